@@ -1,0 +1,66 @@
+"""The command line: one file per command, each with SUMMARY, add_arguments(parser) and run(args, terminal)."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from roundoff import __version__
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_INTERRUPTED, RoundoffError
+
+__all__ = ["COMMANDS", "main"]
+
+# In the order a newcomer would want them.
+COMMANDS = ("compare", "dump", "demo")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        argv: Words after the program's name; the process's own by default.
+    """
+    terminal = Terminal()
+    arguments = _parser(sys.argv[1:] if argv is None else argv)
+    try:
+        return int(arguments.run(arguments, terminal))
+    except RoundoffError as error:
+        terminal.finish()
+        terminal.note(f"error: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        terminal.finish()
+        terminal.note("interrupted: nothing incomplete was left behind")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has gone; there is nobody left to tell.
+        sys.stdout = None  # type: ignore[assignment]
+        return 0
+    finally:
+        terminal.finish()
+
+
+def _parser(argv: Sequence[str]) -> argparse.Namespace:
+    from rich_argparse import RawDescriptionRichHelpFormatter
+
+    parser = argparse.ArgumentParser(
+        prog="roundoff",
+        description="Find where a quantized or deployed neural network loses accuracy, and why.",
+        epilog="Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align, 4 the model failed to run.",
+        formatter_class=RawDescriptionRichHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"roundoff {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module: ModuleType = importlib.import_module(f"roundoff.cli.{name}")
+        command = commands.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.__doc__,
+            formatter_class=RawDescriptionRichHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser.parse_args(argv)

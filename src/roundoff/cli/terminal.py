@@ -1,0 +1,81 @@
+"""The terminal: results on stdout, everything else on stderr, progress only where someone watches."""
+
+import sys
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress as RichProgress
+
+__all__ = ["Terminal"]
+
+# Progress is shown for anything longer than this (design, section 8).
+_QUIET_S = 2.0
+
+
+class Terminal:
+    """Where a command prints. Also a `roundoff.core.progress.Progress`."""
+
+    def __init__(self) -> None:
+        self._bar: RichProgress | None = None
+        self._title = ""
+        self._total = 0
+        self._done = 0
+        self._started = 0.0
+
+    @cached_property
+    def out(self) -> "Console":
+        """Results."""
+        from rich.console import Console
+
+        return Console(highlight=False, soft_wrap=False)
+
+    @cached_property
+    def err(self) -> "Console":
+        """Notes, progress and errors."""
+        from rich.console import Console
+
+        return Console(stderr=True, highlight=False)
+
+    def print(self, renderable: "RenderableType") -> None:
+        """Print a result."""
+        self.out.print(renderable)
+
+    def text(self, text: str) -> None:
+        """Print a result as it is: no wrapping, no markup."""
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+    def note(self, text: str) -> None:
+        """Say something that is not a result."""
+        self.err.print(text, markup=False, soft_wrap=True)
+
+    def start(self, title: str, total: int) -> None:
+        """Begin a job; a bar appears once it has taken two seconds."""
+        self.finish()
+        self._title, self._total, self._done, self._started = title, total, 0, time.monotonic()
+
+    def advance(self, steps: int = 1) -> None:
+        """Count finished steps."""
+        self._done += steps
+        if self._bar is None:
+            if not self.err.is_terminal or time.monotonic() - self._started < _QUIET_S:
+                return
+            self._show_bar()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self._done)
+
+    def finish(self) -> None:
+        """End the job and take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _show_bar(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=self.err, transient=True)
+        self._bar.add_task(self._title, total=self._total)
+        self._bar.start()

@@ -1,0 +1,71 @@
+"""Which tensor of the candidate is which tensor of the reference, and how its axes are arranged."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from roundoff.core.tensors import Array
+
+__all__ = ["Layout", "MatchedBy", "Pairing", "TensorPair"]
+
+MatchedBy = Literal["name", "normalized", "alias", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How to view a candidate tensor in the reference's layout.
+
+    The steps are taken in this order; each may be absent.
+
+    Attributes:
+        name: What a person calls it, e.g. ``NHWC -> NCHW`` or ``8 channels padded to 16``.
+        split: Shape to reshape the candidate to first.
+        axes: Order of axes for `numpy.transpose`.
+        merged: Shape to reshape to after that.
+        crop: How many leading elements to keep on each axis.
+    """
+
+    name: str
+    split: tuple[int, ...] | None = None
+    axes: tuple[int, ...] | None = None
+    merged: tuple[int, ...] | None = None
+    crop: tuple[int, ...] | None = None
+
+    def apply(self, array: Array) -> Array:
+        """View `array` (candidate layout) in the reference's layout; copies only when numpy must."""
+        if self.split is not None:
+            array = array.reshape(self.split)
+        if self.axes is not None:
+            array = array.transpose(self.axes)
+        if self.merged is not None:
+            array = array.reshape(self.merged)
+        if self.crop is not None:
+            array = array[tuple(slice(0, size) for size in self.crop)]
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPair:
+    """One tensor on both sides.
+
+    Attributes:
+        reference: Name in the reference.
+        candidate: Name in the candidate.
+        how: What the match rests on.
+        confidence: 1.0 when certain; for matches by value, how sure (0 to 1).
+        layout: The change of layout found, None when the axes agree.
+    """
+
+    reference: str
+    candidate: str
+    how: MatchedBy = "name"
+    confidence: float = 1.0
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """All pairs, in the reference's order, and everything that found no partner."""
+
+    pairs: tuple[TensorPair, ...]
+    unmatched_reference: tuple[str, ...] = ()
+    unmatched_candidate: tuple[str, ...] = ()

@@ -1,0 +1,86 @@
+"""Every exception roundoff raises for something a user can cause.
+
+Each error says what failed (with the offending value) and how to go on. The command line prints both and
+leaves with the error's exit code; nothing a user can do may end in a traceback.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "EXIT_OK",
+    "EXIT_THRESHOLD_MISSED",
+    "BadInput",
+    "CannotAlign",
+    "MissingExtra",
+    "ModelFailed",
+    "RoundoffError",
+    "nearest",
+]
+
+EXIT_OK = 0
+EXIT_THRESHOLD_MISSED = 1
+EXIT_INTERRUPTED = 130
+
+
+class RoundoffError(Exception):
+    """Base of all errors meant for the user.
+
+    Args:
+        what: What failed, with the value that made it fail; one or two sentences.
+        fix: What to type or change next.
+    """
+
+    exit_code = 2
+
+    def __init__(self, what: str, /, *, fix: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what}\nfix: {self.fix}"
+
+
+class BadInput(RoundoffError):
+    """A file, folder, option or value cannot be used as given."""
+
+    exit_code = 2
+
+
+class MissingExtra(BadInput):
+    """An optional package is needed for what was asked.
+
+    Args:
+        purpose: What needs it, as the start of a sentence ("reading images").
+        package: The package as imported.
+        extra: The roundoff extra that brings it.
+    """
+
+    def __init__(self, purpose: str, /, *, package: str, extra: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed.",
+            fix=f"pip install 'roundoff[{extra}]'",
+        )
+
+
+class CannotAlign(RoundoffError):
+    """No tensor of one side could be paired with one of the other."""
+
+    exit_code = 3
+
+
+class ModelFailed(RoundoffError):
+    """The model was readable but could not be run."""
+
+    exit_code = 4
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Say which known name was probably meant: ``"did you mean 'x'?"``, or list the choices."""
+    known = list(choices)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "choose one of: " + ", ".join(known)
