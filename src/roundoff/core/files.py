@@ -26,9 +26,7 @@ def reading(path: Path, *, what: str) -> Iterator[None]:
         ) from error
     except OSError as error:
         reason = error.strerror or str(error)
-        raise BadInput(
-            f"{what} {path} cannot be read: {reason}.", fix="check the path and the disk"
-        ) from error
+        raise BadInput(f"{what} {path} cannot be read: {reason}.", fix="check the path and the disk") from error
 
 
 @contextlib.contextmanager
@@ -99,9 +97,7 @@ def _check_free(path: Path, *, marker: str, force: bool) -> None:
         what = f"{path} exists and holds files that roundoff did not write."
         raise BadInput(what, fix="choose another folder with -o; --force replaces only earlier results")
     if not force:
-        raise BadInput(
-            f"{path} already holds a result.", fix="add --force to replace it, or choose another -o"
-        )
+        raise BadInput(f"{path} already holds a result.", fix="add --force to replace it, or choose another -o")
 
 
 def _swap_in(staged: Path, path: Path) -> None:

@@ -1,0 +1,215 @@
+"""Comparing two sets of tensors: which differ, how, and where it started."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from roundoff.align import find_layout
+from roundoff.analysis.culprits import roles
+from roundoff.analysis.difference import Difference, describe, describe_from_moments
+from roundoff.analysis.measuring import Measured, SamplePairs, measure_pairs, pair_samples, read_pair
+from roundoff.core.comparison import Comparison, TensorComparison, Verdict
+from roundoff.core.pairing import Pairing, TensorPair
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.scores import TensorScore
+from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.core.thresholds import ThresholdSet
+from roundoff.core.topology import Topology
+from roundoff.errors import BadInput
+from roundoff.metrics import score
+from roundoff.metrics.thresholds import load_profile
+
+__all__ = ["CompareSettings", "compare"]
+
+# How many failing tensors are looked at a second time to say what their difference looks like.
+_SECOND_LOOKS = 48
+# Equal shapes are tried in another layout when the cosine is below this.
+_SUSPICIOUS_COSINE = 0.9
+_WORST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CompareSettings:
+    """How to judge a comparison.
+
+    Attributes:
+        thresholds: What a tensor must keep; the default profile when None, and then nothing is gated.
+        topology: The reference network, to tell culprits from victims; None when unknown.
+        channel_axis: Axis of the channels; None for the usual one of each shape.
+    """
+
+    thresholds: ThresholdSet | None = None
+    topology: Topology | None = None
+    channel_axis: int | None = None
+
+
+def compare(
+    reference: TensorSource,
+    candidate: TensorSource,
+    pairing: Pairing,
+    *,
+    settings: CompareSettings = CompareSettings(),
+    progress: Progress = SILENT,
+) -> Comparison:
+    """Score every pair over all samples, judge it, and say where the difference starts."""
+    samples = pair_samples(reference, candidate)
+    job = _Job((reference, candidate), samples, settings, progress)
+    pairs, measured = job.measure(pairing.pairs)
+    thresholds = settings.thresholds or load_profile("default")
+    outputs = settings.topology.outputs if settings.topology else ()
+    rows, notes = _rows(job, pairs, measured, thresholds=thresholds, outputs=outputs)
+    rows = _with_roles(rows, settings.topology)
+    return Comparison(
+        reference=reference.label,
+        candidate=candidate.label,
+        samples=tuple(left for left, _ in samples.pairs),
+        ordered=reference.ordered,
+        thresholds=thresholds,
+        rows=rows,
+        unmatched_reference=pairing.unmatched_reference,
+        unmatched_candidate=pairing.unmatched_candidate,
+        verdict=_verdict(rows, ordered=reference.ordered, gated=settings.thresholds is not None),
+        notes=tuple(note for note in (samples.note, *notes) if note),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    sources: tuple[TensorSource, TensorSource]
+    samples: SamplePairs
+    settings: CompareSettings
+    progress: Progress
+
+    def measure(self, pairs: Sequence[TensorPair]) -> tuple[list[TensorPair], list[Measured]]:
+        """Measure all pairs; those of equal shape that disagree badly also in the layout that restores them."""
+        pairs = list(pairs)
+        measured = self._measure(pairs)
+        restored = {i: layout for i, m in enumerate(measured) if (layout := self._restoring(pairs[i], m))}
+        if restored:
+            again = self._measure(list(restored.values()))
+            for index, better in zip(restored, again, strict=True):
+                pairs[index], measured[index] = restored[index], better
+        return pairs, measured
+
+    def look_again(self, pair: TensorPair, measured: Measured) -> Difference:
+        """Say what the difference of a failing pair looks like, from its worst sample."""
+        try:
+            return describe(measured.moments, *read_pair(self.sources, pair, measured.worst_sample))
+        except BadInput:
+            return describe_from_moments(measured.moments)
+
+    def _measure(self, pairs: list[TensorPair]) -> list[Measured]:
+        axis = self.settings.channel_axis
+        return measure_pairs(self.sources, pairs, self.samples, channel_axis=axis, progress=self.progress)
+
+    def _restoring(self, pair: TensorPair, measured: Measured) -> TensorPair | None:
+        suspicious = score(measured.moments).values.get("cosine", 1.0) < _SUSPICIOUS_COSINE
+        if not suspicious or pair.layout is not None or measured.failure is not None:
+            return None
+        layout = find_layout(*read_pair(self.sources, pair, measured.worst_sample))
+        return None if layout is None else replace(pair, layout=layout)
+
+
+def _rows(
+    job: _Job,
+    pairs: Sequence[TensorPair],
+    measured: Sequence[Measured],
+    *,
+    thresholds: ThresholdSet,
+    outputs: Sequence[str],
+) -> tuple[tuple[TensorComparison, ...], list[str]]:
+    infos = {info.name: info for info in job.sources[0].tensors}
+    only_outputs = thresholds.scope == "outputs" and bool(set(outputs) & {pair.reference for pair in pairs})
+    notes = []
+    if thresholds.scope == "outputs" and not only_outputs:
+        notes.append(f"profile {thresholds.name} judges outputs only, but which tensors are outputs is unknown "
+                     "(give --model): all were judged")  # fmt: skip
+    rows = []
+    for order, (pair, result) in enumerate(zip(pairs, measured, strict=True)):
+        scored = _score(result)
+        row = TensorComparison(
+            order=order,
+            reference=pair.reference,
+            candidate=pair.candidate,
+            node=infos.get(pair.reference, _UNKNOWN).node,
+            op_type=infos.get(pair.reference, _UNKNOWN).op_type,
+            dtypes=result.dtypes,
+            shapes=result.shapes,
+            how=pair.how,
+            confidence=pair.confidence,
+            layout="" if pair.layout is None else pair.layout.name,
+            samples=result.samples,
+            score=scored,
+            passed=None if only_outputs and pair.reference not in outputs else _passes(result, scored, thresholds),
+        )
+        rows.append(row)
+    return _with_kinds(job, rows, pairs, measured, thresholds), notes
+
+
+_UNKNOWN = TensorInfo("")
+
+
+def _score(measured: Measured) -> TensorScore:
+    if measured.failure is None:
+        return score(measured.moments)
+    status, reason = measured.failure
+    return TensorScore(status, {}, reason)
+
+
+def _passes(measured: Measured, scored: TensorScore, thresholds: ThresholdSet) -> bool:
+    moments = measured.moments
+    # NaN for NaN is agreement; NaN on one side only is not.
+    same_nonfinite = moments.excluded == moments.reference.nonfinite == moments.candidate.nonfinite
+    if moments.count == 0 and moments.excluded and measured.failure is None:
+        return same_nonfinite
+    return same_nonfinite and thresholds.holds(scored.values)
+
+
+def _with_kinds(
+    job: _Job,
+    rows: list[TensorComparison],
+    pairs: Sequence[TensorPair],
+    measured: Sequence[Measured],
+    thresholds: ThresholdSet,
+) -> tuple[TensorComparison, ...]:
+    """Add what the differences look like; the first and the worst failing tensors get a second look."""
+    failing = [
+        i for i, row in enumerate(rows) if row.score.values and not _passes(measured[i], row.score, thresholds)
+    ]
+    worst = sorted(failing, key=lambda i: _badness(rows[i]), reverse=True)
+    chosen = {*failing[: _SECOND_LOOKS // 2], *worst[: _SECOND_LOOKS // 2]}
+    # By sample, so that a live source runs each sample once.
+    for index in sorted(failing, key=lambda i: (measured[i].worst_sample, i)):
+        result = measured[index]
+        found = job.look_again(pairs[index], result) if index in chosen else describe_from_moments(result.moments)
+        rows[index] = replace(rows[index], kind=found.kind, difference=found.text)
+    return tuple(rows)
+
+
+def _with_roles(rows: tuple[TensorComparison, ...], topology: Topology | None) -> tuple[TensorComparison, ...]:
+    if topology is None:
+        return rows
+    failed = {
+        row.reference: bool(row.kind) or row.passed is False for row in rows if row.score.status != "missing"
+    }
+    known = roles(topology, failed)
+    return tuple(replace(row, role=known.get(row.reference, "")) for row in rows)
+
+
+def _verdict(rows: Sequence[TensorComparison], *, ordered: bool, gated: bool) -> Verdict:
+    failing = [row for row in rows if row.passed is False]
+    worst = sorted(failing, key=_badness, reverse=True)[:_WORST]
+    return Verdict(
+        compared=sum(bool(row.score.values) or row.score.status == "nonfinite" for row in rows),
+        passed=sum(row.passed is True for row in rows),
+        failed=len(failing),
+        first_divergence=failing[0].reference if failing and ordered else None,
+        worst=tuple(row.reference for row in worst),
+        introduces=tuple(row.reference for row in rows if row.role == "introduces"),
+        victims=tuple(row.reference for row in rows if row.role == "victim"),
+        gated=gated,
+    )
+
+
+def _badness(row: TensorComparison) -> float:
+    """Larger is worse; a tensor without a score is worst."""
+    return row.score.values.get("relative_euclidean", float("inf"))

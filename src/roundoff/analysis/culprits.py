@@ -1,0 +1,31 @@
+"""Who introduces an error, and who only passes it on."""
+
+from collections.abc import Mapping
+
+from roundoff.core.comparison import Role
+from roundoff.core.topology import Topology
+
+__all__ = ["roles"]
+
+
+def roles(topology: Topology, failed: Mapping[str, bool]) -> dict[str, Role]:
+    """Tell culprits from victims.
+
+    A tensor that was not compared is taken for wrong when something above it is.
+
+    Args:
+        topology: The reference network.
+        failed: For each compared tensor, whether it differs.
+
+    Returns:
+        The role of each failing tensor of the network.
+    """
+    wrong: dict[str, bool] = {name: failed.get(name, False) for name in topology.inputs}
+    result: dict[str, Role] = {name: "introduces" for name in topology.inputs if failed.get(name, False)}
+    for node in topology.nodes:
+        inherited = any(wrong.get(name, False) for name in node.inputs)
+        for output in node.outputs:
+            wrong[output] = failed.get(output, inherited)
+            if failed.get(output, False):
+                result[output] = "victim" if inherited else "introduces"
+    return result

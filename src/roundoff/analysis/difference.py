@@ -1,0 +1,155 @@
+"""What a difference looks like: each kind is tested by undoing it and seeing whether the error goes away."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.core.comparison import DifferenceKind
+from roundoff.core.moments import PairMoments
+from roundoff.core.tensors import Array
+from roundoff.metrics.error import sqnr_db
+from roundoff.metrics.shape import linear_fit
+
+__all__ = ["Difference", "describe", "describe_from_moments"]
+
+# A kind explains a difference when undoing it removes at least this share of the error's energy.
+_EXPLAINS = 0.9
+# "Few" outliers: at most this share of the elements.
+_FEW = 1e-3
+# Larger tensors are judged by their first elements; sorting more is slow and tells nothing new.
+_MOST_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A kind of difference and what was seen, in words."""
+
+    kind: DifferenceKind
+    text: str
+
+
+def describe_from_moments(moments: PairMoments) -> Difference:
+    """What can be said without looking at the values again."""
+    for test in (_nonfinite, _zeroed, _linear, _channel):
+        found = test(moments)
+        if found is not None:
+            return found
+    return Difference("noise", f"noise, {sqnr_db(moments):.1f} dB below the signal")
+
+
+def describe(moments: PairMoments, reference: Array, candidate: Array) -> Difference:
+    """What a difference looks like, with a second look at the values.
+
+    Args:
+        moments: Of the whole pair, all samples.
+        reference: Values of one sample.
+        candidate: Values of the same sample, in the reference's layout.
+    """
+    coarse = describe_from_moments(moments)
+    if coarse.kind in ("nonfinite", "zeroed", "gain", "offset", "gain and offset"):
+        return coarse
+    x, y = (np.asarray(side).reshape(-1)[:_MOST_ELEMENTS].astype(np.float64) for side in (reference, candidate))
+    finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[finite], y[finite]
+    energy = np.square(x - y)
+    if energy.sum() == 0:
+        return coarse
+    tests: tuple[Callable[[Array, Array, Array], Difference | None], ...] = (_saturation, _outliers, _permutation)
+    for test in tests:
+        found = test(x, y, energy)
+        if found is not None:
+            return found
+    return coarse
+
+
+def _nonfinite(moments: PairMoments) -> Difference | None:
+    only_candidate = moments.excluded - moments.reference.nonfinite
+    only_reference = moments.excluded - moments.candidate.nonfinite
+    if only_candidate:
+        total = moments.count + moments.excluded
+        return Difference(
+            "nonfinite", f"{only_candidate} of {total} elements are NaN or infinite in the candidate only"
+        )
+    if only_reference:
+        return Difference("nonfinite", f"{only_reference} elements are NaN or infinite in the reference only")
+    return None
+
+
+def _zeroed(moments: PairMoments) -> Difference | None:
+    if moments.candidate.is_zero and not moments.reference.is_zero:
+        return Difference("zeroed", "the candidate is all zero")
+    return None
+
+
+def _linear(moments: PairMoments) -> Difference | None:
+    """The simplest of offset, gain, and both that explains the difference."""
+    n, error = moments.count, moments.square_error
+    if n < 2 or error == 0:
+        return None
+    shift = (moments.candidate.total - moments.reference.total) / n
+    if n * shift * shift >= _EXPLAINS * error:
+        return Difference("offset", f"offset {shift:+.4g}: every value is shifted alike")
+    if moments.reference.square > 0:
+        gain = moments.product / moments.reference.square
+        # Least squares through the origin removes (gain - 1)^2 |x|^2 of the error.
+        if (gain - 1) ** 2 * moments.reference.square >= _EXPLAINS * error and gain != 0:
+            return Difference("gain", f"gain {gain:.4g}: every value is multiplied alike")
+    slope, offset = linear_fit(moments)
+    residual = (
+        moments.candidate.square
+        + slope * slope * moments.reference.square
+        + n * offset * offset
+        - 2 * slope * moments.product
+        - 2 * offset * moments.candidate.total
+        + 2 * slope * offset * moments.reference.total
+    )
+    # A line through almost unrelated values also removes error; a slope near zero means it explains nothing.
+    related = slope * slope * moments.reference.square > 0.5 * moments.candidate.square
+    if residual <= (1 - _EXPLAINS) * error and related:
+        return Difference("gain and offset", f"gain {slope:.4g} and offset {offset:+.4g}")
+    return None
+
+
+def _channel(moments: PairMoments) -> Difference | None:
+    channels = moments.channels
+    if channels is None or channels.error.size < 3:
+        return None
+    index = int(np.argmax(channels.error))
+    share = float(channels.error[index] / channels.error.sum())
+    if share >= _EXPLAINS:
+        return Difference("one channel", f"channel {index} carries {share:.0%} of the error")
+    return None
+
+
+def _saturation(x: Array, y: Array, energy: Array) -> Difference | None:
+    """The candidate stops at a value that the reference goes beyond."""
+    low, high = y.min(), y.max()
+    clipped = ((y == high) & (x > high)) | ((y == low) & (x < low))
+    if np.count_nonzero(clipped) > 1 and energy[clipped].sum() >= _EXPLAINS * energy.sum():
+        share = np.count_nonzero(clipped) / x.size
+        return Difference("saturation", f"{share:.2%} of the values are cut off at [{low:.4g}, {high:.4g}]")
+    return None
+
+
+def _outliers(x: Array, _y: Array, energy: Array) -> Difference | None:
+    few = max(1, int(x.size * _FEW))
+    if x.size < 16:
+        return None
+    largest = np.partition(energy, x.size - few)[-few:]
+    if largest.sum() >= _EXPLAINS * energy.sum():
+        count = int(np.searchsorted(np.cumsum(np.sort(largest)[::-1]), _EXPLAINS * energy.sum())) + 1
+        return Difference("few outliers", f"{count} of {x.size} elements carry 90 % of the error")
+    return None
+
+
+def _permutation(x: Array, y: Array, energy: Array) -> Difference | None:
+    """The same values in another order."""
+    if x.size < 16:
+        return None
+    rest = np.square(np.sort(x) - np.sort(y)).sum()
+    spread = np.square(x - x.mean()).sum()
+    # Noise hardly changes the sorted values either: only values out of place make an error as large as the spread.
+    if rest <= (1 - _EXPLAINS) * 0.5 * energy.sum() and energy.sum() >= 0.2 * spread:
+        return Difference("permutation", "the same values in another order")
+    return None

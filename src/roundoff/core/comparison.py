@@ -1,0 +1,112 @@
+"""The result of comparing two sets of tensors, as data."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from roundoff.core.pairing import MatchedBy
+from roundoff.core.scores import TensorScore
+from roundoff.core.thresholds import ThresholdSet
+
+__all__ = ["Comparison", "DifferenceKind", "Role", "TensorComparison", "Verdict"]
+
+DifferenceKind = Literal[
+    "", "nonfinite", "zeroed", "gain", "offset", "gain and offset", "saturation", "few outliers",
+    "one channel", "permutation", "noise",
+]  # fmt: skip
+# introduces: the error starts here; victim: an input was wrong already; "": passes, or nothing is known.
+Role = Literal["", "introduces", "victim"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorComparison:
+    """One tensor of the reference and its partner.
+
+    Attributes:
+        order: Position in the table: execution order where it is known.
+        reference: Name in the reference.
+        candidate: Name in the candidate.
+        node: Node of the model that computes it; empty when unknown.
+        op_type: That node's operation; empty when unknown.
+        dtypes: dtype of the reference and of the candidate.
+        shapes: Shape of the reference and of the candidate, in their own layouts.
+        how: What the match rests on.
+        confidence: How sure the match is, 0 to 1.
+        layout: Change of layout that was undone before scoring; empty when none.
+        samples: How many samples were scored.
+        score: The scores over all samples.
+        passed: Whether the thresholds hold; None when this tensor is not judged.
+        kind: What the difference looks like; empty when it passes or has no score.
+        difference: The same in words, with numbers.
+        role: Whether the error starts here or comes from above.
+    """
+
+    order: int
+    reference: str
+    candidate: str
+    node: str
+    op_type: str
+    dtypes: tuple[str, str]
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    how: MatchedBy
+    confidence: float
+    layout: str
+    samples: int
+    score: TensorScore
+    passed: bool | None
+    kind: DifferenceKind = ""
+    difference: str = ""
+    role: Role = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer in a few numbers and names; names are those of the reference.
+
+    Attributes:
+        compared: Tensors with a score.
+        passed: Of those judged, how many keep the thresholds.
+        failed: Of those judged, how many do not, including those that could not be scored.
+        first_divergence: First failing tensor in execution order; None when none fails or the order is unknown.
+        worst: Up to five failing tensors, worst first.
+        introduces: Failing tensors whose inputs are all right.
+        victims: Failing tensors with an input that fails already.
+        gated: Whether missing the thresholds was asked to be an error.
+    """
+
+    compared: int
+    passed: int
+    failed: int
+    first_divergence: str | None
+    worst: tuple[str, ...]
+    introduces: tuple[str, ...]
+    victims: tuple[str, ...]
+    gated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything a comparison found.
+
+    Attributes:
+        reference: Where the reference came from.
+        candidate: Where the candidate came from.
+        samples: Names of the samples that were compared.
+        ordered: Whether the rows are known to be in execution order.
+        thresholds: What the rows were judged by.
+        rows: One entry per matched tensor.
+        unmatched_reference: Tensors of the reference without a partner.
+        unmatched_candidate: Tensors of the candidate without a partner.
+        verdict: The answer.
+        notes: What the reader should know of how the result came about.
+    """
+
+    reference: str
+    candidate: str
+    samples: tuple[str, ...]
+    ordered: bool
+    thresholds: ThresholdSet
+    rows: tuple[TensorComparison, ...]
+    unmatched_reference: tuple[str, ...]
+    unmatched_candidate: tuple[str, ...]
+    verdict: Verdict
+    notes: tuple[str, ...] = ()

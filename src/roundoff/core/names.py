@@ -1,0 +1,91 @@
+"""Tensor names as file names, and the order in which people expect names to be listed.
+
+A tensor may be called anything: ``/model/conv 1:0``, an empty string, three hundred bytes of Chinese. A file may
+not. The stems made here are safe on every file system; which stem stands for which name is written down beside
+the files, so nothing has to be guessed back.
+"""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+
+__all__ = ["MAX_STEM_BYTES", "NOT_PORTABLE", "FileNames", "natural_key"]
+
+MAX_STEM_BYTES = 150
+"""Leaves room for suffixes, indexes and timestamps below the 255 bytes that file systems allow."""
+
+NOT_PORTABLE = re.compile(r"[^A-Za-z0-9_.+-]")
+"""Everything that some file system, shell or archive treats in its own way."""
+
+# Windows opens a device for these, whatever the suffix.
+_DEVICES = frozenset(
+    ["con", "prn", "aux", "nul", *(f"{port}{digit}" for port in ("com", "lpt") for digit in "123456789")]
+)
+_DIGITS = re.compile(r"([0-9]+)")
+_HASH_LENGTH = 8
+
+
+class FileNames:
+    """Hands out one unique file stem per name and remembers which are taken.
+
+    The same names in the same order always get the same stems. Stems that differ only by case count as equal,
+    because on many disks they are.
+
+    Args:
+        illegal: Which characters to replace by ``_``.
+        limit: Longest stem in bytes.
+        reserved: Stems that are not to be handed out.
+    """
+
+    def __init__(
+        self,
+        *,
+        illegal: re.Pattern[str] = NOT_PORTABLE,
+        limit: int = MAX_STEM_BYTES,
+        reserved: Iterable[str] = (),
+    ) -> None:
+        self._illegal = illegal
+        self._limit = limit
+        self._stems: dict[str, str] = {}
+        self._taken = {stem.casefold() for stem in reserved}
+
+    def stem(self, name: str, *, key: str | None = None) -> str:
+        """Give the stem for a name: readable when possible, with a hash when it would clash or be too long.
+
+        Args:
+            name: The name to make a stem of.
+            key: What the stem stands for, when the name alone does not say; equal keys share a stem.
+        """
+        key = name if key is None else key
+        if key not in self._stems:
+            stem = next(stem for stem in self._candidates(name, key) if stem.casefold() not in self._taken)
+            self._stems[key] = stem
+            self._taken.add(stem.casefold())
+        return self._stems[key]
+
+    def _candidates(self, name: str, key: str) -> Iterator[str]:
+        plain = _without_traps(self._illegal.sub("_", name))
+        if len(plain.encode()) <= self._limit:
+            yield plain
+        head = plain.encode()[: self._limit - _HASH_LENGTH - 1].decode(errors="ignore")
+        for attempt in itertools.count():
+            digest = hashlib.sha256(f"{attempt}:{key}".encode("utf-8", "surrogatepass")).hexdigest()
+            yield f"{head}-{digest[:_HASH_LENGTH]}"
+
+
+def _without_traps(stem: str) -> str:
+    """Disarm stems of legal characters that are special all the same: hidden, `..`, devices, empty."""
+    stem = re.sub(r"^[.-]|[. ]\Z", "_", stem) or "_"
+    return f"_{stem}" if stem.split(".")[0].casefold() in _DEVICES else stem
+
+
+def natural_key(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
+    """Sort key by which ``layer2`` comes before ``layer10``; works for digits of any length."""
+    pieces = _DIGITS.split(name)
+    # Longer numbers (without leading zeros) are larger; text takes part with length 0.
+    parts = tuple(
+        (len(piece.lstrip("0")), piece.lstrip("0")) if place % 2 else (0, piece)
+        for place, piece in enumerate(pieces)
+    )
+    return parts, name

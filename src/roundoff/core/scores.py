@@ -1,0 +1,24 @@
+"""The scores of one tensor, as data."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Status", "TensorScore"]
+
+Status = Literal["ok", "nonfinite", "degenerate", "shape", "missing", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorScore:
+    """How one tensor of the candidate agrees with the reference.
+
+    Attributes:
+        status: ``ok``; ``nonfinite``: some elements were NaN or infinite and left out; ``degenerate``: one side or
+            both are all zero, or the tensor is empty; ``shape``, ``missing``, ``unreadable``: there is no score.
+        values: Metric name to value; empty when there is no score.
+        detail: Why there is no score, or what was left out; empty when all is well.
+    """
+
+    status: Status
+    values: dict[str, float] = field(default_factory=dict)
+    detail: str = ""
