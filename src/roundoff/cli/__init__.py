@@ -1,4 +1,4 @@
-"""The command line: one file per command, each with SUMMARY, add_arguments(parser) and run(args, terminal)."""
+"""The command line: one file per command, with SUMMARY, add_arguments(parser) and run(args, terminal)."""
 
 import argparse
 import importlib
@@ -23,8 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Words after the program's name; the process's own by default.
     """
     terminal = Terminal()
-    arguments = _parser(sys.argv[1:] if argv is None else argv)
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
+        arguments = _parse(words)
+        arguments.words = words
         return int(arguments.run(arguments, terminal))
     except RoundoffError as error:
         terminal.finish()
@@ -36,19 +38,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has gone; there is nobody left to tell.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 0
     finally:
         terminal.finish()
 
 
-def _parser(argv: Sequence[str]) -> argparse.Namespace:
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     from rich_argparse import RawDescriptionRichHelpFormatter
 
     parser = argparse.ArgumentParser(
         prog="roundoff",
         description="Find where a quantized or deployed neural network loses accuracy, and why.",
-        epilog="Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align, 4 the model failed to run.",
+        epilog="Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align, 4 model failed to run.",
         formatter_class=RawDescriptionRichHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"roundoff {__version__}")

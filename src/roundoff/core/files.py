@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roundoff.errors import BadInput
 
-__all__ = ["output_directory", "reading", "write_text", "writing"]
+__all__ = ["check_output_directory", "output_directory", "reading", "write_text", "writing"]
 
 
 @contextlib.contextmanager
@@ -70,7 +70,7 @@ def output_directory(path: Path, *, marker: str, force: bool = False) -> Iterato
         marker: File that only our own results contain; `force` replaces nothing that lacks it.
         force: Replace an earlier result.
     """
-    _check_free(path, marker=marker, force=force)
+    check_output_directory(path, marker=marker, force=force)
     staged = path.with_name(f"{path.name}.partial-{secrets.token_hex(4)}")
     with writing(path):
         staged.mkdir(parents=True)
@@ -85,7 +85,8 @@ def output_directory(path: Path, *, marker: str, force: bool = False) -> Iterato
             shutil.rmtree(staged, ignore_errors=True)
 
 
-def _check_free(path: Path, *, marker: str, force: bool) -> None:
+def check_output_directory(path: Path, *, marker: str, force: bool) -> None:
+    """Say at once, before any work, when `output_directory` would refuse this path."""
     if not path.exists():
         return
     with reading(path, what="The output folder"):

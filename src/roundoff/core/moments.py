@@ -7,12 +7,10 @@ apart (other samples, other parts), so that nothing ever needs all values at onc
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from roundoff.core.histogram import EMPTY_HISTOGRAM, Histogram
 from roundoff.core.tensors import Array
 
-__all__ = ["ChannelEnergies", "PairMoments", "SideMoments"]
+__all__ = ["NOTHING", "ChannelEnergies", "PairMoments", "SideMoments"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +136,5 @@ class PairMoments:
         )
 
 
-def no_channels(channels: int) -> ChannelEnergies:
-    """Energies of nothing, to start summing with."""
-    return ChannelEnergies(np.zeros(channels), np.zeros(channels))
+# The moments of no elements at all.
+NOTHING = PairMoments()

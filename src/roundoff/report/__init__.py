@@ -1,0 +1,1 @@
+"""Turning run documents into text, tables and files; nothing is computed here."""

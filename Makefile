@@ -1,0 +1,51 @@
+# Everything here works on a fresh clone with Python >= 3.11, pip and make; it all happens in .venv.
+#   make demo    install roundoff and run it on the data that ships with it
+#   make test    install roundoff with its test tools and run every test
+#   make lint    style, types and import layers
+#   make bench   speed and memory
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# -qq hides pip's chatter and warnings, not its errors.
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+
+.PHONY: demo test lint bench clean
+.NOTPARALLEL:
+
+demo: $(VENV)/.installed
+	@$(BIN)/roundoff demo -o out/demo --force
+
+test: $(VENV)/.installed-test
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-test
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) out build dist
+
+# The stamps make the environment follow pyproject.toml; an interrupted install leaves no stamp and is repeated.
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "error: roundoff needs Python 3.11 or newer; '$(PYTHON) --version' says: $$($(PYTHON) --version 2>&1)" >&2; \
+	  echo "fix: name a newer one, for example: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
+	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.python
+	@echo "Installing roundoff into $(VENV)"
+	@$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(VENV)/.python
+	@echo "Installing roundoff and its test tools into $(VENV)"
+	@$(PIP) install -e '.[test]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,214 @@
+"""Compare two sets of tensors: say which differ, how, and where it started.
+
+Each side is a folder of .npy files, an .npz, raw .bin with a manifest, a safetensors file, or an ONNX model, which
+is then run on --data with graph optimization off. The reference comes first.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.data_options import add_data_options, samples_from
+from roundoff.cli.terminal import Terminal
+from roundoff.cli.values import size_bytes
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+
+if TYPE_CHECKING:
+    from roundoff.core.comparison import Comparison
+    from roundoff.core.document import RunDocument
+    from roundoff.core.tensors import TensorInfo, TensorSource
+    from roundoff.core.thresholds import ThresholdSet
+    from roundoff.graph import Model
+
+__all__ = ["SUMMARY", "add_arguments", "run"]
+
+SUMMARY = "say which tensors of two runs differ, how, and where it started"
+
+_DEFAULT_ROWS = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("reference", type=Path, metavar="REFERENCE", help="tensors, or a model to run on --data")
+    parser.add_argument("candidate", type=Path, metavar="CANDIDATE", help="tensors, or a model to run on --data")
+    add_data_options(parser)
+    matching = parser.add_argument_group("matching", "Which tensor is which.")
+    matching.add_argument("--reference-format", metavar="NAME", help="format of REFERENCE (default: recognised)")
+    matching.add_argument("--candidate-format", metavar="NAME", help="format of CANDIDATE (default: recognised)")
+    matching.add_argument(
+        "--format", metavar="NAME", help="format of both: npy, npz, bin, safetensors, ... (default: recognised)"
+    )
+    matching.add_argument(
+        "--model",
+        type=Path,
+        metavar="FILE",
+        help="the reference's ONNX model, when REFERENCE is a dump: gives order, shapes, culprits and victims",
+    )
+    matching.add_argument(
+        "--aliases", type=Path, metavar="FILE", help="JSON or CSV: reference name, candidate name"
+    )
+    matching.add_argument("--no-value-matching", action="store_true", help="match by names only")
+    judging = parser.add_argument_group("judging")
+    limits = judging.add_mutually_exclusive_group()
+    limits.add_argument(
+        "--threshold", metavar="METRIC=LIMIT,...", help="exit with 1 when missed, e.g. cosine=0.99,rmse=1"
+    )
+    limits.add_argument("--profile", metavar="NAME", help="named thresholds (ascend, axera, horizon, rknn, ...)")
+    judging.add_argument(
+        "--channel-axis", type=int, metavar="N", help="axis of the channels (default: 1; last of 3)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--sort", choices=("order", "worst"), default="order", help="order of the table")
+    output.add_argument(
+        "--rows", type=_rows, default=_DEFAULT_ROWS, metavar="N|all", help="rows shown (default: 40)"
+    )
+    printed = output.add_mutually_exclusive_group()
+    printed.add_argument("--json", action="store_true", help="print the run document instead of the table")
+    printed.add_argument("--csv", action="store_true", help="print CSV instead of the table")
+    output.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
+    output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and tensors.csv to DIR")
+    output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
+    running = parser.add_argument_group("running models")
+    running.add_argument(
+        "--max-memory", type=size_bytes, metavar="SIZE", help="memory the tensors may take, e.g. 2GB"
+    )
+    running.add_argument("--threads", type=int, metavar="N", help="threads per node (default: all cores)")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Compare, print, write; 1 when thresholds that were given are missed."""
+    started = time.monotonic()
+    _check_outputs(args)
+    thresholds = _thresholds(args)
+    comparison = _compare(args, terminal, thresholds)
+    document = _document(args, comparison, time.monotonic() - started)
+    written = _write(args, document)
+    _print(args, terminal, document)
+    if written:
+        terminal.note("written: " + ", ".join(str(path) for path in written))
+    missed = comparison.verdict.gated and comparison.verdict.failed > 0
+    return EXIT_THRESHOLD_MISSED if missed else EXIT_OK
+
+
+def _rows(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor 'all'")
+    return int(text)
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Refuse before the work what could not be written after it."""
+    from roundoff.core.files import check_output_directory
+    from roundoff.report.documents import DOCUMENT_NAME
+
+    if args.output is not None:
+        check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
+    if args.junit is not None and args.junit.exists() and not args.force:
+        raise BadInput(f"{args.junit} exists.", fix="add --force to replace it, or choose another --junit file")
+
+
+def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
+    from roundoff.metrics.thresholds import load_profile, parse_thresholds
+
+    if args.threshold is not None:
+        return parse_thresholds(args.threshold)
+    return None if args.profile is None else load_profile(args.profile)
+
+
+def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None") -> "Comparison":
+    from roundoff.align import align, read_aliases
+    from roundoff.analysis.compare import CompareSettings, compare
+    from roundoff.graph import load_model, topology
+
+    if not any(_is_model(path) for path in (args.reference, args.candidate)) and args.data:
+        raise BadInput(
+            "--data was given, but neither side is a model.", fix="leave --data out, or give an .onnx file"
+        )
+    if args.model is not None and _is_model(args.reference):
+        raise BadInput("--model was given, but REFERENCE is a model itself.", fix="leave --model out")
+    model = load_model(args.model) if args.model is not None else None
+    reference, reference_model = _source(args, args.reference, args.reference_format, model)
+    candidate, _ = _source(args, args.candidate, args.candidate_format, model)
+    aliases = read_aliases(args.aliases) if args.aliases is not None else {}
+    pairing = align(reference, candidate, aliases=aliases, by_value=not args.no_value_matching, progress=terminal)
+    known = reference_model or model
+    settings = CompareSettings(
+        thresholds=thresholds,
+        topology=None if known is None else topology(known),
+        channel_axis=args.channel_axis,
+    )
+    return compare(reference, candidate, pairing, settings=settings, progress=terminal)
+
+
+def _source(
+    args: argparse.Namespace, path: Path, chosen_format: str | None, model: "Model | None"
+) -> "tuple[TensorSource, Model | None]":
+    from roundoff.formats import open_source
+    from roundoff.graph import inputs, load_model
+    from roundoff.runtime import LiveSource
+
+    if not _is_model(path):
+        return open_source(path, format=chosen_format or args.format, shapes=_shapes(model)), None
+    if chosen_format or (args.format and _is_model(args.reference) and _is_model(args.candidate)):
+        raise BadInput(f"A format was given for {path}, which is a model.", fix="leave the format option out")
+    own = load_model(path)
+    samples = samples_from(args, inputs(own))
+    return LiveSource(own, samples, max_memory=args.max_memory, threads=args.threads), own
+
+
+def _shapes(model: "Model | None") -> "list[TensorInfo] | None":
+    from roundoff.graph import values
+
+    return None if model is None else [value.info() for value in values(model)]
+
+
+def _is_model(path: Path) -> bool:
+    return path.suffix.lower() == ".onnx"
+
+
+def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: float) -> "RunDocument":
+    from roundoff.cli.provenance import environment, input_file
+    from roundoff.core.document import SCHEMA, RunDocument
+
+    read = [("reference", args.reference), ("candidate", args.candidate)]
+    read += [(role, path) for role, path in (("model", args.model), ("aliases", args.aliases)) if path is not None]
+    for text in args.data or ():
+        path = Path(text)
+        read.append(("data", path if path.exists() else Path(text.partition("=")[2])))
+    return RunDocument(
+        schema=SCHEMA,
+        command=("roundoff", *args.words),
+        inputs=tuple(input_file(role, path) for role, path in read),
+        comparison=comparison,
+        environment=environment(elapsed_s),
+    )
+
+
+def _write(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
+    from roundoff.core.files import write_text
+    from roundoff.report.junit import comparison_junit
+    from roundoff.report.run_directory import write_run
+
+    written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
+    if args.junit is not None:
+        write_text(args.junit, comparison_junit(document.comparison))
+        written.append(args.junit)
+    return written
+
+
+def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument") -> None:
+    from roundoff.report.documents import to_json
+    from roundoff.report.tables import comparison_csv
+    from roundoff.report.terminal import comparison_table, comparison_verdict
+
+    if args.json:
+        terminal.text(to_json(document))
+    elif args.csv:
+        terminal.text(comparison_csv(document.comparison))
+    else:
+        terminal.print(comparison_verdict(document.comparison))
+        terminal.print("")
+        terminal.print(comparison_table(document.comparison, sort=args.sort, most=args.rows))

@@ -1,0 +1,201 @@
+"""Options that say where samples are and how to read them, shared by all commands that run a model.
+
+Loaded for every --help, so it imports the standard library alone until samples are opened.
+"""
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roundoff.errors import BadInput, nearest
+
+if TYPE_CHECKING:
+    from roundoff.core.tensors import InputSpec
+    from roundoff.data import SampleSet
+
+__all__ = ["add_data_options", "samples_from"]
+
+# Fields of ImageOptions by the name of the argument that sets them.
+_IMAGE_FIELDS = {
+    "image_color": "color",
+    "image_layout": "layout",
+    "image_size": "size",
+    "image_resize": "resize",
+    "image_filter": "filter",
+    "image_pad": "pad",
+    "scale": "scale",
+    "mean": "mean",
+    "std": "std",
+}
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for samples to a command, as a group of their own."""
+    group = parser.add_argument_group("samples", "What the model is fed, and how its files are read.")
+    group.add_argument(
+        "--data",
+        action="append",
+        metavar="PATH|INPUT=PATH",
+        help="file, folder or list of samples; repeat as INPUT=PATH to give each input its own",
+    )
+    group.add_argument("--samples", type=_count, metavar="N", help="read at most N samples")
+    group.add_argument(
+        "--data-format",
+        choices=("auto", "npy", "npz", "bin", "images", "list"),
+        default="auto",
+        help="what the files are (default: by their names)",
+    )
+    group.add_argument("--raw-dtype", metavar="TYPE", help="type of raw files (default: the input's)")
+    group.add_argument(
+        "--raw-shape", type=_shape, metavar="AxBxC", help="shape of a sample in raw files (default: the input's)"
+    )
+    _add_image_options(group)
+
+
+def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "SampleSet":
+    """Open the samples that the options name.
+
+    Args:
+        args: Parsed options of `add_data_options`.
+        inputs: What the model expects.
+
+    Raises:
+        BadInput: The options contradict each other, the files or the model.
+    """
+    from roundoff.data import ImageOptions, SampleOptions, open_samples
+
+    source = _source(args.data or (), [spec.name for spec in inputs])
+    image: dict[str, Any] = {
+        field: getattr(args, name) for name, field in _IMAGE_FIELDS.items() if getattr(args, name) is not None
+    }
+    options = SampleOptions(
+        format=args.data_format,
+        limit=args.samples,
+        raw_dtype=args.raw_dtype,
+        raw_shape=args.raw_shape,
+        image=ImageOptions(**image) if image else None,
+    )
+    return open_samples(source, inputs, options)
+
+
+def _add_image_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--image-color",
+        choices=("rgb", "bgr", "gray"),
+        help="channels of pictures and their order (default: rgb, gray for one channel)",
+    )
+    group.add_argument(
+        "--image-layout", choices=("nchw", "nhwc"), help="where the channels are (default: by the input's shape)"
+    )
+    group.add_argument(
+        "--image-size", type=_size, metavar="HxW", help="size to resize pictures to (default: the input's)"
+    )
+    group.add_argument(
+        "--image-resize",
+        choices=("none", "stretch", "crop", "letterbox"),
+        help="how to bring pictures to that size (default: none, they must have it)",
+    )
+    group.add_argument(
+        "--image-filter",
+        choices=("nearest", "bilinear", "bicubic", "area"),
+        help="how pixels are mixed when resizing (default: bilinear)",
+    )
+    group.add_argument(
+        "--image-pad", type=int, metavar="VALUE", help="pixel value around letterboxed pictures (default: 114)"
+    )
+    group.add_argument(
+        "--scale", type=_number, metavar="X", help="factor on pixel values, as 1/255; comes before --mean"
+    )
+    group.add_argument(
+        "--mean",
+        type=_numbers,
+        metavar="X,Y,Z",
+        help="subtracted from scaled pixels, one number or one per channel",
+    )
+    group.add_argument(
+        "--std", type=_numbers, metavar="X,Y,Z", help="divides what --mean left, one number or one per channel"
+    )
+
+
+def _source(given: Sequence[str], names: Sequence[str]) -> Path | Mapping[str, Path]:
+    """A single path, or a path for each input that was named."""
+    if not given:
+        raise BadInput("The model needs samples and none were given.", fix="add --data PATH")
+    parts = [_split(text, names) for text in given]
+    if len(parts) == 1 and parts[0][0] is None:
+        return parts[0][1]
+    source: dict[str, Path] = {}
+    for (name, path), text in zip(parts, given, strict=True):
+        if name is None:
+            raise BadInput(
+                f"--data {text} does not say which input it is for, but there are {len(given)} of them.",
+                fix=f"write --data INPUT={text}; inputs: {', '.join(names)}",
+            )
+        if name in source:
+            raise BadInput(
+                f"The input {name!r} was given twice: {source[name]} and {path}.",
+                fix="keep one --data per input; put several files into a folder or a list file",
+            )
+        source[name] = path
+    return source
+
+
+def _split(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
+    # Names of inputs may contain "=", so known names come first, the longest before its own beginnings.
+    for name in sorted(names, key=len, reverse=True):
+        if text.startswith(f"{name}="):
+            return name, Path(text[len(name) + 1 :]).expanduser()
+    path = Path(text).expanduser()
+    name, separator, _ = text.partition("=")
+    if separator and not path.exists():
+        raise BadInput(f"The model has no input {name!r} (--data {text}).", fix=nearest(name, names))
+    return None, path
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of samples; write 1 or more")
+    return number
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(size) for size in text.lower().replace(",", "x").split("x"))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write sizes from 1 on, as in 1x3x224x224")
+    return sizes
+
+
+def _size(text: str) -> tuple[int, int]:
+    sizes = text.lower().split("x")
+    try:
+        height, width = (int(size) for size in sizes)
+    except ValueError:
+        height = width = 0
+    if min(height, width) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write height x width, as in 224x224")
+    return height, width
+
+
+def _number(text: str) -> float:
+    try:
+        # Fraction reads 1/255 as well as 0.5 and 1e-3, and neither nan nor inf.
+        number = float(Fraction(text.strip()))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write one as in 0.5 or 1/255")
+    return number
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(_number(part) for part in text.split(","))

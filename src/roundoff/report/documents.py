@@ -1,0 +1,52 @@
+"""Run documents as JSON, and back."""
+
+import json
+from pathlib import Path
+
+from roundoff.core.document import SCHEMA, RunDocument
+from roundoff.core.files import reading
+from roundoff.errors import BadInput
+
+__all__ = ["DOCUMENT_NAME", "load_document", "to_json"]
+
+DOCUMENT_NAME = "run.json"
+
+
+def to_json(document: RunDocument) -> str:
+    """The document as JSON text; infinities and NaN are written as strings, so that none is lost."""
+    from pydantic import RootModel
+
+    model = RootModel[RunDocument](document)
+    # pydantic would write inf as null; model_dump keeps the float and json refuses it loudly if one were left.
+    return json.dumps(_plain(model.model_dump()), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def load_document(path: Path) -> RunDocument:
+    """Read a run directory or its run.json."""
+    from pydantic import TypeAdapter, ValidationError
+
+    file = path / DOCUMENT_NAME if path.is_dir() else path
+    with reading(file, what="The run document"):
+        text = file.read_text(encoding="utf-8")
+    try:
+        content = json.loads(text)
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != SCHEMA:
+            what = f"{file} has schema {schema!r}; this version reads {SCHEMA}."
+            raise BadInput(what, fix="run the comparison again with this version of roundoff")
+        return TypeAdapter(RunDocument).validate_python(content)
+    except (json.JSONDecodeError, ValidationError) as error:
+        raise BadInput(
+            f"{file} is not a run document: {error}.", fix="give a folder that roundoff wrote"
+        ) from error
+
+
+def _plain(value: object) -> object:
+    """The same content in JSON's types, with floats JSON lacks as the strings Python reads back."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124
+        return str(value)
+    return value

@@ -1,0 +1,52 @@
+"""The comparison as JUnit XML, one test case per judged tensor."""
+
+import re
+from xml.sax.saxutils import quoteattr
+
+from roundoff.core.comparison import Comparison, TensorComparison
+
+__all__ = ["comparison_junit"]
+
+# Characters that XML 1.0 cannot hold even when escaped.
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def comparison_junit(comparison: Comparison) -> str:
+    """Failed rows are failures; tensors that were not judged, or have no partner, are skipped cases."""
+    cases = [_case(row, comparison) for row in comparison.rows]
+    cases += [_skipped(name, "only in the reference") for name in comparison.unmatched_reference]
+    cases += [_skipped(name, "only in the candidate") for name in comparison.unmatched_candidate]
+    unmatched = len(comparison.unmatched_reference) + len(comparison.unmatched_candidate)
+    skipped = unmatched + sum(row.passed is None for row in comparison.rows)
+    counts = f'tests="{len(cases)}" failures="{comparison.verdict.failed}" errors="0" skipped="{skipped}"'
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f"<testsuites {counts}>",
+        f'<testsuite name="roundoff compare" {counts}>',
+        *cases,
+        "</testsuite>",
+        "</testsuites>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _case(row: TensorComparison, comparison: Comparison) -> str:
+    if row.passed is None:
+        return _skipped(row.reference, "not judged by this profile")
+    head = f"<testcase classname={_quote(row.op_type or 'tensor')} name={_quote(row.reference)}"
+    if row.passed:
+        return f"{head}/>"
+    missed = [t for t in comparison.thresholds.thresholds if not t.holds(row.score.values)]
+    reasons = [
+        f"{t.metric} {row.score.values.get(t.metric, float('nan')):.6g}, needs {t.describe()}" for t in missed
+    ]
+    message = "; ".join(filter(None, (row.score.detail, row.difference, *reasons)))
+    return f"{head}>\n<failure message={_quote(message)}/>\n</testcase>"
+
+
+def _skipped(name: str, why: str) -> str:
+    return f'<testcase classname="tensor" name={_quote(name)}>\n<skipped message={_quote(why)}/>\n</testcase>'
+
+
+def _quote(text: str) -> str:
+    return quoteattr(_NOT_XML.sub("\ufffd", text))

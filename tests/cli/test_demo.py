@@ -1,0 +1,114 @@
+"""``roundoff demo``: copies its inputs, compares them, and says what to look at."""
+
+import argparse
+import filecmp
+import shlex
+from pathlib import Path
+
+import pytest
+
+import roundoff.cli
+from roundoff import demo
+from roundoff.cli import demo as command
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import BadInput
+
+
+class FakeCompare:
+    """Stands in for the command line: remembers what it was asked and writes one result."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.code = code
+        self.asked: list[str] = []
+
+    def __call__(self, argv: list[str]) -> int:
+        self.asked = argv
+        results = Path(argv[argv.index("-o") + 1])
+        results.mkdir(exist_ok=True)
+        (results / "run.json").write_text("{}")
+        return self.code
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch) -> FakeCompare:
+    fake = FakeCompare()
+    monkeypatch.setattr(roundoff.cli, "main", fake)
+    return fake
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words), Terminal())
+
+
+def test_the_inputs_are_copied_whole(tmp_path: Path, compare: FakeCompare) -> None:
+    assert run("-o", str(tmp_path / "demo")) == 0
+    shipped, copied = demo.model_path().parent, tmp_path / "demo" / "inputs"
+    names = ["digits.onnx", "samples.npy", *(f"board_dump/{index}.npz" for index in range(8))]
+    assert sorted(p.relative_to(copied).as_posix() for p in copied.rglob("*.*")) == sorted(names)
+    assert all(filecmp.cmp(shipped / name, copied / name, shallow=False) for name in names)
+
+
+def test_the_command_shown_is_the_command_run(
+    tmp_path: Path, compare: FakeCompare, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a demo"
+    run("-o", str(folder))
+    assert compare.asked == [
+        "compare", f"{folder}/inputs/digits.onnx", f"{folder}/inputs/board_dump",
+        "--data", f"{folder}/inputs/samples.npy", "-o", f"{folder}/comparison",
+    ]  # fmt: skip
+    assert f"  roundoff {shlex.join(compare.asked)}\n" in capsys.readouterr().err
+
+
+def test_it_says_what_it_shows_and_names_the_results(
+    tmp_path: Path, compare: FakeCompare, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("-o", str(tmp_path / "demo"))
+    printed = capsys.readouterr().err
+    assert "reads 99.6% of the handwritten digits of its test set right; on a board, 83.6%" in printed
+    assert "tensors for 8 of the images" in printed
+    assert f"The results:\n  {tmp_path}/demo/comparison/run.json\n" in printed
+    assert "Look first at the verdict above" in printed
+    assert "the output of block3/pointwise (block3/relu) by 0.5." in printed
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 0), (2, 2), (3, 3), (4, 4), (130, 130)])
+def test_a_missed_threshold_is_what_the_demo_is_about_but_a_failure_is_a_failure(
+    tmp_path: Path, compare: FakeCompare, capsys: pytest.CaptureFixture[str], code: int, expected: int
+) -> None:
+    compare.code = code
+    assert run("-o", str(tmp_path / "demo")) == expected
+    assert ("The results:" in capsys.readouterr().err) == (expected == 0)
+
+
+def test_an_earlier_demo_is_replaced_only_when_told(tmp_path: Path, compare: FakeCompare) -> None:
+    folder = str(tmp_path / "demo")
+    run("-o", folder)
+    with pytest.raises(BadInput, match="already holds a result") as caught:
+        run("-o", folder)
+    assert "--force" in caught.value.fix
+    assert run("-o", folder, "--force") == 0
+    assert compare.asked[-1] == "--force"
+
+
+def test_foreign_files_are_never_replaced(tmp_path: Path, compare: FakeCompare) -> None:
+    mine = tmp_path / "demo" / "inputs" / "notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(BadInput, match="holds files that roundoff did not write"):
+        run("-o", str(tmp_path / "demo"), "--force")
+    assert mine.read_text() == "mine"
+    assert compare.asked == []
+
+
+def test_the_whole_demo_finds_the_planted_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The real comparison, end to end, as a newcomer sees it."""
+    assert roundoff.cli.main(["demo", "-o", str(tmp_path / "demo")]) == 0
+    printed = capsys.readouterr()
+    verdict = printed.out[: printed.out.index("block4/depthwise_relu6")]
+    assert "block3/relu" in verdict
+    assert "gain" in printed.out
+    assert (tmp_path / "demo" / "comparison" / "run.json").is_file()
+    assert "run.json" in printed.err

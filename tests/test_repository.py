@@ -1,0 +1,245 @@
+"""The repository guards itself: sizes, copies, links, machine names, start-up and help."""
+
+import ast
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roundoff.cli import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "roundoff"
+CODE_FOLDERS = ("src", "scripts", "benchmarks", "tests")
+
+MAX_MODULE_LINES = 500
+MAX_CLASS_LINES = 200
+MAX_FILE_BYTES = 2_000_000
+# A function of more statements than this must not exist twice.
+MAX_COPIED_STATEMENTS = 5
+HELP_COLUMNS = 80
+
+# Home folders, scratch folders and addresses of whoever wrote the file.
+MACHINE_TRACES = re.compile(
+    rb"(?<![\w.~-])/(?:root|work|home/\w+|Users/\w+)/|[A-Z]:\\Users\\|\b(?:local)host\b"
+    rb"|\b(?:127\.0|10\.\d+|192\.168)\.\d+\.\d+\b"
+)
+MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\(<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\)")
+FENCED_CODE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def published_files() -> list[Path]:
+    """Every file that is, or would be, under version control."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    paths = (ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def run_python(code: str) -> str:
+    """Standard output of a fresh interpreter that sees an 80-column terminal."""
+    environment = {**os.environ, "COLUMNS": str(HELP_COLUMNS), "NO_COLOR": "1"}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
+
+
+def test_modules_are_short() -> None:
+    lengths = {relative(path): len(path.read_bytes().splitlines()) for path in python_files(*CODE_FOLDERS)}
+    assert {path: lines for path, lines in lengths.items() if lines > MAX_MODULE_LINES} == {}
+
+
+def test_classes_are_short() -> None:
+    too_long = {
+        f"{relative(path)}:{node.name}"
+        for path in python_files(*CODE_FOLDERS)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ClassDef) and (node.end_lineno or 0) - node.lineno >= MAX_CLASS_LINES
+    }
+    assert too_long == set()
+
+
+class _Anonymous(ast.NodeTransformer):
+    """Renames the function's own names in order of appearance, so that renamed copies look the same."""
+
+    def __init__(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        bound = [node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+        bound += [
+            node.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        ]
+        self._names = {name: f"v{index}" for index, name in enumerate(dict.fromkeys(bound))}
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._names.get(node.id, node.id), node.ctx)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.arg(self._names.get(node.arg, node.arg), None)
+
+
+def fingerprint(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+    """A hash that renamed copies share; None for functions too short to matter."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    statements = [node for top in body for node in ast.walk(top) if isinstance(node, ast.stmt)]
+    if len(statements) <= MAX_COPIED_STATEMENTS:
+        return None
+    anonymous = _Anonymous(function)
+    text = "\n".join(ast.dump(anonymous.visit(statement)) for statement in body)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (n for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_no_function_is_a_copy_of_another() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in python_files("src", "scripts", "benchmarks"):
+        for function in functions(path):
+            digest = fingerprint(function)
+            if digest is not None:
+                places[digest].append(f"{relative(path)}:{function.lineno} {function.name}")
+    assert [where for where in places.values() if len(where) > 1] == []
+
+
+def test_renamed_copies_are_recognised() -> None:
+    source = """
+def first(values):
+    "Doc."
+    total = 0
+    for value in values:
+        if value > 1:
+            total += value
+        else:
+            total -= 1
+    return total
+
+def second(numbers):
+    result = 0
+    for number in numbers:
+        if number > 1:
+            result += number
+        else:
+            result -= 1
+    return result
+
+def other(numbers):
+    result = 0
+    for number in numbers:
+        if number > 2:
+            result += number
+        else:
+            result -= 1
+    return result
+"""
+    first, second, other = (fingerprint(node) for node in ast.parse(source).body)  # type: ignore[arg-type]
+    assert first == second != other
+
+
+def test_public_modules_list_their_names() -> None:
+    commands = {PACKAGE / "cli" / f"{name}.py" for name in COMMANDS}
+    silent = []
+    for path in python_files("src"):
+        tree = parsed(path)
+        defines = any(not isinstance(node, ast.Expr) for node in tree.body)
+        names = {target.id for node in tree.body if isinstance(node, ast.Assign)
+                 for target in node.targets if isinstance(target, ast.Name)}  # fmt: skip
+        if defines and "__all__" not in names and path not in commands and path.name != "__main__.py":
+            silent.append(relative(path))
+    # The package itself has only its version.
+    assert [path for path in silent if path != "src/roundoff/__init__.py"] == []
+
+
+def test_no_file_names_the_machine_it_was_written_on() -> None:
+    traces = {
+        relative(path): [trace.decode(errors="replace") for trace in found]
+        for path in published_files()
+        if (found := MACHINE_TRACES.findall(path.read_bytes()))
+    }
+    assert traces == {}
+
+
+def test_no_file_is_large() -> None:
+    sizes = {relative(path): path.stat().st_size for path in published_files()}
+    assert {path: size for path, size in sizes.items() if size > MAX_FILE_BYTES} == {}
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for path in published_files():
+        if path.suffix != ".md":
+            continue
+        text = FENCED_CODE.sub("", path.read_text(encoding="utf-8"))
+        for target in MARKDOWN_LINK.findall(text):
+            file = target.partition("#")[0]
+            if file and not re.match(r"[a-z][a-z0-9+.-]*:", file) and not (path.parent / file).exists():
+                broken.append(f"{relative(path)}: {target}")
+    assert broken == []
+
+
+def test_every_page_of_the_documentation_is_reachable_from_its_index() -> None:
+    docs = ROOT / "docs"
+    seen, waiting = set(), [docs / "index.md"]
+    while waiting:
+        page = waiting.pop().resolve()
+        if page in seen or page.suffix != ".md" or not page.is_file():
+            continue
+        seen.add(page)
+        links = MARKDOWN_LINK.findall(page.read_text(encoding="utf-8"))
+        waiting += [page.parent / link.partition("#")[0] for link in links]
+    assert [relative(page) for page in sorted(docs.rglob("*.md")) if page not in seen] == []
+
+
+def loaded_by(statement: str, *packages: str) -> set[str]:
+    """Which of the packages a fresh interpreter has imported after running the statement."""
+    report = f"print('\\n' + json.dumps([name for name in {packages!r} if name in sys.modules]))"
+    return set(json.loads(run_python(f"import json, sys\n{statement}\n{report}").splitlines()[-1]))
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert loaded_by("import roundoff", "numpy", "onnx", "onnxruntime", "rich", "pydantic", "argparse") == set()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    ask = "from roundoff.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass"
+    assert loaded_by(ask, "numpy", "onnx", "onnxruntime", "pydantic", "PIL", "safetensors") == set()
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=["roundoff", *COMMANDS])
+def test_help_fits_a_terminal(words: list[str]) -> None:
+    # check=True in run_python asserts that the exit code is 0.
+    text = run_python(f"from roundoff.cli import main\nmain({[*words, '--help']!r})")
+    assert "Usage:" in text
+    assert [line for line in text.splitlines() if len(line) > HELP_COLUMNS] == []
+
+
+def test_every_command_says_what_it_does_in_one_line() -> None:
+    text = run_python("from roundoff.cli import main\nmain(['--help'])")
+    for name in COMMANDS:
+        assert re.search(rf"^ +{name} +\w", text, re.MULTILINE), name
+
+
+def test_the_version_is_stated() -> None:
+    assert re.match(r"roundoff \d+\.\d+\.\d+", run_python("from roundoff.cli import main\nmain(['--version'])"))
