@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roundoff.align import find_layout
+from roundoff.align.layout import find_layout
 from roundoff.analysis.culprits import roles
 from roundoff.analysis.difference import Difference, describe, describe_from_moments
 from roundoff.analysis.measuring import Measured, SamplePairs, measure_pairs, pair_samples, read_pair
@@ -42,12 +42,15 @@ class CompareSettings:
     channel_axis: int | None = None
 
 
+_DEFAULT_SETTINGS = CompareSettings()
+
+
 def compare(
     reference: TensorSource,
     candidate: TensorSource,
     pairing: Pairing,
     *,
-    settings: CompareSettings = CompareSettings(),
+    settings: CompareSettings = _DEFAULT_SETTINGS,
     progress: Progress = SILENT,
 ) -> Comparison:
     """Score every pair over all samples, judge it, and say where the difference starts."""

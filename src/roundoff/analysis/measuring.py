@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.core.measure import channel_axis_of, measure_pair
-from roundoff.core.moments import PairMoments
+from roundoff.core.moments import NOTHING, PairMoments
 from roundoff.core.pairing import TensorPair
 from roundoff.core.progress import Progress
 from roundoff.core.scores import Status
@@ -38,7 +38,7 @@ class Measured:
         failure: Status and reason when some sample could not be measured.
     """
 
-    moments: PairMoments = PairMoments()
+    moments: PairMoments = NOTHING
     samples: int = 0
     worst_sample: tuple[str, str] = ("", "")
     worst_energy: float = -1.0

@@ -50,7 +50,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="roundoff",
         description="Find where a quantized or deployed neural network loses accuracy, and why.",
-        epilog="Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align, 4 model failed to run.",
+        epilog="Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,\n4 the model failed to run, 130 interrupted.",
         formatter_class=RawDescriptionRichHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"roundoff {__version__}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options, samples_from
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import size_bytes
+from roundoff.cli.values import positive, size
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.core.tensors import TensorInfo, TensorSource
     from roundoff.core.thresholds import ThresholdSet
-    from roundoff.graph import Model
+    from roundoff.graph.load import Model
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -70,10 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and tensors.csv to DIR")
     output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
     running = parser.add_argument_group("running models")
-    running.add_argument(
-        "--max-memory", type=size_bytes, metavar="SIZE", help="memory the tensors may take, e.g. 2GB"
-    )
-    running.add_argument("--threads", type=int, metavar="N", help="threads per node (default: all cores)")
+    running.add_argument("--max-memory", type=size, metavar="SIZE", help="memory the tensors may take, e.g. 2GB")
+    running.add_argument("--threads", type=positive, metavar="N", help="threads per node (default: all cores)")
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -121,7 +119,8 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
 def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None") -> "Comparison":
     from roundoff.align import align, read_aliases
     from roundoff.analysis.compare import CompareSettings, compare
-    from roundoff.graph import load_model, topology
+    from roundoff.graph.interface import topology
+    from roundoff.graph.load import load_model
 
     if not any(_is_model(path) for path in (args.reference, args.candidate)) and args.data:
         raise BadInput(
@@ -147,8 +146,9 @@ def _source(
     args: argparse.Namespace, path: Path, chosen_format: str | None, model: "Model | None"
 ) -> "tuple[TensorSource, Model | None]":
     from roundoff.formats import open_source
-    from roundoff.graph import inputs, load_model
-    from roundoff.runtime import LiveSource
+    from roundoff.graph.interface import inputs
+    from roundoff.graph.load import load_model
+    from roundoff.runtime.capture import LiveSource
 
     if not _is_model(path):
         return open_source(path, format=chosen_format or args.format, shapes=_shapes(model)), None
@@ -160,9 +160,9 @@ def _source(
 
 
 def _shapes(model: "Model | None") -> "list[TensorInfo] | None":
-    from roundoff.graph import values
+    from roundoff.graph.shapes import tensor_infos
 
-    return None if model is None else [value.info() for value in values(model)]
+    return None if model is None else list(tensor_infos(model))
 
 
 def _is_model(path: Path) -> bool:

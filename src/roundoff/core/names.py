@@ -50,27 +50,21 @@ class FileNames:
         self._stems: dict[str, str] = {}
         self._taken = {stem.casefold() for stem in reserved}
 
-    def stem(self, name: str, *, key: str | None = None) -> str:
-        """Give the stem for a name: readable when possible, with a hash when it would clash or be too long.
-
-        Args:
-            name: The name to make a stem of.
-            key: What the stem stands for, when the name alone does not say; equal keys share a stem.
-        """
-        key = name if key is None else key
-        if key not in self._stems:
-            stem = next(stem for stem in self._candidates(name, key) if stem.casefold() not in self._taken)
-            self._stems[key] = stem
+    def stem(self, name: str) -> str:
+        """Give the stem for a name: readable when possible, with a hash when it would clash or be too long."""
+        if name not in self._stems:
+            stem = next(stem for stem in self._candidates(name) if stem.casefold() not in self._taken)
+            self._stems[name] = stem
             self._taken.add(stem.casefold())
-        return self._stems[key]
+        return self._stems[name]
 
-    def _candidates(self, name: str, key: str) -> Iterator[str]:
+    def _candidates(self, name: str) -> Iterator[str]:
         plain = _without_traps(self._illegal.sub("_", name))
         if len(plain.encode()) <= self._limit:
             yield plain
         head = plain.encode()[: self._limit - _HASH_LENGTH - 1].decode(errors="ignore")
         for attempt in itertools.count():
-            digest = hashlib.sha256(f"{attempt}:{key}".encode("utf-8", "surrogatepass")).hexdigest()
+            digest = hashlib.sha256(f"{attempt}:{name}".encode("utf-8", "surrogatepass")).hexdigest()
             yield f"{head}-{digest[:_HASH_LENGTH]}"
 
 

@@ -1,0 +1,107 @@
+"""Planted differences are called by their names, and plain noise by none of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roundoff.analysis.difference import Difference, describe
+from roundoff.core.measure import channel_axis_of, measure_pair
+from roundoff.core.tensors import Array
+
+
+def kind_of(reference: Array, candidate: Array) -> Difference:
+    moments = measure_pair(reference, candidate, channel_axis=channel_axis_of(reference.shape))
+    return describe(moments, reference, candidate)
+
+
+def tensor(seed: int = 0, shape: tuple[int, ...] = (2, 8, 16, 16)) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def noise(like: Array, level: float, seed: int = 12345) -> Array:
+    return (level * np.random.default_rng(seed).standard_normal(like.shape)).astype(np.float32)
+
+
+@given(st.sampled_from([0.25, 0.5, 2.0, -1.0, 1.5]), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_gain_is_named_with_its_size(factor: float, seed: int) -> None:
+    x = tensor(seed)
+    found = kind_of(x, x * np.float32(factor) + noise(x, 0.01))
+    assert found.kind == "gain"
+    assert float(found.text.removeprefix("gain ").partition(":")[0]) == pytest.approx(factor, abs=0.01)
+
+
+def test_offset_is_named_with_its_size() -> None:
+    x = tensor()
+    found = kind_of(x, x + np.float32(0.5) + noise(x, 0.01))
+    assert found.kind == "offset"
+    assert float(found.text.removeprefix("offset ").partition(":")[0]) == pytest.approx(0.5, abs=0.01)
+
+
+def test_gain_and_offset_together() -> None:
+    x = tensor()
+    found = kind_of(x, x * np.float32(1.5) + np.float32(0.6))
+    assert (found.kind, found.text) == ("gain and offset", "gain 1.5 and offset +0.6")
+
+
+def test_few_outliers_are_counted() -> None:
+    x = tensor()
+    y = x + noise(x, 0.001)
+    y.reshape(-1)[[5, 100, 2000]] += 50
+    found = kind_of(x, y)
+    assert found.kind == "few outliers"
+    assert found.text == "3 of 4096 elements carry 90 % of the error"
+
+
+def test_saturation_names_the_range() -> None:
+    x = tensor()
+    found = kind_of(x, np.clip(x, -1, 1))
+    assert found.kind == "saturation"
+    assert found.text.endswith("are cut off at [-1, 1]")
+
+
+def test_one_channel_is_named() -> None:
+    x = tensor()
+    y = x + noise(x, 0.001)
+    y[:, 3] += noise(x[:, 3], 1.0, seed=7)
+    assert kind_of(x, y) == Difference("one channel", "channel 3 carries 100% of the error")
+
+
+@pytest.mark.parametrize("level", [0.0, 0.02])
+def test_permutation_is_told_from_noise(level: float) -> None:
+    x = tensor()
+    shuffled = np.random.default_rng(5).permutation(x.reshape(-1)).reshape(x.shape)
+    assert kind_of(x, shuffled + noise(x, level)).kind == "permutation"
+
+
+def test_nan_comes_before_everything_else() -> None:
+    x = tensor()
+    y = x * 3
+    y[0, 0, 0, :5] = np.nan
+    found = kind_of(x, y)
+    assert found == Difference("nonfinite", "5 of 4096 elements are NaN or infinite in the candidate only")
+
+
+def test_zeroed() -> None:
+    x = tensor()
+    assert kind_of(x, np.zeros_like(x)).kind == "zeroed"
+
+
+@given(st.floats(0.02, 1.0), st.integers(0, 999))
+@settings(max_examples=50, deadline=None)
+def test_noise_is_only_noise(level: float, seed: int) -> None:
+    x = tensor(seed)
+    assert kind_of(x, x + noise(x, level, seed + 20000)).kind == "noise"
+
+
+@given(st.integers(0, 999))
+@settings(max_examples=20, deadline=None)
+def test_unrelated_tensors_are_noise(seed: int) -> None:
+    x = tensor(seed)
+    assert kind_of(x, 3 * tensor(seed + 5000)).kind == "noise"
+
+
+def test_rounding_to_a_coarse_grid_is_noise() -> None:
+    x = tensor()
+    assert kind_of(x, np.round(x * 2) / 2).kind == "noise"
