@@ -17,8 +17,10 @@ __all__ = ["Difference", "describe", "describe_from_moments"]
 _EXPLAINS = 0.9
 # "Few" outliers: at most this share of the elements.
 _FEW = 1e-3
-# Larger tensors are judged by their first elements; sorting more is slow and tells nothing new.
-_MOST_ELEMENTS = 1 << 22
+# Smaller tensors have no "few" elements, and no order to speak of.
+_FEWEST = 16
+# The second look at larger tensors is at their first elements: it sorts, and must stay small in memory.
+_MOST_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Difference:
 
 def describe_from_moments(moments: PairMoments) -> Difference:
     """What can be said without looking at the values again."""
-    for test in (_nonfinite, _zeroed, _linear, _channel):
+    for test in (_nonfinite, _zeroed, _linear, _concentrated, _channel):
         found = test(moments)
         if found is not None:
             return found
@@ -47,9 +49,9 @@ def describe(moments: PairMoments, reference: Array, candidate: Array) -> Differ
         candidate: Values of the same sample, in the reference's layout.
     """
     coarse = describe_from_moments(moments)
-    if coarse.kind in ("nonfinite", "zeroed", "gain", "offset", "gain and offset"):
+    if coarse.kind not in ("one channel", "noise"):
         return coarse
-    x, y = (np.asarray(side).reshape(-1)[:_MOST_ELEMENTS].astype(np.float64) for side in (reference, candidate))
+    x, y = (np.asarray(side).flat[:_MOST_ELEMENTS].astype(np.float64) for side in (reference, candidate))
     finite = np.isfinite(x) & np.isfinite(y)
     x, y = x[finite], y[finite]
     energy = np.square(x - y)
@@ -111,6 +113,16 @@ def _linear(moments: PairMoments) -> Difference | None:
     return None
 
 
+def _concentrated(moments: PairMoments) -> Difference | None:
+    """Few elements carry the error: as many, at most, as would give these sums if all were equally wrong."""
+    if moments.square_error == 0 or moments.count < _FEWEST:
+        return None
+    carriers = moments.abs_error**2 / moments.square_error
+    if carriers <= max(1.5, _FEW * moments.count):
+        return Difference("few outliers", f"about {carriers:.0f} of {moments.count} elements carry the error")
+    return None
+
+
 def _channel(moments: PairMoments) -> Difference | None:
     channels = moments.channels
     if channels is None or channels.error.size < 3:
@@ -133,9 +145,9 @@ def _saturation(x: Array, y: Array, energy: Array) -> Difference | None:
 
 
 def _outliers(x: Array, _y: Array, energy: Array) -> Difference | None:
-    few = max(1, int(x.size * _FEW))
-    if x.size < 16:
+    if x.size < _FEWEST:
         return None
+    few = max(1, int(x.size * _FEW))
     largest = np.partition(energy, x.size - few)[-few:]
     if largest.sum() >= _EXPLAINS * energy.sum():
         count = int(np.searchsorted(np.cumsum(np.sort(largest)[::-1]), _EXPLAINS * energy.sum())) + 1
@@ -145,12 +157,12 @@ def _outliers(x: Array, _y: Array, energy: Array) -> Difference | None:
 
 def _permutation(x: Array, y: Array, energy: Array) -> Difference | None:
     """The same values in another order; as far as values can tell, or another tensor of the same distribution."""
-    if x.size < 16:
+    if x.size < _FEWEST:
         return None
     rest = np.square(np.sort(x) - np.sort(y)).sum()
     spread = np.square(x - x.mean()).sum()
-    # Weak noise hardly changes the sorted values either, and strong noise widens them: only values out of place make
-    # an error as large as the spread and leave nothing of it when sorted.
+    # Weak noise hardly changes the sorted values either, and strong noise widens them: only values out of place
+    # make an error as large as the spread and leave nothing of it when sorted.
     if rest <= 0.01 * energy.sum() and energy.sum() >= 0.2 * spread:
         return Difference("permutation", "sorted, both sides agree: the elements are in another order")
     return None

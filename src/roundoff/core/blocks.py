@@ -69,7 +69,7 @@ def release_pages(array: Array) -> None:
     Without this a mapped file counts as resident once it has been read, whatever its size.
     """
     base: object = array
-    while isinstance(base, np.ndarray):
-        base = base.base
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.obj if isinstance(base, memoryview) else base.base
     if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
         base.madvise(mmap.MADV_DONTNEED)

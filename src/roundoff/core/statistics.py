@@ -12,7 +12,7 @@ from roundoff.core.tensors import Array
 __all__ = ["TensorStats"]
 
 # Elements per block: its float64 copy stays in the cache, and the cost of the calls is small against it.
-BLOCK = 1 << 16
+BLOCK = 1 << 17
 # Dot products are taken in rows: from 10,000 elements on, BLAS starts threads, which fight with the caller's.
 _ROW = 1 << 13
 _NARROW = frozenset(map(np.dtype, ("float32", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bool")))
@@ -128,8 +128,7 @@ def _of_damaged(values: Array) -> TensorStats:
 
 
 def _of_distances(values: Array, *, low: float, high: float) -> tuple[float, float]:
-    """Mean and squares by way of distances from the mean: a second pass, for values that lie close together or
-    whose sums overflow."""
+    """Mean and squares in two passes, for values that lie close together or whose sums overflow."""
     if low == high:
         return low, 0.0
     mean = float(np.add.reduce(values / values.size))

@@ -1,0 +1,1 @@
+"""Running models: onnxruntime sessions and captures of everything they compute."""

@@ -1,0 +1,149 @@
+"""Finding the change of layout between two arrays by looking at their values."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from roundoff.align.sampling import Floats, positions, source_positions, take
+from roundoff.align.shapes import layouts_between, layouts_within
+from roundoff.core.pairing import Layout
+from roundoff.core.tensors import Array
+
+__all__ = ["correlation", "find_layout", "only_padding"]
+
+_SAMPLES = 65_536
+"""Elements looked at to tell layouts apart."""
+
+_AGREES = 0.9
+"""Arrays of one shape that correlate this well are taken as they are."""
+
+_RESTORED = 0.8
+"""A layout of the same shape must bring the correlation this high..."""
+
+_RESTORED_RESIDUAL = 0.5
+"""...and at least halve the share of the variance that is not explained."""
+
+_SUPPORTED = 0.3
+"""Least correlation with which the values decide between layouts that fit the shape."""
+
+_SIGNIFICANT_Z = 3.0
+"""And how many standard errors (Fisher's z) it must be from no correlation: short tensors agree by chance."""
+
+_TIED = 1.1
+"""Layouts whose unexplained variance is within this factor of the best explain the values equally well."""
+
+_ROUNDING = 1e-9
+"""Unexplained variance below this is the rounding of float64 sums."""
+
+_ALMOST_ONE = 1 - _ROUNDING
+
+_CONSTANT = 1e-5
+"""A spread this small, relative to the largest value, is rounding and not signal."""
+
+_PADDING_SPREAD = 1e-3
+"""Padding may vary this much of what the kept elements vary."""
+
+
+def find_layout(reference: Array, candidate: Array) -> Layout | None:
+    """The change of layout that maps `candidate` onto `reference`.
+
+    For different shapes: what the shapes allow, decided by the values where they allow several; None when
+    nothing explains the difference. For equal shapes: None when the values agree or nothing restores
+    them, else the change of axes that does.
+    """
+    if reference.shape == candidate.shape:
+        return _restoring(reference, candidate)
+    options = [
+        layout for layout in layouts_between(reference.shape, candidate.shape) if only_padding(layout, candidate)
+    ]
+    return _decided(reference, candidate, options=options) if options else None
+
+
+def correlation(left: Floats, right: Floats) -> float:
+    """Pearson's correlation; 0 when one side is constant."""
+    if _is_constant(left) or _is_constant(right):
+        return 0.0
+    # Scaled first so that no square over- or underflows.
+    left, right = left / np.abs(left).max(), right / np.abs(right).max()
+    left, right = left - left.mean(), right - right.mean()
+    product = float(left @ right) / float(np.sqrt((left @ left) * (right @ right)))
+    return max(-1.0, min(1.0, product))
+
+
+def only_padding(layout: Layout, candidate: Array) -> bool:
+    """Whether everything that `layout` crops away is one constant, or nothing beside what is kept."""
+    if layout.crop is None:
+        return True
+    whole = replace(layout, crop=None).apply(candidate)
+    kept = whole[tuple(slice(0, size) for size in layout.crop)]
+    axis = next(axis for axis, size in enumerate(layout.crop) if size != whole.shape[axis])
+    extra = np.moveaxis(whole, axis, 0)[layout.crop[axis] :]
+    spread = float(extra.max()) - float(extra.min())
+    return spread <= _PADDING_SPREAD * (float(kept.max()) - float(kept.min()))
+
+
+def _restoring(reference: Array, candidate: Array) -> Layout | None:
+    at = positions(reference.size, _SAMPLES)
+    left, right = take(reference, at), take(candidate, at)
+    if left is None or right is None:
+        return None
+    before = correlation(left, right)
+    options = layouts_within(reference.shape)
+    if before >= _AGREES or not options or _is_constant(left) or _is_constant(right):
+        return None
+    after, layout = max(
+        zip(_correlations(reference, candidate, options=options), options, strict=True),
+        key=lambda scored: scored[0],
+    )
+    enough = after >= _RESTORED and 1 - after**2 <= _RESTORED_RESIDUAL * (1 - before**2)
+    return layout if enough else None
+
+
+def _decided(reference: Array, candidate: Array, *, options: Sequence[Layout]) -> Layout | None:
+    """The option that the values support; the only or the first one where they need not decide."""
+    options = _distinct(reference, candidate, options=options)
+    if len(options) == 1:
+        return options[0]
+    at = positions(reference.size, _SAMPLES)
+    left, right = take(reference, at), take(candidate, positions(candidate.size, _SAMPLES))
+    if left is None or right is None or _is_constant(left) or _is_constant(right):
+        return options[0]
+    scores = _correlations(reference, candidate, options=options)
+    best = max(scores)
+    z = math.atanh(min(best, _ALMOST_ONE)) * math.sqrt(max(at.size - 3, 1))
+    if best >= _SUPPORTED and z >= _SIGNIFICANT_Z:
+        residual = _TIED * (1 - best**2) + _ROUNDING
+        return next(
+            layout for score, layout in zip(scores, options, strict=True) if score > 0 and 1 - score**2 <= residual
+        )
+    # A plain reshape is unlikely where the axes themselves can be put in order.
+    moved = [layout for layout in options if layout.axes is not None]
+    return moved[0] if len(moved) == 1 else None
+
+
+def _distinct(reference: Array, candidate: Array, *, options: Sequence[Layout]) -> list[Layout]:
+    """The options without those that give the same view as an earlier one."""
+    at = positions(reference.size, _SAMPLES)
+    views: dict[bytes, Layout] = {}
+    for layout in options:
+        shapes = {"reference_shape": reference.shape, "candidate_shape": candidate.shape}
+        views.setdefault(source_positions(layout, at, **shapes).tobytes(), layout)
+    return list(views.values())
+
+
+def _correlations(reference: Array, candidate: Array, *, options: Sequence[Layout]) -> list[float]:
+    at = positions(reference.size, _SAMPLES)
+    left = take(reference, at)
+    found = []
+    for layout in options:
+        shapes = {"reference_shape": reference.shape, "candidate_shape": candidate.shape}
+        right = take(candidate, source_positions(layout, at, **shapes))
+        found.append(0.0 if left is None or right is None else correlation(left, right))
+    return found
+
+
+def _is_constant(values: Floats) -> bool:
+    spread = float(values.max() - values.min())
+    return not spread > _CONSTANT * float(np.abs(values).max())

@@ -1,0 +1,185 @@
+"""Run a model and write every tensor it computes, or their statistics.
+
+The model runs in onnxruntime on the CPU with graph optimization off, one
+sample at a time. Weights are not written. DIR appears only once it is
+complete: with tensors.json, which lists the files, or with stats.csv and
+stats.json.
+"""
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.data_options import add_data_options, samples_from
+from roundoff.cli.terminal import Terminal
+from roundoff.cli.values import positive, size
+from roundoff.errors import EXIT_OK, BadInput
+
+if TYPE_CHECKING:
+    from roundoff.cli.disk import DiskBudget
+    from roundoff.formats.writing import WriteFormat
+    from roundoff.runtime.capture import Estimate, LiveSource
+
+SUMMARY = "run a model and write every tensor it computes, or statistics"
+
+_MAP = "tensors.json"
+_STATS = "stats.json"
+_STATS_TABLE = "stats.csv"
+# What a tensor takes besides its values: a file header, a line in the map, a part of a disk block.
+_OVERHEAD_BYTES = 512
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="the ONNX model")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the tensors go")
+    parser.add_argument(
+        "--tensors",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="GLOB",
+        help="write only tensors whose names match, e.g. '*relu*' (default: all)",
+    )
+    parser.add_argument(
+        "--stats-only", action="store_true", help="write the statistics of each tensor, not its values"
+    )
+    parser.add_argument(
+        "--format", choices=("npy", "npz", "bin", "ascend-npy"), help="how tensors are stored (default: npy)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace what an earlier dump wrote to DIR")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--max-disk", type=size, metavar="SIZE", help="refuse to write more, e.g. 20GB (default: the free space)"
+    )
+    limits.add_argument(
+        "--max-memory",
+        type=size,
+        metavar="SIZE",
+        help="memory to stay within, in several passes if need be, e.g. 2GiB (default: most of the free memory)",
+    )
+    limits.add_argument("--threads", type=positive, metavar="N", help="threads (default: all cores)")
+    add_data_options(parser)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Estimate, run, write."""
+    from roundoff.cli.disk import disk_budget
+    from roundoff.core.files import check_output_directory
+
+    if args.stats_only and args.format:
+        what = f"--format {args.format} has no effect with --stats-only, which writes no tensors."
+        raise BadInput(what, fix="leave one of them out")
+    check_output_directory(args.output, marker=_marker(args.output), force=args.force)
+    source = _open(args, terminal)
+    disk = disk_budget(args.output, args.max_disk)
+    terminal.note(_describe(source.estimate, stats_only=args.stats_only))
+    disk.check(_disk_bytes(source.estimate, stats_only=args.stats_only), claim="The dump takes about")
+    if args.stats_only:
+        _write_statistics(args, terminal, source)
+    else:
+        _write_tensors(args, terminal, source, disk=disk)
+    return EXIT_OK
+
+
+def _marker(folder: Path) -> str:
+    """The file by which an earlier result is known; either kind of dump may replace the other."""
+    return _STATS if (folder / _STATS).is_file() else _MAP
+
+
+def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
+    """The tensors to write; says how each pattern was understood and what cannot be written."""
+    from roundoff.graph.interface import hidden_tensors, inputs
+    from roundoff.graph.load import load_model
+    from roundoff.runtime.capture import LiveSource
+    from roundoff.runtime.feeds import NO_INPUTS
+
+    model = load_model(args.model)
+    specs = inputs(model)
+    samples = samples_from(args, specs) if specs or args.data else NO_INPUTS
+    source = LiveSource(model, samples, tensors=args.tensors, max_memory=args.max_memory, threads=args.threads)
+    for pattern, count in source.selection.matches:
+        terminal.note(f"--tensors {pattern!r}: {count} tensors")
+    for info in source.tensors:
+        if info.problem:
+            terminal.note(f"left out: tensor {info.name!r}, because {info.problem}")
+    for node, count in Counter(hidden_tensors(model).values()).items():
+        terminal.note(f"left out: {count} tensors inside node {node!r}, which cannot be seen from outside")
+    return source
+
+
+def _describe(estimate: "Estimate", *, stats_only: bool) -> str:
+    from roundoff.core.sizes import format_size
+
+    about = "" if estimate.exact else "about "
+    values = format_size(estimate.samples * estimate.sample_bytes)
+    text = f"estimate: {estimate.tensors} tensors x {estimate.samples} samples, {about}{values} of values"
+    text += f", {format_size(_disk_bytes(estimate, stats_only=stats_only))} on disk"
+    text += f", {format_size(estimate.memory_bytes)} of memory"
+    return text + (f", {estimate.passes} passes per sample" if estimate.passes > 1 else "")
+
+
+def _disk_bytes(estimate: "Estimate", *, stats_only: bool) -> int:
+    if stats_only:
+        return _OVERHEAD_BYTES * estimate.tensors
+    return estimate.samples * (estimate.sample_bytes + _OVERHEAD_BYTES * estimate.tensors)
+
+
+def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "LiveSource") -> None:
+    from roundoff.core.files import output_directory, write_text
+    from roundoff.core.summary import summarize_tensors
+    from roundoff.report.statistics import statistics_csv, statistics_json, statistics_table
+    from roundoff.runtime.session import available_threads
+
+    with output_directory(args.output, marker=_marker(args.output), force=args.force) as staged:
+        summaries = summarize_tensors(source, threads=args.threads or available_threads(), progress=terminal)
+        write_text(staged / _STATS_TABLE, statistics_csv(summaries))
+        write_text(staged / _STATS, statistics_json(summaries))
+    if args.json:
+        terminal.text(statistics_json(summaries))
+    else:
+        terminal.print(statistics_table(summaries))
+    terminal.note(f"written: {args.output / _STATS_TABLE}, {args.output / _STATS}")
+
+
+def _write_tensors(
+    args: argparse.Namespace, terminal: Terminal, source: "LiveSource", *, disk: "DiskBudget"
+) -> None:
+    from roundoff.core.files import output_directory
+    from roundoff.core.sizes import format_size
+    from roundoff.formats.writing import open_writer
+
+    readable = [info for info in source.tensors if not info.problem]
+    form: WriteFormat = args.format or "npy"
+    size_bytes = 0
+    terminal.start("dumping", len(source.samples))
+    with (
+        output_directory(args.output, marker=_marker(args.output), force=args.force) as staged,
+        open_writer(staged, form, samples=source.samples) as writer,
+    ):
+        for sample in source.samples:
+            writer.begin_sample(sample)
+            for info in readable:
+                array = source.read(info.name, sample)
+                size_bytes += array.nbytes
+                disk.check(size_bytes, claim="Samples are larger than the first one; the dump has come to")
+                writer.write(info, array, output_index=source.output_index(info.name))
+            terminal.advance()
+    terminal.finish()
+    written = f"{len(readable)} tensors x {len(source.samples)} samples, {format_size(size_bytes)}"
+    if args.json:
+        result = {
+            "output": str(args.output),
+            "map": str(args.output / _MAP),
+            "format": form,
+            "tensors": len(readable),
+            "samples": list(source.samples),
+            "size_bytes": size_bytes,
+        }
+        terminal.text(json.dumps(result, indent=1, ensure_ascii=False))
+    else:
+        terminal.text(f"{args.output}: {written}")
+    terminal.note(f"written: {args.output / _MAP}, which lists all files")

@@ -1,0 +1,60 @@
+"""Folders of .npy files, nested or not, and single .npy files."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.formats import ascend_names
+from roundoff.formats.folders import LIKELY, POSSIBLE, files_with, locate, shown, sniff_files, walk_files
+from roundoff.formats.mapped import map_array, stat_file
+from roundoff.formats.npy_header import MAX_HEADER_BYTES, parse_header
+from roundoff.formats.opening import open_folder
+from roundoff.formats.settle import settle
+from roundoff.formats.stored import Content, Declared, StoredSource, Unreadable
+from roundoff.formats.units import Unit, arrange_files
+
+__all__ = ["SUFFIXES", "list_units", "open", "sniff"]
+
+SUFFIXES = (".npy",)
+
+
+def sniff(path: Path) -> int:
+    """Score how well a path fits: .npy files, unless their names are of the kind that has its own reader."""
+    score = sniff_files(path, suffixes=SUFFIXES)
+    if score == LIKELY and ascend_names.fits(walk_files(locate(path)[0])):
+        return POSSIBLE
+    return score
+
+
+def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
+    """Open a folder of .npy files, its manifest, or one .npy file, whose only tensor is named by its stem."""
+    if path.suffix.lower() in SUFFIXES and path.is_file():
+        return StoredSource([_unit(path.parent, path.name).stored(shown(path.stem))], label=str(path))
+    return open_folder(path, list_units=list_units, arrange=arrange_files, kind=".npy files")
+
+
+def list_units(folder: Path) -> list[Unit]:
+    """List the .npy files below a folder."""
+    return [_unit(folder, file) for file in files_with(folder, SUFFIXES)]
+
+
+def _unit(folder: Path, file: str) -> Unit:
+    path = folder / file
+    return Unit(file, shown(file[: -len(".npy")]), path, functools.partial(_probe, path))
+
+
+def _probe(path: Path, declared: Declared | None) -> Content:
+    size = stat_file(path)
+    with path.open("rb") as file:
+        header = parse_header(file.read(MAX_HEADER_BYTES))
+    if size != header.file_bytes:
+        there, wanted = size - header.offset, header.file_bytes - header.offset
+        problem = f"{there} bytes of values where the header says {wanted}"
+        if there < wanted:
+            problem = f"truncated: {there} of {wanted} bytes"
+        raise Unreadable(problem, dtype=header.dtype.name, shape=header.shape)
+    load = functools.partial(
+        map_array, path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
+    )
+    return settle(header.dtype, header.shape, load=load, declared=declared)

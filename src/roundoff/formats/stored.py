@@ -1,0 +1,219 @@
+"""Tensors that lie in files: what each format hands over, and the one `TensorSource` made of it."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from roundoff.core.tensors import Array, TensorInfo
+from roundoff.errors import BadInput, nearest
+
+__all__ = ["Content", "Declared", "Stored", "StoredSource", "Unreadable"]
+
+_SUGGESTIONS = 10
+
+
+class Unreadable(Exception):
+    """One tensor cannot be read; becomes its `TensorInfo.problem`, and a `BadInput` when it is read.
+
+    Args:
+        problem: Why, in a few words without the file's name.
+        fix: What to do about it.
+        dtype: The type it should have, when that much is known.
+        shape: The shape it should have, likewise.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        /,
+        *,
+        fix: str = "write the file again, or leave this tensor out",
+        dtype: str = "",
+        shape: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.fix = fix
+        self.dtype = dtype
+        self.shape = shape
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a header says, and how to get at the values.
+
+    Attributes:
+        dtype: Name of the type the values were stored or computed in.
+        shape: Shape of the array that `load` returns.
+        load: Maps or reads the values; raises `Unreadable` or `OSError`.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    load: Callable[[], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a manifest or a model says about a tensor that lies in a file.
+
+    Attributes:
+        dtype: Type as written there; `roundoff.formats.dtypes.parse_dtype` reads it.
+        shape: Its shape.
+        source: Who says so, for messages.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor of one sample in one file.
+
+    Attributes:
+        name: The tensor.
+        sample: The sample.
+        where: The file (and member), as the user would name it.
+        probe: Reads the header; raises `Unreadable` or `OSError`.
+        node: The node that computes it, when known.
+        op_type: That node's operation, when known.
+    """
+
+    name: str
+    sample: str
+    where: str
+    probe: Callable[[], Content]
+    node: str = ""
+    op_type: str = ""
+
+
+class StoredSource:
+    """A `TensorSource` over stored tensors; keeps no file open and no values in memory.
+
+    Args:
+        stored: All tensors of all samples, in the order in which tensors are to be listed.
+        label: Where they come from.
+        samples: All samples in order; by default those of `stored` as they come.
+        ordered: Whether the order is known to be that of execution.
+        broken: Samples of which nothing can be read, with the reason.
+    """
+
+    def __init__(
+        self,
+        stored: Iterable[Stored],
+        *,
+        label: str,
+        samples: Sequence[str] = (),
+        ordered: bool = False,
+        broken: Mapping[str, str] | None = None,
+    ) -> None:
+        self._label = label
+        self._ordered = ordered
+        self._broken = dict(broken or {})
+        self._places: dict[str, dict[str, Stored]] = {}
+        for place in stored:
+            _add(self._places.setdefault(place.name, {}), place)
+        seen = [sample for places in self._places.values() for sample in places]
+        self._samples = tuple(dict.fromkeys([*samples, *seen])) or ("",)
+        self._tensors = tuple(_describe(places.values()) for places in self._places.values())
+
+    @property
+    def label(self) -> str:
+        """The path as the user gave it."""
+        return self._label
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """Sample names."""
+        return self._samples
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """All tensors, as their headers or the map describe them."""
+        return self._tensors
+
+    @property
+    def ordered(self) -> bool:
+        """Whether `tensors` is known to be in execution order."""
+        return self._ordered
+
+    def read(self, name: str, sample: str) -> Array:
+        """Map or read the values of one tensor in one sample."""
+        place = self._find(name, sample)
+        try:
+            return place.probe().load()
+        except Unreadable as error:
+            what = f"Tensor {name!r} cannot be read from {place.where}: {error.problem}."
+            raise BadInput(what, fix=error.fix) from error
+        except OSError as error:
+            what = f"Tensor {name!r} cannot be read from {place.where}: {_reason(error)}."
+            raise BadInput(what, fix="check the file and the disk") from error
+        except MemoryError as error:
+            what = f"Tensor {name!r} in {place.where} does not fit into memory."
+            raise BadInput(what, fix="store it uncompressed, so that it can be mapped") from error
+
+    def _find(self, name: str, sample: str) -> Stored:
+        if sample not in self._samples:
+            what = f"{self._label} has no sample {sample!r}."
+            raise BadInput(what, fix=_suggest(sample, self._samples))
+        if sample in self._broken:
+            what = f"Sample {sample!r} of {self._label} cannot be read: {self._broken[sample]}."
+            raise BadInput(what, fix="write that file again, or move it away")
+        if name not in self._places:
+            raise BadInput(f"{self._label} has no tensor {name!r}.", fix=_suggest(name, self._places))
+        if sample not in self._places[name]:
+            what = f"{self._label} has no tensor {name!r} in sample {sample!r}."
+            raise BadInput(what, fix=_suggest(sample, self._places[name]))
+        return self._places[name][sample]
+
+
+def _add(places: dict[str, Stored], place: Stored) -> None:
+    """Keep one place per sample; of two that claim the same name neither can be trusted, so say so."""
+    first = places.get(place.sample)
+    if first is None:
+        places[place.sample] = place
+        return
+
+    def clash() -> Content:
+        raise Unreadable(
+            f"stored twice: in {first.where} and in {place.where}", fix="remove or rename one of the two"
+        )
+
+    places[place.sample] = Stored(place.name, place.sample, first.where, clash)
+
+
+def _describe(places: Iterable[Stored]) -> TensorInfo:
+    """Describe a tensor by the first sample in which it can be read, else by what is wrong in the first."""
+    infos: list[TensorInfo] = []
+    for place in places:
+        infos.append(_info(place))
+        if not infos[-1].problem:
+            return infos[-1]
+    return infos[0]
+
+
+def _info(place: Stored) -> TensorInfo:
+    dtype, shape, problem = "", tuple[int, ...](), ""
+    try:
+        content = place.probe()
+        dtype, shape = content.dtype, content.shape
+    except Unreadable as error:
+        dtype, shape, problem = error.dtype, error.shape, error.problem
+    except OSError as error:
+        problem = _reason(error)
+    return TensorInfo(place.name, dtype, shape, problem, node=place.node, op_type=place.op_type)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the file is missing"
+    if isinstance(error, PermissionError):
+        return "the file may not be read"
+    return error.strerror or str(error)
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    # A dump has thousands of tensors; a message has room for the nearest few.
+    return nearest(name, difflib.get_close_matches(name, list(known), n=_SUGGESTIONS, cutoff=0.0))

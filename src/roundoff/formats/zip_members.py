@@ -1,0 +1,120 @@
+"""Members of a zip archive, mapped where they lie when they are stored, unpacked with checks when compressed."""
+
+import contextlib
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.formats.mapped import map_bytes, stat_file
+from roundoff.formats.stored import Unreadable
+
+__all__ = ["Member", "list_members"]
+
+# Local file header: signature, 22 bytes repeated in the directory, lengths of the name and of the extra field.
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_SIGNATURE = b"PK\x03\x04"
+_ENCRYPTED = 0x1
+# Deflate cannot do better than about 1032 to 1, so a larger claim is a lie told to exhaust memory.
+_MAX_RATIO = 1040
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of an archive.
+
+    Attributes:
+        path: The archive.
+        info: The member's entry in the archive's directory.
+    """
+
+    path: Path
+    info: zipfile.ZipInfo
+
+    @property
+    def size(self) -> int:
+        """Length in bytes, unpacked."""
+        return self.info.file_size
+
+    def head(self, length: int) -> bytes:
+        """Read the first bytes, unpacked."""
+        self._check()
+        with self._unpacking() as stream:
+            return stream.read(length)
+
+    def content(self) -> Array:
+        """Get all bytes as a uint8 array, checked against the archive's checksum."""
+        self._check()
+        if self.info.compress_type == zipfile.ZIP_STORED:
+            content = map_bytes(self.path, offset=self._start(), length=self.size)
+            if zlib.crc32(content.data) != self.info.CRC:
+                raise Unreadable("damaged: its checksum does not fit")
+            return content
+        content = np.empty(self.size, np.uint8)
+        with self._unpacking() as stream:
+            for start in range(0, self.size, _CHUNK_BYTES):
+                piece = stream.read(min(_CHUNK_BYTES, self.size - start))
+                content[start : start + len(piece)] = np.frombuffer(piece, np.uint8)
+        return content
+
+    @contextlib.contextmanager
+    def _unpacking(self) -> Iterator[zipfile.ZipExtFile]:
+        # Opening the archive itself would read its whole directory again for every member.
+        start = self._start()
+        with self.path.open("rb") as file:
+            file.seek(start)
+            try:
+                with zipfile.ZipExtFile(file, "r", self.info) as stream:
+                    yield stream
+            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                raise Unreadable("damaged: it cannot be unpacked, or its checksum does not fit") from error
+
+    def _start(self) -> int:
+        """Where the member's data begin; only the header in front of them knows."""
+        with self.path.open("rb") as file:
+            file.seek(self.info.header_offset)
+            header = file.read(_LOCAL_HEADER.size)
+        if len(header) < _LOCAL_HEADER.size or not header.startswith(_SIGNATURE):
+            raise Unreadable("damaged: it is not where the archive says")
+        _, name, extra = _LOCAL_HEADER.unpack(header)
+        start = self.info.header_offset + len(header) + int(name) + int(extra)
+        there = stat_file(self.path) - start
+        if there < self.info.compress_size:
+            raise Unreadable(f"truncated: {max(there, 0)} of {self.info.compress_size} bytes")
+        return start
+
+    def _check(self) -> None:
+        info = self.info
+        if info.flag_bits & _ENCRYPTED:
+            raise Unreadable("is encrypted", fix="write the archive without a password")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise Unreadable(
+                "is compressed in an unusual way", fix="write it with np.savez or np.savez_compressed"
+            )
+        if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
+            raise Unreadable("damaged: the archive gives it two different lengths")
+        if info.file_size > _MAX_RATIO * (info.compress_size + 1):
+            raise Unreadable(f"claims to unpack to {info.file_size} bytes, more than its data can hold")
+
+
+def list_members(path: Path) -> list[Member]:
+    """List the members of an archive, in the order in which they were written.
+
+    Raises:
+        Unreadable: It is no zip archive, or its directory is missing, damaged or empty.
+    """
+    stat_file(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [Member(path, info) for info in archive.infolist() if not info.is_dir()]
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        raise Unreadable(f"is not a complete zip archive ({error})") from error
+    if not members:
+        raise Unreadable("holds no tensors")
+    return members

@@ -1,0 +1,108 @@
+"""Checking where a model keeps its weights outside its file, before anything opens those files."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from roundoff.errors import BadInput
+from roundoff.graph.element_types import by_number
+from roundoff.graph.wiring import subgraphs
+
+__all__ = ["check_external_data", "external_bytes", "weight_tensors"]
+
+
+def weight_tensors(proto: Any) -> Iterator[Any]:
+    """Every `onnx.TensorProto` of a model, in subgraphs and functions too."""
+    yield from _of_graph(proto.graph)
+    for function in proto.functions:
+        yield from _of_nodes(function.node)
+
+
+def _of_graph(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Any) -> Iterator[Any]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for graph in subgraphs(node):
+            yield from _of_graph(graph)
+
+
+def check_external_data(proto: Any, folder: Path) -> None:
+    """Refuse external data that lies outside `folder`, is missing, or ends too early.
+
+    Raises:
+        BadInput: Naming the tensor and the file.
+    """
+    for tensor in weight_tensors(proto):
+        if _is_external(tensor):
+            _check_tensor(tensor, folder)
+
+
+def external_bytes(proto: Any) -> int:
+    """Size of all weights that lie outside the model's file."""
+    return sum(_size(tensor) for tensor in weight_tensors(proto) if _is_external(tensor))
+
+
+def _is_external(tensor: Any) -> bool:
+    return bool(tensor.data_location == tensor.EXTERNAL)
+
+
+def _check_tensor(tensor: Any, folder: Path) -> None:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    owner = f"Tensor {tensor.name!r}"
+    location = entries.get("location", "")
+    if not location:
+        raise BadInput(f"{owner} has external data, but no file is named.", fix="export the model again")
+    path = _inside(folder, location, owner=owner)
+    if not path.is_file():
+        raise BadInput(
+            f"{owner} keeps its values in {path}, which does not exist.",
+            fix=f"copy {location!r} from where the model comes from into {folder}",
+        )
+    offset = _number(entries, "offset", owner=owner)
+    length = _number(entries, "length", owner=owner)
+    needed = _size(tensor)
+    if length and length < needed:
+        what = f"{owner} needs {needed} bytes, but only {length} bytes of {path} are set aside for it."
+        raise BadInput(what, fix="export the model again")
+    end, size = offset + max(needed, length), path.stat().st_size
+    if end > size:
+        raise BadInput(
+            f"{owner} ends at byte {end} of {path}, which has only {size} bytes.",
+            fix="copy the file again, it is cut short or belongs to another model",
+        )
+
+
+def _inside(folder: Path, location: str, *, owner: str) -> Path:
+    """The file of a location, if it stays in the folder also after following links."""
+    path = folder / location
+    leaves = "\0" in location or Path(location).is_absolute() or "\\" in location
+    if leaves or not path.resolve().is_relative_to(folder.resolve()):
+        raise BadInput(
+            f"{owner} keeps its values in {location!r}, outside of the model's folder {folder}.",
+            fix="put the file itself (not a link) next to the model and save the model with that location",
+        )
+    return path
+
+
+def _number(entries: dict[str, str], key: str, *, owner: str) -> int:
+    text = entries.get(key, "0")
+    if not text.isascii() or not text.isdigit():
+        what = f"{owner} has the external data {key} {text!r}, which is not a number of bytes."
+        raise BadInput(what, fix="export the model again")
+    return int(text)
+
+
+def _size(tensor: Any) -> int:
+    """Bytes a tensor's values take in a file, by its type and shape."""
+    kind = by_number(tensor.data_type)
+    return -(-math.prod(tensor.dims) * kind.bits // 8) if kind else 0

@@ -1,0 +1,99 @@
+"""Loading an ONNX model: the graph is read and checked, weights outside the file stay there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roundoff.core.files import reading
+from roundoff.errors import BadInput
+from roundoff.graph.external import check_external_data, external_bytes
+from roundoff.graph.naming import name_nodes
+from roundoff.graph.wiring import is_sorted, sort_nodes
+
+__all__ = ["Model", "load_model"]
+
+# The format behind ONNX cannot hold more in one file; larger models keep their weights beside it.
+_LARGEST_FILE_BYTES = 2**31 - 1
+_LFS_POINTER = b"version https://git-lfs"
+_RE_EXPORT = "check that the file is an ONNX model and was copied whole; export it again if need be"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model as loaded: every node has a name of its own, and nodes stand in execution order.
+
+    Attributes:
+        proto: The `onnx.ModelProto`; values of external data are not loaded. Treat it as read-only.
+        path: The file it came from.
+    """
+
+    proto: Any
+    path: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where the file lies; locations of external data are relative to it."""
+        return self.path.absolute().parent
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the file and of all external data."""
+        return int(self.proto.ByteSize()) + external_bytes(self.proto)
+
+
+def load_model(path: Path) -> Model:
+    """Read an ONNX model.
+
+    Raises:
+        BadInput: The file is missing, damaged, not an ONNX model, or refers to external data that is missing,
+            too short or outside of its folder.
+    """
+    proto = _parse(path)
+    graph = proto.graph
+    if not proto.HasField("graph") or not graph.output:
+        lacks = "outputs" if graph.node else "graph"
+        raise BadInput(f"{path} is not a usable ONNX model: it has no {lacks}.", fix=_RE_EXPORT)
+    _check_names(graph, path)
+    name_nodes(graph)
+    if not is_sorted(graph) and not sort_nodes(graph):
+        what = f"The nodes of {path} depend on one another in a circle, so the model cannot be run."
+        raise BadInput(what, fix="export the model again")
+    check_external_data(proto, path.absolute().parent)
+    return Model(proto, path)
+
+
+def _parse(path: Path) -> Any:
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    with reading(path, what="The model"):
+        size = path.stat().st_size
+        if size > _LARGEST_FILE_BYTES:
+            raise BadInput(
+                f"{path} has {size} bytes; one ONNX file can hold at most {_LARGEST_FILE_BYTES}.",
+                fix="save the model with external data: onnx.save(model, path, save_as_external_data=True)",
+            )
+        data = path.read_bytes()
+    if not data:
+        raise BadInput(f"{path} is empty.", fix="copy or export the model again")
+    if data.startswith(_LFS_POINTER):
+        raise BadInput(f"{path} is a Git LFS pointer, not the model itself.", fix="git lfs pull")
+    try:
+        return ModelProto.FromString(data)
+    except DecodeError as error:
+        what = f"{path} is not an ONNX model, or is cut short or damaged ({len(data)} bytes)."
+        raise BadInput(what, fix=_RE_EXPORT) from error
+
+
+def _check_names(graph: Any, path: Path) -> None:
+    """Refuse names that are not text; onnx hands them out as bytes, which nothing can look up or print."""
+    values = (*graph.input, *graph.output, *graph.initializer)
+    names = [value.name for value in values]
+    for node in graph.node:
+        names += (node.name, node.op_type, node.domain, *node.input, *node.output)
+    for name in names:
+        if not isinstance(name, str):
+            raise BadInput(
+                f"{path} holds the name {name!r}, which is not UTF-8 text.",
+                fix="export the model again with names in UTF-8 (plain ASCII is safest)",
+            )

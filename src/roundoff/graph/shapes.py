@@ -1,0 +1,166 @@
+"""Types and shapes of all tensors of a model, as far as they are known before it runs."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from roundoff.core.tensors import TensorInfo
+from roundoff.graph.element_types import ElementType, by_number
+from roundoff.graph.load import Model
+from roundoff.graph.wiring import constants
+
+__all__ = ["Kind", "Value", "tensor_infos", "values"]
+
+Kind = Literal["tensor", "sequence", "optional", "map", "sparse_tensor"]
+
+# Initializers up to this size may be shapes or axes, which decide other shapes; larger ones are weights.
+_SHAPE_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What is known of one value of the graph.
+
+    Attributes:
+        name: Its name.
+        kind: What it is; values of unknown type are taken for tensors.
+        element: Its element type, None when unknown.
+        shape: Its shape; None when any part of it is unknown.
+        node: The node that computes it; empty for inputs.
+        op_type: That node's operation.
+        output_index: Which output of the node it is.
+    """
+
+    name: str
+    kind: Kind = "tensor"
+    element: ElementType | None = None
+    shape: tuple[int, ...] | None = None
+    node: str = ""
+    op_type: str = ""
+    output_index: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes its values take when read; 0 when unknown."""
+        if self.shape is None or self.element is None or self.obstacle():
+            return 0
+        return math.prod(self.shape) * np.dtype(self.element.widened).itemsize
+
+    def info(self) -> TensorInfo:
+        """The same as a `TensorInfo`; what is not known, or is no tensor of numbers, is its problem."""
+        problem = self.obstacle()
+        if not problem and self.shape is None:
+            problem = "its shape is not known before the model runs"
+        dtype = self.element.widened if self.element else ""
+        return TensorInfo(self.name, dtype, self.shape or (), problem, self.node, self.op_type)
+
+    def obstacle(self) -> str:
+        """Why its values can never be read as numbers; empty when they can."""
+        if self.kind != "tensor":
+            return f"it is of the kind {self.kind}, not a tensor"
+        if self.element is not None and self.element.dtype == "string":
+            return "it holds text, not numbers"
+        return ""
+
+
+def tensor_infos(model: Model, shapes: Mapping[str, tuple[int, ...]] | None = None) -> tuple[TensorInfo, ...]:
+    """All tensors in execution order: inputs, then what each node computes. Constants are left out.
+
+    Args:
+        model: The model.
+        shapes: Actual shapes of inputs, to resolve dynamic ones.
+    """
+    return tuple(value.info() for value in values(model, shapes))
+
+
+def values(model: Model, shapes: Mapping[str, tuple[int, ...]] | None = None) -> tuple[Value, ...]:
+    """Like `tensor_infos`, but telling what is unknown from what is empty."""
+    graph = model.proto.graph
+    known = constants(graph)
+    types = dict(_inferred_types(model, shapes or {}))
+    fed = [Value(value.name) for value in graph.input if value.name not in known]
+    computed = [
+        Value(name, node=node.name, op_type=node.op_type, output_index=index)
+        for node in graph.node
+        if node.op_type != "Constant"
+        for index, name in enumerate(node.output)
+        if name
+    ]
+    return tuple(_typed(value, types.get(value.name)) for value in (*fed, *computed))
+
+
+def _typed(value: Value, declared: Any) -> Value:
+    kind = declared.WhichOneof("value") if declared is not None else None
+    if kind is None:
+        return value
+    if kind != "tensor_type":
+        return replace(value, kind=kind.removesuffix("_type"))
+    tensor = declared.tensor_type
+    return replace(value, element=by_number(tensor.elem_type), shape=_shape(tensor))
+
+
+def _shape(tensor: Any) -> tuple[int, ...] | None:
+    if not tensor.HasField("shape"):
+        return None
+    sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
+    return tuple(map(int, sizes)) if all(size >= 0 for size in sizes) else None
+
+
+def _inferred_types(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Any]]:
+    """Types by name; where several are known of one tensor, the surest comes last."""
+    graph = model.proto.graph
+    if not shapes:
+        # What the file declares is all there is for operators onnx does not know. With actual shapes given
+        # it may not hold (files often declare the sizes they were exported with).
+        yield from ((value.name, value.type) for value in (*graph.value_info, *graph.output))
+    inferred = _infer(_skeleton(model, shapes))
+    yield from ((value.name, value.type) for value in (*inferred.value_info, *inferred.output, *inferred.input))
+
+
+def _infer(light: Any) -> Any:
+    """The graph with all types that can be inferred; as it was when inference fails altogether."""
+    from onnx.shape_inference import InferenceError, infer_shapes
+
+    for follow_values in (True, False):
+        try:
+            return infer_shapes(light, data_prop=follow_values).graph
+        except (InferenceError, RuntimeError, ValueError, TypeError):
+            continue
+    return light.graph
+
+
+def _skeleton(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """The model without its weights, so that inference copies little and works at any size."""
+    from onnx import ModelProto
+
+    proto, graph = model.proto, model.proto.graph
+    light = ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
+    light.graph.node.extend(graph.node)
+    known = constants(graph)
+    for value in graph.input:
+        if value.name not in known:
+            _add_input(light.graph, value, shapes.get(value.name))
+    for tensor in graph.initializer:
+        if tensor.data_location != tensor.EXTERNAL and tensor.ByteSize() <= _SHAPE_BYTES:
+            light.graph.initializer.add().CopyFrom(tensor)
+        else:
+            declared = light.graph.input.add(name=tensor.name).type.tensor_type
+            declared.elem_type = tensor.data_type
+            for size in tensor.dims:
+                declared.shape.dim.add(dim_value=size)
+    for value in graph.output:
+        light.graph.output.add(name=value.name)
+    return light
+
+
+def _add_input(graph: Any, value: Any, shape: tuple[int, ...] | None) -> None:
+    added = graph.input.add()
+    added.CopyFrom(value)
+    if shape is not None:
+        added.type.tensor_type.ClearField("shape")
+        added.type.tensor_type.shape.SetInParent()
+        for size in shape:
+            added.type.tensor_type.shape.dim.add(dim_value=size)

@@ -1,0 +1,95 @@
+"""Statistics of tensors as CSV, as JSON and as a table."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from roundoff.core.summary import TensorSummary
+
+__all__ = ["statistics_csv", "statistics_json", "statistics_table"]
+
+_COLUMNS = (
+    "tensor", "node", "op_type", "dtype", "shape", "samples", "count", "min", "max", "mean", "std", "abs_max",
+    "zeros", "nans", "infs",
+)  # fmt: skip
+# A cell that starts like this would be run as a formula by a spreadsheet; names come from strangers' files.
+_FORMULA_START = ("=", "+", "-", "@", "\t", "\r")
+_LISTED = 5
+_ROWS = 40
+
+
+def statistics_csv(summaries: Iterable[TensorSummary]) -> str:
+    """One row per tensor; what does not exist (the mean of no values) is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(_COLUMNS)
+    for summary in summaries:
+        writer.writerow(_cell(value) for value in _values(summary))
+    return out.getvalue()
+
+
+def statistics_json(summaries: Iterable[TensorSummary]) -> str:
+    """The same as JSON; what does not exist is null, and a sum that overflowed the string "inf"."""
+    records = [
+        {column: _plain(value) for column, value in zip(_COLUMNS, _values(summary), strict=True)}
+        for summary in summaries
+    ]
+    return json.dumps({"tensors": records}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def statistics_table(summaries: Sequence[TensorSummary]) -> RenderableType:
+    """A line on what is not finite, then the first tensors in execution order."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("tensor", overflow="fold", min_width=12)
+    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=10)
+    for name in ("min", "max", "mean", "std", "zero", "nan+inf"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for summary in summaries[:_ROWS]:
+        stats = summary.stats
+        numbers = (stats.minimum, stats.maximum, stats.mean, stats.std)
+        table.add_row(
+            Text(summary.info.name),
+            Text(summary.info.op_type),
+            *(f"{number:.3g}" if stats.finite else "" for number in numbers),
+            f"{stats.zeros / stats.count:.1%}" if stats.count else "",
+            str(stats.nans + stats.infs or ""),
+        )
+    parts: list[RenderableType] = [_headline(summaries), table]
+    if len(summaries) > _ROWS:
+        parts.append(Text(f"... and {len(summaries) - _ROWS} more tensors in the files", style="dim"))
+    return Group(*parts)
+
+
+def _headline(summaries: Sequence[TensorSummary]) -> Text:
+    damaged = [summary.info.name for summary in summaries if summary.stats.finite < summary.stats.count]
+    if not damaged:
+        return Text(f"{len(summaries)} tensors, all values finite", style="green")
+    names = ", ".join(damaged[:_LISTED]) + (", ..." if len(damaged) > _LISTED else "")
+    return Text(f"{len(damaged)} of {len(summaries)} tensors hold NaN or infinite values: {names}", style="red")
+
+
+def _values(summary: TensorSummary) -> tuple[object, ...]:
+    """Values in the order of the columns."""
+    info, stats = summary.info, summary.stats
+    numbers = (stats.minimum, stats.maximum, stats.mean, stats.std, stats.abs_max)
+    return (
+        *(info.name, info.node, info.op_type, info.dtype, info.shape, summary.samples, stats.count),
+        *(number if stats.finite else None for number in numbers),
+        *(stats.zeros, stats.nans, stats.infs),
+    )
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str) and value.startswith(_FORMULA_START):
+        return f"'{value}"
+    return "x".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,111 @@
+"""What a capture takes in memory, and how it is split into passes that stay within a budget."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from roundoff.core.sizes import format_size
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.graph.shapes import Value, values
+
+__all__ = ["CapturePlan", "Planner", "Shapes", "split_passes"]
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+# Resident memory of the program itself: interpreter, numpy, onnx, onnxruntime (measured, rounded up).
+PROGRAM_BYTES = 128 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class CapturePlan:
+    """How the tensors of one sample are captured.
+
+    Attributes:
+        passes: The tensors that each run of the model captures.
+        memory_bytes: Largest memory of the process.
+        sessions: How many sessions may stay open at a time.
+    """
+
+    passes: tuple[tuple[str, ...], ...]
+    memory_bytes: int
+    sessions: int
+
+
+class Planner:
+    """Plans the capture of some tensors of a model within a memory budget.
+
+    Args:
+        model: The model.
+        everything: All its values in the first sample, with complete shapes.
+        captured: Names of the tensors to capture, in execution order.
+        shapes: The input shapes of the first sample.
+        limit: Bytes the process may take.
+    """
+
+    def __init__(
+        self, model: Model, everything: Sequence[Value], *, captured: Sequence[str], shapes: Shapes, limit: int
+    ) -> None:
+        self._model, self._captured, self._shapes, self._limit = model, captured, shapes, limit
+        self._sizes = {value.name: value.size_bytes for value in everything}
+        self._session_bytes = model.weight_bytes
+        # The model's file is in memory as loaded, and once more in each session.
+        self._fixed = PROGRAM_BYTES + int(model.proto.ByteSize()) + self._session_bytes
+        self._plans: dict[tuple[tuple[str, tuple[int, ...]], ...], CapturePlan] = {}
+
+    def plan(self, shapes: Shapes) -> CapturePlan:
+        """Plan the capture of a sample whose inputs have these shapes.
+
+        Raises:
+            BadInput: One of the tensors alone exceeds the budget.
+        """
+        key = tuple(shapes.items())
+        if key not in self._plans:
+            self._plans[key] = self._make_plan(shapes)
+        return self._plans[key]
+
+    def _make_plan(self, shapes: Shapes) -> CapturePlan:
+        sizes = self._sizes if shapes == self._shapes else self._resized(shapes)
+        # What a node reads and writes is alive while it runs, captured or not.
+        fixed = self._fixed + 2 * max(sizes.values(), default=0)
+        wanted = {name: sizes[name] for name in self._captured}
+        for name, size in wanted.items():
+            if fixed + size > self._limit:
+                raise self._too_small(name, fixed + size)
+        passes = split_passes(wanted, self._limit - fixed)
+        largest = max((sum(wanted[name] for name in names) for names in passes), default=0)
+        # A session that is kept open keeps its weights, and the memory its last pass took.
+        another = max(1, self._session_bytes + largest + fixed - self._fixed)
+        peak = fixed + largest
+        return CapturePlan(passes, peak, sessions=1 + (self._limit - peak) // another)
+
+    def _resized(self, shapes: Shapes) -> dict[str, int]:
+        """Sizes in a sample of other shapes; where inference cannot tell, in proportion to the inputs."""
+        known = (value for value in values(self._model, shapes) if value.shape is not None)
+        inferred = {value.name: value.size_bytes for value in known}
+        growth = _elements(shapes) / max(1, _elements(self._shapes))
+        return {name: inferred.get(name, int(size * growth)) for name, size in self._sizes.items()}
+
+    def _too_small(self, name: str, needed: int) -> BadInput:
+        need = format_size(int(needed * 1.01))  # rounding for display must not end below what is needed
+        return BadInput(
+            f"Capturing tensor {name!r} takes about {need} of memory; the budget is {format_size(self._limit)}.",
+            fix=f"give --max-memory '{need}' or more, use a smaller batch, or leave it out with --tensors",
+        )
+
+
+def split_passes(sizes: Mapping[str, int], room: int) -> tuple[tuple[str, ...], ...]:
+    """Cut tensors, in their order, into the fewest groups of at most `room` bytes; a larger one stands alone."""
+    passes: list[list[str]] = []
+    filled = 0
+    for name, size in sizes.items():
+        if not passes or filled + size > room:
+            passes.append([])
+            filled = 0
+        passes[-1].append(name)
+        filled += size
+    return tuple(map(tuple, passes))
+
+
+def _elements(shapes: Shapes) -> int:
+    return sum(prod(shape) for shape in shapes.values())

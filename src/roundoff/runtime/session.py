@@ -1,0 +1,148 @@
+"""onnxruntime sessions that compute exactly what the graph says, and fail in words a user can act on."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from roundoff.core.tensors import Array
+from roundoff.errors import ModelFailed
+from roundoff.graph.load import Model
+from roundoff.graph.tap import Taps, tap
+
+__all__ = ["Session", "available_threads", "open_session"]
+
+_ONLY_FATAL = 4
+_STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_SOURCE = re.compile(r"\S+\.(?:cc|h|cpp|hpp):\d+ ")
+_ASSERTION = re.compile(r"^.{0,200}? was false\.\s*")
+_SPECIALIZATION = re.compile(r"^(?: const)?(?: \[with [^\]]*\])?\s*")
+
+# What onnxruntime says, and what helps then; the first that matches counts.
+_REMEDIES = (
+    (
+        r"max supported IR version: (\d+)",
+        "set model.ir_version to {0} or lower and save the model again, or pip install -U onnxruntime",
+    ),
+    (
+        r"domain ai\.onnx is till opset (\d+)",
+        "convert the model with onnx.version_converter.convert_version(model, {0}), or pip install -U onnxruntime",
+    ),
+    (
+        r"No Op registered for|No opset import for domain|is not a registered function/op",
+        "export the model with standard operators, or cut it before that node; custom operators cannot be run",
+    ),
+    (
+        r"Could not find an implementation for",
+        "convert the model to float32 and standard operators; this one has no CPU version for these types",
+    ),
+    (
+        r"bad_alloc|allocate memory|bad allocation",
+        "lower --max-memory so that tensors are captured in more passes, or use a smaller batch",
+    ),
+)
+_DEFAULT_REMEDY = "check the model with onnx.checker.check_model(path, full_check=True), and that the data fits it"
+
+
+class Session:
+    """A model ready to run. Made by `open_session`."""
+
+    def __init__(self, raw: Any, *, model: Model, outputs: tuple[str, ...]) -> None:
+        self._raw = raw
+        self._model = model
+        self._outputs = outputs
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Onnxruntime's name for the type of each output, e.g. ``tensor(float)`` or ``seq(tensor(int64))``."""
+        by_name = {output.name: output.type for output in self._raw.get_outputs()}
+        return tuple(by_name[name] for name in self._outputs)
+
+    def run(self, feed: Mapping[str, Array], *, sample: str = "") -> list[Array]:
+        """Values of all outputs, in the order asked for when the session was opened.
+
+        Args:
+            feed: A value for each input.
+            sample: What the user calls this feed; for messages.
+
+        Raises:
+            ModelFailed: onnxruntime could not compute them.
+        """
+        if not self._outputs:
+            return []
+        try:
+            return list(self._raw.run(list(self._outputs), dict(feed)))
+        except Exception as error:
+            where = f" on sample {sample!r}" if sample else ""
+            raise _failure(f"{self._model.path} failed{where}", error) from error
+
+
+def open_session(
+    model: Model, *, outputs: Taps | None = None, threads: int | None = None, optimize: bool = False
+) -> Session:
+    """Prepare a model for running on the CPU.
+
+    Args:
+        model: The model.
+        outputs: What to compute, from `roundoff.graph.tap`; the model's own outputs by default.
+        threads: Threads per node; all cores by default. Results do not depend on it.
+        optimize: Let onnxruntime rewrite the graph where that leaves results bit-equal.
+
+    Raises:
+        ModelFailed: onnxruntime does not accept the model.
+    """
+    import onnxruntime as ort
+
+    taps = tap(model, [value.name for value in model.proto.graph.output]) if outputs is None else outputs
+    levels = ort.GraphOptimizationLevel
+    options = ort.SessionOptions()
+    options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimize else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads or available_threads()
+    options.log_severity_level = _ONLY_FATAL  # everything that matters comes back as an exception
+    # Threads that spin while they wait take the cores from the statistics computed next to the run.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
+    try:
+        raw = ort.InferenceSession(taps.data, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise _failure(f"onnxruntime {ort.__version__} cannot open {model.path}", error) from error
+    return Session(raw, model=model, outputs=taps.outputs)
+
+
+def available_threads() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _failure(what: str, error: Exception) -> ModelFailed:
+    message = str(error)
+    fix = _DEFAULT_REMEDY
+    for pattern, remedy in _REMEDIES:
+        found = re.search(pattern, message)
+        if found:
+            fix = remedy.format(*found.groups())
+            break
+    return ModelFailed(f"{what}: {_reason(message)}", fix=fix)
+
+
+def _reason(message: str) -> str:
+    """The first line of an onnxruntime message, without status code, source file and C++ signature."""
+    text = _STATUS.sub("", message.strip())
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    source = _SOURCE.search(line)
+    if source is None:
+        return line
+    before, rest = line[: source.start()], _after_signature(line[source.end() :])
+    return before + _ASSERTION.sub("", rest)
+
+
+def _after_signature(text: str) -> str:
+    """What follows a C++ function's signature: its parentheses nest, so they are counted."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if character == ")" and depth == 0:
+            return _SPECIALIZATION.sub("", text[position + 1 :])
+    return text
