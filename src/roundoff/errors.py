@@ -4,7 +4,6 @@ Each error says what failed (with the offending value) and how to go on. The com
 leaves with the error's exit code; nothing a user can do may end in a traceback.
 """
 
-import difflib
 from collections.abc import Iterable
 
 __all__ = [
@@ -79,6 +78,9 @@ class ModelFailed(RoundoffError):
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Say which known name was probably meant: ``"did you mean 'x'?"``, or list the choices."""
+    # Only needed when something went wrong, and slow to import.
+    import difflib
+
     known = list(choices)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from roundoff.align.sampling import Floats, positions, source_positions, take
+from roundoff.align.sampling import Floats, positions, seen_through, take
 from roundoff.align.shapes import layouts_between, layouts_within
 from roundoff.core.pairing import Layout
 from roundoff.core.tensors import Array
 
 __all__ = ["correlation", "find_layout", "only_padding"]
 
-_SAMPLES = 65_536
+_SAMPLES = 16_384
 """Elements looked at to tell layouts apart."""
 
 _AGREES = 0.9
@@ -115,9 +115,8 @@ def _decided(reference: Array, candidate: Array, *, options: Sequence[Layout]) -
     z = math.atanh(min(best, _ALMOST_ONE)) * math.sqrt(max(at.size - 3, 1))
     if best >= _SUPPORTED and z >= _SIGNIFICANT_Z:
         residual = _TIED * (1 - best**2) + _ROUNDING
-        return next(
-            layout for score, layout in zip(scores, options, strict=True) if score > 0 and 1 - score**2 <= residual
-        )
+        good = (layout for score, layout in zip(scores, options, strict=True) if 1 - score**2 <= residual)
+        return next(good)
     # A plain reshape is unlikely where the axes themselves can be put in order.
     moved = [layout for layout in options if layout.axes is not None]
     return moved[0] if len(moved) == 1 else None
@@ -125,21 +124,19 @@ def _decided(reference: Array, candidate: Array, *, options: Sequence[Layout]) -
 
 def _distinct(reference: Array, candidate: Array, *, options: Sequence[Layout]) -> list[Layout]:
     """The options without those that give the same view as an earlier one."""
-    at = positions(reference.size, _SAMPLES)
     views: dict[bytes, Layout] = {}
     for layout in options:
-        shapes = {"reference_shape": reference.shape, "candidate_shape": candidate.shape}
-        views.setdefault(source_positions(layout, at, **shapes).tobytes(), layout)
+        view = seen_through(layout, reference.shape, candidate.shape, count=_SAMPLES)
+        views.setdefault(view.tobytes(), layout)
     return list(views.values())
 
 
 def _correlations(reference: Array, candidate: Array, *, options: Sequence[Layout]) -> list[float]:
-    at = positions(reference.size, _SAMPLES)
-    left = take(reference, at)
+    left = take(reference, positions(reference.size, _SAMPLES))
     found = []
     for layout in options:
-        shapes = {"reference_shape": reference.shape, "candidate_shape": candidate.shape}
-        right = take(candidate, source_positions(layout, at, **shapes))
+        view = seen_through(layout, reference.shape, candidate.shape, count=_SAMPLES)
+        right = take(candidate, view)
         found.append(0.0 if left is None or right is None else correlation(left, right))
     return found
 

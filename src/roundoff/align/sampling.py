@@ -1,5 +1,6 @@
 """Looking at a few elements of a tensor, in any layout, without copying the tensor."""
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -9,7 +10,7 @@ from roundoff.align.axes import Shape
 from roundoff.core.pairing import Layout
 from roundoff.core.tensors import Array
 
-__all__ = ["Floats", "Positions", "positions", "source_positions", "take"]
+__all__ = ["Floats", "Positions", "positions", "seen_through", "take"]
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -32,10 +33,14 @@ def positions(size: int, count: int) -> Positions:
     return chosen
 
 
-def source_positions(
-    layout: Layout, at: Positions, *, reference_shape: Shape, candidate_shape: Shape
+@lru_cache(maxsize=512)
+def seen_through(
+    layout: Layout | None, reference_shape: Shape, candidate_shape: Shape, *, count: int
 ) -> Positions:
-    """Where in the candidate as stored the elements stand that `layout` brings to `at` in the reference."""
+    """Where in the candidate as stored those elements stand that are at `positions` in the reference."""
+    at = positions(math.prod(reference_shape), count)
+    if layout is None:
+        return at
     if layout.crop is not None:  # the same coordinates in a larger shape
         at = np.ravel_multi_index(np.unravel_index(at, reference_shape), _uncropped(layout, candidate_shape))
     if layout.axes is not None:

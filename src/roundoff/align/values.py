@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from roundoff.align.axes import Shape
 from roundoff.align.confidence import SURE, settle
 from roundoff.align.evidence import Evidence, compare
 from roundoff.align.fingerprints import SAMPLES, Fingerprints, fingerprints, joined
-from roundoff.align.sampling import Floats, Positions, positions, source_positions, take
+from roundoff.align.match import Match
+from roundoff.align.sampling import Floats, positions, seen_through, take
 from roundoff.align.shapes import layouts_between, relabelled
 from roundoff.align.verify import verified
 from roundoff.core.pairing import Layout
@@ -20,7 +20,7 @@ from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import RoundoffError
 
-__all__ = ["Match", "Side", "match_by_value"]
+__all__ = ["Side", "match_by_value"]
 
 _LEAST_CONFIDENCE = 0.2
 """A match less sure than this is left unmatched."""
@@ -30,66 +30,56 @@ _BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """A pair found by value, by index on both sides."""
-
-    reference: int
-    candidate: int
-    confidence: float
-    layout: Layout | None
-
-
-@dataclass(frozen=True, slots=True)
 class Side:
-    """What is left to match of one source, in one sample."""
+    """One sample of a source."""
 
     source: TensorSource
     sample: str
-    indices: Sequence[int]
 
     def read(self, index: int) -> Array | None:
-        """The values, or None when they cannot be read."""
+        """Values of the tensor at `index`, or None when they cannot be read."""
         info = self.source.tensors[index]
         if info.problem:
             return None
         try:
             return np.asarray(self.source.read(info.name, self.sample))
         except RoundoffError:
-            return None  # it stays unmatched and is listed so
+            return None  # whoever compares the tensor later reports it; here it only has no values
 
-    def name(self, index: int) -> str:
-        """Name of a tensor."""
-        return self.source.tensors[index].name
+    def left(self, taken: Collection[int]) -> list[int]:
+        """Tensors that are not taken, in an order that depends on nothing but their names."""
+        names = [info.name for info in self.source.tensors]
+        return sorted((index for index in range(len(names)) if index not in taken), key=names.__getitem__)
 
 
-def match_by_value(
-    reference: Side, candidate: Side, *, anchors: Sequence[tuple[int, int]], progress: Progress
-) -> list[Match]:
-    """Pair what is left on both sides by value.
+def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], progress: Progress) -> list[Match]:
+    """Pair by value what has no partner yet.
 
     Args:
-        reference: What is left of the reference.
-        candidate: What is left of the candidate.
-        anchors: Pairs already made (reference index, candidate index), for the order of tensors.
+        reference: What is right.
+        candidate: What is judged.
+        known: Pairs already made.
         progress: Told of each tensor read.
     """
-    progress.start("Matching by value", len(reference.indices) + len(candidate.indices))
+    ours = reference.left({match.reference for match in known})
+    theirs = candidate.left({match.candidate for match in known})
+    progress.start("Matching by value", len(ours) + len(theirs))
     try:
-        known, other = _scan(reference, progress), _scan(candidate, progress)
+        our_scan, their_scan = _scan(reference, ours, progress), _scan(candidate, theirs, progress)
     finally:
         progress.finish()
-    evidence = _unique(_as_stored(known, other), reference, candidate)
+    anchors = [(match.reference, match.candidate) for match in known]
+    evidence = _best_of_each_pair(_as_stored(our_scan, their_scan))
     chosen, sure = settle(evidence, anchors)
     settled = {row: item.candidate for row, item in chosen.items() if sure[row] >= SURE}
-    rest, other_rest = known.without(settled), other.without(set(settled.values()))
-    evidence += _rearranged(rest, other_rest, candidate=candidate)
-    evidence = _unique(evidence, reference, candidate)
+    open_ours, open_theirs = our_scan.without(settled), their_scan.without(set(settled.values()))
+    evidence = _best_of_each_pair([*evidence, *_rearranged(open_ours, open_theirs, candidate=candidate)])
     chosen, _ = settle(evidence, anchors)
     evidence = verified(evidence, chosen, reference=reference.read, candidate=candidate.read)
     chosen, sure = settle(evidence, anchors)
     return [
-        Match(row, item.candidate, sure[row], item.layout)
-        for row, item in sorted(chosen.items())
+        Match(row, item.candidate, "value", sure[row], item.layout)
+        for row, item in chosen.items()
         if sure[row] >= _LEAST_CONFIDENCE
     ]
 
@@ -110,11 +100,11 @@ class _Scan:
         return self.prints[math.prod(shape)].subset(owners)
 
 
-def _scan(side: Side, progress: Progress) -> _Scan:
+def _scan(side: Side, indices: Sequence[int], progress: Progress) -> _Scan:
     shapes: dict[int, Shape] = {}
     waiting: dict[int, dict[int, Floats]] = defaultdict(dict)
     done: dict[int, list[Fingerprints]] = defaultdict(list)
-    for index in side.indices:
+    for index in indices:
         array = side.read(index)
         row = None if array is None else take(array, positions(array.size, SAMPLES))
         progress.advance()
@@ -167,7 +157,7 @@ def _through_views(
         if array is None:
             continue
         for wanted, layout in views:
-            row = take(array, _seen_through(layout, wanted, array.shape))
+            row = take(array, seen_through(layout, wanted, array.shape, count=SAMPLES))
             if row is not None:
                 rows[wanted, layout][index] = row
     for (wanted, layout), some in rows.items():
@@ -176,16 +166,9 @@ def _through_views(
         yield from compare(prints, fingerprints(some), layout=layout, trials=trials)
 
 
-@lru_cache(maxsize=1024)
-def _seen_through(layout: Layout, wanted: Shape, stored: Shape) -> Positions:
-    at = positions(math.prod(wanted), SAMPLES)
-    return source_positions(layout, at, reference_shape=wanted, candidate_shape=stored)
-
-
-def _unique(evidence: Iterable[Evidence], reference: Side, candidate: Side) -> list[Evidence]:
-    """The best evidence of each pair, by name, so that ties do not depend on the order of the sources."""
+def _best_of_each_pair(evidence: Iterable[Evidence]) -> list[Evidence]:
     best: dict[tuple[int, int], Evidence] = {}
     for item in evidence:
         if item.key not in best or item.residual < best[item.key].residual:
             best[item.key] = item
-    return sorted(best.values(), key=lambda item: (reference.name(item.reference), candidate.name(item.candidate)))
+    return list(best.values())

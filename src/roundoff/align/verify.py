@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.align.assignment import Choice
 from roundoff.align.evidence import LEAST_CORRELATION, SAME_VALUE, Evidence
 from roundoff.align.layout import correlation, only_padding
-from roundoff.align.sampling import positions, source_positions, take
+from roundoff.align.sampling import positions, seen_through, take
 from roundoff.core.tensors import Array
 
 __all__ = ["verified"]
@@ -71,13 +71,10 @@ def _doubtful(evidence: Sequence[Evidence], chosen: Choice) -> list[Evidence]:
 
 
 def _measured(item: Evidence, reference: Array, candidate: Array) -> Evidence | None:
-    at = there = positions(reference.size, _SAMPLES)
-    if item.layout:
-        if not only_padding(item.layout, candidate):
-            return None
-        shapes = {"reference_shape": reference.shape, "candidate_shape": candidate.shape}
-        there = source_positions(item.layout, at, **shapes)
-    left, right = take(reference, at), take(candidate, there)
+    if item.layout and not only_padding(item.layout, candidate):
+        return None
+    left = take(reference, positions(reference.size, _SAMPLES))
+    right = take(candidate, seen_through(item.layout, reference.shape, candidate.shape, count=_SAMPLES))
     if left is None or right is None:
         return None
     scale = float(np.abs(left).max()) or 1.0  # so that no square over- or underflows

@@ -14,6 +14,9 @@ __all__ = ["COMMANDS", "main"]
 
 # In the order a newcomer would want them.
 COMMANDS = ("compare", "dump", "demo")
+_EXIT_CODES = """\
+Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
+4 the model failed to run, 130 interrupted."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,6 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminal.finish()
         terminal.note("interrupted: nothing incomplete was left behind")
         return EXIT_INTERRUPTED
+    except MemoryError:
+        terminal.finish()
+        terminal.note("error: There is not enough memory.\nfix: give fewer tensors, or a smaller --max-memory")
+        return RoundoffError.exit_code
     except BrokenPipeError:
         # The reader (head, less) has gone; there is nobody left to tell.
         sys.stdout = None
@@ -50,11 +57,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="roundoff",
         description="Find where a quantized or deployed neural network loses accuracy, and why.",
-        epilog="Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,\n4 the model failed to run, 130 interrupted.",
+        epilog=_EXIT_CODES,
         formatter_class=RawDescriptionRichHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"roundoff {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    chosen = next((word for word in argv if not word.startswith("-")), None)
     for name in COMMANDS:
         module: ModuleType = importlib.import_module(f"roundoff.cli.{name}")
         command = commands.add_parser(
@@ -63,6 +71,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
             description=module.__doc__,
             formatter_class=RawDescriptionRichHelpFormatter,
         )
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        # Declaring the options of every command would take longer than showing the help.
+        if name == chosen:
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
     return parser.parse_args(argv)

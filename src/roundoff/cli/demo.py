@@ -6,15 +6,10 @@ the board wrote and finds the layer that is broken.
 """
 
 import argparse
-import json
-import shlex
-import shutil
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from roundoff.cli.terminal import Terminal
-from roundoff.core.files import output_directory
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
 SUMMARY = "compare a small model with a broken board's tensors, all shipped"
@@ -56,6 +51,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _copy_inputs(folder: Path, *, force: bool) -> dict[str, Any]:
     """Put the inputs where the user can compare them again by hand; return what is true of them."""
+    import json
+    import shutil
+    from importlib import resources
+
+    from roundoff.core.files import output_directory
+
     shipped = Path(str(resources.files("roundoff.demo")))
     dumps = sorted(f"{_DUMP}/{path.name}" for path in (shipped / _DUMP).iterdir())
     with output_directory(folder, marker=_MODEL, force=force) as staged:
@@ -67,6 +68,8 @@ def _copy_inputs(folder: Path, *, force: bool) -> dict[str, Any]:
 
 
 def _introduction(truth: dict[str, Any], command: list[str]) -> str:
+    import shlex
+
     accuracy = truth["accuracy"]
     return f"""\
 A network reads {accuracy["float"]:.1%} of the handwritten digits of its test set right; \

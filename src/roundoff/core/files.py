@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,10 @@ from pathlib import Path
 from roundoff.errors import BadInput
 
 __all__ = ["check_output_directory", "output_directory", "reading", "write_text", "writing"]
+
+
+def _unique() -> str:
+    return os.urandom(4).hex()
 
 
 @contextlib.contextmanager
@@ -45,7 +48,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all, replacing an old one only when the new one is complete."""
-    staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    staged = path.with_name(f".{path.name}.{_unique()}.partial")
     with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +74,7 @@ def output_directory(path: Path, *, marker: str, force: bool = False) -> Iterato
         force: Replace an earlier result.
     """
     check_output_directory(path, marker=marker, force=force)
-    staged = path.with_name(f"{path.name}.partial-{secrets.token_hex(4)}")
+    staged = path.with_name(f"{path.name}.partial-{_unique()}")
     with writing(path):
         staged.mkdir(parents=True)
     done = False
@@ -105,7 +108,7 @@ def _swap_in(staged: Path, path: Path) -> None:
     if not path.exists():
         staged.rename(path)
         return
-    old = path.with_name(f"{path.name}.old-{secrets.token_hex(4)}")
+    old = path.with_name(f"{path.name}.old-{_unique()}")
     os.rename(path, old)  # noqa: PTH104 - both names stand side by side
     try:
         staged.rename(path)

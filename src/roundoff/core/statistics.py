@@ -96,6 +96,7 @@ class _Scratch(threading.local):
 
     def __init__(self) -> None:
         self.values = np.empty(BLOCK)
+        self.flags = np.empty(BLOCK, dtype=np.bool_)
 
 
 _SCRATCH = _Scratch()
@@ -109,14 +110,16 @@ def _of_block(block: Array) -> TensorStats:
     low, high = float(np.minimum.reduce(compared)), float(np.maximum.reduce(compared))
     if not (math.isfinite(low) and math.isfinite(high)):
         return _of_damaged(values)
-    zeros = np.count_nonzero(compared == 0) if low <= 0 <= high else 0
+    zeros = 0
+    if low <= 0 <= high:
+        zeros = int(np.count_nonzero(np.equal(compared, 0, out=_SCRATCH.flags[: block.size])))
     total = float(np.add.reduce(values))
     mean = total / block.size
     square = _sum_of_squares(values)
     squares = square - total * mean
     if not squares > _CANCELLATION * square:
         mean, squares = _of_distances(values, low=low, high=high)
-    return TensorStats(block.size, 0, 0, int(zeros), low, high, mean, squares)
+    return TensorStats(block.size, 0, 0, zeros, low, high, mean, squares)
 
 
 def _of_damaged(values: Array) -> TensorStats:

@@ -16,7 +16,7 @@ class Format(Protocol):
     """What a module must offer to be a format; `FORMATS` holds those that are known."""
 
     def sniff(self, path: Path) -> int:
-        """Score from 0 (not mine) to 100 (certainly mine), by names alone; never raises for strange content."""
+        """Score from 0 (not mine) to 100 (certainly mine), by the names of files and by the manifest."""
         ...
 
     def open(self, path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:

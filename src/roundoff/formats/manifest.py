@@ -31,6 +31,10 @@ _MAX_AXIS = 2**63 - 1
 _SHOWN_ERRORS = 20
 # An absolute path or a drive, on any system, or a step upwards.
 _OUTSIDE = re.compile(r"^[/\\]|^[A-Za-z]:|(?:^|[/\\])\.\.(?:[/\\]|$)")
+_PLAINER = {
+    "model_type": "Input should be an object with name, dtype and shape",
+    "tuple_type": "Input should be a list of sizes",
+}
 _SEPARATORS = re.compile(r"[\s,;xX*\u00d7]+")
 
 
@@ -117,7 +121,9 @@ def _parse_json(content: bytes, path: Path) -> tuple[Any, list[str]]:
         return {"tensors": raw}, [f"entry {place}" for place in range(1, len(raw) + 1)]
     if isinstance(raw, dict) and raw and all(isinstance(value, dict) for value in raw.values()):
         return {"tensors": [{"name": name, **entry} for name, entry in raw.items()]}, [repr(name) for name in raw]
-    tensors = raw.get("tensors") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict):
+        raise BadInput(f"{path} is no manifest.", fix="write a list of objects with name, dtype and shape")
+    tensors = raw.get("tensors")
     return raw, [f"tensors[{place}]" for place in range(len(tensors) if isinstance(tensors, list) else 0)]
 
 
@@ -152,7 +158,7 @@ def _explain(error: Any, labels: list[str]) -> str:
         return f"{place.text}: unknown key; {nearest(str(error['loc'][-1]), place.keys)}"
     if error["type"] == "missing":
         return f"{place.text}: missing"
-    message = str(error["msg"]).removeprefix("Value error, ")
+    message = _PLAINER.get(error["type"]) or str(error["msg"]).removeprefix("Value error, ")
     return f"{place.text}: {message}" + ("" if error["type"] == "value_error" else f", got {error['input']!r:.60}")
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from roundoff.core.tensors import Array
 from roundoff.formats.dtypes import DType, as_values, is_extended, parse_dtype
 from roundoff.formats.stored import Content, Declared, Unreadable
@@ -27,7 +29,7 @@ def settle(
         Unreadable: The two contradict each other, or neither says what the values are.
     """
     if declared is None:
-        if dtype.kind == "V":
+        if _is_raw(dtype):
             raise Unreadable(
                 f"holds raw values of {dtype.itemsize} bytes without saying of which type",
                 fix='name the type in tensors.json beside it, as in "dtype": "bfloat16"',
@@ -48,8 +50,13 @@ def settle(
     )
 
 
+def _is_raw(dtype: DType) -> bool:
+    # Not by its kind: bfloat16 and its kin have the same one.
+    return dtype.type is np.void
+
+
 def _holds_bits_of(wanted: DType, stored: DType) -> bool:
-    raw = stored.kind == "V" or (stored.kind == "u" and is_extended(wanted))
+    raw = _is_raw(stored) or (stored.kind == "u" and is_extended(wanted))
     return raw and stored.itemsize == wanted.itemsize
 
 

@@ -59,8 +59,11 @@ class Member:
         content = np.empty(self.size, np.uint8)
         with self._unpacking() as stream:
             for start in range(0, self.size, _CHUNK_BYTES):
-                piece = stream.read(min(_CHUNK_BYTES, self.size - start))
-                content[start : start + len(piece)] = np.frombuffer(piece, np.uint8)
+                wanted = min(_CHUNK_BYTES, self.size - start)
+                piece = stream.read(wanted)
+                if len(piece) < wanted:
+                    raise Unreadable(f"damaged: {start + len(piece)} of {self.size} bytes")
+                content[start : start + wanted] = np.frombuffer(piece, np.uint8)
         return content
 
     @contextlib.contextmanager

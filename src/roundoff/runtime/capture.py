@@ -175,7 +175,10 @@ class LiveSource:
             elements = {name: self._values[name].element for name in names}
             widen = {name: kind.widened for name, kind in elements.items() if kind and kind.widened != kind.dtype}
             session = open_session(
-                self._model, outputs=tap(self._model, names, widen=widen), threads=self._threads
+                self._model,
+                outputs=tap(self._model, names, widen=widen),
+                threads=self._threads,
+                keep_memory=len(self._plan.passes) == 1,
             )
         self._sessions[names] = session  # last: it was used last
         return session

@@ -74,10 +74,8 @@ class Planner:
                 raise self._too_small(name, fixed + size)
         passes = split_passes(wanted, self._limit - fixed)
         largest = max((sum(wanted[name] for name in names) for names in passes), default=0)
-        # A session that is kept open keeps its weights, and the memory its last pass took.
-        another = max(1, self._session_bytes + largest + fixed - self._fixed)
         peak = fixed + largest
-        return CapturePlan(passes, peak, sessions=1 + (self._limit - peak) // another)
+        return CapturePlan(passes, peak, sessions=1 + (self._limit - peak) // max(1, self._session_bytes))
 
     def _resized(self, shapes: Shapes) -> dict[str, int]:
         """Sizes in a sample of other shapes; where inference cannot tell, in proportion to the inputs."""

@@ -78,7 +78,12 @@ class Session:
 
 
 def open_session(
-    model: Model, *, outputs: Taps | None = None, threads: int | None = None, optimize: bool = False
+    model: Model,
+    *,
+    outputs: Taps | None = None,
+    threads: int | None = None,
+    optimize: bool = False,
+    keep_memory: bool = True,
 ) -> Session:
     """Prepare a model for running on the CPU.
 
@@ -87,6 +92,8 @@ def open_session(
         outputs: What to compute, from `roundoff.graph.tap`; the model's own outputs by default.
         threads: Threads per node; all cores by default. Results do not depend on it.
         optimize: Let onnxruntime rewrite the graph where that leaves results bit-equal.
+        keep_memory: Keep what a run took for the next one; faster, but then a single array of an earlier run that
+            is still in use holds on to all of it.
 
     Raises:
         ModelFailed: onnxruntime does not accept the model.
@@ -98,6 +105,7 @@ def open_session(
     options = ort.SessionOptions()
     options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimize else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads or available_threads()
+    options.enable_cpu_mem_arena = keep_memory
     options.log_severity_level = _ONLY_FATAL  # everything that matters comes back as an exception
     # Threads that spin while they wait take the cores from the statistics computed next to the run.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -1,0 +1,154 @@
+"""Pairing two sources: the user's word first, then names, then values."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from roundoff.align.aliases import check_aliases
+from roundoff.align.layout import find_layout
+from roundoff.align.match import Match, Named
+from roundoff.align.names import by_node, match_by_spelling
+from roundoff.align.values import Side, match_by_value
+from roundoff.core.pairing import MatchedBy, Pairing, TensorPair
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.tensors import TensorSource
+from roundoff.errors import CannotAlign
+
+__all__ = ["align"]
+
+
+def align(
+    reference: TensorSource,
+    candidate: TensorSource,
+    *,
+    aliases: Mapping[str, str] = {},
+    by_value: bool = True,
+    progress: Progress = SILENT,
+) -> Pairing:
+    """Say which tensor of `candidate` is which of `reference`.
+
+    Aliases come first, then equal names, then names that differ in spelling, then values; each looks only
+    at what the earlier ones left. Values are those of the first sample that both sides have.
+
+    Args:
+        reference: The tensors that are right.
+        candidate: The tensors to be judged.
+        aliases: Reference name -> candidate name, as the user says.
+        by_value: Whether to look at values where names do not tell.
+        progress: Told how far it is.
+
+    Raises:
+        BadInput: An alias names an unknown tensor, or one tensor twice.
+        CannotAlign: Nothing matched.
+    """
+    check_aliases(aliases, reference, candidate)
+    found = _match_names(_named(reference), _named(candidate), aliases=aliases)
+    samples = _common_sample(reference, candidate)
+    if samples:
+        ours, theirs = Side(reference, samples[0]), Side(candidate, samples[1])
+        found = _with_layouts(found, ours, theirs, progress=progress)
+        if by_value:
+            found += match_by_value(ours, theirs, known=found, progress=progress)
+    if not found:
+        raise _nothing_matched(reference, candidate, by_value=by_value, common=samples is not None)
+    return _pairing(found, reference, candidate)
+
+
+def _match_names(ours: Sequence[Named], theirs: Sequence[Named], *, aliases: Mapping[str, str]) -> list[Match]:
+    """Pair by all that names can tell, the surest first."""
+    renamed = [replace(tensor, name=aliases[tensor.name]) for tensor in ours if tensor.name in aliases]
+    found = _equal(renamed, theirs, how="alias")
+    found += _equal(*_left(ours, theirs, found), how="name")
+    found += match_by_spelling(*_left(ours, theirs, found))
+    left, right = _left(ours, theirs, found)
+    found += match_by_spelling(by_node(left), right)
+    left, right = _left(ours, theirs, found)
+    found += match_by_spelling(left, by_node(right))
+    return found
+
+
+def _named(source: TensorSource) -> list[Named]:
+    return [Named(index, info.name, info) for index, info in enumerate(source.tensors)]
+
+
+def _equal(ours: Sequence[Named], theirs: Sequence[Named], *, how: MatchedBy) -> list[Match]:
+    places = {tensor.name: tensor.index for tensor in theirs}
+    return [Match(tensor.index, places[tensor.name], how) for tensor in ours if tensor.name in places]
+
+
+def _left(
+    ours: Sequence[Named], theirs: Sequence[Named], found: Collection[Match]
+) -> tuple[list[Named], list[Named]]:
+    """What has no partner yet."""
+    our_taken, their_taken = {match.reference for match in found}, {match.candidate for match in found}
+    return (
+        [tensor for tensor in ours if tensor.index not in our_taken],
+        [tensor for tensor in theirs if tensor.index not in their_taken],
+    )
+
+
+def _common_sample(reference: TensorSource, candidate: TensorSource) -> tuple[str, str] | None:
+    """What the first sample that both have is called on each side."""
+    if len(reference.samples) == len(candidate.samples) == 1:
+        return reference.samples[0], candidate.samples[0]
+    theirs = set(candidate.samples)
+    return next(((sample, sample) for sample in reference.samples if sample in theirs), None)
+
+
+def _with_layouts(found: Sequence[Match], ours: Side, theirs: Side, *, progress: Progress) -> list[Match]:
+    """The matches, with the change of layout of those whose shapes differ."""
+    complete = []
+    progress.start("Comparing layouts", len(found))
+    try:
+        for match in found:
+            complete.append(_with_layout(match, ours, theirs))
+            progress.advance()
+    finally:
+        progress.finish()
+    return complete
+
+
+def _with_layout(match: Match, ours: Side, theirs: Side) -> Match:
+    left, right = ours.source.tensors[match.reference], theirs.source.tensors[match.candidate]
+    if left.dtype and right.dtype and left.shape == right.shape:
+        return match
+    our_array, their_array = ours.read(match.reference), theirs.read(match.candidate)
+    if our_array is None or their_array is None or our_array.shape == their_array.shape:
+        return match
+    return replace(match, layout=find_layout(our_array, their_array))
+
+
+def _nothing_matched(
+    reference: TensorSource, candidate: TensorSource, *, by_value: bool, common: bool
+) -> CannotAlign:
+    sides = [(reference.label, len(reference.tensors)), (candidate.label, len(candidate.tensors))]
+    for label, count in sides:
+        if not count:
+            return CannotAlign(f"{label} holds no tensors.", fix="check that it is what you meant to compare")
+    (ours, our_count), (theirs, their_count) = sides
+    what = f"None of the {our_count} tensors of {ours} could be paired with one of the {their_count} of {theirs}"
+    pair_yourself = "or pair them yourself in an alias file with the lines reference,candidate"
+    if not by_value:
+        return CannotAlign(f"{what} by name.", fix=f"allow matching by value, {pair_yourself}")
+    if not common:
+        why = f"{what} by name, and they have no sample in common whose values could be compared."
+        return CannotAlign(why, fix=f"name the samples alike on both sides, {pair_yourself}")
+    fix = f"check that both are the same network run on the same input, {pair_yourself}"
+    return CannotAlign(f"{what}, neither by name nor by value.", fix=fix)
+
+
+def _pairing(found: Sequence[Match], reference: TensorSource, candidate: TensorSource) -> Pairing:
+    ours, theirs = _left(_named(reference), _named(candidate), found)
+    return Pairing(
+        pairs=tuple(
+            TensorPair(
+                reference=reference.tensors[match.reference].name,
+                candidate=candidate.tensors[match.candidate].name,
+                how=match.how,
+                confidence=match.confidence,
+                layout=match.layout,
+            )
+            for match in sorted(found, key=lambda match: match.reference)
+        ),
+        unmatched_reference=tuple(tensor.name for tensor in ours),
+        unmatched_candidate=tuple(tensor.name for tensor in theirs),
+    )

@@ -1,0 +1,177 @@
+"""`roundoff compare` as a user types it."""
+
+import csv
+import io
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from roundoff.cli import main
+from roundoff.core.tensors import Array
+from tests.models import plain_cnn, save
+
+NAMES = ["conv1", "relu1", "conv2", "relu2", "pool", "logits"]
+
+
+def tensors(seed: int = 0) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal((1, 8, 6, 6)).astype(np.float32) for name in NAMES}
+
+
+def write(folder: Path, content: dict[str, Array]) -> Path:
+    folder.mkdir(parents=True)
+    for name, values in content.items():
+        np.save(folder / f"{name}.npy", values)
+    return folder
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    return write(tmp_path / "good", tensors())
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    content = tensors()
+    content["conv2"] = content["conv2"] * np.float32(0.5)
+    return write(tmp_path / "bad", content)
+
+
+def run(*words: object) -> int:
+    return main(["compare", *(str(word) for word in words)])
+
+
+def test_equal_folders_pass(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(good, good) == 0
+    assert capsys.readouterr().out.startswith("PASS  6 tensors compared over 1 sample, 6 of 6 pass")
+
+
+def test_a_difference_is_named_but_gates_only_when_asked(
+    good: Path, bad: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(good, bad) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("FAIL  6 tensors compared over 1 sample, 5 of 6 pass")
+    assert "gain 0.5" in out
+    assert run(good, bad, "--threshold", "relative_euclidean=0.1") == 1
+    assert run(good, bad, "--threshold", "cosine=0.99") == 0
+    assert run(good, bad, "--profile", "ascend") == 1
+    assert run(good, bad, "--profile", "tensorrt-edge-llm") == 1
+
+
+def test_json_and_csv_are_whole_on_stdout(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(good, bad, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["comparison"]["verdict"]["failed"] == 1
+    assert document["command"][1:3] == ["compare", str(good)]
+    assert document["inputs"][0]["role"] == "reference"
+    assert run(good, bad, "--csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == 6
+    assert [row["reference"] for row in rows if row["passed"] == "no"] == ["conv2"]
+
+
+def test_results_are_written_once(good: Path, bad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, junit = tmp_path / "run", tmp_path / "j.xml"
+    assert run(good, bad, "-o", out, "--junit", junit) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["run.json", "tensors.csv"]
+    assert ET.parse(junit).getroot().get("failures") == "1"  # noqa: S314 - our own file
+    capsys.readouterr()
+    assert run(good, bad, "-o", out) == 2
+    assert "already holds a result" in capsys.readouterr().err
+    assert run(good, bad, "--junit", junit) == 2
+    assert "add --force" in capsys.readouterr().err
+    assert run(good, bad, "-o", out, "--junit", junit, "--force") == 0
+
+
+def test_the_same_run_twice_gives_the_same_body(good: Path, bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bodies = []
+    for _ in range(2):
+        run(good, bad, "--json")
+        document = json.loads(capsys.readouterr().out)
+        del document["environment"]
+        bodies.append(json.dumps(document))
+    assert bodies[0] == bodies[1]
+
+
+def test_a_model_runs_and_names_the_culprit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = save(plain_cnn(), tmp_path / "model.onnx")
+    data = tmp_path / "x.npy"
+    np.save(data, np.random.default_rng(0).standard_normal((3, 3, 8, 8)).astype(np.float32))
+    dump = tmp_path / "dump"
+    assert main(["dump", str(model), "--data", str(data), "-o", str(dump)]) == 0
+    assert run(model, dump, "--data", data, "--threshold", "max_abs_error=0") == 0
+    capsys.readouterr()
+    assert run(model, model, "--data", data, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["comparison"]["rows"]
+    assert all(row["score"]["values"]["mse"] == 0 for row in rows)
+    assert run(dump, dump, "--model", model) == 0
+
+
+def test_shapes_of_raw_files_come_from_the_model(tmp_path: Path) -> None:
+    model = save(plain_cnn(), tmp_path / "model.onnx")
+    data = tmp_path / "x.npy"
+    np.save(data, np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32))
+    dump = tmp_path / "dump"
+    assert main(["dump", str(model), "--data", str(data), "--format", "bin", "-o", str(dump)]) == 0
+    (dump / "tensors.json").unlink()
+    assert run(model, dump, "--data", data, "--model", model) == 2  # the reference is a model itself
+    reference = tmp_path / "ref"
+    assert main(["dump", str(model), "--data", str(data), "-o", str(reference)]) == 0
+    assert run(reference, dump, "--model", model, "--threshold", "max_abs_error=0") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--threshold", "cosin=1"], 2, "did you mean 'cosine'"),
+        (["--profile", "asend"], 2, "did you mean 'ascend'"),
+        (["--data", "x.npy"], 2, "neither side is a model"),
+        (["--model", "nowhere.onnx"], 2, "does not exist"),
+        (["--aliases", "nowhere.json"], 2, "does not exist"),
+        (["--format", "nyp"], 2, "did you mean 'npy'"),
+    ],
+)
+def test_bad_options_say_what_to_type(
+    good: Path, options: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(good, good, *options) == code
+    err = capsys.readouterr().err
+    assert message in err
+    assert "fix: " in err
+
+
+def test_nothing_in_common_is_code_three(good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write(tmp_path / "other", {"alien": np.arange(7.0)})
+    assert run(good, other) == 3
+    assert "fix: " in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_one_row(good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged = write(tmp_path / "damaged", tensors())
+    whole = (damaged / "relu1.npy").read_bytes()
+    (damaged / "relu1.npy").write_bytes(whole[: len(whole) // 2])
+    assert run(good, damaged, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["comparison"]["rows"]
+    statuses = {row["reference"]: row["score"]["status"] for row in rows}
+    assert statuses["relu1"] == "unreadable"
+    assert sum(status == "ok" for status in statuses.values()) == 5
+    assert run(good, damaged, "--threshold", "cosine=0.5") == 1
+
+
+def test_aliases_and_names_only(good: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    renamed = write(tmp_path / "renamed", {f"layer_{i}": v for i, v in enumerate(tensors().values())})
+    aliases = tmp_path / "aliases.json"
+    aliases.write_text(json.dumps({name: f"layer_{i}" for i, name in enumerate(NAMES)}))
+    assert run(good, renamed, "--aliases", aliases, "--no-value-matching", "--csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["matched_by"] for row in rows} == {"alias"}
+    assert run(good, renamed, "--no-value-matching") == 3
+    capsys.readouterr()
+    assert run(good, renamed, "--csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["matched_by"] for row in rows} == {"value"}
+    assert {row["candidate"] for row in rows} == {f"layer_{i}" for i in range(6)}
