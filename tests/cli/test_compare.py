@@ -46,7 +46,7 @@ def run(*words: object) -> int:
 
 def test_equal_folders_pass(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(good, good) == 0
-    assert capsys.readouterr().out.startswith("PASS  6 tensors compared over 1 sample, 6 of 6 pass")
+    assert capsys.readouterr().out.startswith("PASS: 6 of 6 tensors pass (1 sample; ")
 
 
 def test_a_difference_is_named_but_gates_only_when_asked(
@@ -54,7 +54,7 @@ def test_a_difference_is_named_but_gates_only_when_asked(
 ) -> None:
     assert run(good, bad) == 0
     out = capsys.readouterr().out
-    assert out.startswith("FAIL  6 tensors compared over 1 sample, 5 of 6 pass")
+    assert out.startswith("FAIL: 5 of 6 tensors pass (1 sample; ")
     assert "gain 0.5" in out
     assert run(good, bad, "--threshold", "relative_euclidean=0.1") == 1
     assert run(good, bad, "--threshold", "cosine=0.99") == 0
@@ -74,7 +74,9 @@ def test_json_and_csv_are_whole_on_stdout(good: Path, bad: Path, capsys: pytest.
     assert [row["reference"] for row in rows if row["passed"] == "no"] == ["conv2"]
 
 
-def test_results_are_written_once(good: Path, bad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_written_once(
+    good: Path, bad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, junit = tmp_path / "run", tmp_path / "j.xml"
     assert run(good, bad, "-o", out, "--junit", junit) == 0
     assert sorted(path.name for path in out.iterdir()) == ["run.json", "tensors.csv"]

@@ -1,14 +1,14 @@
 """What every tensor format promises; subclass `FormatContract` to hold a new one to it.
 
-    class TestMyFormat(FormatContract):
-        format = "mine"
+class TestMyFormat(FormatContract):
+    format = "mine"
 
-        def write(self, folder, tensors):
-            ...
-            return folder
+    def write(self, folder, tensors):
+        ...
+        return folder
 
-        def damage(self, path, name):
-            ...
+    def damage(self, path, name):
+        ...
 """
 
 import tracemalloc
@@ -49,8 +49,7 @@ class FormatContract(ABC):
         arrays = [rng.normal(size=(1, 2, 3)), rng.integers(-9, 9, (4,)), np.float64(2.5)]
         types = (np.float32, np.int64, np.float16)
         return {
-            name: np.asarray(array, dtype)
-            for name, array, dtype in zip(self.names, arrays, types, strict=True)
+            name: np.asarray(array, dtype) for name, array, dtype in zip(self.names, arrays, types, strict=True)
         }
 
     def test_sniff_scores_its_own_and_nothing_else(self, tmp_path: Path) -> None:

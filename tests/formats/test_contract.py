@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -34,7 +35,7 @@ class TestNpzFile(FormatContract):
     format = "npz"
 
     def write(self, folder: Path, tensors: Mapping[str, Array]) -> Path:
-        np.savez(folder / "dump.npz", **dict(tensors))
+        np.savez(folder / "dump.npz", **dict[str, Any](tensors))
         return folder / "dump.npz"
 
     def damage(self, path: Path, name: str) -> None:
@@ -46,7 +47,7 @@ class TestNpzFile(FormatContract):
 
 class TestCompressedNpzFile(TestNpzFile):
     def write(self, folder: Path, tensors: Mapping[str, Array]) -> Path:
-        np.savez_compressed(folder / "dump.npz", **dict(tensors))
+        np.savez_compressed(folder / "dump.npz", **dict[str, Any](tensors))
         return folder / "dump.npz"
 
     def damage(self, path: Path, name: str) -> None:

@@ -1,5 +1,7 @@
 """Element types as people write them."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -47,9 +49,8 @@ def test_names_are_understood(text: str, dtype: object) -> None:
     ],
 )
 def test_other_names_are_refused(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=".") as caught:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         parse_dtype(text)
-    assert str(caught.value).startswith(message)
 
 
 def test_extended_types_become_float32_and_byte_order_native() -> None:

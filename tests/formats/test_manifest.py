@@ -8,10 +8,12 @@ import pytest
 from roundoff.errors import BadInput
 from roundoff.formats.manifest import find_manifest, read_manifest
 
-GOOD = {"name": "a", "dtype": "float32", "shape": [1, 2]}
+GOOD: dict[str, object] = {"name": "a", "dtype": "float32", "shape": [1, 2]}
 
 
-def read(folder: Path, content: object, name: str = "manifest.json") -> list[tuple[str, str, tuple[int, ...], str]]:
+def read(
+    folder: Path, content: object, name: str = "manifest.json"
+) -> list[tuple[str, str, tuple[int, ...], str]]:
     text = content if isinstance(content, str) else json.dumps(content)
     (folder / name).write_text(text, encoding="utf-8")
     return [(entry.name, entry.dtype, entry.shape, entry.file) for entry in read_manifest(folder / name).tensors]
@@ -24,8 +26,8 @@ def complaint(folder: Path, content: object, name: str = "manifest.json") -> str
 
 
 def test_a_list_and_an_object_are_manifests(tmp_path: Path) -> None:
-    listed = [GOOD, {"name": "b", "dtype": "int8", "shape": [], "file": "sub/b.bin"}]
-    named = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in listed}
+    listed: list[dict[str, object]] = [GOOD, {"name": "b", "dtype": "int8", "shape": [], "file": "sub/b.bin"}]
+    named = {str(entry["name"]): {key: entry[key] for key in entry if key != "name"} for entry in listed}
     expected = [("a", "float32", (1, 2), ""), ("b", "int8", (), "sub/b.bin")]
     assert read(tmp_path, listed) == expected
     assert read(tmp_path, named) == expected
@@ -106,7 +108,8 @@ def test_a_long_list_of_errors_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["/etc/passwd", "../a.bin", "x/../../a.bin", "..", "C:\\a.bin", "C:a.bin", "\\a.bin", "x\\..\\..\\a.bin"]
+    "file",
+    ["/etc/passwd", "../a.bin", "x/../../a.bin", "..", "C:\\a.bin", "C:a.bin", "\\a.bin", "x\\..\\..\\a.bin"],
 )
 def test_files_outside_the_folder_are_refused(tmp_path: Path, file: str) -> None:
     assert "leaves the folder of the manifest" in complaint(tmp_path, [{**GOOD, "file": file}])
@@ -165,7 +168,7 @@ def test_a_manifest_of_bytes_that_are_no_text_says_so(tmp_path: Path) -> None:
 
 
 def test_a_missing_manifest_is_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="The manifest .* does not exist"):
+    with pytest.raises(BadInput, match=r"The manifest .* does not exist"):
         read_manifest(tmp_path / "m.json")
 
 

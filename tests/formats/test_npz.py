@@ -115,7 +115,9 @@ def bomb(path: Path, *, claimed: int) -> None:
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     bomb(tmp_path / "a.npz", claimed=4_000_000_000)
-    assert "claims to unpack to 4000000000 bytes, more than its data can hold" in problem_of(tmp_path / "a.npz", "x")
+    assert "claims to unpack to 4000000000 bytes, more than its data can hold" in problem_of(
+        tmp_path / "a.npz", "x"
+    )
 
 
 def test_a_member_shorter_than_it_claims_is_damaged(tmp_path: Path) -> None:
@@ -173,7 +175,7 @@ def test_a_broken_archive_is_a_broken_sample(tmp_path: Path) -> None:
     source = open_source(tmp_path)
     assert source.samples == ("0", "1")
     assert source.read("a", "0").tolist() == [0, 1]
-    with pytest.raises(BadInput, match="Sample '1' of .* cannot be read: is not a complete zip archive"):
+    with pytest.raises(BadInput, match=r"Sample '1' of .* cannot be read: is not a complete zip archive"):
         source.read("a", "1")
 
 

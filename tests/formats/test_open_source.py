@@ -109,7 +109,7 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monke
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("os.scandir", refuse)
-    with pytest.raises(BadInput, match="The folder .* may not be read"):
+    with pytest.raises(BadInput, match=r"The folder .* may not be read"):
         open_source(tmp_path)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from roundoff.core.tensors import TensorInfo
@@ -11,7 +12,7 @@ from roundoff.errors import BadInput
 from roundoff.formats import open_source
 
 
-def put(path: Path, values: object, dtype: object = np.float32) -> None:
+def put(path: Path, values: object, dtype: npt.DTypeLike = np.float32) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(np.asarray(values).astype(np.dtype(dtype)).tobytes())
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from roundoff.core.tensors import TensorInfo
+from roundoff.core.tensors import Array, TensorInfo
 from roundoff.errors import BadInput
 from roundoff.formats import open_source
 
@@ -51,7 +51,7 @@ def test_reads_what_the_package_writes(tmp_path: Path) -> None:
     ],
 )
 def test_small_floats_are_read_exactly_as_float32(tmp_path: Path, code: str, dtype: type) -> None:
-    truth = np.array([1.0, 2.0, 0.25]).astype(dtype)
+    truth: Array = np.array([1.0, 2.0, 0.25]).astype(dtype)
     put(tmp_path / "a.safetensors", {"x": entry(code, [3], 0, truth.nbytes)}, truth.tobytes())
     source = open_source(tmp_path / "a.safetensors")
     assert source.tensors == (TensorInfo("x", truth.dtype.name, (3,)),)

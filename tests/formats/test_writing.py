@@ -32,9 +32,7 @@ NAMES = st.one_of(
 )
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 PLAIN = hnp.arrays(
-    st.one_of(
-        hnp.boolean_dtypes(), hnp.integer_dtypes(endianness="?"), hnp.floating_dtypes(endianness="?")
-    ),
+    st.one_of(hnp.boolean_dtypes(), hnp.integer_dtypes(endianness="?"), hnp.floating_dtypes(endianness="?")),
     SHAPES,
 )
 
@@ -188,10 +186,14 @@ def test_samples_that_never_came_are_not_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", WRITE_FORMATS)
 def test_after_an_error_there_is_no_map(tmp_path: Path, kind: WriteFormat) -> None:
-    with pytest.raises(RuntimeError), open_writer(tmp_path, kind, samples=[""]) as writer:
-        writer.begin_sample("")
-        writer.write(TensorInfo("a"), np.zeros(1))
-        raise RuntimeError
+    def interrupted() -> None:
+        with open_writer(tmp_path, kind, samples=[""]) as writer:
+            writer.begin_sample("")
+            writer.write(TensorInfo("a"), np.zeros(1))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert not (tmp_path / "tensors.json").exists()
 
 
@@ -199,7 +201,7 @@ def test_after_an_error_there_is_no_map(tmp_path: Path, kind: WriteFormat) -> No
 def test_tensors_that_are_no_numbers_are_refused(tmp_path: Path, values: Array) -> None:
     with open_writer(tmp_path, "npy", samples=[""]) as writer:
         writer.begin_sample("")
-        with pytest.raises(BadInput, match="Tensor 'label' holds .*; it cannot be written") as caught:
+        with pytest.raises(BadInput, match=r"Tensor 'label' holds .*; it cannot be written") as caught:
             writer.write(TensorInfo("label"), values)
     assert caught.value.fix == "leave it out: choose others with --tensors"
 

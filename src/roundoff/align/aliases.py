@@ -80,7 +80,7 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
 
 def _from_json(text: str, path: Path) -> list[tuple[str, str]]:
     try:
-        pairs = json.loads(text, object_pairs_hook=list)
+        pairs: list[tuple[str, str]] = json.loads(text, object_pairs_hook=list)
     except (json.JSONDecodeError, RecursionError) as error:
         raise BadInput(f"The alias file {path} is broken JSON: {error}.", fix=_SHAPE_OF_FILE) from error
     if not text.lstrip().startswith("{"):

@@ -23,7 +23,16 @@ _NOISE_SLACK = 3.0
 _CONSTANT_CEILING = 0.5
 """Equality of constants is never better than a guess."""
 
-_CLOSENESS = ((0.5, 0.25), (0.7, 0.45), (0.8, 0.55), (0.9, 0.75), (0.95, 0.85), (0.98, 0.95), (0.99, 1.0))
+_CLOSENESS = (
+    (0.5, 0.25),
+    (0.7, 0.45),
+    (0.8, 0.55),
+    (0.9, 0.7),
+    (0.95, 0.8),
+    (0.98, 0.9),
+    (0.99, 0.97),
+    (0.994, 1.0),
+)
 """How far a correlation is trusted: a tensor whose partner is missing may find its neighbour, at 0.9 or so."""
 
 _SUSPICION = 0.85

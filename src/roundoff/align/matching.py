@@ -108,7 +108,7 @@ def _with_layouts(found: Sequence[Match], ours: Side, theirs: Side, *, progress:
 
 
 def _with_layout(match: Match, ours: Side, theirs: Side) -> Match:
-    left, right = ours.source.tensors[match.reference], theirs.source.tensors[match.candidate]
+    left, right = ours.tensors[match.reference], theirs.tensors[match.candidate]
     if left.dtype and right.dtype and left.shape == right.shape:
         return match
     our_array, their_array = ours.read(match.reference), theirs.read(match.candidate)

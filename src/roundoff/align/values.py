@@ -13,7 +13,7 @@ from roundoff.align.evidence import Evidence, compare
 from roundoff.align.fingerprints import SAMPLES, Fingerprints, fingerprints, joined
 from roundoff.align.match import Match
 from roundoff.align.sampling import Floats, positions, seen_through, take
-from roundoff.align.shapes import layouts_between, relabelled
+from roundoff.align.shapes import layouts_between, layouts_within, relabelled
 from roundoff.align.verify import verified
 from roundoff.core.pairing import Layout
 from roundoff.core.progress import Progress
@@ -29,27 +29,27 @@ _BLOCK = 32
 """Tensors standardised and correlated at a time."""
 
 
-@dataclass(frozen=True, slots=True)
 class Side:
-    """One sample of a source."""
+    """One sample of a source, its tensors known by index."""
 
-    source: TensorSource
-    sample: str
+    def __init__(self, source: TensorSource, sample: str) -> None:
+        self.tensors = source.tensors
+        self._source = source
+        self._sample = sample
 
     def read(self, index: int) -> Array | None:
-        """Values of the tensor at `index`, or None when they cannot be read."""
-        info = self.source.tensors[index]
-        if info.problem:
+        """Values of a tensor, or None when they cannot be read."""
+        if self.tensors[index].problem:
             return None
         try:
-            return np.asarray(self.source.read(info.name, self.sample))
+            return np.asarray(self._source.read(self.tensors[index].name, self._sample))
         except RoundoffError:
             return None  # whoever compares the tensor later reports it; here it only has no values
 
     def left(self, taken: Collection[int]) -> list[int]:
-        """Tensors that are not taken, in an order that depends on nothing but their names."""
-        names = [info.name for info in self.source.tensors]
-        return sorted((index for index in range(len(names)) if index not in taken), key=names.__getitem__)
+        """Tensors that are not taken, by name, so that the order of the source decides no tie."""
+        left = [index for index in range(len(self.tensors)) if index not in taken]
+        return sorted(left, key=lambda index: self.tensors[index].name)
 
 
 def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], progress: Progress) -> list[Match]:
@@ -73,7 +73,8 @@ def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], 
     chosen, sure = settle(evidence, anchors)
     settled = {row: item.candidate for row, item in chosen.items() if sure[row] >= SURE}
     open_ours, open_theirs = our_scan.without(settled), their_scan.without(set(settled.values()))
-    evidence = _best_of_each_pair([*evidence, *_rearranged(open_ours, open_theirs, candidate=candidate)])
+    moved = _rearranged(open_ours, open_theirs, candidate=candidate, progress=progress)
+    evidence = _best_of_each_pair([*evidence, *moved])
     chosen, _ = settle(evidence, anchors)
     evidence = verified(evidence, chosen, reference=reference.read, candidate=candidate.read)
     chosen, sure = settle(evidence, anchors)
@@ -131,21 +132,34 @@ def _as_stored(known: _Scan, other: _Scan) -> Iterator[Evidence]:
                 yield replace(item, layout=relabelled(*shapes))
 
 
-def _rearranged(known: _Scan, other: _Scan, *, candidate: Side) -> Iterator[Evidence]:
+def _rearranged(known: _Scan, other: _Scan, *, candidate: Side, progress: Progress) -> list[Evidence]:
     """Compare in every layout the shapes allow; each candidate tensor is read once."""
     by_shape: dict[Shape, list[int]] = defaultdict(list)
     for index, shape in other.shapes.items():
         by_shape[shape].append(index)
-    for shape, indices in by_shape.items():
-        views = [
-            (wanted, layout)
-            for wanted in dict.fromkeys(known.shapes.values())
-            for layout in layouts_between(wanted, shape)
-            if layout != relabelled(wanted, shape)
-        ]
-        for start in range(0, len(indices) if views else 0, _BLOCK):
-            block = indices[start : start + _BLOCK]
-            yield from _through_views(known, views, candidate=candidate, indices=block)
+    found: list[Evidence] = []
+    progress.start("Trying layouts", len(other.shapes))
+    try:
+        for shape, indices in by_shape.items():
+            views = _views(known, shape)
+            for start in range(0, len(indices), _BLOCK):
+                block = indices[start : start + _BLOCK]
+                if views:
+                    found += _through_views(known, views, candidate=candidate, indices=block)
+                progress.advance(len(block))
+    finally:
+        progress.finish()
+    return found
+
+
+def _views(known: _Scan, shape: Shape) -> list[tuple[Shape, Layout]]:
+    """Every way to look at a candidate tensor of `shape`, beside as it is stored."""
+    return [
+        (wanted, layout)
+        for wanted in dict.fromkeys(known.shapes.values())
+        for layout in (layouts_within(shape) if wanted == shape else layouts_between(wanted, shape))
+        if layout != relabelled(wanted, shape)
+    ]
 
 
 def _through_views(

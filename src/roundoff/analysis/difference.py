@@ -91,12 +91,12 @@ def _linear(moments: PairMoments) -> Difference | None:
         return None
     shift = (moments.candidate.total - moments.reference.total) / n
     if n * shift * shift >= _EXPLAINS * error:
-        return Difference("offset", f"offset {shift:+.4g}: every value is shifted alike")
+        return Difference("offset", f"offset {shift:+.4g}")
     if moments.reference.square > 0:
         gain = moments.product / moments.reference.square
         # Least squares through the origin removes (gain - 1)^2 |x|^2 of the error.
         if (gain - 1) ** 2 * moments.reference.square >= _EXPLAINS * error and gain != 0:
-            return Difference("gain", f"gain {gain:.4g}: every value is multiplied alike")
+            return Difference("gain", f"gain {gain:.4g}")
     slope, offset = linear_fit(moments)
     residual = (
         moments.candidate.square

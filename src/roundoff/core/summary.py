@@ -12,7 +12,7 @@ from roundoff.core.tensors import Array, TensorInfo, TensorSource
 __all__ = ["TensorSummary", "summarize_tensors"]
 
 # Elements handed to a thread at a time: enough that handing over costs little.
-_BATCH = 1 << 18
+_BATCH = 1 << 20
 
 _Batch = list[tuple[str, Array]]
 _Waiting = deque[Future[list[tuple[str, TensorStats]]]]

@@ -91,7 +91,7 @@ class AscendStore:
     def __init__(self, directory: Path, timestamp_us: int) -> None:
         self._files = FileStore(directory, suffix=".npy", write=write_npy)
         self._timestamp = timestamp_us
-        self._ops: dict[tuple[str, str], str] = {}
+        self._ops: dict[tuple[str, str | None], str] = {}
         self._taken: set[str] = set()
         self._written: set[tuple[str, int]] = set()
         self._mapping: list[str] = []
@@ -104,7 +104,7 @@ class AscendStore:
 
     def put(self, info: TensorInfo, array: Array, output_index: int) -> str:
         """Write the file under the vendor's name, or a number that stands for it."""
-        op = self._op(info.node, "" if info.node else info.name)
+        op = self._op(info.node, None if info.node else info.name)
         if (op, output_index) in self._written:  # then the index does not tell the node's outputs apart
             op = self._op(info.node, info.name)
         self._written.add((op, output_index))
@@ -121,10 +121,10 @@ class AscendStore:
             self._files.note(MAPPING_NAME, "".join(self._mapping))
             self._mapping.clear()
 
-    def _op(self, node: str, tensor: str) -> str:
-        """Name the op of a node, or of a tensor that has none; the same one in every sample."""
+    def _op(self, node: str, tensor: str | None) -> str:
+        """Name the op of a node, or of one tensor of it; the same one in every sample."""
         if (node, tensor) not in self._ops:
-            plain = NOT_IN_OP_NAME.sub("_", node or tensor) or "_"
+            plain = NOT_IN_OP_NAME.sub("_", node or tensor or "_")
             spellings = itertools.chain([plain], (f"{plain}_{number}" for number in itertools.count(2)))
             op = next(spelling for spelling in spellings if spelling.casefold() not in self._taken)
             self._taken.add(op.casefold())

@@ -115,7 +115,7 @@ def list_members(path: Path) -> list[Member]:
     stat_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [Member(path, info) for info in archive.infolist() if not info.is_dir()]
+            members = [Member(path, info) for info in archive.infolist() if not info.filename.endswith("/")]
     except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
         raise Unreadable(f"is not a complete zip archive ({error})") from error
     if not members:

@@ -1,7 +1,7 @@
 """Types and shapes of all tensors of a model, as far as they are known before it runs."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -80,7 +80,7 @@ def values(model: Model, shapes: Mapping[str, tuple[int, ...]] | None = None) ->
     """Like `tensor_infos`, but telling what is unknown from what is empty."""
     graph = model.proto.graph
     known = constants(graph)
-    types = dict(_inferred_types(model, shapes or {}))
+    types = _types(model, shapes or {})
     fed = [Value(value.name) for value in graph.input if value.name not in known]
     computed = [
         Value(name, node=node.name, op_type=node.op_type, output_index=index)
@@ -109,15 +109,18 @@ def _shape(tensor: Any) -> tuple[int, ...] | None:
     return tuple(map(int, sizes)) if all(size >= 0 for size in sizes) else None
 
 
-def _inferred_types(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Any]]:
-    """Types by name; where several are known of one tensor, the surest comes last."""
+def _types(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The type of every value that has one, by name."""
     graph = model.proto.graph
-    if not shapes:
-        # What the file declares is all there is for operators onnx does not know. With actual shapes given
-        # it may not hold (files often declare the sizes they were exported with).
-        yield from ((value.name, value.type) for value in (*graph.value_info, *graph.output))
+    # What the file declares is all there is for operators onnx does not know. With actual shapes given it may
+    # not hold: files often declare the sizes they were exported with.
+    declared = () if shapes else (*graph.value_info, *graph.output)
+    types = {value.name: value.type for value in declared}
     inferred = _infer(_skeleton(model, shapes))
-    yield from ((value.name, value.type) for value in (*inferred.value_info, *inferred.output, *inferred.input))
+    for value in (*inferred.value_info, *inferred.output, *inferred.input):
+        if value.name not in types or _shape(value.type.tensor_type) is not None:
+            types[value.name] = value.type
+    return types
 
 
 def _infer(light: Any) -> Any:

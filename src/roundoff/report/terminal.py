@@ -15,15 +15,21 @@ __all__ = ["Sort", "comparison_table", "comparison_verdict"]
 Sort = Literal["order", "worst"]
 
 _LISTED = 5
+# A label and what it says.
+_Line = tuple[str, str]
 
 
 def comparison_verdict(comparison: Comparison) -> RenderableType:
     """What a busy person reads: passed or not, where it starts, what it looks like, who is only a victim."""
     rows = {row.reference: row for row in comparison.rows}
-    lines = [_headline(comparison), *_start(comparison, rows), *_worst(comparison, rows), *_culprits(comparison)]
-    lines += [*_layouts(comparison), *_unmatched(comparison)]
-    lines += [Text(f"note: {note}", style="yellow") for note in comparison.notes]
-    return Group(*lines)
+    lines = [*_start(comparison, rows), *_worst(comparison, rows), *_culprits(comparison)]
+    lines += [*_alignment(comparison), *_unmatched(comparison), *(("note", note) for note in comparison.notes)]
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in lines:
+        grid.add_row(f"  {label}", Text(text))
+    return Group(_headline(comparison), grid) if lines else _headline(comparison)
 
 
 def comparison_table(comparison: Comparison, *, sort: Sort = "order", most: int | None = None) -> RenderableType:
@@ -54,70 +60,61 @@ def comparison_table(comparison: Comparison, *, sort: Sort = "order", most: int 
 
 
 def _headline(comparison: Comparison) -> Text:
-    verdict = comparison.verdict
-    judged = verdict.passed + verdict.failed
+    verdict, limits = comparison.verdict, comparison.thresholds
     good = verdict.failed == 0
     samples = len(comparison.samples)
     text = Text()
     text.append("PASS" if good else "FAIL", style="bold green" if good else "bold red")
-    text.append(f"  {verdict.compared} tensors compared over {samples} sample{'s' * (samples != 1)}, ")
-    text.append(f"{verdict.passed} of {judged} pass ({comparison.thresholds.describe()}")
-    text.append(f"; profile {comparison.thresholds.name})" if comparison.thresholds.name != "given" else ")")
+    text.append(f": {verdict.passed} of {verdict.passed + verdict.failed} tensors pass ")
+    text.append(f"({samples} sample{'s' * (samples != 1)}; {limits.describe()}")
+    text.append(")" if limits.name == "given" else f"; profile {limits.name})")
     return text
 
 
-def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[Text]:
+def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
     first = comparison.verdict.first_divergence
     if first is not None:
-        yield _line("starts at", _named(rows[first]), rows[first].difference or rows[first].score.detail)
+        yield "starts at", f"{_named(rows[first])}: {rows[first].difference or rows[first].score.detail}"
     elif comparison.verdict.failed:
-        yield _line("starts at", "unknown: the order of execution is not known", "give the model with --model")
+        yield "starts at", "unknown, because the order of execution is: give the model with --model"
 
 
-def _worst(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[Text]:
+def _worst(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
     for index, name in enumerate(comparison.verdict.worst):
         row = rows[name]
         numbers = f"cosine {_cosine(row)}, {_db(row)} dB" if row.score.values else row.score.detail
-        yield _line("worst" if index == 0 else "", _named(row), f"{numbers}; {row.difference}".rstrip("; "))
+        yield "" if index else "worst", ", ".join(filter(None, (f"{_named(row)}: {numbers}", row.difference)))
 
 
-def _culprits(comparison: Comparison) -> Iterator[Text]:
+def _culprits(comparison: Comparison) -> Iterator[_Line]:
     verdict = comparison.verdict
     if verdict.introduces:
-        yield _line("introduced by", _few(verdict.introduces), "")
+        yield "introduced by", _few(verdict.introduces)
     if verdict.victims:
-        yield _line("victims", _few(verdict.victims), "their inputs were wrong already")
+        yield "victims", f"{_few(verdict.victims)} (their inputs were wrong already)"
 
 
-def _layouts(comparison: Comparison) -> Iterator[Text]:
+def _alignment(comparison: Comparison) -> Iterator[_Line]:
     counts: dict[str, int] = {}
     for row in comparison.rows:
         if row.layout:
             counts[row.layout] = counts.get(row.layout, 0) + 1
     if counts:
-        shown = ", ".join(f"{name} ({count})" for name, count in list(counts.items())[:_LISTED])
-        yield _line("layouts undone", shown, f"{len(counts) - _LISTED} more" if len(counts) > _LISTED else "")
+        yield "layouts", "undone: " + _few(tuple(f"{name} ({count} tensors)" for name, count in counts.items()))
     by_value = [row for row in comparison.rows if row.how == "value"]
     if by_value:
-        least = min(row.confidence for row in by_value)
-        yield _line("matched by value", f"{len(by_value)} tensors", f"least confidence {least:.2f}")
+        least = min(by_value, key=lambda row: row.confidence)
+        doubt = f"least sure: {least.reference} = {least.candidate} ({least.confidence:.2f})"
+        yield "matching", f"{len(by_value)} of {len(comparison.rows)} tensors matched by value; {doubt}"
 
 
-def _unmatched(comparison: Comparison) -> Iterator[Text]:
+def _unmatched(comparison: Comparison) -> Iterator[_Line]:
     for side, names in (
         ("reference", comparison.unmatched_reference),
         ("candidate", comparison.unmatched_candidate),
     ):
         if names:
-            yield _line(f"only in {side}", f"{len(names)}: {_few(names)}", "")
-
-
-def _line(label: str, subject: str, remark: str) -> Text:
-    text = Text(f"{label:>16}  ", style="dim")
-    text.append(subject, style="not dim")
-    if remark:
-        text.append(f"  {remark}", style="not dim cyan")
-    return text
+            yield "unmatched", f"{len(names)} only in the {side}: {_few(names)}"
 
 
 def _named(row: TensorComparison) -> str:

@@ -1,0 +1,118 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from roundoff.errors import ModelFailed
+from roundoff.graph.tap import tap
+from roundoff.runtime.session import available_threads, open_session
+from tests.models import conv_net, loaded, random_feed, residual, single_node, two_outputs, value
+
+FEED = random_feed({"image": (1, 3, 8, 8)})
+RELU = helper.make_node("Relu", ["x"], ["y"])
+X = value("x", (2, 4))
+
+
+def failure(model: Any, folder: Path) -> ModelFailed:
+    with pytest.raises(ModelFailed) as caught:
+        open_session(loaded(model, folder))
+    return caught.value
+
+
+def test_own_outputs_by_default(tmp_path: Path):
+    low, gate = open_session(loaded(two_outputs(), tmp_path)).run(random_feed({"x": (1, 4, 3)}))
+
+    assert low.shape == gate.shape == (1, 2, 3)
+
+
+def test_taps_come_in_the_order_asked_and_agree_with_numpy(tmp_path: Path):
+    model = loaded(residual(), tmp_path)
+    c, a, total, b = open_session(model, outputs=tap(model, ["c", "a", "sum", "b"])).run(FEED)
+
+    np.testing.assert_array_equal(c, np.maximum(b, 0))
+    np.testing.assert_array_equal(total, a + c)
+
+
+def test_taps_threads_and_memory_do_not_change_results(tmp_path: Path):
+    model = loaded(conv_net(), tmp_path)
+    names = ["conv1", "relu1", "conv2", "logits"]
+    plain = open_session(model, threads=1).run(FEED)[0]
+    for options in ({"threads": 1}, {"threads": 2}, {"keep_memory": False}, {"optimize": True}):
+        np.testing.assert_array_equal(open_session(model, outputs=tap(model, names), **options).run(FEED)[-1], plain)
+
+
+def test_nothing_asked_nothing_run(tmp_path: Path):
+    model = loaded(conv_net(), tmp_path)
+
+    assert open_session(model, outputs=tap(model, [])).run(FEED) == []
+
+
+def test_types_are_reported(tmp_path: Path):
+    model = loaded(conv_net(), tmp_path)
+
+    assert open_session(model, outputs=tap(model, ["relu1"])).types == ("tensor(float)",)
+
+
+def test_an_unsupported_ir_version(tmp_path: Path):
+    error = failure(single_node(RELU, [X], ir_version=99), tmp_path)
+
+    assert "Unsupported model IR version: 99, max supported IR version" in error.what
+    assert "onnxruntime_src" not in error.what
+    assert "set model.ir_version to" in error.fix
+    assert error.exit_code == 4
+
+
+def test_an_unsupported_opset(tmp_path: Path):
+    error = failure(single_node(RELU, [X], opset=99), tmp_path)
+
+    assert "Opset 99 is under development" in error.what
+    assert "onnx.version_converter.convert_version(model, " in error.fix
+
+
+@pytest.mark.parametrize("domain", ["", "acme"])
+def test_an_unknown_operator(tmp_path: Path, domain: str):
+    error = failure(single_node(helper.make_node("Frobnicate", ["x"], ["y"], domain=domain), [X]), tmp_path)
+
+    assert "Frobnicate" in error.what
+    assert "standard operators" in error.fix
+
+
+def test_an_operator_without_a_kernel_for_its_types(tmp_path: Path):
+    node = helper.make_node("Conv", ["x", "w"], ["y"])
+    weights = [helper.make_tensor("w", TensorProto.BFLOAT16, (1, 1, 1, 1), [1.0])]
+    model = single_node(node, [value("x", (1, 1, 2, 2), TensorProto.BFLOAT16)], weights, opset=22, ir_version=10)
+
+    assert "convert the model to float32" in failure(model, tmp_path).fix
+
+
+def test_a_model_that_is_not_well_formed(tmp_path: Path):
+    error = failure(single_node(helper.make_node("Relu", ["nowhere"], ["y"]), [X]), tmp_path)
+
+    assert "Node input 'nowhere' is not a graph input" in error.what
+    assert "onnx.checker.check_model" in error.fix
+
+
+def test_a_failing_run_names_node_sample_and_reason(tmp_path: Path):
+    shape = numpy_helper.from_array(np.array([3, 3]), "shape")
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"], name="bend")
+    session = open_session(loaded(single_node(node, [value("x", ("N", 4))], [shape]), tmp_path))
+
+    with pytest.raises(ModelFailed) as caught:
+        session.run(random_feed({"x": (2, 4)}), sample="cat.npy")
+
+    assert "model.onnx failed on sample 'cat.npy': " in caught.value.what
+    assert "'bend'" in caught.value.what
+    assert "cannot be reshaped" in caught.value.what
+    assert "reshape_helper" not in caught.value.what
+
+
+def test_failures_stay_off_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    failure(single_node(RELU, [X], opset=99), tmp_path)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_at_least_one_thread_is_there():
+    assert available_threads() >= 1
