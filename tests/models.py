@@ -46,7 +46,11 @@ def weight(name: str, *shape: int, seed: int = 0) -> Any:
 
 
 def wrapped(
-    nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any], weights: Sequence[Any] = (), **versions: Any
+    nodes: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    weights: Sequence[Any] = (),
+    **versions: Any,
 ) -> Any:
     """A model of these nodes."""
     return make_model(helper.make_graph(nodes, "test", inputs, outputs, weights), **versions)
@@ -80,7 +84,9 @@ def residual() -> Any:
         helper.make_node("Relu", ["b"], ["c"], name="act"),
         helper.make_node("Add", ["a", "c"], ["sum"], name="add"),
     ]
-    return wrapped(nodes, [value("image", IMAGE)], [value("sum")], [weight("w1", 3, 3, 3, 3), weight("w2", 3, 3, 3, 3)])
+    return wrapped(
+        nodes, [value("image", IMAGE)], [value("sum")], [weight("w1", 3, 3, 3, 3), weight("w2", 3, 3, 3, 3)]
+    )
 
 
 def two_inputs() -> Any:
@@ -110,7 +116,9 @@ def branches() -> Any:
         helper.make_node("Conv", ["image", "w2"], ["narrow"], name="narrow"),
         helper.make_node("Concat", ["wide", "narrow"], ["both"], name="concat", axis=1),
     ]
-    return wrapped(nodes, [value("image", IMAGE)], [value("both")], [weight("w1", 2, 3, 3, 3), weight("w2", 5, 3, 1, 1)])
+    return wrapped(
+        nodes, [value("image", IMAGE)], [value("both")], [weight("w1", 2, 3, 3, 3), weight("w2", 5, 3, 1, 1)]
+    )
 
 
 def badly_named() -> Any:
@@ -129,7 +137,10 @@ def with_if() -> Any:
     """An If whose branches read `scaled` from outside; `inner` is computed inside."""
     branch = [
         helper.make_graph(
-            [helper.make_node(op, ["scaled"], [f"inner_{op}"]), helper.make_node("Neg", [f"inner_{op}"], [f"out_{op}"])],
+            [
+                helper.make_node(op, ["scaled"], [f"inner_{op}"]),
+                helper.make_node("Neg", [f"inner_{op}"], [f"out_{op}"]),
+            ],
             op,
             [],
             [value(f"out_{op}")],
@@ -140,7 +151,9 @@ def with_if() -> Any:
         helper.make_node("Mul", ["x", "two"], ["scaled"], name="scale"),
         helper.make_node("ReduceSum", ["x"], ["total"], name="total", keepdims=0),
         helper.make_node("Greater", ["total", "zero"], ["positive"], name="compare"),
-        helper.make_node("If", ["positive"], ["chosen"], name="choose", then_branch=branch[0], else_branch=branch[1]),
+        helper.make_node(
+            "If", ["positive"], ["chosen"], name="choose", then_branch=branch[0], else_branch=branch[1]
+        ),
         helper.make_node("Exp", ["chosen"], ["y"], name="exp"),
     ]
     constants = [numpy_helper.from_array(np.float32(number), name) for number, name in ((2, "two"), (0, "zero"))]

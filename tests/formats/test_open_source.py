@@ -123,3 +123,12 @@ def test_files_are_listed_in_natural_order_with_suffixes_aside(tmp_path: Path) -
     for name in ("a1.npy", "a.npy", "a.bin", "a10.npy", "a2.npy"):
         (tmp_path / name).write_bytes(b"")
     assert list_files(tmp_path) == ["a.bin", "a.npy", "a1.npy", "a2.npy", "a10.npy"]
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("npy", ".npy"), ("npz", ".npz"), ("ascend-npy", ".npy")])
+def test_a_named_format_reads_a_file_under_any_suffix(tmp_path: Path, name: str, suffix: str) -> None:
+    saved = tmp_path / f"a{suffix}"
+    (np.savez if suffix == ".npz" else np.save)(saved, np.arange(2))
+    odd = saved.rename(tmp_path / "a.out")
+    source = open_source(odd, format=name)
+    assert [source.read(info.name, "").tolist() for info in source.tensors] == [[0, 1]]

@@ -143,3 +143,14 @@ def test_two_files_of_one_name_are_not_guessed_between(tmp_path: Path) -> None:
     put(tmp_path / "x.raw", [[3, 4]])
     source = open_source(tmp_path, shapes=MODEL)
     assert [info.problem.startswith("stored twice: in ") for info in source.tensors] == [True]
+
+
+def test_a_manifest_without_files_and_samples_describes_every_sample(tmp_path: Path) -> None:
+    for number in (0, 1):
+        put(tmp_path / f"sample{number}" / "a.bin", [number])
+        put(tmp_path / f"sample{number}" / "b.bin", [number, number])
+    (tmp_path / "manifest.csv").write_text("name,dtype,shape\nb,float32,2\na,float32,1\n")
+    source = open_source(tmp_path)
+    assert source.samples == ("sample0", "sample1")
+    assert [(info.name, info.problem) for info in source.tensors] == [("b", ""), ("a", "")]
+    assert source.read("b", "sample1").tolist() == [1, 1]

@@ -120,7 +120,9 @@ def test_entries_that_make_no_sense_are_refused(tmp_path: Path, entries: dict[st
 
 
 def test_constants_inside_subgraphs_are_checked_too(tmp_path: Path):
-    constant = TensorProto(name="secret", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
+    constant = TensorProto(
+        name="secret", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL
+    )
     constant.external_data.add(key="location", value="/etc/hostname")
     node = helper.make_node("Constant", [], ["k"], value=constant)
     branch = helper.make_graph([node], "branch", [], [value("k", (1,))])

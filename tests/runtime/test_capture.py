@@ -242,8 +242,8 @@ def test_a_sample_the_model_fails_on_is_named(tmp_path: Path):
 
 def test_unknown_tensors_and_samples_are_refused(tmp_path: Path):
     source = LiveSource(loaded(conv_net(), tmp_path), images(1))
-    with pytest.raises(BadInput, match="has no tensor 'convl'") as caught:
-        source.read("convl", "s0")
-    assert caught.value.fix == "the nearest name is 'conv1'"
+    with pytest.raises(BadInput, match="has no tensor 'pooled_'") as caught:
+        source.read("pooled_", "s0")
+    assert caught.value.fix == "the nearest name is 'pooled'"
     with pytest.raises(BadInput, match="has no sample 's9'"):
         source.read("conv1", "s9")

@@ -62,7 +62,7 @@ def test_larger_samples_are_split_further(tmp_path: Path):
     planned = planner(model, PROGRAM_BYTES + 2 * model.weight_bytes + 6 * 102_400)
 
     assert len(planned.plan(SHAPES).passes) == 2
-    assert len(planned.plan({"image": (150, 3, 8, 8)}).passes) == 4
+    assert len(planned.plan({"image": (150, 3, 8, 8)}).passes) == 3
     assert planned.plan(SHAPES) is planned.plan(dict(SHAPES))
 
 
@@ -72,7 +72,7 @@ def test_a_budget_below_the_largest_tensor_is_refused_with_one_that_works(tmp_pa
     with pytest.raises(BadInput) as caught:
         planner(model, 100 * MIB).plan(SHAPES)
 
-    assert "Capturing tensor 'conv1' takes about 136 MB of memory; the budget is 105 MB." == caught.value.what
+    assert caught.value.what == "Capturing tensor 'conv1' takes about 136 MB of memory; the budget is 105 MB."
     wanted = caught.value.fix.split("'")[1]
     assert caught.value.fix.startswith("give --max-memory '136 MB' or more")
     planner(model, parse_size(wanted)).plan(SHAPES)

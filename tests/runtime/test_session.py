@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from roundoff.errors import ModelFailed
 from roundoff.graph.tap import tap
 from roundoff.runtime.session import available_threads, open_session
-from tests.models import conv_net, loaded, random_feed, residual, single_node, two_outputs, value
+from tests.models import conv_net, loaded, random_feed, residual, single_node, two_outputs, value, wrapped
 
 FEED = random_feed({"image": (1, 3, 8, 8)})
 RELU = helper.make_node("Relu", ["x"], ["y"])
@@ -40,7 +40,9 @@ def test_taps_threads_and_memory_do_not_change_results(tmp_path: Path):
     names = ["conv1", "relu1", "conv2", "logits"]
     plain = open_session(model, threads=1).run(FEED)[0]
     for options in ({"threads": 1}, {"threads": 2}, {"keep_memory": False}, {"optimize": True}):
-        np.testing.assert_array_equal(open_session(model, outputs=tap(model, names), **options).run(FEED)[-1], plain)
+        np.testing.assert_array_equal(
+            open_session(model, outputs=tap(model, names), **options).run(FEED)[-1], plain
+        )
 
 
 def test_nothing_asked_nothing_run(tmp_path: Path):
@@ -82,7 +84,8 @@ def test_an_unknown_operator(tmp_path: Path, domain: str):
 def test_an_operator_without_a_kernel_for_its_types(tmp_path: Path):
     node = helper.make_node("Conv", ["x", "w"], ["y"])
     weights = [helper.make_tensor("w", TensorProto.BFLOAT16, (1, 1, 1, 1), [1.0])]
-    model = single_node(node, [value("x", (1, 1, 2, 2), TensorProto.BFLOAT16)], weights, opset=22, ir_version=10)
+    inputs, outputs = ([value(name, (1, 1, 2, 2), TensorProto.BFLOAT16)] for name in "xy")
+    model = wrapped([node], inputs, outputs, weights, opset=22, ir_version=10)
 
     assert "convert the model to float32" in failure(model, tmp_path).fix
 

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from roundoff.align.axes import core
 from roundoff.align.match import Match, Named
@@ -64,10 +65,15 @@ class Spelling:
 
     def key(self, name: str) -> str:
         """The name without the differences that the rules describe; names with equal keys are one."""
-        key = name.casefold().strip()
-        for rule in self.rules:
-            key = rule.pattern.sub(rule.replacement, key)
-        return key
+        return _respelled(name, self.rules)
+
+
+@lru_cache(maxsize=32_768)
+def _respelled(name: str, rules: tuple[Rule, ...]) -> str:
+    name = name.casefold().strip()
+    for rule in rules:
+        name = rule.pattern.sub(rule.replacement, name)
+    return name
 
 
 SPELLINGS = (
@@ -85,7 +91,7 @@ def match_by_spelling(reference: Sequence[Named], candidate: Sequence[Named]) ->
     is ``a_0``, and where separators were replaced, ``a:0`` is ``a_0``.
     """
     found: list[Match] = []
-    left = list(SPELLINGS)
+    left = list(SPELLINGS) if reference and candidate else []
     while left:
         tried = [(spelling, list(_pairs(reference, candidate, spelling=spelling))) for spelling in left]
         spelling, pairs = max(tried, key=lambda attempt: len(attempt[1]))

@@ -14,14 +14,20 @@ from roundoff.core.tensors import Array
 
 __all__ = ["verified"]
 
-_SAMPLES = 16_384
-"""Elements that the chosen matches and their rivals are judged by in the end."""
+_SAMPLES = 8192
+"""Elements that the chosen matches and their rivals are judged by in the end. From 10,000 on BLAS would put
+more time into waking threads than into the product."""
 
 _CONTESTED = 4.0
 """A residual within this factor of the chosen one makes a rival..."""
 
 _CONTESTED_FLOOR = 1e-5
 """...and so does a difference that float32 products hardly show."""
+
+_CLEAR_ELEMENTS = 512
+_CLEAR_RESIDUAL = 0.05
+"""A match without rivals needs no closer look when so many independent elements of its fingerprint leave no
+more unexplained than this."""
 
 _ROUNDING = 1e-12
 """Unexplained variance below this is the rounding of float64 sums."""
@@ -32,7 +38,7 @@ Reader = Callable[[int], Array | None]
 def verified(
     evidence: Sequence[Evidence], chosen: Choice, *, reference: Reader, candidate: Reader
 ) -> list[Evidence]:
-    """Measure anew, with more elements and in float64, what was chosen and what rivals it.
+    """Measure anew, with more elements and in float64, what was chosen and what rivals it, where in doubt.
 
     Evidence that does not hold, or that would crop away more than padding, is dropped.
 
@@ -59,15 +65,21 @@ def verified(
 
 
 def _doubtful(evidence: Sequence[Evidence], chosen: Choice) -> list[Evidence]:
-    """What was chosen, and what comes near it for either tensor."""
+    """What comes near a choice for either tensor, what it is near to, and what is not clear by itself."""
     by_candidate = {item.candidate: item for item in chosen.values()}
-    found = []
+    doubtful = {item.key for item in chosen.values() if not _clear(item)}
     for item in evidence:
-        rivalled = [chosen.get(item.reference), by_candidate.get(item.candidate)]
-        limits = [_CONTESTED * other.residual + _CONTESTED_FLOOR for other in rivalled if other]
-        if limits and item.residual <= max(limits):
-            found.append(item)
-    return found
+        for other in (chosen.get(item.reference), by_candidate.get(item.candidate)):
+            near = other and item.residual <= _CONTESTED * other.residual + _CONTESTED_FLOOR
+            if other and near and other.key != item.key:
+                doubtful |= {item.key, other.key}
+    return [item for item in evidence if item.key in doubtful]
+
+
+def _clear(item: Evidence) -> bool:
+    """Whether the fingerprint says all: many elements agree closely, and nothing is cropped."""
+    cropped = item.layout is not None and item.layout.crop is not None
+    return item.effective >= _CLEAR_ELEMENTS and item.residual <= _CLEAR_RESIDUAL and not cropped
 
 
 def _measured(item: Evidence, reference: Array, candidate: Array) -> Evidence | None:

@@ -17,8 +17,8 @@ from roundoff.errors import BadInput
 
 __all__ = ["BLOCK", "channel_axis_of", "measure_pair"]
 
-# Elements per block: large enough to hide numpy's cost per call, small enough for the second-level cache.
-BLOCK = 1 << 16
+# Elements per block: large enough to hide numpy's cost per call, small enough to stay in cache.
+BLOCK = 1 << 17
 # Distributions are estimated from about this many elements per array, evenly spaced.
 _HISTOGRAM_SAMPLE = 1 << 15
 # Mapped pages are given back each time so many elements have been read.
@@ -44,7 +44,7 @@ def measure_pair(
     if reference.shape != candidate.shape:
         raise ValueError(f"shapes differ: {reference.shape} and {candidate.shape}")
     narrow = all(np.can_cast(side.dtype, np.float32) for side in (reference, candidate))
-    meter = _Meter(min(reference.size, block), np.float32 if narrow else np.float64)
+    meter = _Meter(np.float32 if narrow else np.float64)
     channels = _Channels.of(reference.shape, channel_axis)
     stride = max(1, reference.size // _HISTOGRAM_SAMPLE)
     unreleased = 0
@@ -121,45 +121,43 @@ class _Side:
         )
 
 
-# Rows of the float64 workspace.
-_REFERENCE, _CANDIDATE, _LAST, _ONES = range(4)
+class _Workspace:
+    """Buffers for blocks of one size.
 
-
-class _WideRows:
-    """float64 copies of blocks, and the sums of their products, which BLAS adds up faster than numpy does.
-
-    The rows are cut into pieces that BLAS does not spread over threads: waking them costs more than it gains, and
-    on a busy machine a hundred times more.
+    The float64 rows (reference, candidate, absolute and relative error) are summed by BLAS, which is faster at it than
+    numpy, in pieces that BLAS does not spread over threads: waking those costs more than it gains, and on a busy
+    machine a hundred times more.
     """
 
     _PIECE = 8192
 
-    def __init__(self, size: int) -> None:
-        self._piece = max(1, min(size, self._PIECE))
-        self._rows = np.ones((4, -(-size // self._piece), self._piece))
-        self._used = 0
+    def __init__(self, size: int, work: type[np.floating]) -> None:
+        self.size = size
+        self.left, self.right, self.error, self.magnitude = (np.empty(size, work) for _ in range(4))
+        self.flags = np.empty(size, np.bool_)
+        piece = min(size, self._PIECE)
+        pieces = -(-size // piece)
+        padded = np.zeros((4, pieces * piece))
+        self.x, self.y, self.e, self.r = padded[:, :size]
+        self._rows = padded.reshape(4, pieces, piece)
+        self._ones = np.ones(piece)
 
-    def load(self, row: int, values: Array) -> None:
-        """Copy a block to a row, with zeros up to the end of its last piece."""
-        self._used = -(-values.size // self._piece)
-        flat = self._rows[row].reshape(-1)
-        flat[: values.size] = values
-        flat[values.size : self._used * self._piece] = 0
-
-    def dot(self, left: int, right: int) -> float:
-        """Sum of the products of two rows."""
-        return float(np.vecdot(self._rows[left, : self._used], self._rows[right, : self._used]).sum())
+    def sums(self) -> tuple[list[float], list[float], float]:
+        """Sums of the four rows, squares of the first three, product of the first two."""
+        rows = self._rows
+        totals = np.add.reduce(np.vecdot(rows, self._ones), axis=1).tolist()
+        squares = np.add.reduce(np.vecdot(rows[:3], rows[:3]), axis=1).tolist()
+        return totals, squares, float(np.add.reduce(np.vecdot(rows[0], rows[1])))
 
 
 class _Meter:
-    """The buffers and running sums of one measurement."""
+    """The running sums of one measurement."""
 
-    def __init__(self, size: int, work: type[np.floating]) -> None:
-        self._left, self._right, self._error, self._scratch = (np.empty(size, work) for _ in range(4))
-        self._flags = np.empty(size, np.bool_)
-        self._wide = _WideRows(size)
+    def __init__(self, work: type[np.floating]) -> None:
+        self._work = work
+        self._space = _Workspace(1, work)
         self._keep: Array | None = None
-        self._block = (self._left, self._right)
+        self._block: tuple[Array, Array] = (self._space.left, self._space.right)
         self._reference, self._candidate = _Side(), _Side()
         self._count = self._excluded = self._relative_count = self._near = self._fair = 0
         self._product = self._abs = self._square = self._max_abs = 0.0
@@ -167,22 +165,27 @@ class _Meter:
 
     def add(self, reference: Array, candidate: Array) -> tuple[Array, Array]:
         """Measure one block; return the reference and the absolute error as flat arrays."""
-        x, y = _flat(reference, self._left), _flat(candidate, self._right)
+        if reference.size != self._space.size:
+            self._space = _Workspace(reference.size, self._work)
+        space = self._space
+        x, y = _flat(reference, space.left), _flat(candidate, space.right)
         self._keep = None
-        products = self._products(x, y)
-        if not math.isfinite(sum(products)):
+        error, totals, squares, product = self._sums(x, y)
+        if not math.isfinite(product + sum(squares)):
             x, y, self._keep = self._without_nonfinite(x, y)
-            products = self._products(x, y)
+            error, totals, squares, product = self._sums(x, y)
         self._block = (x, y)
         excluded = 0 if self._keep is None else x.size - int(np.count_nonzero(self._keep))
         self._count += x.size - excluded
         self._excluded += excluded
-        total_x, square_x, product, total_y, square_y = products
         self._product += product
-        zeros = self._add_side(self._reference, x, total_x, square_x) + excluded
-        self._add_side(self._candidate, y, total_y, square_y)
-        error = self._add_errors(x, y)
-        self._add_relative(x, error, zeros=zeros, excluded=excluded)
+        self._abs += totals[2]
+        self._square += squares[2]
+        self._relative += totals[3]
+        self._max_abs = max(self._max_abs, float(error[error.argmax()]))
+        zeros = self._add_side(self._reference, x, totals[0], squares[0])
+        self._add_side(self._candidate, y, totals[1], squares[1])
+        self._count_relative(x, error, zeros=zeros, excluded=excluded)
         return x, error
 
     def sample(self, positions: slice) -> None:
@@ -210,15 +213,29 @@ class _Meter:
             channels=channels,
         )
 
-    def _products(self, x: Array, y: Array) -> tuple[float, float, float, float, float]:
-        """Sum and square of the reference, product, sum and square of the candidate."""
-        wide = self._wide
-        wide.load(_REFERENCE, x)
-        wide.load(_CANDIDATE, y)
-        pairs = ((_REFERENCE, _ONES), (_REFERENCE, _REFERENCE), (_REFERENCE, _CANDIDATE),
-                 (_CANDIDATE, _ONES), (_CANDIDATE, _CANDIDATE))  # fmt: skip
-        total_x, square_x, product, total_y, square_y = (wide.dot(left, right) for left, right in pairs)
-        return total_x, square_x, product, total_y, square_y
+    def _sums(self, x: Array, y: Array) -> tuple[Array, list[float], list[float], float]:
+        """The absolute errors, and what `_Workspace.sums` says of the block."""
+        space = self._space
+        error = np.abs(np.subtract(x, y, out=space.error), out=space.error)
+        magnitude = np.abs(x, out=space.magnitude)
+        if not magnitude[magnitude.argmin()]:
+            # Relative errors are taken where the reference is not zero: over infinity, the others add nothing.
+            magnitude[magnitude == 0] = math.inf
+        space.x[:], space.y[:], space.e[:] = x, y, error
+        space.r[:] = np.divide(error, magnitude, out=magnitude)
+        totals, squares, product = space.sums()
+        if not math.isfinite(squares[2] + totals[3]) and math.isfinite(squares[0] + squares[1]):
+            error = self._widened_errors(x)
+            totals, squares, product = space.sums()
+        return error, totals, squares, product
+
+    def _widened_errors(self, x: Array) -> Array:
+        """The errors in float64, for blocks whose differences or ratios overflow the narrower type."""
+        space = self._space
+        error: Array = np.abs(space.x - space.y)
+        space.e[:] = error
+        space.r[:] = error / np.where(x == 0, math.inf, np.abs(space.x))
+        return error
 
     def _without_nonfinite(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
         """Both blocks with zeros where either is not finite, and which elements are left."""
@@ -234,45 +251,19 @@ class _Meter:
         side.square += square
         finite = values if self._keep is None else values[self._keep]
         before = side.zeros
-        side.add_range(finite, self._flags[: finite.size])
+        side.add_range(finite, self._space.flags[: finite.size])
         return side.zeros - before
 
-    def _add_errors(self, x: Array, y: Array) -> Array:
-        """Sum the absolute errors and return them, in the work dtype unless that overflows."""
-        error = np.subtract(x, y, out=self._error[: x.size])
-        np.abs(error, out=error)
-        largest = float(error[error.argmax()])
-        if not math.isfinite(largest):
-            error = np.abs(x.astype(np.float64) - y)
-            largest = float(error[error.argmax()])
-        self._max_abs = max(self._max_abs, largest)
-        self._wide.load(_LAST, error)
-        self._abs += self._wide.dot(_LAST, _ONES)
-        self._square += self._wide.dot(_LAST, _LAST)
-        return error
-
-    def _add_relative(self, x: Array, error: Array, *, zeros: int, excluded: int) -> None:
-        """Sum the relative errors where the reference is not zero; excluded elements are zeros here."""
-        magnitude = np.abs(x, out=self._scratch[: x.size])
-        flags = self._flags[: x.size]
-        invented = 0
-        if zeros:
-            zero = np.equal(magnitude, 0, out=flags)
-            invented = int(np.count_nonzero(error[zero]))
-            # Nothing over one leaves these elements out of the sum and the maximum.
-            magnitude[zero] = 1
-            error = np.where(zero, error.dtype.type(0), error)
-        relative = error / magnitude if error.dtype != x.dtype else np.divide(error, magnitude, out=magnitude)
+    def _count_relative(self, x: Array, error: Array, *, zeros: int, excluded: int) -> None:
+        """Count small relative errors; elements left out are zeros on both sides here and must not count."""
+        space = self._space
+        relative = space.magnitude if error is space.error else space.r
         largest = float(relative[relative.argmax()])
-        if not math.isfinite(largest) and relative.dtype != np.float64:
-            relative = error / np.where(x == 0, 1, np.abs(x).astype(np.float64))
-            largest = float(relative[relative.argmax()])
-        self._relative_count += x.size - zeros
-        self._wide.load(_LAST, relative)
-        self._relative += self._wide.dot(_LAST, _ONES)
         self._max_relative = max(self._max_relative, largest)
-        self._near += _count_below(relative, _NEAR, largest, flags) - invented - excluded
-        self._fair += _count_below(relative, _FAIR, largest, flags) - invented - excluded
+        self._relative_count += x.size - zeros - excluded
+        invented = excluded + (int(np.count_nonzero(error[x == 0])) if zeros else 0)
+        self._near += _count_below(relative, _NEAR, largest, space.flags) - invented
+        self._fair += _count_below(relative, _FAIR, largest, space.flags) - invented
 
 
 class _Channels:

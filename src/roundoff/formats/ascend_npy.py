@@ -6,10 +6,10 @@ from pathlib import Path
 
 from roundoff.core.names import natural_key
 from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.formats import npy
 from roundoff.formats.ascend_names import GoldenName, fits, parse_name, read_mapping
-from roundoff.formats.folders import LIKELY, walk_files
+from roundoff.formats.folders import LIKELY, is_tensor_file, walk_files
 from roundoff.formats.manifest import find_manifest
-from roundoff.formats.npy import list_units
 from roundoff.formats.opening import open_folder
 from roundoff.formats.stored import Content, Declared, Unreadable
 from roundoff.formats.units import Arranged, Unit, arrange_files
@@ -26,7 +26,9 @@ def sniff(path: Path) -> int:
 
 def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
     """Open such a folder; tensors are called ``op_name.output_index`` unless tensors.json knows better."""
-    return open_folder(path, list_units=list_units, arrange=_arrange, kind="golden .npy files")
+    if is_tensor_file(path):
+        return npy.open(path)
+    return open_folder(path, list_units=npy.list_units, arrange=_arrange, kind="golden .npy files")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from roundoff.core.files import reading
 from roundoff.core.names import natural_key
 from roundoff.errors import BadInput
-from roundoff.formats.manifest import MANIFEST_NAMES, find_manifest, read_manifest
+from roundoff.formats.manifest import find_manifest, read_manifest
 
 __all__ = [
     "ARCHIVES",
@@ -15,6 +15,7 @@ __all__ = [
     "LIKELY",
     "POSSIBLE",
     "files_with",
+    "is_tensor_file",
     "list_files",
     "locate",
     "shown",
@@ -29,6 +30,12 @@ POSSIBLE = 50
 """Score of files that could be the format's, by a suffix that many programs use."""
 
 ARCHIVES = (".npz", ".safetensors")
+_MANIFEST_SUFFIXES = (".json", ".csv")
+
+
+def is_tensor_file(path: Path) -> bool:
+    """Whether a path is one file that is to be read by itself, not a folder or the manifest of one."""
+    return path.is_file() and path.suffix.lower() not in _MANIFEST_SUFFIXES
 
 
 def locate(path: Path) -> tuple[Path, Path | None]:
@@ -95,7 +102,7 @@ def sniff_files(path: Path, *, suffixes: tuple[str, ...], bare: int = LIKELY) ->
         suffixes: The suffixes of the format.
         bare: Score of a folder that holds such files but has no manifest.
     """
-    if path.is_file() and path.name not in MANIFEST_NAMES and path.suffix.lower() not in (".json", ".csv"):
+    if is_tensor_file(path):
         return CERTAIN if path.suffix.lower() in suffixes else 0
     if not path.exists():
         return 0

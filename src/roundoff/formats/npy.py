@@ -6,7 +6,17 @@ from pathlib import Path
 
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.formats import ascend_names
-from roundoff.formats.folders import LIKELY, POSSIBLE, files_with, locate, shown, sniff_files, walk_files
+from roundoff.formats.folders import (
+    LIKELY,
+    POSSIBLE,
+    files_with,
+    is_tensor_file,
+    locate,
+    shown,
+    sniff_files,
+    walk_files,
+    without_suffix,
+)
 from roundoff.formats.mapped import map_array, stat_file
 from roundoff.formats.npy_header import MAX_HEADER_BYTES, parse_header
 from roundoff.formats.opening import open_folder
@@ -29,7 +39,7 @@ def sniff(path: Path) -> int:
 
 def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
     """Open a folder of .npy files, its manifest, or one .npy file, whose only tensor is named by its stem."""
-    if path.suffix.lower() in SUFFIXES and path.is_file():
+    if is_tensor_file(path):
         return StoredSource([_unit(path.parent, path.name).stored(shown(path.stem))], label=str(path))
     return open_folder(path, list_units=list_units, arrange=arrange_files, kind=".npy files")
 
@@ -41,7 +51,7 @@ def list_units(folder: Path) -> list[Unit]:
 
 def _unit(folder: Path, file: str) -> Unit:
     path = folder / file
-    return Unit(file, shown(file[: -len(".npy")]), path, functools.partial(_probe, path))
+    return Unit(file, shown(without_suffix(file)), path, functools.partial(_probe, path))
 
 
 def _probe(path: Path, declared: Declared | None) -> Content:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
-from roundoff.formats.folders import files_with, sniff_files
+from roundoff.formats.folders import files_with, is_tensor_file, sniff_files
 from roundoff.formats.npy_header import MAX_HEADER_BYTES, NpyHeader, parse_header
 from roundoff.formats.opening import as_source, open_folder
 from roundoff.formats.settle import settle
@@ -26,7 +26,7 @@ def sniff(path: Path) -> int:
 
 def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
     """Open one .npz file, or a folder of them, which is one sample per file."""
-    if path.suffix.lower() in SUFFIXES and path.is_file():
+    if is_tensor_file(path):
         return as_source(arrange_archives(_members(path.parent, path.name)), label=str(path), kind="tensors")
     return open_folder(path, list_units=_list_units, arrange=arrange_archives, kind=".npz files")
 

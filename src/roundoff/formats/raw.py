@@ -11,7 +11,7 @@ from roundoff.core.names import FileNames
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import BadInput
 from roundoff.formats.dtypes import DType, as_values, parse_dtype
-from roundoff.formats.folders import POSSIBLE, files_with, shown, sniff_files, without_suffix
+from roundoff.formats.folders import POSSIBLE, files_with, is_tensor_file, shown, sniff_files, without_suffix
 from roundoff.formats.mapped import check_shape, map_array, size_bytes, stat_file
 from roundoff.formats.opening import as_source, open_folder
 from roundoff.formats.stored import Content, Declared, Stored, Unreadable
@@ -37,7 +37,7 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
         shapes: The tensors of a model in execution order; needed without a manifest.
     """
     arrange = functools.partial(_arrange, shapes=shapes or (), label=str(path))
-    if path.suffix.lower() in SUFFIXES and path.is_file():
+    if is_tensor_file(path):
         return as_source(arrange([_unit(path.parent, path.name)]), label=str(path), kind=_KIND)
     return open_folder(path, list_units=_list_units, arrange=arrange, kind=_KIND)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.formats.dtypes import DType, parse_dtype
-from roundoff.formats.folders import files_with, sniff_files
+from roundoff.formats.folders import files_with, is_tensor_file, sniff_files
 from roundoff.formats.mapped import check_shape, map_array, size_bytes, stat_file
 from roundoff.formats.opening import as_source, open_folder
 from roundoff.formats.settle import settle
@@ -56,7 +56,7 @@ def sniff(path: Path) -> int:
 
 def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
     """Open one .safetensors file, or a folder of them: one sample per file, or the parts of one."""
-    if path.suffix.lower() in SUFFIXES and path.is_file():
+    if is_tensor_file(path):
         return as_source(arrange_archives(_tensors(path.parent, path.name)), label=str(path), kind="tensors")
     return open_folder(path, list_units=_list_units, arrange=arrange_archives, kind=".safetensors files")
 

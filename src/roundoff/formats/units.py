@@ -134,6 +134,7 @@ def arrange_mapped(manifest: TensorMap, units: Sequence[Unit], *, folder: Path, 
         folder: The folder; links that lead out of it are refused.
         source: The manifest's file name, for messages.
     """
+    manifest = _for_every_sample(manifest, units)
     finder = _Finder(units, folder)
     stored: list[Stored] = []
     homes: dict[str, set[str]] = {}
@@ -147,6 +148,16 @@ def arrange_mapped(manifest: TensorMap, units: Sequence[Unit], *, folder: Path, 
         sample, name = _belongs_to(unit, homes) or (manifest.samples[0], unit.name)
         stored.append(unit.stored(unit.file if name in listed else name, sample))
     return Arranged(stored, manifest.samples, manifest.ordered)
+
+
+def _for_every_sample(manifest: TensorMap, units: Sequence[Unit]) -> TensorMap:
+    """Let a manifest that names neither files nor samples describe the tensors of every sample there is."""
+    archived = any(unit.archive for unit in units)
+    samples = list((arrange_archives if archived else arrange_files)(units).samples)
+    if samples in ([], [""]) or any(entry.file or entry.sample for entry in manifest.tensors):
+        return manifest
+    tensors = [entry.model_copy(update={"sample": name}) for name in samples for entry in manifest.tensors]
+    return manifest.model_copy(update={"samples": samples, "tensors": tensors})
 
 
 def _belongs_to(unit: Unit, homes: dict[str, set[str]]) -> tuple[str, str] | None:

@@ -69,7 +69,7 @@ def statistics_table(summaries: Sequence[TensorSummary]) -> RenderableType:
 def _headline(summaries: Sequence[TensorSummary]) -> Text:
     damaged = [summary.info.name for summary in summaries if summary.stats.finite < summary.stats.count]
     if not damaged:
-        return Text(f"{len(summaries)} tensors, all values finite", style="green")
+        return Text(f"{len(summaries)} tensor{'s' * (len(summaries) != 1)}, all values finite", style="green")
     names = ", ".join(damaged[:_LISTED]) + (", ..." if len(damaged) > _LISTED else "")
     return Text(f"{len(damaged)} of {len(summaries)} tensors hold NaN or infinite values: {names}", style="red")
 
