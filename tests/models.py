@@ -13,6 +13,7 @@ from roundoff.graph.build import make_model
 from roundoff.graph.load import Model, load_model
 
 __all__ = [
+    "Axes",
     "badly_named",
     "branches",
     "conv_net",

@@ -5,18 +5,18 @@ import pytest
 from roundoff.cli.values import positive, size
 
 
-def test_sizes_and_counts():
+def test_sizes_and_counts() -> None:
     assert size("2GiB") == 2 * 2**30
     assert positive("12") == 12
 
 
 @pytest.mark.parametrize("text", ["lots", "0"])
-def test_a_size_that_is_none_is_refused_with_an_example(text: str):
+def test_a_size_that_is_none_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=rf"'{text}' is not a size\. write it like 500MB"):
         size(text)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "", "²"])
-def test_a_count_that_is_none_is_refused(text: str):
+def test_a_count_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a whole number from 1 on"):
         positive(text)

@@ -21,12 +21,12 @@ from roundoff.errors import BadInput
         ("3.MiB", 3 * 2**20),
     ],
 )
-def test_sizes_as_people_write_them(text: str, size: int):
+def test_sizes_as_people_write_them(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1GB", "GB", "1XB", "1e9", "1,5GB", "nan", "0.1", "1 2 MB", "5GBs"])
-def test_what_is_not_a_size_is_refused(text: str):
+def test_what_is_not_a_size_is_refused(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse_size(text)
 
@@ -45,10 +45,10 @@ def test_what_is_not_a_size_is_refused(text: str):
         (5 * 10**15, "5000 TB"),
     ],
 )
-def test_sizes_as_people_read_them(size: int, text: str):
+def test_sizes_as_people_read_them(size: int, text: str) -> None:
     assert format_size(size) == text
 
 
 @given(st.integers(1, 10**15))
-def test_what_is_shown_can_be_typed_and_means_nearly_the_same(size: int):
+def test_what_is_shown_can_be_typed_and_means_nearly_the_same(size: int) -> None:
     assert parse_size(format_size(size)) == pytest.approx(size, rel=0.051)

@@ -26,7 +26,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_every_tensor_is_summed_over_all_samples_in_order(threads: int):
+def test_every_tensor_is_summed_over_all_samples_in_order(threads: int) -> None:
     summaries = summarize_tensors(MemorySource(CONTENT), threads=threads)
 
     assert [summary.info.name for summary in summaries] == list(SHAPES)
@@ -36,13 +36,13 @@ def test_every_tensor_is_summed_over_all_samples_in_order(threads: int):
         assert summary.stats == parts[0].merge(parts[1]).merge(parts[2])
 
 
-def test_threads_do_not_change_the_result():
+def test_threads_do_not_change_the_result() -> None:
     assert summarize_tensors(MemorySource(CONTENT), threads=1) == summarize_tensors(
         MemorySource(CONTENT), threads=2
     )
 
 
-def test_progress_is_told_of_every_sample():
+def test_progress_is_told_of_every_sample() -> None:
     recorder = Recorder()
 
     summarize_tensors(MemorySource(CONTENT), progress=recorder)
@@ -50,7 +50,7 @@ def test_progress_is_told_of_every_sample():
     assert recorder.calls == [("summing up", 3), 1, 1, 1, "end"]
 
 
-def test_an_error_while_reading_comes_through_and_ends_the_progress():
+def test_an_error_while_reading_comes_through_and_ends_the_progress() -> None:
     recorder = Recorder()
 
     with pytest.raises(BadInput, match="other is truncated"):

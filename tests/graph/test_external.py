@@ -38,7 +38,9 @@ def refusal(path: Path) -> BadInput:
     return caught.value
 
 
-def test_values_stay_outside_and_the_model_runs_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_values_stay_outside_and_the_model_runs_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     feed = random_feed({"image": (1, 3, 8, 8)})
     expected = open_session(load_model(save(conv_net(), tmp_path / "inline.onnx"))).run(feed)
     save_external(tmp_path)
@@ -54,7 +56,7 @@ def test_values_stay_outside_and_the_model_runs_from_any_folder(tmp_path: Path, 
 @pytest.mark.parametrize(
     "location", ["../weights.bin", "sub/../../weights.bin", "{parent}/weights.bin", "..\\weights.bin"]
 )
-def test_paths_that_leave_the_folder_are_refused(tmp_path: Path, location: str):
+def test_paths_that_leave_the_folder_are_refused(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     path = with_entries(folder, location=location.format(parent=tmp_path))
@@ -67,7 +69,7 @@ def test_paths_that_leave_the_folder_are_refused(tmp_path: Path, location: str):
     assert "next to the model" in error.fix
 
 
-def test_a_link_that_leaves_the_folder_is_refused(tmp_path: Path):
+def test_a_link_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     path = save_external(folder)
@@ -77,7 +79,7 @@ def test_a_link_that_leaves_the_folder_is_refused(tmp_path: Path):
     assert "outside of the model's folder" in refusal(path).what
 
 
-def test_a_link_within_the_folder_is_fine(tmp_path: Path):
+def test_a_link_within_the_folder_is_fine(tmp_path: Path) -> None:
     path = save_external(tmp_path)
     (tmp_path / WEIGHTS).rename(tmp_path / "real.bin")
     (tmp_path / WEIGHTS).symlink_to("real.bin")
@@ -85,7 +87,7 @@ def test_a_link_within_the_folder_is_fine(tmp_path: Path):
     load_model(path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = save_external(tmp_path)
     (tmp_path / WEIGHTS).unlink()
 
@@ -95,7 +97,7 @@ def test_a_missing_file_is_named(tmp_path: Path):
     assert "copy 'weights.bin'" in error.fix
 
 
-def test_a_file_cut_short_is_named(tmp_path: Path):
+def test_a_file_cut_short_is_named(tmp_path: Path) -> None:
     path = save_external(tmp_path)
     (tmp_path / WEIGHTS).write_bytes(bytes(100))
 
@@ -115,11 +117,11 @@ def test_a_file_cut_short_is_named(tmp_path: Path):
         ({"location": ""}, "has external data, but no file is named"),
     ],
 )
-def test_entries_that_make_no_sense_are_refused(tmp_path: Path, entries: dict[str, str], message: str):
+def test_entries_that_make_no_sense_are_refused(tmp_path: Path, entries: dict[str, str], message: str) -> None:
     assert message in refusal(with_entries(tmp_path, **entries)).what
 
 
-def test_constants_inside_subgraphs_are_checked_too(tmp_path: Path):
+def test_constants_inside_subgraphs_are_checked_too(tmp_path: Path) -> None:
     constant = TensorProto(
         name="secret", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL
     )
@@ -148,7 +150,7 @@ def model_of_size(folder: Path, rows: int) -> Any:
     return wrapped(nodes, [value("rows", ("N",), TensorProto.INT64)], [value("y")], [table])
 
 
-def test_models_above_two_gigabytes_run(tmp_path: Path):
+def test_models_above_two_gigabytes_run(tmp_path: Path) -> None:
     model = load_model(save(model_of_size(tmp_path, rows=3 * 2**20), tmp_path / "model.onnx"))
 
     assert model.weight_bytes > 3 * 2**30

@@ -14,7 +14,7 @@ def refusal(path: Path) -> BadInput:
     return caught.value
 
 
-def test_a_model_knows_its_file_and_folder(tmp_path: Path):
+def test_a_model_knows_its_file_and_folder(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
 
     assert model.path == tmp_path / "model.onnx"
@@ -22,14 +22,14 @@ def test_a_model_knows_its_file_and_folder(tmp_path: Path):
     assert model.weight_bytes == model.path.stat().st_size
 
 
-def test_nodes_get_names_that_are_unique_and_stable(tmp_path: Path):
+def test_nodes_get_names_that_are_unique_and_stable(tmp_path: Path) -> None:
     names = [node.name for node in loaded(badly_named(), tmp_path).proto.graph.node]
 
     # Relu_0 is taken by another node; the first of two twins keeps the name.
     assert names == ["Relu_0_2", "twin", "Abs_2", "Relu_0", "Sqrt_4"]
 
 
-def test_nodes_out_of_order_are_sorted_and_names_stay_those_of_the_file(tmp_path: Path):
+def test_nodes_out_of_order_are_sorted_and_names_stay_those_of_the_file(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Neg", ["b"], ["y"]),
         helper.make_node("Abs", ["a"], ["b"]),
@@ -40,11 +40,11 @@ def test_nodes_out_of_order_are_sorted_and_names_stay_those_of_the_file(tmp_path
     assert [node.name for node in graph.node] == ["Relu_2", "Abs_1", "Neg_0"]
 
 
-def test_sorted_nodes_stay_as_they_are(tmp_path: Path):
+def test_sorted_nodes_stay_as_they_are(tmp_path: Path) -> None:
     assert [node.name for node in loaded(residual(), tmp_path).proto.graph.node] == ["stem", "body", "act", "add"]
 
 
-def test_a_circle_of_nodes_is_refused(tmp_path: Path):
+def test_a_circle_of_nodes_is_refused(tmp_path: Path) -> None:
     nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
     path = save(wrapped(nodes, [value("x", (2,))], [value("b")]), tmp_path / "circle.onnx")
 
@@ -52,7 +52,7 @@ def test_a_circle_of_nodes_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("cut", [1, 100, 500])
-def test_a_truncated_file_is_refused(tmp_path: Path, cut: int):
+def test_a_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
     path = save(conv_net(), tmp_path / "cut.onnx")
     path.write_bytes(path.read_bytes()[:-cut])
 
@@ -63,33 +63,33 @@ def test_a_truncated_file_is_refused(tmp_path: Path, cut: int):
 
 
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n" * 20, b"garbage" * 50, b"{}" * 9])
-def test_other_files_are_refused(tmp_path: Path, content: bytes):
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.onnx"
     path.write_bytes(content)
 
     assert "ONNX model" in refusal(path).what
 
 
-def test_an_empty_file_is_refused(tmp_path: Path):
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "empty.onnx"
     path.touch()
 
     assert refusal(path).what == f"{path} is empty."
 
 
-def test_a_git_lfs_pointer_is_recognised(tmp_path: Path):
+def test_a_git_lfs_pointer_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "pointer.onnx"
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
 
     assert refusal(path).fix == "git lfs pull"
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path):
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.onnx").what == f"The model {tmp_path / 'none.onnx'} does not exist."
     assert "cannot be read" in refusal(tmp_path).what
 
 
-def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(conv_net(), tmp_path / "secret.onnx")
 
     def forbidden(_: Path) -> bytes:
@@ -100,7 +100,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     assert "may not be read" in refusal(path).what
 
 
-def test_a_model_without_graph_or_outputs_is_refused(tmp_path: Path):
+def test_a_model_without_graph_or_outputs_is_refused(tmp_path: Path) -> None:
     model = conv_net()
     del model.graph.output[:]
     assert "it has no outputs" in refusal(save(model, tmp_path / "a.onnx")).what
@@ -108,7 +108,7 @@ def test_a_model_without_graph_or_outputs_is_refused(tmp_path: Path):
     assert "it has no graph" in refusal(save(model, tmp_path / "b.onnx")).what
 
 
-def test_a_file_beyond_the_format_s_limit_is_refused_before_it_is_read(tmp_path: Path):
+def test_a_file_beyond_the_format_s_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "huge.onnx"
     with path.open("wb") as file:
         file.truncate(2**31)
@@ -119,7 +119,7 @@ def test_a_file_beyond_the_format_s_limit_is_refused_before_it_is_read(tmp_path:
     assert "save_as_external_data=True" in error.fix
 
 
-def test_names_that_are_not_text_are_refused(tmp_path: Path):
+def test_names_that_are_not_text_are_refused(tmp_path: Path) -> None:
     path = save(conv_net(), tmp_path / "gbk.onnx")
     path.write_bytes(path.read_bytes().replace(b"pooled", b"\xb0\xa1\xb0\xa1\xb0\xa1"))
 

@@ -10,7 +10,7 @@ from tests.models import conv_net, loaded, single_node, two_outputs, value, weig
 UNKNOWN = "its shape is not known before the model runs"
 
 
-def test_all_tensors_come_in_execution_order_with_their_nodes(tmp_path: Path):
+def test_all_tensors_come_in_execution_order_with_their_nodes(tmp_path: Path) -> None:
     infos = tensor_infos(loaded(conv_net(), tmp_path))
 
     assert [info.name for info in infos] == [
@@ -20,7 +20,7 @@ def test_all_tensors_come_in_execution_order_with_their_nodes(tmp_path: Path):
     assert infos[1] == TensorInfo("conv1", "float32", (1, 4, 8, 8), node="Conv1", op_type="Conv")
 
 
-def test_dynamic_shapes_are_unknown_until_actual_ones_are_given(tmp_path: Path):
+def test_dynamic_shapes_are_unknown_until_actual_ones_are_given(tmp_path: Path) -> None:
     model = loaded(conv_net("N"), tmp_path)
 
     assert {info.problem for info in tensor_infos(model)} == {UNKNOWN}
@@ -29,7 +29,7 @@ def test_dynamic_shapes_are_unknown_until_actual_ones_are_given(tmp_path: Path):
     assert infos[-1].shape == (5, 10)
 
 
-def test_stale_shapes_of_the_file_do_not_outweigh_actual_ones(tmp_path: Path):
+def test_stale_shapes_of_the_file_do_not_outweigh_actual_ones(tmp_path: Path) -> None:
     model = conv_net("N")
     model.graph.value_info.append(value("relu1", (1, 4, 8, 8)))
     model.graph.output[0].CopyFrom(value("logits", (1, 10)))
@@ -40,7 +40,7 @@ def test_stale_shapes_of_the_file_do_not_outweigh_actual_ones(tmp_path: Path):
     assert infos["logits"].shape == (5, 10)
 
 
-def test_shapes_that_follow_from_values_are_found(tmp_path: Path):
+def test_shapes_that_follow_from_values_are_found(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
         helper.make_node("Gather", ["shape", "zero"], ["batch"]),
@@ -55,14 +55,14 @@ def test_shapes_that_follow_from_values_are_found(tmp_path: Path):
     assert tensor_infos(model, {"x": (4, 2, 3)})[-1].shape == (4, 6)
 
 
-def test_declared_shapes_stand_in_for_operators_onnx_does_not_know(tmp_path: Path):
+def test_declared_shapes_stand_in_for_operators_onnx_does_not_know(tmp_path: Path) -> None:
     node = helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")
     model = wrapped([node], [value("x", (2, 3))], [value("y", (2, 3))], domains={"com.microsoft": 1})
 
     assert tensor_infos(loaded(model, tmp_path))[-1].shape == (2, 3)
 
 
-def test_output_indices_count_absent_outputs(tmp_path: Path):
+def test_output_indices_count_absent_outputs(tmp_path: Path) -> None:
     node = helper.make_node("TopK", ["x", "k"], ["", "where"])
     k = numpy_helper.from_array(np.array([1]), "k")
     model = loaded(wrapped([node], [value("x", (3,))], [value("where", None, TensorProto.INT64)], [k]), tmp_path)
@@ -71,14 +71,14 @@ def test_output_indices_count_absent_outputs(tmp_path: Path):
     assert [found.output_index for found in values(loaded(two_outputs(), tmp_path))] == [0, 0, 1, 0]
 
 
-def test_values_that_are_no_tensors_of_numbers_say_so(tmp_path: Path):
+def test_values_that_are_no_tensors_of_numbers_say_so(tmp_path: Path) -> None:
     problems = {info.name: info.problem for info in tensor_infos(loaded(with_sequence(), tmp_path))}
 
     assert problems["parts"] == "it is of the kind sequence, not a tensor"
     assert problems["text"] == "it holds text, not numbers"
 
 
-def test_types_numpy_lacks_are_announced_as_they_will_be_read(tmp_path: Path):
+def test_types_numpy_lacks_are_announced_as_they_will_be_read(tmp_path: Path) -> None:
     model = single_node(helper.make_node("Cast", ["x"], ["y"], to=TensorProto.BFLOAT16), [value("x", (2, 3))])
     found = values(loaded(model, tmp_path))[-1]
 
@@ -86,14 +86,14 @@ def test_types_numpy_lacks_are_announced_as_they_will_be_read(tmp_path: Path):
     assert found.size_bytes == 2 * 3 * 4
 
 
-def test_a_model_that_cannot_be_inferred_still_lists_its_tensors(tmp_path: Path):
-    model = loaded(single_node(helper.make_node("Conv", ["x", "w"], ["y"]), [value("x", (1, 2))], [weight("w", 3, 3)]),
-                   tmp_path)  # fmt: skip
+def test_a_model_that_cannot_be_inferred_still_lists_its_tensors(tmp_path: Path) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"])
+    model = loaded(single_node(node, [value("x", (1, 2))], [weight("w", 3, 3)]), tmp_path)
 
     assert [info.name for info in tensor_infos(model)] == ["x", "y"]
 
 
-def test_outputs_of_an_if_are_listed_and_its_inside_is_not(tmp_path: Path):
+def test_outputs_of_an_if_are_listed_and_its_inside_is_not(tmp_path: Path) -> None:
     names = [info.name for info in tensor_infos(loaded(with_if(), tmp_path))]
 
     assert names == ["x", "scaled", "total", "positive", "chosen", "y"]

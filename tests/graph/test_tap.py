@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -5,11 +6,11 @@ import onnx
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.graph.tap import tap, tap_shapes
+from roundoff.graph.tap import Taps, tap, tap_shapes
 from tests.models import conv_net, loaded, with_if
 
 
-def test_only_outputs_are_added(tmp_path: Path):
+def test_only_outputs_are_added(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
     before = model.proto.SerializeToString(deterministic=True)
 
@@ -23,14 +24,14 @@ def test_only_outputs_are_added(tmp_path: Path):
     assert model.proto.SerializeToString(deterministic=True) == before
 
 
-def test_shapes_are_computed_beside_the_tensors(tmp_path: Path):
+def test_shapes_are_computed_beside_the_tensors(tmp_path: Path) -> None:
     taps = tap_shapes(loaded(conv_net(), tmp_path), ["relu1"])
 
     assert taps.outputs == ("relu1//shape",)
     assert onnx.ModelProto.FromString(taps.data).graph.node[-1].op_type == "Shape"
 
 
-def test_tensors_inside_a_subgraph_are_out_of_reach_and_said_so(tmp_path: Path):
+def test_tensors_inside_a_subgraph_are_out_of_reach_and_said_so(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         tap(loaded(with_if(), tmp_path), ["inner_Relu"])
 
@@ -41,7 +42,7 @@ def test_tensors_inside_a_subgraph_are_out_of_reach_and_said_so(tmp_path: Path):
 
 
 @pytest.mark.parametrize("function", [tap, tap_shapes])
-def test_an_unknown_tensor_is_answered_with_the_nearest(tmp_path: Path, function):
+def test_an_unknown_tensor_is_answered_with_the_nearest(tmp_path: Path, function: Callable[..., Taps]) -> None:
     with pytest.raises(BadInput) as caught:
         function(loaded(conv_net(), tmp_path), ["relu_1"])
 
@@ -49,7 +50,7 @@ def test_an_unknown_tensor_is_answered_with_the_nearest(tmp_path: Path, function
     assert caught.value.fix == "the nearest name is 'relu1'"
 
 
-def test_bytes_are_what_onnx_reads(tmp_path: Path):
+def test_bytes_are_what_onnx_reads(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
     tapped = onnx.ModelProto.FromString(tap(model, ["conv1"]).data)
 

@@ -30,7 +30,7 @@ def shown(*summaries: TensorSummary) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
-def test_csv_has_one_row_per_tensor():
+def test_csv_has_one_row_per_tensor() -> None:
     rows = list(csv.DictReader(io.StringIO(statistics_csv([GOOD, NOTHING]))))
 
     assert rows[0] == {
@@ -41,11 +41,11 @@ def test_csv_has_one_row_per_tensor():
     assert (rows[1]["mean"], rows[1]["nans"]) == ("", "1")
 
 
-def test_csv_of_a_hostile_name_is_no_formula():
+def test_csv_of_a_hostile_name_is_no_formula() -> None:
     assert "'=cmd()" in statistics_csv([DAMAGED])
 
 
-def test_json_holds_the_same_and_is_strict():
+def test_json_holds_the_same_and_is_strict() -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
@@ -58,7 +58,7 @@ def test_json_holds_the_same_and_is_strict():
     assert records[3]["std"] == "inf"
 
 
-def test_the_table_starts_with_what_is_not_finite():
+def test_the_table_starts_with_what_is_not_finite() -> None:
     text = shown(GOOD, DAMAGED, EMPTY)
 
     assert text.splitlines()[0] == "1 of 3 tensors hold NaN or infinite values: =cmd()"
@@ -66,7 +66,7 @@ def test_the_table_starts_with_what_is_not_finite():
     assert shown(GOOD).startswith("1 tensor, all values finite")
 
 
-def test_the_table_fits_eighty_columns_and_stays_short():
+def test_the_table_fits_eighty_columns_and_stays_short() -> None:
     long = [
         summary("a/very/long/name/of/a/tensor/in/some/block/" * 2 + str(i), -1e-9, 123456.7) for i in range(50)
     ]
@@ -76,5 +76,5 @@ def test_the_table_fits_eighty_columns_and_stays_short():
     assert lines[-1] == "... and 10 more tensors in the files"
 
 
-def test_markup_in_names_is_text():
+def test_markup_in_names_is_text() -> None:
     assert "[red]x[/red]" in shown(summary("[red]x[/red]", 1))

@@ -47,7 +47,7 @@ def tight(model: Model, source: LiveSource, tensors: int) -> int:
     return PROGRAM_BYTES + 2 * model.weight_bytes + (2 + tensors) * largest
 
 
-def test_every_tensor_of_every_sample_can_be_read(tmp_path: Path):
+def test_every_tensor_of_every_sample_can_be_read(tmp_path: Path) -> None:
     samples = images(1, 1, 1)
     source = LiveSource(loaded(residual(), tmp_path), samples)
 
@@ -63,7 +63,7 @@ def test_every_tensor_of_every_sample_can_be_read(tmp_path: Path):
         np.testing.assert_array_equal(values[sample, "sum"], values[sample, "a"] + values[sample, "c"])
 
 
-def test_reading_a_sample_runs_it_once(tmp_path: Path):
+def test_reading_a_sample_runs_it_once(tmp_path: Path) -> None:
     samples = images(1, 1)
     source = LiveSource(loaded(residual(), tmp_path), samples)
     samples.asked.clear()
@@ -73,7 +73,7 @@ def test_reading_a_sample_runs_it_once(tmp_path: Path):
     assert samples.asked == [0, 1]
 
 
-def test_reading_in_any_order_is_correct(tmp_path: Path):
+def test_reading_in_any_order_is_correct(tmp_path: Path) -> None:
     source = LiveSource(loaded(residual(), tmp_path), images(1, 1))
     straight = everything(source)
 
@@ -82,7 +82,7 @@ def test_reading_in_any_order_is_correct(tmp_path: Path):
 
 
 @pytest.mark.parametrize("build", [branches, residual])
-def test_a_small_budget_changes_passes_not_values(tmp_path: Path, build: Any):
+def test_a_small_budget_changes_passes_not_values(tmp_path: Path, build: Any) -> None:
     model = loaded(build(), tmp_path)
     whole = LiveSource(model, images(1, 1))
     parts = LiveSource(model, images(1, 1), max_memory=tight(model, whole, 1))
@@ -95,7 +95,7 @@ def test_a_small_budget_changes_passes_not_values(tmp_path: Path, build: Any):
         np.testing.assert_array_equal(array, expected[key])
 
 
-def test_a_later_sample_may_be_larger(tmp_path: Path):
+def test_a_later_sample_may_be_larger(tmp_path: Path) -> None:
     model = loaded(conv_net("N"), tmp_path)
     whole = LiveSource(model, images(2, 7, 1))
     parts = LiveSource(model, images(2, 7, 1), max_memory=tight(model, LiveSource(model, images(7)), 1))
@@ -108,12 +108,12 @@ def test_a_later_sample_may_be_larger(tmp_path: Path):
         np.testing.assert_array_equal(array, values[key])
 
 
-def test_a_budget_that_is_too_small_is_refused(tmp_path: Path):
+def test_a_budget_that_is_too_small_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="Capturing tensor 'a' takes about"):
         LiveSource(loaded(residual(), tmp_path), images(1), max_memory=1000)
 
 
-def test_patterns_select_and_are_counted(tmp_path: Path):
+def test_patterns_select_and_are_counted(tmp_path: Path) -> None:
     source = LiveSource(loaded(conv_net(), tmp_path), images(1), tensors=["conv*", "image"])
 
     assert [info.name for info in source.tensors] == ["image", "conv1", "conv2"]
@@ -122,7 +122,7 @@ def test_patterns_select_and_are_counted(tmp_path: Path):
     assert set(everything(source)) == {("s0", "image"), ("s0", "conv1"), ("s0", "conv2")}
 
 
-def test_several_inputs_and_outputs(tmp_path: Path):
+def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     feed = random_feed({"left": (2, 5), "right": (2, 5)})
     source = LiveSource(loaded(two_inputs(), tmp_path), MemorySamples([feed]))
     values = everything(source)
@@ -132,14 +132,14 @@ def test_several_inputs_and_outputs(tmp_path: Path):
     assert [split.output_index(info.name) for info in split.tensors] == [0, 0, 1, 0]
 
 
-def test_the_estimate_counts_what_is_read(tmp_path: Path):
+def test_the_estimate_counts_what_is_read(tmp_path: Path) -> None:
     source = LiveSource(loaded(residual(), tmp_path), images(1, 1))
 
     assert (source.estimate.tensors, source.estimate.samples, source.estimate.exact) == (5, 2, True)
     assert source.estimate.sample_bytes == sum(array.nbytes for array in everything(source).values()) // 2
 
 
-def test_shapes_that_depend_on_values_are_measured(tmp_path: Path):
+def test_shapes_that_depend_on_values_are_measured(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("NonZero", ["x"], ["where"], name="where"),
         helper.make_node("Gelu", ["x"], ["gelu"], name="gelu", domain="com.microsoft"),
@@ -161,7 +161,7 @@ def test_shapes_that_depend_on_values_are_measured(tmp_path: Path):
     assert source.read("where", "s1").shape == (2, 6)
 
 
-def test_values_that_are_no_numbers_are_listed_and_refused(tmp_path: Path):
+def test_values_that_are_no_numbers_are_listed_and_refused(tmp_path: Path) -> None:
     source = LiveSource(loaded(with_sequence(), tmp_path), MemorySamples([random_feed({"x": (2, 3)})]))
 
     problems = {info.name: info.problem for info in source.tensors}
@@ -184,7 +184,7 @@ def test_values_that_are_no_numbers_are_listed_and_refused(tmp_path: Path):
         (TensorProto.BOOL, "bool"),
     ],
 )
-def test_every_type_is_read_without_loss(tmp_path: Path, elem_type: int, dtype: str):
+def test_every_type_is_read_without_loss(tmp_path: Path, elem_type: int, dtype: str) -> None:
     nodes = [
         helper.make_node("Cast", ["x"], ["narrow"], to=elem_type),
         helper.make_node("Cast", ["narrow"], ["y"], to=TensorProto.FLOAT),
@@ -198,7 +198,7 @@ def test_every_type_is_read_without_loss(tmp_path: Path, elem_type: int, dtype: 
     np.testing.assert_array_equal(narrow.astype(np.float32), source.read("y", "s0"))
 
 
-def test_branches_of_an_if_run_and_their_inside_is_out_of_reach(tmp_path: Path):
+def test_branches_of_an_if_run_and_their_inside_is_out_of_reach(tmp_path: Path) -> None:
     model = loaded(with_if(), tmp_path)
     samples = MemorySamples([{"x": np.ones((1, 3), np.float32)}, {"x": -np.ones((2, 3), np.float32)}])
 
@@ -211,14 +211,14 @@ def test_branches_of_an_if_run_and_their_inside_is_out_of_reach(tmp_path: Path):
     assert "computed inside node 'choose'" in caught.value.fix
 
 
-def test_a_model_without_inputs_runs(tmp_path: Path):
+def test_a_model_without_inputs_runs(tmp_path: Path) -> None:
     shape = numpy_helper.from_array(np.array([2, 2]), "shape")
     model = loaded(single_node(helper.make_node("ConstantOfShape", ["shape"], ["y"]), [], [shape]), tmp_path)
 
     assert not LiveSource(model, NO_INPUTS).read("y", "").any()
 
 
-def test_samples_that_do_not_fit_are_named(tmp_path: Path):
+def test_samples_that_do_not_fit_are_named(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
     with pytest.raises(BadInput, match=r"Sample 's0': input 'image' must be float32 \[1, 3, 8, 8\], got"):
         LiveSource(model, images(2))
@@ -229,18 +229,18 @@ def test_samples_that_do_not_fit_are_named(tmp_path: Path):
     assert source.read("logits", "s0").shape == (1, 10)
 
 
-def test_a_sample_the_model_fails_on_is_named(tmp_path: Path):
+def test_a_sample_the_model_fails_on_is_named(tmp_path: Path) -> None:
     node = helper.make_node("Gather", ["table", "x"], ["y"], name="look up")
     table = numpy_helper.from_array(np.arange(4, dtype=np.float32), "table")
     model = loaded(single_node(node, [value("x", (1,), TensorProto.INT64)], [table]), tmp_path)
     source = LiveSource(model, MemorySamples([{"x": np.array([3])}, {"x": np.array([9])}]))
 
     assert source.read("y", "s0") == 3
-    with pytest.raises(ModelFailed, match="failed on sample 's1': .*look up"):
+    with pytest.raises(ModelFailed, match=r"failed on sample 's1': .*look up"):
         source.read("y", "s1")
 
 
-def test_unknown_tensors_and_samples_are_refused(tmp_path: Path):
+def test_unknown_tensors_and_samples_are_refused(tmp_path: Path) -> None:
     source = LiveSource(loaded(conv_net(), tmp_path), images(1))
     with pytest.raises(BadInput, match="has no tensor 'pooled_'") as caught:
         source.read("pooled_", "s0")

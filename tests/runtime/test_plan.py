@@ -1,3 +1,4 @@
+import itertools
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ SHAPES = {"image": (100, 3, 8, 8)}
 
 
 @given(st.lists(st.integers(0, 100), max_size=30), st.integers(1, 150))
-def test_passes_keep_the_order_and_the_limit(sizes: list[int], room: int):
+def test_passes_keep_the_order_and_the_limit(sizes: list[int], room: int) -> None:
     named = {str(index): size for index, size in enumerate(sizes)}
 
     passes = split_passes(named, room)
@@ -27,7 +28,7 @@ def test_passes_keep_the_order_and_the_limit(sizes: list[int], room: int):
     assert all(names for names in passes)
     assert all(sum(named[name] for name in names) <= room or len(names) == 1 for names in passes)
     # Two neighbours that fit together would have been one.
-    for first, second in zip(passes[:-1], passes[1:], strict=True):
+    for first, second in itertools.pairwise(passes):
         assert sum(named[name] for name in first) + named[second[0]] > room
 
 
@@ -37,7 +38,7 @@ def planner(model: Model, limit: int) -> Planner:
     return Planner(model, everything, captured=captured, shapes=SHAPES, limit=limit)
 
 
-def test_one_pass_when_there_is_room(tmp_path: Path):
+def test_one_pass_when_there_is_room(tmp_path: Path) -> None:
     plan = planner(loaded(conv_net("N"), tmp_path), 1024 * MIB).plan(SHAPES)
 
     assert len(plan.passes) == 1
@@ -45,7 +46,7 @@ def test_one_pass_when_there_is_room(tmp_path: Path):
     assert plan.sessions > 1
 
 
-def test_little_room_means_more_passes_and_one_session(tmp_path: Path):
+def test_little_room_means_more_passes_and_one_session(tmp_path: Path) -> None:
     model = loaded(conv_net("N"), tmp_path)
     # conv1 to relu2 have 102,400 bytes each; twice that is scratch.
     limit = PROGRAM_BYTES + 2 * model.weight_bytes + 2 * 102_400 + 2 * 102_400
@@ -57,7 +58,7 @@ def test_little_room_means_more_passes_and_one_session(tmp_path: Path):
     assert plan.sessions == 1
 
 
-def test_larger_samples_are_split_further(tmp_path: Path):
+def test_larger_samples_are_split_further(tmp_path: Path) -> None:
     model = loaded(conv_net("N"), tmp_path)
     planned = planner(model, PROGRAM_BYTES + 2 * model.weight_bytes + 6 * 102_400)
 
@@ -66,7 +67,7 @@ def test_larger_samples_are_split_further(tmp_path: Path):
     assert planned.plan(SHAPES) is planned.plan(dict(SHAPES))
 
 
-def test_a_budget_below_the_largest_tensor_is_refused_with_one_that_works(tmp_path: Path):
+def test_a_budget_below_the_largest_tensor_is_refused_with_one_that_works(tmp_path: Path) -> None:
     model = loaded(conv_net("N"), tmp_path)
 
     with pytest.raises(BadInput) as caught:
@@ -78,7 +79,7 @@ def test_a_budget_below_the_largest_tensor_is_refused_with_one_that_works(tmp_pa
     planner(model, parse_size(wanted)).plan(SHAPES)
 
 
-def test_memory_is_most_of_what_is_free(monkeypatch: pytest.MonkeyPatch):
+def test_memory_is_most_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     assert available_memory() > 0
     monkeypatch.setattr(memory, "_free_on_machine", lambda: 1000)
     monkeypatch.setattr(memory, "_free_in_container", lambda: None)
@@ -90,7 +91,7 @@ def test_memory_is_most_of_what_is_free(monkeypatch: pytest.MonkeyPatch):
     assert available_memory() == 4 * 2**30
 
 
-def test_a_container_s_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_container_s_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"/sys/fs/cgroup/memory.max": "1000\n", "/sys/fs/cgroup/memory.current": "400\n"}
     monkeypatch.setattr(Path, "read_text", lambda self, encoding: files[str(self)])
     assert memory._free_in_container() == 600

@@ -17,34 +17,34 @@ def refusal(pattern: str) -> BadInput:
     return caught.value
 
 
-def test_all_without_patterns():
+def test_all_without_patterns() -> None:
     assert names() == ("image", "conv1", "block/relu", "conv2", "odd[0]*")
 
 
-def test_patterns_add_up_in_execution_order_and_are_counted():
+def test_patterns_add_up_in_execution_order_and_are_counted() -> None:
     assert select_tensors(VALUES, ["*relu", "conv*", "conv1"]) == Selection(
         ("conv1", "block/relu", "conv2"), (("*relu", 1), ("conv*", 2), ("conv1", 1))
     )
 
 
-def test_special_characters_of_a_whole_name_are_taken_as_they_are():
+def test_special_characters_of_a_whole_name_are_taken_as_they_are() -> None:
     assert names("odd[0]*") == ("odd[0]*",)
     assert names("conv[12]") == ("conv1", "conv2")
     assert names("*") == names()
 
 
-def test_case_matters():
+def test_case_matters() -> None:
     assert refusal("CONV1").fix.startswith("the nearest name is")
 
 
-def test_a_pattern_without_a_match_is_an_error_with_the_nearest_name():
+def test_a_pattern_without_a_match_is_an_error_with_the_nearest_name() -> None:
     error = refusal("*relo*")
 
     assert error.what == "--tensors '*relo*' matches none of the 5 tensors."
     assert error.fix == "the nearest name is 'block/relu'"
 
 
-def test_names_of_nodes_and_of_hidden_tensors_are_recognised():
+def test_names_of_nodes_and_of_hidden_tensors_are_recognised() -> None:
     assert refusal("n_conv*").fix == "node 'n_conv1' computes tensor 'conv1'; give tensor names, not node names"
     assert refusal("inn*").fix == (
         "'inner' is computed inside node 'If_3' and cannot be seen; take that node's outputs"

@@ -21,13 +21,13 @@ def failure(model: Any, folder: Path) -> ModelFailed:
     return caught.value
 
 
-def test_own_outputs_by_default(tmp_path: Path):
+def test_own_outputs_by_default(tmp_path: Path) -> None:
     low, gate = open_session(loaded(two_outputs(), tmp_path)).run(random_feed({"x": (1, 4, 3)}))
 
     assert low.shape == gate.shape == (1, 2, 3)
 
 
-def test_taps_come_in_the_order_asked_and_agree_with_numpy(tmp_path: Path):
+def test_taps_come_in_the_order_asked_and_agree_with_numpy(tmp_path: Path) -> None:
     model = loaded(residual(), tmp_path)
     c, a, total, b = open_session(model, outputs=tap(model, ["c", "a", "sum", "b"])).run(FEED)
 
@@ -35,7 +35,7 @@ def test_taps_come_in_the_order_asked_and_agree_with_numpy(tmp_path: Path):
     np.testing.assert_array_equal(total, a + c)
 
 
-def test_taps_threads_and_memory_do_not_change_results(tmp_path: Path):
+def test_taps_threads_and_memory_do_not_change_results(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
     names = ["conv1", "relu1", "conv2", "logits"]
     plain = open_session(model, threads=1).run(FEED)[0]
@@ -45,19 +45,19 @@ def test_taps_threads_and_memory_do_not_change_results(tmp_path: Path):
         )
 
 
-def test_nothing_asked_nothing_run(tmp_path: Path):
+def test_nothing_asked_nothing_run(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
 
     assert open_session(model, outputs=tap(model, [])).run(FEED) == []
 
 
-def test_types_are_reported(tmp_path: Path):
+def test_types_are_reported(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
 
     assert open_session(model, outputs=tap(model, ["relu1"])).types == ("tensor(float)",)
 
 
-def test_an_unsupported_ir_version(tmp_path: Path):
+def test_an_unsupported_ir_version(tmp_path: Path) -> None:
     error = failure(single_node(RELU, [X], ir_version=99), tmp_path)
 
     assert "Unsupported model IR version: 99, max supported IR version" in error.what
@@ -66,7 +66,7 @@ def test_an_unsupported_ir_version(tmp_path: Path):
     assert error.exit_code == 4
 
 
-def test_an_unsupported_opset(tmp_path: Path):
+def test_an_unsupported_opset(tmp_path: Path) -> None:
     error = failure(single_node(RELU, [X], opset=99), tmp_path)
 
     assert "Opset 99 is under development" in error.what
@@ -74,14 +74,14 @@ def test_an_unsupported_opset(tmp_path: Path):
 
 
 @pytest.mark.parametrize("domain", ["", "acme"])
-def test_an_unknown_operator(tmp_path: Path, domain: str):
+def test_an_unknown_operator(tmp_path: Path, domain: str) -> None:
     error = failure(single_node(helper.make_node("Frobnicate", ["x"], ["y"], domain=domain), [X]), tmp_path)
 
     assert "Frobnicate" in error.what
     assert "standard operators" in error.fix
 
 
-def test_an_operator_without_a_kernel_for_its_types(tmp_path: Path):
+def test_an_operator_without_a_kernel_for_its_types(tmp_path: Path) -> None:
     node = helper.make_node("Conv", ["x", "w"], ["y"])
     weights = [helper.make_tensor("w", TensorProto.BFLOAT16, (1, 1, 1, 1), [1.0])]
     inputs, outputs = ([value(name, (1, 1, 2, 2), TensorProto.BFLOAT16)] for name in "xy")
@@ -90,14 +90,14 @@ def test_an_operator_without_a_kernel_for_its_types(tmp_path: Path):
     assert "convert the model to float32" in failure(model, tmp_path).fix
 
 
-def test_a_model_that_is_not_well_formed(tmp_path: Path):
+def test_a_model_that_is_not_well_formed(tmp_path: Path) -> None:
     error = failure(single_node(helper.make_node("Relu", ["nowhere"], ["y"]), [X]), tmp_path)
 
     assert "Node input 'nowhere' is not a graph input" in error.what
     assert "onnx.checker.check_model" in error.fix
 
 
-def test_a_failing_run_names_node_sample_and_reason(tmp_path: Path):
+def test_a_failing_run_names_node_sample_and_reason(tmp_path: Path) -> None:
     shape = numpy_helper.from_array(np.array([3, 3]), "shape")
     node = helper.make_node("Reshape", ["x", "shape"], ["y"], name="bend")
     session = open_session(loaded(single_node(node, [value("x", ("N", 4))], [shape]), tmp_path))
@@ -111,11 +111,11 @@ def test_a_failing_run_names_node_sample_and_reason(tmp_path: Path):
     assert "reshape_helper" not in caught.value.what
 
 
-def test_failures_stay_off_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def test_failures_stay_off_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     failure(single_node(RELU, [X], opset=99), tmp_path)
 
     assert capfd.readouterr() == ("", "")
 
 
-def test_at_least_one_thread_is_there():
+def test_at_least_one_thread_is_there() -> None:
     assert available_threads() >= 1

@@ -19,6 +19,9 @@ __all__ = ["BLOCK", "channel_axis_of", "measure_pair"]
 
 # Elements per block: large enough to hide numpy's cost per call, small enough to stay in cache.
 BLOCK = 1 << 17
+# BLAS sums pieces up to this length without spreading them over threads: waking those costs more than it gains,
+# and on a busy machine a hundred times more.
+_PIECE = 8192
 # Distributions are estimated from about this many elements per array, evenly spaced.
 _HISTOGRAM_SAMPLE = 1 << 15
 # Mapped pages are given back each time so many elements have been read.
@@ -124,18 +127,15 @@ class _Side:
 class _Workspace:
     """Buffers for blocks of one size.
 
-    The float64 rows (reference, candidate, absolute and relative error) are summed by BLAS, which is faster at it than
-    numpy, in pieces that BLAS does not spread over threads: waking those costs more than it gains, and on a busy
-    machine a hundred times more.
+    The float64 rows (reference, candidate, absolute and relative error) are summed by BLAS, which is faster at it
+    than numpy.
     """
-
-    _PIECE = 8192
 
     def __init__(self, size: int, work: type[np.floating]) -> None:
         self.size = size
         self.left, self.right, self.error, self.magnitude = (np.empty(size, work) for _ in range(4))
         self.flags = np.empty(size, np.bool_)
-        piece = min(size, self._PIECE)
+        piece = min(size, _PIECE)
         pieces = -(-size // piece)
         padded = np.zeros((4, pieces * piece))
         self.x, self.y, self.e, self.r = padded[:, :size]
@@ -287,9 +287,15 @@ class _Channels:
         first = part.index[self._axis].start if self._axis < len(part.index) else 0
         channels = slice(first, first + extents[self._axis])
         for energies, values in ((self.energies.reference, reference), (self.energies.error, error)):
-            rows = values.reshape(outer, extents[self._axis], inner)
-            squares = np.vecdot(rows, rows)
-            energies[channels] += squares.sum(axis=0, dtype=np.float64)
+            rows = values.reshape(outer, extents[self._axis], *_pieces(inner))
+            energies[channels] += np.vecdot(rows, rows).sum(axis=(0, 2), dtype=np.float64)
+
+
+def _pieces(length: int) -> tuple[int, int]:
+    """How to cut a row into equal pieces that BLAS does not spread over threads."""
+    fewest = -(-length // _PIECE)
+    count = next((n for n in range(max(1, fewest), 4 * fewest) if length % n == 0), 1)
+    return count, length // count
 
 
 def _count_below(values: Array, limit: float, largest: float, flags: Array) -> int:

@@ -7,9 +7,10 @@ from pathlib import Path
 from roundoff.core.names import natural_key
 from roundoff.errors import BadInput
 from roundoff.formats.folders import locate, walk_files
+from roundoff.formats.following import arrange_mapped
 from roundoff.formats.manifest import MAP_NAME, read_manifest
 from roundoff.formats.stored import StoredSource
-from roundoff.formats.units import Arranged, Unit, arrange_mapped, is_sample_folder
+from roundoff.formats.units import Arranged, Unit, is_sample_folder
 
 __all__ = ["as_source", "open_folder"]
 
