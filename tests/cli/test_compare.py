@@ -11,7 +11,7 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.core.tensors import Array
-from tests.models import plain_cnn, save
+from tests.models import conv_net, save
 
 NAMES = ["conv1", "relu1", "conv2", "relu2", "pool", "logits"]
 
@@ -100,7 +100,7 @@ def test_the_same_run_twice_gives_the_same_body(good: Path, bad: Path, capsys: p
 
 
 def test_a_model_runs_and_names_the_culprit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = save(plain_cnn(), tmp_path / "model.onnx")
+    model = save(conv_net(), tmp_path / "model.onnx")
     data = tmp_path / "x.npy"
     np.save(data, np.random.default_rng(0).standard_normal((3, 3, 8, 8)).astype(np.float32))
     dump = tmp_path / "dump"
@@ -114,7 +114,7 @@ def test_a_model_runs_and_names_the_culprit(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_shapes_of_raw_files_come_from_the_model(tmp_path: Path) -> None:
-    model = save(plain_cnn(), tmp_path / "model.onnx")
+    model = save(conv_net(), tmp_path / "model.onnx")
     data = tmp_path / "x.npy"
     np.save(data, np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32))
     dump = tmp_path / "dump"
@@ -134,7 +134,7 @@ def test_shapes_of_raw_files_come_from_the_model(tmp_path: Path) -> None:
         (["--data", "x.npy"], 2, "neither side is a model"),
         (["--model", "nowhere.onnx"], 2, "does not exist"),
         (["--aliases", "nowhere.json"], 2, "does not exist"),
-        (["--format", "nyp"], 2, "did you mean 'npy'"),
+        (["--format", "npyy"], 2, "did you mean 'npy'"),
     ],
 )
 def test_bad_options_say_what_to_type(

@@ -12,6 +12,7 @@ from roundoff import demo
 from roundoff.cli import demo as command
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
+from roundoff.report.documents import load_document
 
 
 class FakeCompare:
@@ -107,8 +108,9 @@ def test_the_whole_demo_finds_the_planted_fault(tmp_path: Path, capsys: pytest.C
     """The real comparison, end to end, as a newcomer sees it."""
     assert roundoff.cli.main(["demo", "-o", str(tmp_path / "demo")]) == 0
     printed = capsys.readouterr()
-    verdict = printed.out[: printed.out.index("block4/depthwise_relu6")]
-    assert "block3/relu" in verdict
-    assert "gain" in printed.out
-    assert (tmp_path / "demo" / "comparison" / "run.json").is_file()
+    verdict = load_document(tmp_path / "demo" / "comparison").comparison.verdict
+    assert verdict.first_divergence == "block3/relu"
+    assert verdict.introduces == ("block3/relu",)
+    start = next(line for line in printed.out.splitlines() if "starts at" in line)
+    assert "block3/relu (Relu): gain 0.49" in start
     assert "run.json" in printed.err

@@ -234,7 +234,7 @@ def test_little_memory_means_more_passes_and_the_same_files(run: Run) -> None:
     run()
     expected = {str(path): path.read_bytes() for path in Path("out").rglob("*.npy")}
     # Room for two of the largest tensors (1,024 bytes) while a node works on two.
-    limit = PROGRAM_BYTES + 2 * Path("model.onnx").stat().st_size + 4 * 1024
+    limit = PROGRAM_BYTES + 4 * Path("model.onnx").stat().st_size + 4 * 1024
 
     code, _, err = run("--force", "--max-memory", str(limit))
 

@@ -32,7 +32,9 @@ def test_inputs_with_a_default_need_not_be_fed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "expected"), [(None, None), ((), ()), ((None, 0, -1, "n", 7), (None, 0, None, "n", 7))]
 )
-def test_axes_may_be_free_in_every_way_exporters_write_it(tmp_path: Path, shape: Axes, expected: Axes) -> None:
+def test_axes_may_be_free_in_every_way_exporters_write_it(
+    tmp_path: Path, shape: Axes, expected: tuple[int | str | None, ...] | None
+) -> None:
     model = single_node(helper.make_node("Cast", ["x"], ["y"], to=1), [value("x", shape, TensorProto.INT64)])
 
     assert inputs(loaded(model, tmp_path)) == (InputSpec("x", "int64", expected),)

@@ -44,7 +44,7 @@ def everything(source: TensorSource) -> dict[tuple[str, str], Array]:
 def tight(model: Model, source: LiveSource, tensors: int) -> int:
     """A budget that holds so many tensors of the largest size."""
     largest = max(info.size * 4 for info in source.tensors)
-    return PROGRAM_BYTES + 2 * model.weight_bytes + (2 + tensors) * largest
+    return PROGRAM_BYTES + 4 * model.weight_bytes + (2 + tensors) * largest
 
 
 def test_every_tensor_of_every_sample_can_be_read(tmp_path: Path) -> None:

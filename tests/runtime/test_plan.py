@@ -49,7 +49,7 @@ def test_one_pass_when_there_is_room(tmp_path: Path) -> None:
 def test_little_room_means_more_passes_and_one_session(tmp_path: Path) -> None:
     model = loaded(conv_net("N"), tmp_path)
     # conv1 to relu2 have 102,400 bytes each; twice that is scratch.
-    limit = PROGRAM_BYTES + 2 * model.weight_bytes + 2 * 102_400 + 2 * 102_400
+    limit = PROGRAM_BYTES + 4 * model.weight_bytes + 2 * 102_400 + 2 * 102_400
 
     plan = planner(model, limit).plan(SHAPES)
 
@@ -60,7 +60,7 @@ def test_little_room_means_more_passes_and_one_session(tmp_path: Path) -> None:
 
 def test_larger_samples_are_split_further(tmp_path: Path) -> None:
     model = loaded(conv_net("N"), tmp_path)
-    planned = planner(model, PROGRAM_BYTES + 2 * model.weight_bytes + 6 * 102_400)
+    planned = planner(model, PROGRAM_BYTES + 4 * model.weight_bytes + 6 * 102_400)
 
     assert len(planned.plan(SHAPES).passes) == 2
     assert len(planned.plan({"image": (150, 3, 8, 8)}).passes) == 3

@@ -57,7 +57,7 @@ def check_aliases(aliases: Mapping[str, str], reference: TensorSource, candidate
         (list(aliases.values()), candidate, "candidate"),
     ):
         known = [tensor.name for tensor in source.tensors]
-        unknown = [name for name in names if name not in set(known)]
+        unknown = [name for name in names if name not in known]
         if unknown:
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
             what = f"The aliases name {unknown[0]!r}{more}, which the {side} {source.label} does not hold."

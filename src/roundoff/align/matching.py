@@ -41,16 +41,17 @@ def align(
         CannotAlign: Nothing matched.
     """
     check_aliases(aliases, reference, candidate)
-    found = _match_names(_named(reference), _named(candidate), aliases=aliases)
+    ours, theirs = _named(reference), _named(candidate)
+    found = _match_names(ours, theirs, aliases=aliases)
     samples = _common_sample(reference, candidate)
     if samples:
-        ours, theirs = Side(reference, samples[0]), Side(candidate, samples[1])
-        found = _with_layouts(found, ours, theirs, progress=progress)
+        sides = Side(reference, samples[0]), Side(candidate, samples[1])
+        found = _with_layouts(found, *sides, progress=progress)
         if by_value:
-            found += match_by_value(ours, theirs, known=found, progress=progress)
+            found += match_by_value(*sides, known=found, progress=progress)
     if not found:
         raise _nothing_matched(reference, candidate, by_value=by_value, common=samples is not None)
-    return _pairing(found, reference, candidate)
+    return _pairing(found, ours, theirs)
 
 
 def _match_names(ours: Sequence[Named], theirs: Sequence[Named], *, aliases: Mapping[str, str]) -> list[Match]:
@@ -136,19 +137,19 @@ def _nothing_matched(
     return CannotAlign(f"{what}, neither by name nor by value.", fix=fix)
 
 
-def _pairing(found: Sequence[Match], reference: TensorSource, candidate: TensorSource) -> Pairing:
-    ours, theirs = _left(_named(reference), _named(candidate), found)
+def _pairing(found: Sequence[Match], ours: Sequence[Named], theirs: Sequence[Named]) -> Pairing:
+    our_rest, their_rest = _left(ours, theirs, found)
     return Pairing(
         pairs=tuple(
             TensorPair(
-                reference=reference.tensors[match.reference].name,
-                candidate=candidate.tensors[match.candidate].name,
+                reference=ours[match.reference].name,
+                candidate=theirs[match.candidate].name,
                 how=match.how,
                 confidence=match.confidence,
                 layout=match.layout,
             )
             for match in sorted(found, key=lambda match: match.reference)
         ),
-        unmatched_reference=tuple(tensor.name for tensor in ours),
-        unmatched_candidate=tuple(tensor.name for tensor in theirs),
+        unmatched_reference=tuple(tensor.name for tensor in our_rest),
+        unmatched_candidate=tuple(tensor.name for tensor in their_rest),
     )

@@ -1,7 +1,8 @@
 """Compare two sets of tensors: say which differ, how, and where it started.
 
-Each side is a folder of .npy files, an .npz, raw .bin with a manifest, a safetensors file, or an ONNX model, which
-is then run on --data with graph optimization off. The reference comes first.
+Each side is a folder of .npy files, an .npz, raw .bin with a manifest, a
+safetensors file, or an ONNX model, which is then run on --data with graph
+optimization off. The reference comes first; its names are used throughout.
 """
 
 import argparse

@@ -15,7 +15,6 @@ __all__ = [
     "Unit",
     "arrange_archives",
     "arrange_files",
-    "arrange_mapped",
     "is_sample_folder",
     "unreadable_unit",
 ]

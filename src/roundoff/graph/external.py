@@ -9,10 +9,10 @@ from roundoff.errors import BadInput
 from roundoff.graph.element_types import by_number
 from roundoff.graph.wiring import subgraphs
 
-__all__ = ["check_external_data", "external_bytes", "weight_tensors"]
+__all__ = ["check_external_data", "external_bytes", "stored_bytes"]
 
 
-def weight_tensors(proto: Any) -> Iterator[Any]:
+def _weight_tensors(proto: Any) -> Iterator[Any]:
     """Every `onnx.TensorProto` of a model, in subgraphs and functions too."""
     yield from _of_graph(proto.graph)
     for function in proto.functions:
@@ -42,14 +42,14 @@ def check_external_data(proto: Any, folder: Path) -> None:
     Raises:
         BadInput: Naming the tensor and the file.
     """
-    for tensor in weight_tensors(proto):
+    for tensor in _weight_tensors(proto):
         if _is_external(tensor):
             _check_tensor(tensor, folder)
 
 
 def external_bytes(proto: Any) -> int:
     """Size of all weights that lie outside the model's file."""
-    return sum(_size(tensor) for tensor in weight_tensors(proto) if _is_external(tensor))
+    return sum(stored_bytes(tensor) for tensor in _weight_tensors(proto) if _is_external(tensor))
 
 
 def _is_external(tensor: Any) -> bool:
@@ -70,7 +70,7 @@ def _check_tensor(tensor: Any, folder: Path) -> None:
         )
     offset = _number(entries, "offset", owner=owner)
     length = _number(entries, "length", owner=owner)
-    needed = _size(tensor)
+    needed = stored_bytes(tensor)
     if length and length < needed:
         what = f"{owner} needs {needed} bytes, but only {length} bytes of {path} are set aside for it."
         raise BadInput(what, fix="export the model again")
@@ -102,7 +102,7 @@ def _number(entries: dict[str, str], key: str, *, owner: str) -> int:
     return int(text)
 
 
-def _size(tensor: Any) -> int:
-    """Bytes a tensor's values take in a file, by its type and shape."""
+def stored_bytes(tensor: Any) -> int:
+    """Bytes a tensor's values take in a file, by its type and shape; the values are not touched."""
     kind = by_number(tensor.data_type)
     return -(-math.prod(tensor.dims) * kind.bits // 8) if kind else 0

@@ -25,10 +25,12 @@ class Model:
     Attributes:
         proto: The `onnx.ModelProto`; values of external data are not loaded. Treat it as read-only.
         path: The file it came from.
+        file_bytes: Size of that file.
     """
 
     proto: Any
     path: Path
+    file_bytes: int
 
     @property
     def folder(self) -> Path:
@@ -38,7 +40,7 @@ class Model:
     @property
     def weight_bytes(self) -> int:
         """Size of the file and of all external data."""
-        return int(self.proto.ByteSize()) + external_bytes(self.proto)
+        return self.file_bytes + external_bytes(self.proto)
 
 
 def load_model(path: Path) -> Model:
@@ -48,7 +50,7 @@ def load_model(path: Path) -> Model:
         BadInput: The file is missing, damaged, not an ONNX model, or refers to external data that is missing,
             too short or outside of its folder.
     """
-    proto = _parse(path)
+    proto, size = _parse(path)
     graph = proto.graph
     if not proto.HasField("graph") or not graph.output:
         lacks = "outputs" if graph.node else "graph"
@@ -59,10 +61,10 @@ def load_model(path: Path) -> Model:
         what = f"The nodes of {path} depend on one another in a circle, so the model cannot be run."
         raise BadInput(what, fix="export the model again")
     check_external_data(proto, path.absolute().parent)
-    return Model(proto, path)
+    return Model(proto, path, size)
 
 
-def _parse(path: Path) -> Any:
+def _parse(path: Path) -> tuple[Any, int]:
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
@@ -79,7 +81,7 @@ def _parse(path: Path) -> Any:
     if data.startswith(_LFS_POINTER):
         raise BadInput(f"{path} is a Git LFS pointer, not the model itself.", fix="git lfs pull")
     try:
-        return ModelProto.FromString(data)
+        return ModelProto.FromString(data), size
     except DecodeError as error:
         what = f"{path} is not an ONNX model, or is cut short or damaged ({len(data)} bytes)."
         raise BadInput(what, fix=_RE_EXPORT) from error

@@ -9,12 +9,13 @@ import numpy as np
 
 from roundoff.core.tensors import TensorInfo
 from roundoff.graph.element_types import ElementType, by_number
+from roundoff.graph.external import stored_bytes
 from roundoff.graph.load import Model
 from roundoff.graph.wiring import constants
 
 __all__ = ["Kind", "Value", "tensor_infos", "values"]
 
-Kind = Literal["tensor", "sequence", "optional", "map", "sparse_tensor"]
+Kind = Literal["tensor", "sequence", "optional", "map", "sparse_tensor", "opaque"]
 
 # Initializers up to this size may be shapes or axes, which decide other shapes; larger ones are weights.
 _SHAPE_BYTES = 1024
@@ -147,7 +148,7 @@ def _skeleton(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         if value.name not in known:
             _add_input(light.graph, value, shapes.get(value.name))
     for tensor in graph.initializer:
-        if tensor.data_location != tensor.EXTERNAL and tensor.ByteSize() <= _SHAPE_BYTES:
+        if tensor.data_location != tensor.EXTERNAL and stored_bytes(tensor) <= _SHAPE_BYTES:
             light.graph.initializer.add().CopyFrom(tensor)
         else:
             declared = light.graph.input.add(name=tensor.name).type.tensor_type

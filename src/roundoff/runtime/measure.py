@@ -48,4 +48,4 @@ def complete_values(
 
 def _typed(value: Value, session_type: str) -> Value:
     kind, _, element = session_type.partition("(")
-    return replace(value, kind=_KINDS[kind], element=by_session_name(element.rstrip(")")))
+    return replace(value, kind=_KINDS.get(kind, "opaque"), element=by_session_name(element.rstrip(")")))

@@ -49,8 +49,9 @@ class Planner:
         self._model, self._captured, self._shapes, self._limit = model, captured, shapes, limit
         self._sizes = {value.name: value.size_bytes for value in everything}
         self._session_bytes = model.weight_bytes
-        # The model's file is in memory as loaded, and once more in each session.
-        self._fixed = PROGRAM_BYTES + int(model.proto.ByteSize()) + self._session_bytes
+        # While a session opens, what is in the model's file is in memory as loaded, as serialized for the
+        # session, and as read by it, next to the session's own copy.
+        self._fixed = PROGRAM_BYTES + 3 * model.file_bytes + self._session_bytes
         self._plans: dict[tuple[tuple[str, tuple[int, ...]], ...], CapturePlan] = {}
 
     def plan(self, shapes: Shapes) -> CapturePlan:

@@ -1,0 +1,48 @@
+"""Tensors in memory, as the tests of matching need them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from roundoff.core.tensors import Array, TensorInfo
+from roundoff.errors import BadInput
+
+
+@dataclass(frozen=True)
+class MemorySource:
+    """A source of arrays held in memory, the same in each sample unless `by_sample` says otherwise."""
+
+    arrays: Mapping[str, Array]
+    label: str = "memory"
+    samples: tuple[str, ...] = ("",)
+    ordered: bool = True
+    problems: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    by_sample: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        return tuple(
+            TensorInfo(
+                name,
+                str(array.dtype),
+                array.shape,
+                problem=self.problems.get(name, ""),
+                node=self.nodes.get(name, ""),
+            )
+            for name, array in self.arrays.items()
+        )
+
+    def read(self, name: str, sample: str) -> Array:
+        if self.problems.get(name):
+            raise BadInput(f"{name} is damaged.", fix="dump it again")
+        if sample not in self.samples:
+            raise BadInput(f"no sample {sample!r}", fix="name another")
+        return np.asarray(self.by_sample.get(sample, self.arrays)[name])
+
+
+def shuffled(arrays: Mapping[str, Array], random: np.random.Generator) -> dict[str, Array]:
+    """The same arrays in another order."""
+    names = list(arrays)
+    return {names[index]: arrays[names[index]] for index in random.permutation(len(names))}
