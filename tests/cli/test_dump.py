@@ -82,6 +82,15 @@ def test_the_estimate_comes_first(run: Run) -> None:
     )
 
 
+def test_files_that_are_no_samples_are_said_to_be_left_out(run: Run) -> None:
+    Path("data/README.md").touch()
+
+    code, _, err = run()
+
+    assert code == 0
+    assert "not taken for a sample: data/README.md" in err
+
+
 def test_patterns_are_reported_each(run: Run) -> None:
     code, _, err = run("--tensors", "conv*", "logits", "--tensors", "relu1")
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from roundoff.cli.disk import DiskBudget
     from roundoff.formats.writing import WriteFormat
     from roundoff.runtime.capture import Estimate, LiveSource
+    from roundoff.runtime.feeds import Samples
 
 SUMMARY = "run a model and write every tensor it computes, or statistics"
 
@@ -99,7 +100,11 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
 
     model = load_model(args.model)
     specs = inputs(model)
-    samples = samples_from(args, specs) if specs or args.data else NO_INPUTS
+    samples: Samples = NO_INPUTS
+    if specs or args.data:
+        samples = files = samples_from(args, specs)
+        for name in files.skipped:
+            terminal.note(f"not taken for a sample: {name}")
     source = LiveSource(model, samples, tensors=args.tensors, max_memory=args.max_memory, threads=args.threads)
     for pattern, count in source.selection.matches:
         terminal.note(f"--tensors {pattern!r}: {count} tensors")
