@@ -21,7 +21,7 @@ from roundoff.graph.build import make_model
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.tap import tap
 from roundoff.runtime.capture import LiveSource
-from roundoff.runtime.session import available_threads, open_session
+from roundoff.runtime.session import open_session
 
 SAMPLES = 100
 ROUNDS = 3
@@ -99,7 +99,7 @@ def plain_pass(model: Model, samples: RandomImages) -> None:
 
 def stats_pass(model: Model, samples: RandomImages) -> None:
     """What `--stats-only` does."""
-    summarize_tensors(LiveSource(model, samples), threads=available_threads())
+    summarize_tensors(LiveSource(model, samples))
 
 
 def timed(work: Callable[[Model, RandomImages], None], model: Model, samples: RandomImages) -> float:

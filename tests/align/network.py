@@ -59,17 +59,18 @@ def exact(values: Array, random: np.random.Generator) -> Array:
 
 
 def int8(values: Array, random: np.random.Generator) -> Array:
-    return (codes(values, random) * np.float32(np.abs(values).max() / 127)).astype(np.float32)
+    return np.asarray(codes(values, random) * (np.abs(values).max() / 127), dtype=np.float32)
 
 
 def codes(values: Array, random: np.random.Generator) -> Array:
     """The integers themselves: another gain for every tensor."""
-    return np.round(values / (np.abs(values).max() / 127 or 1)).astype(np.int8)
+    return np.asarray(np.round(values / (np.abs(values).max() / 127 or 1)), dtype=np.int8)
 
 
 def gaussian(share: float) -> Noise:
     def noisy(values: Array, random: np.random.Generator) -> Array:
-        return (values + share * values.std() * random.standard_normal(values.shape)).astype(np.float32)
+        extra = share * values.std() * random.standard_normal(values.shape)
+        return np.asarray(values + extra, dtype=np.float32)
 
     return noisy
 
@@ -92,12 +93,13 @@ def _picture(random: np.random.Generator) -> Array:
     values = random.standard_normal((1, 3, 32, 32))
     for _ in range(3):
         values = _smooth(values)
-    return values / values.std()
+    return np.asarray(values / values.std())
 
 
 def _mix(values: Array, channels: int, random: np.random.Generator) -> Array:
     weights = random.standard_normal((channels, values.shape[1])) / np.sqrt(values.shape[1])
-    return np.einsum("oc,nchw->nohw", weights, values) + 0.2 * random.standard_normal((1, channels, 1, 1))
+    bias = 0.2 * random.standard_normal((1, channels, 1, 1))
+    return np.asarray(np.einsum("oc,nchw->nohw", weights, values) + bias)
 
 
 def _smooth(values: Array) -> Array:

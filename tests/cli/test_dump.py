@@ -272,6 +272,16 @@ def test_what_cannot_be_written_is_said(run: Run) -> None:
     assert out.startswith("out: 3 tensors x 1 samples")
 
 
+def test_nothing_to_write_is_an_error(run: Run) -> None:
+    save(with_sequence(), Path("model.onnx"))
+    np.save("x.npy", random_feed({"x": (2, 3)})["x"])
+
+    code, _, err = run("--tensors", "parts", data="x.npy")
+
+    assert code == 2
+    assert "error: None of the tensors asked for can be written.\nfix: choose others with --tensors" in err
+
+
 def test_tensors_inside_subgraphs_are_said_to_be_left_out(run: Run) -> None:
     save(with_if(), Path("model.onnx"))
     np.save("x.npy", random_feed({"x": (1, 3)})["x"])

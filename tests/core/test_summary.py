@@ -25,21 +25,14 @@ class Recorder:
         self.calls.append("end")
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_every_tensor_is_summed_over_all_samples_in_order(threads: int) -> None:
-    summaries = summarize_tensors(MemorySource(CONTENT), threads=threads)
+def test_every_tensor_is_summed_over_all_samples_in_order() -> None:
+    summaries = summarize_tensors(MemorySource(CONTENT))
 
     assert [summary.info.name for summary in summaries] == list(SHAPES)
     assert {summary.samples for summary in summaries} == {3}
     for summary in summaries:
         parts = [TensorStats.of(CONTENT[sample][summary.info.name]) for sample in "abc"]
         assert summary.stats == parts[0].merge(parts[1]).merge(parts[2])
-
-
-def test_threads_do_not_change_the_result() -> None:
-    assert summarize_tensors(MemorySource(CONTENT), threads=1) == summarize_tensors(
-        MemorySource(CONTENT), threads=2
-    )
 
 
 def test_progress_is_told_of_every_sample() -> None:

@@ -56,12 +56,12 @@ def check_aliases(aliases: Mapping[str, str], reference: TensorSource, candidate
         (list(aliases), reference, "reference"),
         (list(aliases.values()), candidate, "candidate"),
     ):
-        known = [tensor.name for tensor in source.tensors]
+        known = dict.fromkeys(tensor.name for tensor in source.tensors)
         unknown = [name for name in names if name not in known]
         if unknown:
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
             what = f"The aliases name {unknown[0]!r}{more}, which the {side} {source.label} does not hold."
-            raise BadInput(what, fix=_suggestion(unknown[0], known))
+            raise BadInput(what, fix=_suggestion(unknown[0], list(known)))
     twice = _repeated(aliases.values())
     if twice is not None:
         owners = ", ".join(repr(name) for name, partner in aliases.items() if partner == twice)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["MOST_AXES", "Shape", "core", "full_axes", "inverse", "name_of", "orderings", "show"]
+__all__ = ["MOST_AXES", "Shape", "core", "full_axes", "inverse", "name_of", "orderings", "show", "usual_name"]
 
 Shape = tuple[int, ...]
 
@@ -78,10 +78,15 @@ def name_of(axes: tuple[int, ...], target: Shape) -> str:
         axes: Order of all axes, or of those longer than one.
         target: Shape after the change, axes of length one included.
     """
+    return usual_name(axes, target) or f"axes {show(axes)}"
+
+
+def usual_name(axes: tuple[int, ...], target: Shape) -> str | None:
+    """The name of a change of axes that has one, like ``NHWC -> NCHW``; arguments as for `name_of`."""
     for usual, name in _USUAL.items():
         if len(usual) == len(target) and axes in (usual, _reduced(usual, target)):
             return name
-    return f"axes {show(axes)}"
+    return None
 
 
 def _reduced(axes: tuple[int, ...], target: Shape) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from roundoff.core.tensors import Array
 
 __all__ = ["correlation", "find_layout", "only_padding"]
 
-_SAMPLES = 16_384
+_SAMPLES = 8192
 """Elements looked at to tell layouts apart."""
 
 _AGREES = 0.9

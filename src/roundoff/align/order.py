@@ -20,16 +20,18 @@ _FARTHEST = 5.0
 def order_prior(anchors: Sequence[tuple[int, int]]) -> Callable[[Evidence], float]:
     """Log-prior of a match from its place among sure pairs (reference index, candidate index).
 
-    Zero for all unless both sides evidently list their tensors in the same order.
+    Zero for all unless both sides evidently list their tensors in the same order. Both then begin together.
     """
-    by_candidate = sorted(anchors, key=lambda pair: pair[1])
-    references = np.array([pair[0] for pair in by_candidate], dtype=np.float64)
-    candidates = np.array([pair[1] for pair in by_candidate], dtype=np.float64)
-    if len(by_candidate) < _LEAST_ANCHORS or np.mean(np.diff(references) > 0) < _AGREEMENT:
+    if len(anchors) < _LEAST_ANCHORS:
+        return lambda _: 0.0
+    known = sorted((candidate, reference) for reference, candidate in anchors)
+    candidates, references = np.array([(-1, -1), *known], dtype=np.float64).T
+    if np.mean(np.diff(references) > 0) < _AGREEMENT:
         return lambda _: 0.0
 
     def prior(item: Evidence) -> float:
-        expected = float(np.interp(item.candidate, candidates, references))
+        beyond = max(item.candidate - candidates[-1], 0.0)
+        expected = float(np.interp(item.candidate, candidates, references)) + beyond
         return -math.log1p(min(abs(item.reference - expected), _FARTHEST))
 
     return prior

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from roundoff.align.axes import Shape, core, full_axes, inverse, name_of, orderings, show
+from roundoff.align.axes import Shape, core, full_axes, inverse, name_of, orderings, show, usual_name
 from roundoff.align.channel_blocks import blocked, blocked_buffer
 from roundoff.core.pairing import Layout
 
@@ -14,8 +14,9 @@ __all__ = ["layouts_between", "layouts_within", "relabelled"]
 _AS_STORED = Layout("")
 """The elements stand in the reference's order already."""
 
-_BLOCK_ALIGNMENT = 64
-"""A raw buffer is taken as padded only up to the next multiple of this."""
+_ALIGNMENTS = (2, 4, 8, 16, 32, 64)
+"""A raw buffer is taken as padded only to the next multiple of one of these, and in a usual order of axes:
+its shape says nothing, and all that could be tried would take long and mean little."""
 
 
 @lru_cache(maxsize=4096)
@@ -91,12 +92,11 @@ def _permuted(order: tuple[int, ...], candidate: Shape, reference: Shape) -> Lay
     same_rank = len(candidate) == len(reference) and len(given) == len(core(reference))
     axes = full_axes(order, candidate, reference) if same_rank else order
     turned = reference if same_rank else tuple(given[axis] for axis in order)
-    name = name_of(axes, turned)
-    if order == tuple(range(len(order))) and not (same_rank and "->" in name):
+    if order == tuple(range(len(order))) and not (same_rank and usual_name(axes, turned)):
         return _reshaped(candidate, reference)
     if same_rank:
-        return Layout(name, axes=axes)
-    name = f"{name}, {_reshaped(candidate, reference).name}"
+        return Layout(name_of(axes, turned), axes=axes)
+    name = f"{name_of(axes, turned)}, {_reshaped(candidate, reference).name}"
     return Layout(name, split=None if given == candidate else given, axes=order, merged=reference)
 
 
@@ -126,15 +126,20 @@ def _padded(reference: Shape, candidate: Shape) -> Iterator[Layout]:
         wide = _widened(reference, candidate, axis)
         if wide is None:
             continue
-        buffer = len(given) == 1 and len(core(wide)) > 1
-        if buffer and wide[axis] > math.ceil(reference[axis] / _BLOCK_ALIGNMENT) * _BLOCK_ALIGNMENT:
-            continue
-        if not buffer and sorted(given) != sorted(core(wide)):
+        layouts = list(_rearranged(wide, candidate))
+        if len(given) == 1 and len(core(wide)) > 1:
+            layouts = layouts if _aligned(reference[axis], wide[axis]) else []
+            layouts = [layout for layout in layouts if not layout.axes or usual_name(layout.axes, wide)]
+        elif sorted(given) != sorted(core(wide)):
             continue
         padding = f"axis {axis} padded {reference[axis]} -> {wide[axis]}"
-        for layout in _rearranged(wide, candidate):
+        for layout in layouts:
             name = f"{layout.name}, {padding}" if layout.name else padding
             yield replace(layout, name=name, crop=reference)
+
+
+def _aligned(length: int, padded: int) -> bool:
+    return any(math.ceil(length / unit) * unit == padded for unit in _ALIGNMENTS)
 
 
 def _widened(reference: Shape, candidate: Shape, axis: int) -> Shape | None:

@@ -1,8 +1,9 @@
 """Matching tensors by their values alone, whatever they are called and however their axes are arranged."""
 
+import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +28,11 @@ _LEAST_CONFIDENCE = 0.2
 
 _BLOCK = 32
 """Tensors standardised and correlated at a time."""
+
+_View = tuple[Shape, Layout]
+"""The shape of reference tensors, and a layout in which a candidate tensor has that shape."""
+
+_Views = Callable[[Sequence[Shape], Shape], list[_View]]
 
 
 class Side:
@@ -63,18 +69,17 @@ def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], 
     """
     ours = reference.left({match.reference for match in known})
     theirs = candidate.left({match.candidate for match in known})
-    progress.start("Matching by value", len(ours) + len(theirs))
-    try:
+    with _reported(progress, "Matching by value", len(ours) + len(theirs)):
         our_scan, their_scan = _scan(reference, ours, progress), _scan(candidate, theirs, progress)
-    finally:
-        progress.finish()
     anchors = [(match.reference, match.candidate) for match in known]
-    evidence = _best_of_each_pair(_as_stored(our_scan, their_scan))
-    chosen, sure = settle(evidence, anchors)
-    settled = {row: item.candidate for row, item in chosen.items() if sure[row] >= SURE}
-    open_ours, open_theirs = our_scan.without(settled), their_scan.without(set(settled.values()))
-    moved = _rearranged(open_ours, open_theirs, candidate=candidate, progress=progress)
-    evidence = _best_of_each_pair([*evidence, *moved])
+    evidence = list(_as_stored(our_scan, their_scan))
+    for views in (_views_of_same_size, _views_of_other_size):
+        chosen, sure = settle(evidence, anchors)
+        settled = {row: item.candidate for row, item in chosen.items() if sure[row] >= SURE}
+        rest, their_rest = our_scan.without(settled), their_scan.without(set(settled.values()))
+        with _reported(progress, "Trying layouts", len(their_rest.shapes)):
+            moved = _rearranged(rest, their_rest, views=views, candidate=candidate, progress=progress)
+            evidence = _best_of_each_pair([*evidence, *moved])
     chosen, _ = settle(evidence, anchors)
     evidence = verified(evidence, chosen, reference=reference.read, candidate=candidate.read)
     chosen, sure = settle(evidence, anchors)
@@ -83,6 +88,15 @@ def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], 
         for row, item in chosen.items()
         if sure[row] >= _LEAST_CONFIDENCE
     ]
+
+
+@contextlib.contextmanager
+def _reported(progress: Progress, title: str, total: int) -> Iterator[None]:
+    progress.start(title, total)
+    try:
+        yield
+    finally:
+        progress.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,40 +146,48 @@ def _as_stored(known: _Scan, other: _Scan) -> Iterator[Evidence]:
                 yield replace(item, layout=relabelled(*shapes))
 
 
-def _rearranged(known: _Scan, other: _Scan, *, candidate: Side, progress: Progress) -> list[Evidence]:
-    """Compare in every layout the shapes allow; each candidate tensor is read once."""
+def _rearranged(
+    known: _Scan, other: _Scan, *, views: _Views, candidate: Side, progress: Progress
+) -> Iterator[Evidence]:
+    """Compare as the views show it; each candidate tensor is read once."""
     by_shape: dict[Shape, list[int]] = defaultdict(list)
     for index, shape in other.shapes.items():
         by_shape[shape].append(index)
-    found: list[Evidence] = []
-    progress.start("Trying layouts", len(other.shapes))
-    try:
-        for shape, indices in by_shape.items():
-            views = _views(known, shape)
-            for start in range(0, len(indices), _BLOCK):
-                block = indices[start : start + _BLOCK]
-                if views:
-                    found += _through_views(known, views, candidate=candidate, indices=block)
-                progress.advance(len(block))
-    finally:
-        progress.finish()
-    return found
+    wanted = tuple(dict.fromkeys(known.shapes.values()))
+    for shape, indices in by_shape.items():
+        seen = views(wanted, shape)
+        for start in range(0, len(indices), _BLOCK):
+            block = indices[start : start + _BLOCK]
+            if seen:
+                yield from _through_views(known, seen, candidate=candidate, indices=block)
+            progress.advance(len(block))
 
 
-def _views(known: _Scan, shape: Shape) -> list[tuple[Shape, Layout]]:
-    """Every way to look at a candidate tensor of `shape`, beside as it is stored."""
+def _views_of_same_size(wanted: Sequence[Shape], stored: Shape) -> list[_View]:
+    """Other orders of axes, and blocks that need no padding."""
     return [
-        (wanted, layout)
-        for wanted in dict.fromkeys(known.shapes.values())
-        for layout in (layouts_within(shape) if wanted == shape else layouts_between(wanted, shape))
-        if layout != relabelled(wanted, shape)
+        (shape, layout)
+        for shape in wanted
+        if math.prod(shape) == math.prod(stored)
+        for layout in (layouts_within(shape) if shape == stored else layouts_between(shape, stored))
+        if layout != relabelled(shape, stored)
+    ]
+
+
+def _views_of_other_size(wanted: Sequence[Shape], stored: Shape) -> list[_View]:
+    """Padding, and blocks that need it."""
+    return [
+        (shape, layout)
+        for shape in wanted
+        if math.prod(shape) != math.prod(stored)
+        for layout in layouts_between(shape, stored)
     ]
 
 
 def _through_views(
-    known: _Scan, views: Sequence[tuple[Shape, Layout]], *, candidate: Side, indices: Sequence[int]
+    known: _Scan, views: Sequence[_View], *, candidate: Side, indices: Sequence[int]
 ) -> Iterator[Evidence]:
-    rows: dict[tuple[Shape, Layout], dict[int, Floats]] = defaultdict(dict)
+    rows: dict[_View, dict[int, Floats]] = defaultdict(dict)
     for index in indices:
         array = candidate.read(index)
         if array is None:

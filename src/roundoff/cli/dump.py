@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="memory to stay within, in several passes if need be, e.g. 2GiB (default: most of the free memory)",
     )
-    limits.add_argument("--threads", type=positive, metavar="N", help="threads (default: all cores)")
+    limits.add_argument("--threads", type=positive, metavar="N", help="threads per node (default: all cores)")
     add_data_options(parser)
 
 
@@ -111,8 +111,11 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
     for info in source.tensors:
         if info.problem:
             terminal.note(f"left out: tensor {info.name!r}, because {info.problem}")
-    for node, count in Counter(hidden_tensors(model).values()).items():
+    hidden = Counter() if args.tensors else Counter(hidden_tensors(model).values())
+    for node, count in hidden.items():
         terminal.note(f"left out: {count} tensors inside node {node!r}, which cannot be seen from outside")
+    if source.estimate.tensors == 0:
+        raise BadInput("None of the tensors asked for can be written.", fix="choose others with --tensors")
     return source
 
 
@@ -137,10 +140,9 @@ def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "Liv
     from roundoff.core.files import output_directory, write_text
     from roundoff.core.summary import summarize_tensors
     from roundoff.report.statistics import statistics_csv, statistics_json, statistics_table
-    from roundoff.runtime.session import available_threads
 
     with output_directory(args.output, marker=_marker(args.output), force=args.force) as staged:
-        summaries = summarize_tensors(source, threads=args.threads or available_threads(), progress=terminal)
+        summaries = summarize_tensors(source, progress=terminal)
         write_text(staged / _STATS_TABLE, statistics_csv(summaries))
         write_text(staged / _STATS, statistics_json(summaries))
     if args.json:

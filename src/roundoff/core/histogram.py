@@ -70,6 +70,8 @@ def histogram_of(values: Array) -> Histogram:
     if exponent is None:
         bins = np.zeros(values.size, dtype=np.int64)
     else:
-        bins = np.floor(np.ldexp(values, -exponent)).astype(np.int64)
+        # Two factors, because one would overflow for subnormal values; both are exact.
+        half = -exponent // 2
+        bins = np.floor(values * 2.0**half * 2.0 ** (-exponent - half)).astype(np.int64)
     counts = np.bincount(bins + BINS_PER_SIDE, minlength=2 * BINS_PER_SIDE)
     return Histogram(exponent, counts.astype(np.int64, copy=False))

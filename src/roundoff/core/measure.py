@@ -22,6 +22,8 @@ BLOCK = 1 << 17
 # BLAS sums pieces up to this length without spreading them over threads: waking those costs more than it gains,
 # and on a busy machine a hundred times more.
 _PIECE = 8192
+# Rows shorter than this are not worth a call of BLAS each.
+_SHORT_ROW = 64
 # Distributions are estimated from about this many elements per array, evenly spaced.
 _HISTOGRAM_SAMPLE = 1 << 15
 # Mapped pages are given back each time so many elements have been read.
@@ -90,7 +92,7 @@ class _Side:
         self.at_low = self.at_high = self.zeros = self.nonfinite = 0
         self.sampled: list[Array] = []
 
-    def add_range(self, values: Array, flags: Array) -> None:
+    def add_range(self, values: Array, flags: Array, *, holds_zeros: bool) -> None:
         """Take in the range and zeros of one block of finite values; `flags` is scratch of the same size."""
         if values.size == 0:
             return
@@ -105,7 +107,7 @@ class _Side:
             self.at_low += int(np.count_nonzero(np.equal(values, low, out=flags)))
         if high == self.high:
             self.at_high += int(np.count_nonzero(np.equal(values, high, out=flags)))
-        if low <= 0 <= high:
+        if holds_zeros and low <= 0 <= high:
             self.zeros += int(np.count_nonzero(np.equal(values, 0, out=flags)))
 
     def moments(self) -> SideMoments:
@@ -157,6 +159,7 @@ class _Meter:
         self._work = work
         self._space = _Workspace(1, work)
         self._keep: Array | None = None
+        self._reference_zeros = True
         self._block: tuple[Array, Array] = (self._space.left, self._space.right)
         self._reference, self._candidate = _Side(), _Side()
         self._count = self._excluded = self._relative_count = self._near = self._fair = 0
@@ -183,8 +186,8 @@ class _Meter:
         self._square += squares[2]
         self._relative += totals[3]
         self._max_abs = max(self._max_abs, float(error[error.argmax()]))
-        zeros = self._add_side(self._reference, x, totals[0], squares[0])
-        self._add_side(self._candidate, y, totals[1], squares[1])
+        zeros = self._add_side(self._reference, x, totals[0], squares[0], holds_zeros=self._reference_zeros)
+        self._add_side(self._candidate, y, totals[1], squares[1], holds_zeros=True)
         self._count_relative(x, error, zeros=zeros, excluded=excluded)
         return x, error
 
@@ -218,7 +221,8 @@ class _Meter:
         space = self._space
         error = np.abs(np.subtract(x, y, out=space.error), out=space.error)
         magnitude = np.abs(x, out=space.magnitude)
-        if not magnitude[magnitude.argmin()]:
+        self._reference_zeros = not magnitude[magnitude.argmin()]
+        if self._reference_zeros:
             # Relative errors are taken where the reference is not zero: over infinity, the others add nothing.
             magnitude[magnitude == 0] = math.inf
         space.x[:], space.y[:], space.e[:] = x, y, error
@@ -245,13 +249,13 @@ class _Meter:
         keep = finite_x & finite_y
         return np.where(keep, x, x.dtype.type(0)), np.where(keep, y, y.dtype.type(0)), keep
 
-    def _add_side(self, side: _Side, values: Array, total: float, square: float) -> int:
+    def _add_side(self, side: _Side, values: Array, total: float, square: float, *, holds_zeros: bool) -> int:
         """Take in one side of the block; return how many of its finite elements are zero."""
         side.total += total
         side.square += square
         finite = values if self._keep is None else values[self._keep]
         before = side.zeros
-        side.add_range(finite, self._space.flags[: finite.size])
+        side.add_range(finite, self._space.flags[: finite.size], holds_zeros=holds_zeros)
         return side.zeros - before
 
     def _count_relative(self, x: Array, error: Array, *, zeros: int, excluded: int) -> None:
@@ -288,7 +292,10 @@ class _Channels:
         channels = slice(first, first + extents[self._axis])
         for energies, values in ((self.energies.reference, reference), (self.energies.error, error)):
             rows = values.reshape(outer, extents[self._axis], *_pieces(inner))
-            energies[channels] += np.vecdot(rows, rows).sum(axis=(0, 2), dtype=np.float64)
+            if inner < _SHORT_ROW:
+                energies[channels] += np.einsum("ocpi,ocpi->c", rows, rows)
+            else:
+                energies[channels] += np.vecdot(rows, rows).sum(axis=(0, 2), dtype=np.float64)
 
 
 def _pieces(length: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 
 __all__ = ["TensorStats"]
 
-# Elements per block: its float64 copy stays in the cache, and calls are long enough that threads seldom meet.
+# Elements per block: its float64 copy stays in the cache, and the cost of the calls is small against it.
 BLOCK = 1 << 18
 # Dot products are taken in rows: from 10,000 elements on, BLAS starts threads, which fight with the caller's.
 _ROW = 1 << 13

@@ -11,7 +11,8 @@ from roundoff.formats.ascend_names import GoldenName, fits, parse_name, read_map
 from roundoff.formats.folders import LIKELY, is_tensor_file, walk_files
 from roundoff.formats.manifest import find_manifest
 from roundoff.formats.opening import open_folder
-from roundoff.formats.stored import Content, Declared, Unreadable
+from roundoff.formats.stored import Content, Declared
+from roundoff.core.unreadable import Unreadable
 from roundoff.formats.units import Arranged, Unit, arrange_files
 
 __all__ = ["open", "sniff"]

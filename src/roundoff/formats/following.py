@@ -9,7 +9,8 @@ from pathlib import Path, PurePosixPath
 from roundoff.core.names import FileNames
 from roundoff.formats.folders import shown, without_suffix
 from roundoff.formats.manifest import TensorEntry, TensorMap
-from roundoff.formats.stored import Content, Declared, Stored, Unreadable
+from roundoff.formats.stored import Content, Declared, Stored
+from roundoff.core.unreadable import Unreadable
 from roundoff.formats.units import Arranged, Unit, arrange_archives, arrange_files
 
 __all__ = ["arrange_mapped"]

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
-from roundoff.formats.dtypes import parse_dtype
+from roundoff.core.dtypes import parse_dtype
 from roundoff.formats.manifest_csv import parse_csv
 
 __all__ = ["MANIFEST_NAMES", "MAP_NAME", "TensorEntry", "TensorMap", "find_manifest", "read_manifest"]

@@ -17,11 +17,11 @@ from roundoff.formats.folders import (
     walk_files,
     without_suffix,
 )
-from roundoff.formats.mapped import map_array, stat_file
-from roundoff.formats.npy_header import MAX_HEADER_BYTES, parse_header
+from roundoff.core.mapped import map_array
+from roundoff.core.npy_header import read_header
 from roundoff.formats.opening import open_folder
 from roundoff.formats.settle import settle
-from roundoff.formats.stored import Content, Declared, StoredSource, Unreadable
+from roundoff.formats.stored import Content, Declared, StoredSource
 from roundoff.formats.units import Unit, arrange_files
 
 __all__ = ["SUFFIXES", "list_units", "open", "sniff"]
@@ -55,15 +55,7 @@ def _unit(folder: Path, file: str) -> Unit:
 
 
 def _probe(path: Path, declared: Declared | None) -> Content:
-    size = stat_file(path)
-    with path.open("rb") as file:
-        header = parse_header(file.read(MAX_HEADER_BYTES))
-    if size != header.file_bytes:
-        there, wanted = size - header.offset, header.file_bytes - header.offset
-        problem = f"{there} bytes of values where the header says {wanted}"
-        if there < wanted:
-            problem = f"truncated: {there} of {wanted} bytes"
-        raise Unreadable(problem, dtype=header.dtype.name, shape=header.shape)
+    header = read_header(path)
     load = functools.partial(
         map_array, path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
     )

@@ -4,14 +4,15 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from roundoff.core.tensors import Array, TensorInfo, TensorSource
+from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.formats.folders import files_with, is_tensor_file, sniff_files
-from roundoff.formats.npy_header import MAX_HEADER_BYTES, NpyHeader, parse_header
+from roundoff.core.npy_header import MAX_HEADER_BYTES, parse_header
 from roundoff.formats.opening import as_source, open_folder
 from roundoff.formats.settle import settle
-from roundoff.formats.stored import Content, Declared, Unreadable
+from roundoff.formats.stored import Content, Declared
+from roundoff.core.unreadable import Unreadable
 from roundoff.formats.units import Unit, arrange_archives, unreadable_unit
-from roundoff.formats.zip_members import Member, list_members
+from roundoff.core.zip_members import Member, list_members
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 
@@ -43,8 +44,8 @@ def _members(folder: Path, archive: str) -> list[Unit]:
         return [unreadable_unit(archive, path, error)]
     return [
         Unit(
-            f"{archive}/{member.info.filename}",
-            member.info.filename.removesuffix(_MEMBER_SUFFIX),
+            f"{archive}/{member.name}",
+            member.name.removesuffix(_MEMBER_SUFFIX),
             path,
             functools.partial(_probe, member),
             archive,
@@ -54,19 +55,9 @@ def _members(folder: Path, archive: str) -> list[Unit]:
 
 
 def _probe(member: Member, declared: Declared | None) -> Content:
-    if not member.info.filename.endswith(_MEMBER_SUFFIX):
+    if not member.name.endswith(_MEMBER_SUFFIX):
         raise Unreadable("is not a .npy member")
-    header = parse_header(member.head(MAX_HEADER_BYTES))
-    if header.file_bytes != member.size:
-        raise Unreadable(
-            f"truncated or damaged: {member.size} bytes in the archive, {header.file_bytes} by its header",
-            dtype=header.dtype.name,
-            shape=header.shape,
-        )
-    load = functools.partial(_load, member, header)
-    return settle(header.dtype, header.shape, load=load, declared=declared)
-
-
-def _load(member: Member, header: NpyHeader) -> Array:
-    values = member.content()[header.offset :].view(header.dtype)
-    return values.reshape(header.shape, order="F" if header.fortran else "C")
+    header = parse_header(member.head(MAX_HEADER_BYTES), length=member.size)
+    return settle(
+        header.dtype, header.shape, load=lambda: header.values(member.content()), declared=declared
+    )

@@ -10,11 +10,12 @@ import numpy as np
 from roundoff.core.names import FileNames
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import BadInput
-from roundoff.formats.dtypes import DType, as_values, parse_dtype
+from roundoff.core.dtypes import DType, as_values, parse_dtype
 from roundoff.formats.folders import POSSIBLE, files_with, is_tensor_file, shown, sniff_files, without_suffix
-from roundoff.formats.mapped import check_shape, map_array, size_bytes, stat_file
+from roundoff.core.mapped import check_shape, map_array, size_bytes, stat_file
 from roundoff.formats.opening import as_source, open_folder
-from roundoff.formats.stored import Content, Declared, Stored, Unreadable
+from roundoff.formats.stored import Content, Declared, Stored
+from roundoff.core.unreadable import Unreadable
 from roundoff.formats.units import Arranged, Unit, arrange_files
 
 __all__ = ["SUFFIXES", "open", "sniff"]

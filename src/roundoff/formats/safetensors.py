@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.tensors import TensorInfo, TensorSource
-from roundoff.formats.dtypes import DType, parse_dtype
+from roundoff.core.dtypes import DType, parse_dtype
 from roundoff.formats.folders import files_with, is_tensor_file, sniff_files
-from roundoff.formats.mapped import check_shape, map_array, size_bytes, stat_file
+from roundoff.core.mapped import check_shape, map_array, size_bytes, stat_file
 from roundoff.formats.opening import as_source, open_folder
 from roundoff.formats.settle import settle
-from roundoff.formats.stored import Content, Declared, Unreadable
+from roundoff.formats.stored import Content, Declared
+from roundoff.core.unreadable import Unreadable
 from roundoff.formats.units import Unit, arrange_archives, unreadable_unit
 
 __all__ = ["SUFFIXES", "open", "sniff"]

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.formats.dtypes import DType, as_values, is_extended, parse_dtype
-from roundoff.formats.stored import Content, Declared, Unreadable
+from roundoff.core.dtypes import DType, as_values, is_extended, parse_dtype
+from roundoff.formats.stored import Content, Declared
+from roundoff.core.unreadable import Unreadable
 
 __all__ = ["settle"]
 

@@ -1,41 +1,13 @@
 """Tensors that lie in files: what each format hands over, and the one `TensorSource` made of it."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roundoff.core.tensors import Array, TensorInfo
+from roundoff.core.unreadable import Unreadable
 from roundoff.errors import BadInput, nearest
 
-__all__ = ["Content", "Declared", "Stored", "StoredSource", "Unreadable"]
-
-_SUGGESTIONS = 10
-
-
-class Unreadable(Exception):
-    """One tensor cannot be read; becomes its `TensorInfo.problem`, and a `BadInput` when it is read.
-
-    Args:
-        problem: Why, in a few words without the file's name.
-        fix: What to do about it.
-        dtype: The type it should have, when that much is known.
-        shape: The shape it should have, likewise.
-    """
-
-    def __init__(
-        self,
-        problem: str,
-        /,
-        *,
-        fix: str = "write the file again, or leave this tensor out",
-        dtype: str = "",
-        shape: tuple[int, ...] = (),
-    ) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.fix = fix
-        self.dtype = dtype
-        self.shape = shape
+__all__ = ["Content", "Declared", "Stored", "StoredSource"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +30,7 @@ class Declared:
     """What a manifest or a model says about a tensor that lies in a file.
 
     Attributes:
-        dtype: Type as written there; `roundoff.formats.dtypes.parse_dtype` reads it.
+        dtype: Type as written there; `roundoff.core.dtypes.parse_dtype` reads it.
         shape: Its shape.
         source: Who says so, for messages.
     """
@@ -146,7 +118,7 @@ class StoredSource:
             return place.probe().load()
         except Unreadable as error:
             what = f"Tensor {name!r} cannot be read from {place.where}: {error.problem}."
-            raise BadInput(what, fix=error.fix) from error
+            raise BadInput(what, fix=error.fix or "write the file again, or leave this tensor out") from error
         except OSError as error:
             what = f"Tensor {name!r} cannot be read from {place.where}: {_reason(error)}."
             raise BadInput(what, fix="check the file and the disk") from error
@@ -157,15 +129,15 @@ class StoredSource:
     def _find(self, name: str, sample: str) -> Stored:
         if sample not in self._samples:
             what = f"{self._label} has no sample {sample!r}."
-            raise BadInput(what, fix=_suggest(sample, self._samples))
+            raise BadInput(what, fix=nearest(sample, self._samples))
         if sample in self._broken:
             what = f"Sample {sample!r} of {self._label} cannot be read: {self._broken[sample]}."
             raise BadInput(what, fix="write that file again, or move it away")
         if name not in self._places:
-            raise BadInput(f"{self._label} has no tensor {name!r}.", fix=_suggest(name, self._places))
+            raise BadInput(f"{self._label} has no tensor {name!r}.", fix=nearest(name, self._places))
         if sample not in self._places[name]:
             what = f"{self._label} has no tensor {name!r} in sample {sample!r}."
-            raise BadInput(what, fix=_suggest(sample, self._places[name]))
+            raise BadInput(what, fix=nearest(sample, self._places[name]))
         return self._places[name][sample]
 
 
@@ -212,8 +184,3 @@ def _reason(error: OSError) -> str:
     if isinstance(error, PermissionError):
         return "the file may not be read"
     return error.strerror or str(error)
-
-
-def _suggest(name: str, known: Iterable[str]) -> str:
-    # A dump has thousands of tensors; a message has room for the nearest few.
-    return nearest(name, difflib.get_close_matches(name, list(known), n=_SUGGESTIONS, cutoff=0.0))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from roundoff.core.names import natural_key
 from roundoff.formats.folders import shown, without_suffix
-from roundoff.formats.stored import Content, Declared, Stored, Unreadable
+from roundoff.formats.stored import Content, Declared, Stored
+from roundoff.core.unreadable import Unreadable
 
 __all__ = [
     "Arranged",

@@ -1,21 +1,21 @@
 """A model and samples as a source of tensors: everything the model computes, one sample at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from roundoff.core.tensors import Array, TensorInfo
+from roundoff.core.tensors import Array, InputSpec, TensorInfo
 from roundoff.errors import BadInput
 from roundoff.graph.interface import hidden_tensors, inputs
 from roundoff.graph.load import Model
 from roundoff.graph.naming import closest
 from roundoff.graph.shapes import values
-from roundoff.graph.tap import tap
-from roundoff.runtime.feeds import Samples, check_feed
+from roundoff.runtime.feeds import Samples
 from roundoff.runtime.measure import complete_values
 from roundoff.runtime.memory import available_memory
-from roundoff.runtime.plan import Planner
+from roundoff.runtime.plan import CapturePlan, Planner
+from roundoff.runtime.runner import Captured, Runner, read_feed
 from roundoff.runtime.selection import Selection, select_tensors
-from roundoff.runtime.session import Session, open_session
 
 __all__ = ["Estimate", "LiveSource"]
 
@@ -45,7 +45,8 @@ class LiveSource:
     """Tensors of a model, computed when they are read; a `roundoff.core.tensors.TensorSource`.
 
     It offers the model's inputs, then what each node computes; constants are left out. It holds the tensors of
-    one sample, or of a part of it when they exceed `max_memory`: then the model runs once for each part.
+    one sample, or of a part of it when they exceed `max_memory`: then the model runs once for each part. When
+    samples are read one after the other and there is room for two, the next one is computed meanwhile.
     Types that numpy does not have are widened (bfloat16 and float8 to float32, int4 to int8).
 
     Attributes:
@@ -76,40 +77,41 @@ class LiveSource:
         max_memory: int | None = None,
         threads: int | None = None,
     ) -> None:
-        self._model, self._samples, self._threads = model, samples, threads
-        self._inputs = inputs(model)
+        self._label = f"{model.path} on {samples.label}"
         self._positions = {name: index for index, name in enumerate(samples.names)}
-        self._sample = -1
-        self._feed: Mapping[str, Array] = {}
-        self._held: dict[str, Array] = {}
-        self._sessions: dict[tuple[str, ...], Session] = {}
-
-        feed = self._read_feed(0)
-        shapes = _shapes(feed)
+        feed = read_feed(model, samples, 0)
+        shapes = {name: array.shape for name, array in feed.items()}
         inferred = values(model, shapes)
         everything = complete_values(model, inferred, feed, threads=threads)
         self.selection = select_tensors(everything, tensors, hidden=hidden_tensors(model))
         chosen = frozenset(self.selection.names)
         self._values = {value.name: value for value in everything if value.name in chosen}
-        self._planner = Planner(
+        planner = Planner(
             model,
             everything,
             captured=[name for name, value in self._values.items() if value.node and not value.obstacle()],
             shapes=shapes,
             limit=available_memory() if max_memory is None else max_memory,
         )
-        self._plan = self._planner.plan(shapes)
-        self.estimate = self._estimate(exact=inferred == everything)
+        fixed = inferred == everything and all(_is_fixed(spec) for spec in inputs(model))
+        self.estimate = self._estimate(planner.plan(shapes), exact=fixed)
+        kinds = {name: value.element for name, value in self._values.items()}
+        widen = {name: kind.widened for name, kind in kinds.items() if kind and kind.widened != kind.dtype}
+        self._runner = Runner(model, samples, planner=planner, widen=widen, threads=threads)
+        self._now: Captured | None = None
+        self._in_sequence = False
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="capture")
+        self._next: tuple[int, Future[Captured]] | None = None
 
     @property
     def label(self) -> str:
         """The model and the samples."""
-        return f"{self._model.path} on {self._samples.label}"
+        return self._label
 
     @property
     def samples(self) -> tuple[str, ...]:
         """Names of the samples."""
-        return self._samples.names
+        return tuple(self._positions)
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:
@@ -133,10 +135,12 @@ class LiveSource:
             ModelFailed: The model failed on this sample.
         """
         self._check_readable(name, sample)
-        self._go_to(self._positions[sample])
-        if name not in self._held:
-            self._run_pass(name, sample)
-        return self._held[name]
+        index = self._positions[sample]
+        now = self._now if self._now is not None and self._now.index == index else self._move_to(index)
+        if name not in now.arrays:
+            self._runner.run(now, name)
+        self._look_ahead(now)
+        return now.arrays[name]
 
     def _check_readable(self, name: str, sample: str) -> None:
         value = self._values.get(name)
@@ -145,62 +149,38 @@ class LiveSource:
         if value.obstacle():
             raise BadInput(f"Tensor {name!r} cannot be read: {value.obstacle()}.", fix="leave it out")
         if sample not in self._positions:
-            raise BadInput(f"{self.label} has no sample {sample!r}.", fix=closest(sample, self.samples))
+            raise BadInput(f"{self.label} has no sample {sample!r}.", fix=closest(sample, self._positions))
 
-    def _go_to(self, index: int) -> None:
-        """Make a sample the current one: its inputs are held, and the passes planned for its shapes."""
-        if index == self._sample:
-            return
-        self._held = {}
-        self._sample = -1
-        feed = self._read_feed(index)
-        self._plan = self._planner.plan(_shapes(feed))
-        self._feed = feed
-        self._held = dict(feed)
-        self._sample = index
+    def _move_to(self, index: int) -> Captured:
+        """Make a sample the current one; the one before goes first."""
+        self._in_sequence = self._now is not None and self._now.index + 1 == index
+        self._now = None
+        prepared, self._next = self._next, None
+        if prepared is not None and prepared[0] == index:
+            self._now = prepared[1].result()
+        else:
+            if prepared is not None:
+                wait([prepared[1]])
+            self._now = self._runner.load(index)
+        return self._now
 
-    def _run_pass(self, name: str, sample: str) -> None:
-        """Run the model so that the pass that holds a tensor is captured."""
-        names = next(group for group in self._plan.passes if name in group)
-        # What an earlier pass captured goes first, or two passes would be in memory.
-        self._held = dict(self._feed)
-        session = self._session(names)
-        self._held |= zip(names, session.run(self._feed, sample=sample), strict=True)
+    def _look_ahead(self, now: Captured) -> None:
+        """Start computing the next sample, once it is clear that samples are read one after the other."""
+        index = now.index + 1
+        if self._in_sequence and self._next is None and now.plan.ahead and index < len(self._positions):
+            self._next = index, self._background.submit(self._runner.run_ahead, index)
 
-    def _session(self, names: tuple[str, ...]) -> Session:
-        session = self._sessions.pop(names, None)
-        if session is None:
-            while len(self._sessions) >= self._plan.sessions:
-                del self._sessions[next(iter(self._sessions))]
-            elements = {name: self._values[name].element for name in names}
-            widen = {name: kind.widened for name, kind in elements.items() if kind and kind.widened != kind.dtype}
-            session = open_session(
-                self._model,
-                outputs=tap(self._model, names, widen=widen),
-                threads=self._threads,
-                keep_memory=len(self._plan.passes) == 1,
-            )
-        self._sessions[names] = session  # last: it was used last
-        return session
-
-    def _read_feed(self, index: int) -> Mapping[str, Array]:
-        feed = self._samples.feed(index)
-        check_feed(feed, self._inputs, sample=self._samples.names[index])
-        return feed
-
-    def _estimate(self, *, exact: bool) -> Estimate:
+    def _estimate(self, plan: CapturePlan, *, exact: bool) -> Estimate:
         readable = [value for value in self._values.values() if not value.obstacle()]
-        shapes = [spec.shape for spec in self._inputs]
-        fixed = all(shape is not None and all(isinstance(size, int) for size in shape) for shape in shapes)
         return Estimate(
             tensors=len(readable),
             samples=len(self._positions),
             sample_bytes=sum(value.size_bytes for value in readable),
-            memory_bytes=self._plan.memory_bytes,
-            passes=len(self._plan.passes),
-            exact=exact and fixed,
+            memory_bytes=plan.memory_bytes,
+            passes=len(plan.passes),
+            exact=exact,
         )
 
 
-def _shapes(feed: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in feed.items()}
+def _is_fixed(spec: InputSpec) -> bool:
+    return spec.shape is not None and all(isinstance(size, int) for size in spec.shape)

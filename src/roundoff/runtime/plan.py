@@ -25,11 +25,13 @@ class CapturePlan:
         passes: The tensors that each run of the model captures.
         memory_bytes: Largest memory of the process.
         sessions: How many sessions may stay open at a time.
+        ahead: Whether there is room to capture the next sample while this one is read.
     """
 
     passes: tuple[tuple[str, ...], ...]
     memory_bytes: int
     sessions: int
+    ahead: bool
 
 
 class Planner:
@@ -75,8 +77,10 @@ class Planner:
                 raise self._too_small(name, fixed + size)
         passes = split_passes(wanted, self._limit - fixed)
         largest = max((sum(wanted[name] for name in names) for names in passes), default=0)
-        peak = fixed + largest
-        return CapturePlan(passes, peak, sessions=1 + (self._limit - peak) // max(1, self._session_bytes))
+        ahead = len(passes) == 1 and fixed + 2 * largest <= self._limit
+        peak = fixed + largest * (2 if ahead else 1)
+        spare = (self._limit - peak) // max(1, self._session_bytes)
+        return CapturePlan(passes, peak, sessions=1 + spare, ahead=ahead)
 
     def _resized(self, shapes: Shapes) -> dict[str, int]:
         """Sizes in a sample of other shapes; where inference cannot tell, in proportion to the inputs."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.formats.dtypes import DType
-from roundoff.formats.stored import Unreadable
+from roundoff.core.dtypes import DType
+from roundoff.core.unreadable import Unreadable
 
 __all__ = ["MAX_AXES", "check_shape", "map_array", "map_bytes", "size_bytes", "stat_file"]
 

@@ -8,20 +8,22 @@ import ast
 import functools
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from roundoff.formats.dtypes import DType
-from roundoff.formats.mapped import check_shape, size_bytes
-from roundoff.formats.stored import Unreadable
+from roundoff.core.dtypes import DType
+from roundoff.core.mapped import check_shape, size_bytes, stat_file
+from roundoff.core.tensors import Array
+from roundoff.core.unreadable import Unreadable
 
-__all__ = ["MAGIC", "MAX_HEADER_BYTES", "NpyHeader", "parse_header"]
+__all__ = ["MAX_HEADER_BYTES", "NpyHeader", "parse_header", "read_header"]
 
-MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 10_000 + 12
 """numpy's own bound for headers that may be evaluated, plus magic, version and length."""
 
+_MAGIC = b"\x93NUMPY"
 _KEYS = {"descr", "fortran_order", "shape"}
 _NUMBER = re.compile(r"[<>|=]?(?:[biufc][0-9]{1,2}|\?)")
 _OPAQUE = re.compile(r"[<>|=]?V([1-9][0-9]{0,5})|<f1")
@@ -45,23 +47,51 @@ class NpyHeader:
     offset: int
 
     @property
-    def file_bytes(self) -> int:
-        """Length of the whole file."""
-        return self.offset + size_bytes(self.dtype, self.shape)
+    def size_bytes(self) -> int:
+        """Bytes that the values take."""
+        return size_bytes(self.dtype, self.shape)
+
+    def values(self, content: Array) -> Array:
+        """View the whole file, as uint8, as the array it holds."""
+        return content[self.offset :].view(self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
 
 
-def parse_header(start: bytes) -> NpyHeader:
-    """Read the header from the first bytes of a file.
+def read_header(path: Path) -> NpyHeader:
+    """Read the header of a file and check that exactly its values follow.
+
+    Raises:
+        Unreadable: As `parse_header` does, or it is no regular file.
+    """
+    length = stat_file(path)
+    with path.open("rb") as file:
+        return parse_header(file.read(MAX_HEADER_BYTES), length=length)
+
+
+def parse_header(start: bytes, *, length: int) -> NpyHeader:
+    """Read the header from the first bytes of a file, and check that exactly its values follow.
 
     Args:
         start: The first `MAX_HEADER_BYTES`, or all when the file is shorter.
+        length: Bytes of the whole file.
 
     Raises:
-        Unreadable: It is no .npy header, is damaged, or describes something that is not plain numbers.
+        Unreadable: It is no .npy header, is damaged, or describes something that is not plain numbers; or the
+            file is too short or too long for its values.
     """
+    header = _parse(start)
+    there, wanted = length - header.offset, header.size_bytes
+    if there != wanted:
+        problem = f"{there} bytes of values where the header says {wanted}"
+        if there < wanted:
+            problem = f"truncated: {there} of {wanted} bytes"
+        raise Unreadable(problem, dtype=header.dtype.name, shape=header.shape)
+    return header
+
+
+def _parse(start: bytes) -> NpyHeader:
     if not start:
         raise Unreadable("is empty")
-    if not start.startswith(MAGIC):
+    if not start.startswith(_MAGIC):
         raise Unreadable("is not a .npy file: it does not begin with the magic bytes")
     if len(start) < 12 or start[6] not in (1, 2, 3):
         raise Unreadable("the .npy header is cut off or of an unknown version")
