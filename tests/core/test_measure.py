@@ -132,7 +132,7 @@ def test_text_is_refused() -> None:
 
 
 def test_a_difference_that_overflows_float32_is_still_measured() -> None:
-    reference, candidate = np.float32([3e38, 1]), np.float32([-3e38, 1])
+    reference, candidate = np.array([3e38, 1], np.float32), np.array([-3e38, 1], np.float32)
     moments = measure_pair(reference, candidate)
     assert moments.max_abs_error == pytest.approx(6e38, rel=1e-6)
     assert moments.square_error == pytest.approx(3.6e77, rel=1e-6)
@@ -140,7 +140,7 @@ def test_a_difference_that_overflows_float32_is_still_measured() -> None:
 
 
 def test_a_relative_error_that_overflows_float32_is_still_measured() -> None:
-    moments = measure_pair(np.float32([1e-40, 0]), np.float32([1, 1]))
+    moments = measure_pair(np.array([1e-40, 0], np.float32), np.array([1, 1], np.float32))
     assert moments.max_relative_error == pytest.approx(1e40, rel=1e-3)
     assert moments.relative_count == 1
 

@@ -1,12 +1,14 @@
 """File stems for tensor names, and natural order."""
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.core.names import MAX_STEM_BYTES, FileNames, natural_key
+from roundoff.core.names import MAX_STEM_BYTES, FileNames, names_by_stem, natural_key, shown
 
 PORTABLE = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]*(?<!\.)")
 
@@ -72,6 +74,44 @@ def test_other_alphabets_and_limits_count_bytes() -> None:
     book = FileNames(illegal=re.compile(r"[\x00]"), limit=20)
     assert book.stem("a/b\0") == "a/b_"
     assert len(book.stem("\u5377" * 30).encode()) <= 20
+
+
+def test_a_stem_means_the_name_it_is_most_like() -> None:
+    names = ["/conv/out:0", "conv_out_0", "/a", "a", "_b", "/b"]
+    assert names_by_stem(names) == {
+        **{name: name for name in names},
+        "conv/out:0": "/conv/out:0",
+        "b": "/b",
+        "_conv_out_0": "/conv/out:0",
+        "_a": "/a",
+        FileNames(reserved=["_b"]).stem("/b"): "/b",
+    }
+
+
+@given(st.lists(NAMES, unique=True, max_size=20))
+def test_every_name_is_found_by_itself_and_every_stem_leads_to_a_name(names: list[str]) -> None:
+    book, known = FileNames(), names_by_stem(names)
+    assert all(known[name] == name for name in names)
+    assert {book.stem(name) for name in names} <= set(known)
+    assert set(known.values()) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("plain \u5377/a.npy", "plain \u5377/a.npy"),
+        (os.fsdecode(b"caf\xe9/\x80\xff"), "caf\\xe9/\\x80\\xff"),
+        ("lone \ud800 \udfff", "lone \\ud800 \\udfff"),
+        (Path("a") / os.fsdecode(b"\xc4"), "a/\\xc4"),
+    ],
+)
+def test_any_path_can_be_printed(path: Path | str, text: str) -> None:
+    assert shown(path) == text
+
+
+@given(st.text(st.characters(min_codepoint=0xD700, max_codepoint=0xE0FF), max_size=20))
+def test_what_is_shown_can_be_encoded_and_stays_as_it_is(text: str) -> None:
+    assert shown(text).encode().decode() == shown(text) == shown(shown(text))
 
 
 def test_numbers_sort_as_numbers() -> None:

@@ -25,8 +25,9 @@ class Recorder:
         self.calls.append("end")
 
 
-def test_every_tensor_is_summed_over_all_samples_in_order() -> None:
-    summaries = summarize_tensors(MemorySource(CONTENT))
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_tensor_is_summed_over_all_samples_in_order(threads: int) -> None:
+    summaries = summarize_tensors(MemorySource(CONTENT), threads=threads)
 
     assert [summary.info.name for summary in summaries] == list(SHAPES)
     assert {summary.samples for summary in summaries} == {3}

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.measure import measure_pair
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.metrics import all_metrics, get_metric, score
 from roundoff.metrics.registry import metric
@@ -133,7 +134,9 @@ _ONE, _NONE = np.ones(4, np.float32), np.zeros(4, np.float32)
         (_ONE, _ONE * 2, "ok", "", 1.0),
     ],
 )
-def test_degenerate_values_follow_one_policy(reference, candidate, status, detail, cosine) -> None:  # noqa: ANN001
+def test_degenerate_values_follow_one_policy(
+    reference: Array, candidate: Array, status: str, detail: str, cosine: float
+) -> None:
     result = score(measure_pair(reference, candidate))
     assert (result.status, result.detail) == (status, detail)
     assert result.values["cosine"] == pytest.approx(cosine)

@@ -167,7 +167,7 @@ class _Meter:
         self._relative = self._max_relative = 0.0
 
     def add(self, reference: Array, candidate: Array) -> tuple[Array, Array]:
-        """Measure one block; return the reference and the absolute error as flat arrays."""
+        """Measure one block; return the reference and the absolute error as flat float64 arrays."""
         if reference.size != self._space.size:
             self._space = _Workspace(reference.size, self._work)
         space = self._space
@@ -189,7 +189,7 @@ class _Meter:
         zeros = self._add_side(self._reference, x, totals[0], squares[0], holds_zeros=self._reference_zeros)
         self._add_side(self._candidate, y, totals[1], squares[1], holds_zeros=True)
         self._count_relative(x, error, zeros=zeros, excluded=excluded)
-        return x, error
+        return space.x, space.e
 
     def sample(self, positions: slice) -> None:
         """Keep some elements of the last block for the distributions."""
@@ -295,7 +295,7 @@ class _Channels:
             if inner < _SHORT_ROW:
                 energies[channels] += np.einsum("ocpi,ocpi->c", rows, rows)
             else:
-                energies[channels] += np.vecdot(rows, rows).sum(axis=(0, 2), dtype=np.float64)
+                energies[channels] += np.vecdot(rows, rows).sum(axis=(0, 2))
 
 
 def _pieces(length: int) -> tuple[int, int]:
