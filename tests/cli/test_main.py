@@ -1,0 +1,101 @@
+"""The command line as a whole: exit codes, interruptions, progress."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import roundoff.cli.terminal
+from roundoff import __version__
+from roundoff.cli import main
+from roundoff.cli.terminal import Terminal
+
+
+def test_module_and_command_are_one() -> None:
+    asked = [sys.executable, "-m", "roundoff", "--version"]
+    assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == f"roundoff {__version__}\n"
+
+
+def test_no_command_and_unknown_commands_are_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["frobnicate"], ["compare", "--nonsense", "a", "b"]):
+        with pytest.raises(SystemExit) as caught:
+            main(words)
+        assert caught.value.code == 2
+    assert "invalid choice: 'frobnicate'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted: nothing incomplete was left behind"),
+        (MemoryError(), 2, "There is not enough memory"),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_what_ends_a_command_early(
+    error: BaseException,
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("roundoff.cli.compare.run", fail)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", sys.stdout)
+        assert main(["compare", "a", "b"]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        for index in range(40):
+            np.save(tmp_path / side / f"t{index}.npy", np.zeros((16, 1 << 14), np.float32))
+    asked = [sys.executable, "-m", "roundoff", "compare", "a", "b", "-o", "out"]
+    process = subprocess.Popen(asked, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 10
+    # Interrupt once it reads the tensors, that is, while it holds some of them mapped.
+    maps = Path(f"/proc/{process.pid}/maps")
+    while process.poll() is None and time.monotonic() < deadline:
+        if not maps.exists() or ".npy" in maps.read_text():
+            os.kill(process.pid, signal.SIGINT)
+            break
+    _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert process.returncode in (0, 130)
+    if process.returncode == 130:
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_progress_is_shown_to_people_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(roundoff.cli.terminal, "_QUIET_S", 0.0)
+    terminal = Terminal()
+    terminal.start("comparing", 3)
+    terminal.advance()
+    terminal.finish()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    terminal = Terminal()
+    terminal.start("comparing", 3)
+    terminal.advance(2)
+    terminal.finish()
+    assert "comparing" in capsys.readouterr().err
+
+
+def test_notes_and_results_are_text_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal()
+    terminal.note("layer[0] [bold]x[/bold]")
+    terminal.text("line [red]")
+    printed = capsys.readouterr()
+    assert printed.err == "layer[0] [bold]x[/bold]\n"
+    assert printed.out == "line [red]\n"
