@@ -22,6 +22,9 @@ EXIT_OK = 0
 EXIT_THRESHOLD_MISSED = 1
 EXIT_INTERRUPTED = 130
 
+_MOST_LISTED = 10
+"""A model has thousands of tensors; a message has room for a few."""
+
 
 class RoundoffError(Exception):
     """Base of all errors meant for the user.
@@ -77,12 +80,20 @@ class ModelFailed(RoundoffError):
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Say which known name was probably meant: ``"did you mean 'x'?"``, or list the choices."""
+    """Say which known name was probably meant: ``"did you mean 'x'?"``; or list the choices, the nearest ones."""
     # Only needed when something went wrong, and slow to import.
     import difflib
 
     known = list(choices)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if not known:
+        return "there is nothing to choose from"
+    folded = {choice.casefold(): choice for choice in known}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     if close:
-        return f"did you mean {close[0]!r}?"
-    return "choose one of: " + ", ".join(known)
+        return f"did you mean {folded[close[0]]!r}?"
+    listed, more = known, ""
+    if len(known) > _MOST_LISTED:
+        near = difflib.get_close_matches(name.casefold(), folded, n=_MOST_LISTED, cutoff=0.0)
+        listed = [folded[choice] for choice in near]
+        more = f" ... and {len(known) - len(listed)} more"
+    return "choose one of: " + ", ".join(choice or "''" for choice in listed) + more

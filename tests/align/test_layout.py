@@ -136,6 +136,12 @@ def test_what_is_cropped_must_be_padding() -> None:
     spoilt = padded(wide, 1, 80)
     spoilt[0, 79, 4, 5] = np.nan
     assert find_layout(wide, spoilt) is None
+    spoilt = padded(wide, 1, 80)
+    spoilt[0, 79, 4, 5] = 1e-4  # next to nothing beside what is kept
+    assert find_layout(wide, spoilt) is not None
+    spoilt[0, 3, 4, 5] = np.nan  # what is kept may be broken, that is for the scores to say
+    assert find_layout(wide, spoilt) is not None
+    assert find_layout(wide[:, :60], np.full(wide.shape, "text")) is None
 
 
 def blocks_of(array: Array, size: int) -> Array:

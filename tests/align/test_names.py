@@ -87,8 +87,12 @@ def test_an_index_is_dropped_only_where_shapes_fit() -> None:
 def test_dumps_named_after_nodes() -> None:
     nodes = {"554": "Conv_0", "555": "Relu_1", "a": "Split_2", "b": "Split_2"}
     reference = dict.fromkeys(nodes, SHAPE)
-    candidate = dict.fromkeys(["Conv_0.0.1698765432109876", "relu_1", "Split_2"], SHAPE)
-    expected = {"554": "Conv_0.0.1698765432109876", "555": "relu_1"}  # which output of Split_2 is unknown
+    candidate = dict.fromkeys(["Conv_0.0.1698765432109876", "relu_1", "B", "Split_2"], SHAPE)
+    expected = {
+        "554": "Conv_0.0.1698765432109876",
+        "555": "relu_1",
+        "b": "B",
+    }  # which output Split_2 is, is unknown
     assert matched(reference, candidate, nodes=(nodes, {})) == expected
     backwards = matched(candidate, reference, nodes=({}, nodes))
     assert backwards == {theirs: ours for ours, theirs in expected.items()}

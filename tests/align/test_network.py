@@ -1,6 +1,5 @@
 """Whole networks, renamed, shuffled, partly fused and noisy."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +19,9 @@ from tests.align.network import (
     padded_blocks,
 )
 from tests.align.sources import MemorySource
+from tests.real_models import real_models
 
 CERTAIN = 0.9
-MODELS = os.environ.get("ROUNDOFF_TEST_MODELS", "")
-"""A folder of ONNX models with one picture-like input, for those who have some."""
 
 
 def judged(ours: dict[str, Array], noise: Noise, seed: int) -> tuple[float, float]:
@@ -42,10 +40,7 @@ def test_three_hundred_tensors(noise: Noise) -> None:
     assert worst < CERTAIN
 
 
-@pytest.mark.skipif(not MODELS, reason="set ROUNDOFF_TEST_MODELS to a folder of ONNX models")
-@pytest.mark.parametrize(
-    "path", sorted(Path(MODELS).rglob("*.onnx")) if MODELS else [], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", real_models())
 def test_real_networks(path: Path) -> None:
     ours = {name: array for name, array in run(path).items() if array.size > 3 and np.ptp(array) > 0}
     for noise in (int8, gaussian(0.05)):

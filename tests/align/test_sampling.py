@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,8 +50,17 @@ def test_take_reads_any_memory_order_and_type() -> None:
     assert np.array_equal(take(np.array([True, False]), np.array([0, 1])), [1, 0])  # type: ignore[arg-type]
 
 
+def test_take_reads_the_small_floats_of_accelerators() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = take(np.array([1.5, -2.0]).astype(ml_dtypes.bfloat16), np.array([1, 0]))
+    assert values is not None
+    assert values.tolist() == [-2.0, 1.5]
+
+
 def test_take_refuses_what_are_no_real_numbers() -> None:
     at = np.array([0])
+    for odd in ("V2", "M8[s]", "m8[s]", object):
+        assert take(np.zeros(3, odd), at) is None
     assert take(np.array([1j]), at) is None
     assert take(np.array(["a"]), at) is None
     assert take(np.zeros(0), np.zeros(0, np.int64)) is None

@@ -205,6 +205,8 @@ def test_values_that_are_not_finite_or_huge_do_no_harm() -> None:
         ours["r3"].astype(np.float64) * 1e-200,
         theirs["other3"].astype(np.float64) * 1e-200,
     )
+    ours |= {"rhuge": np.full(3, 1e300), "rtiny": np.full(3, -1e-310)}
+    theirs |= {"otherhuge": np.full(3, 1e300), "othertiny": np.full(3, -1e-310)}
     ours["r4"], theirs["other4"] = np.full((1, 8, 6, 6), np.nan), np.full((1, 8, 6, 6), np.nan)
     found = matched(align(MemorySource(ours), MemorySource(theirs)))
     assert found == {name: partner for name, partner in truth(ours).items() if name != "r4"}

@@ -103,7 +103,7 @@ def test_a_pattern_without_match_is_an_error(run: Run) -> None:
     code, out, err = run("--tensors", "relux")
 
     assert (code, out) == (2, "")
-    assert "error: --tensors 'relux' matches none of the 8 tensors.\nfix: the nearest name is 'relu" in err
+    assert "error: --tensors 'relux' matches none of the 8 tensors.\nfix: did you mean 'relu" in err
     assert left_behind() == []
 
 

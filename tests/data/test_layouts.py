@@ -1,11 +1,13 @@
 """Every way samples may lie on disk, and what is said when they lie in none."""
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from roundoff.core.names import FileNames
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.data import SampleOptions, SampleSet, open_samples
 from roundoff.errors import BadInput
@@ -39,6 +41,25 @@ def test_folder_per_input_by_name_or_sanitized_name(tmp_path: Path) -> None:
     assert list(samples.feed(1)) == ["x", "mask/in:0"]
     np.testing.assert_array_equal(samples.feed(1)["mask/in:0"], [[1, 2]])
     assert samples.skipped == (str(tmp_path / "notes.md"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("con", "_con"), ("-in.1", "_in.1"), ("/x:0", "x:0"), ("a.b-c", "a_b_c"), ("a+b", "a_b"), ("a+b", "a+b")],
+)
+def test_folder_named_as_a_program_would_name_it(tmp_path: Path, name: str, folder: str) -> None:
+    save(tmp_path / "x" / "0.npy", values(1, 4))
+    save(tmp_path / folder / "0.npy", values(1, 2))
+    assert open_samples(tmp_path, [X, spec(name, 1, 2)]).feed(0)[name].tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("names", [("a/b", "a:b", "x" * 300), ("\u5377 1", "\u79ef 1", "nul")])
+def test_folders_named_as_roundoff_writes_names(tmp_path: Path, names: tuple[str, ...]) -> None:
+    stems = FileNames()
+    for number, name in enumerate(names):
+        save(tmp_path / stems.stem(name) / "0.npy", values(1, start=number))
+    feed = open_samples(tmp_path, [spec(name, 1) for name in names]).feed(0)
+    assert [feed[name].tolist() for name in names] == [[0], [1], [2]]
 
 
 def test_folder_per_input_mixes_kinds_between_inputs(tmp_path: Path) -> None:
@@ -337,6 +358,14 @@ def test_members_must_be_the_inputs(tmp_path: Path, arrays: dict[str, Array], pa
     with pytest.raises(BadInput) as caught:
         open_samples(tmp_path / "a.npz", [X, MASK])
     complaint(caught, *parts, fix="save")
+
+
+def test_a_member_that_is_no_array_is_not_taken_for_one(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=values(1, 4))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("x", b"hello")
+    with pytest.raises(BadInput, match="has a member 'x', which is no input of the model"):
+        open_samples(tmp_path / "a.npz", [X])
 
 
 def test_asked_for_format_must_be_what_is_there(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roundoff.core.names import natural_key
 from roundoff.data import open_samples
-from roundoff.data.files import natural_key
 from roundoff.data.pairing import unique_names
 from roundoff.errors import BadInput
 from tests.data.support import complaint, save, spec, values
@@ -98,12 +98,6 @@ def test_lists_of_different_length(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         open_samples({"a": tmp_path / "a.txt", "b": tmp_path / "b.txt"}, [A, B])
     complaint(caught, "'a' has 2 file(s), but 'b' has 1", fix="same number of files")
-
-
-@given(st.lists(st.integers(0, 10**9), unique=True))
-def test_natural_order_counts(numbers: list[int]) -> None:
-    names = [f"img{number}.npy" for number in numbers]
-    assert sorted(names, key=natural_key) == [f"img{number}.npy" for number in sorted(numbers)]
 
 
 @given(st.lists(st.text("ab#12", max_size=4), max_size=12))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array, InputSpec
+from roundoff.core.zip_members import Member
 from roundoff.data import ImageOptions, SampleOptions, open_samples
 from roundoff.errors import BadInput
 from tests.data.support import complaint, save, spec, values
@@ -104,6 +105,19 @@ def test_raw_file_without_a_known_shape(tmp_path: Path) -> None:
         complaint(caught, "says nothing of its shape", "'x' leaves it open", fix="--raw-shape 1x3x224x224")
 
 
+def test_raw_types_are_called_as_in_manifests(tmp_path: Path) -> None:
+    for name, array in (("float", values(1, 4)), ("FP16", values(1, 4, dtype="float16"))):
+        path = save(tmp_path / "a.bin", array)
+        assert open_samples(path, [X], SampleOptions(raw_dtype=name)).feed(0)["x"].tolist() == [[0, 1, 2, 3]]
+    for name, reason in (("i8", "could count bits or bytes"), ("flot32", "did you mean 'float32'?")):
+        with pytest.raises(BadInput) as caught:
+            open_samples(path, [X], SampleOptions(raw_dtype=name))
+        complaint(caught, f"{name!r} is not a numeric type", fix=reason)
+    with pytest.raises(BadInput) as caught:
+        open_samples(path, [X], SampleOptions(raw_dtype="bf16"))
+    complaint(caught, "cannot be read from raw files of bfloat16", fix="save them as float32")
+
+
 @pytest.mark.parametrize("dtype", ["float33", "object", "U4", "f4,f4", "datetime64[s]"])
 def test_raw_type_that_is_none(tmp_path: Path, dtype: str) -> None:
     with pytest.raises(BadInput) as caught:
@@ -178,12 +192,19 @@ def test_truncated_npy_names_the_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(npy_bytes(values(1, 4))[:-3])
     with pytest.raises(BadInput) as caught:
         open_samples(tmp_path, [X])
-    complaint(caught, "a.npy is damaged: float32 [1, 4] takes 16 bytes, the file holds 13", fix="again")
+    complaint(
+        caught,
+        "a.npy cannot be read for the input 'x' (expected float32 [1, 4]): ",
+        "truncated: 13 of 16 bytes of float32 [1, 4].",
+        fix="save it again",
+    )
 
 
 def test_bytes_behind_the_array_are_not_dropped(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(npy_bytes(values(1, 4)) * 2)
-    with pytest.raises(BadInput, match="takes 16 bytes, the file holds 160"):
+    with pytest.raises(
+        BadInput, match=r"a\.npy .*: 160 bytes of values where the header says 16 of float32 \[1, 4\]"
+    ):
         open_samples(tmp_path, [X])
 
 
@@ -191,7 +212,11 @@ def test_not_an_npy_at_all(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_text("1,2,3,4")
     with pytest.raises(BadInput) as caught:
         open_samples(tmp_path, [X])
-    complaint(caught, "a.npy is not a valid .npy array", fix="numpy.save(path, array, allow_pickle=False)")
+    complaint(
+        caught,
+        "a.npy cannot be read for the input 'x' (expected float32 [1, 4]): is not a .npy file",
+        fix="numpy.save(path, array.astype('float32'), allow_pickle=False)",
+    )
 
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
@@ -201,7 +226,7 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     for name in ("a.npy", "a.npz"):
         with pytest.raises(BadInput) as caught:
             open_samples(tmp_path / name, [X])
-        complaint(caught, name, "holds Python objects, which are never unpickled")
+        complaint(caught, name, "'x'", "holds Python objects (a pickle), which are never loaded", fix="numpy.save")
 
 
 def test_headers_of_python_2_are_read(tmp_path: Path) -> None:
@@ -214,7 +239,7 @@ def test_not_an_archive(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"PK and then nothing")
     with pytest.raises(BadInput) as caught:
         open_samples(tmp_path, [X])
-    complaint(caught, "a.npz is not a valid .npz archive", fix="numpy.savez")
+    complaint(caught, "a.npz cannot be read for the input 'x'", "is not a complete zip archive", fix="numpy.savez")
 
 
 def test_archive_that_promises_more_than_it_holds(tmp_path: Path) -> None:
@@ -222,7 +247,70 @@ def test_archive_that_promises_more_than_it_holds(tmp_path: Path) -> None:
         archive.writestr("x.npy", npy_bytes(values(1, 4))[:-4])
     with pytest.raises(BadInput) as caught:
         open_samples(tmp_path, [X])
-    complaint(caught, "a.npz (member 'x') is damaged: float32 [1, 4] takes 16 bytes, the file holds 12")
+    complaint(
+        caught,
+        "a.npz (member 'x') cannot be read",
+        "truncated: 12 of 16 bytes of float32 [1, 4]",
+        fix="numpy.savez",
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 500])
+def test_archive_whose_directory_lies(tmp_path: Path, rows: int) -> None:
+    path = tmp_path / "a.npz"
+    content = npy_bytes(values(rows, 4))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", content[:128])
+    # The sizes say that the values are there, and the checksum is that of what is there.
+    claimed = len(content).to_bytes(4, "little")
+    path.write_bytes(path.read_bytes().replace((128).to_bytes(4, "little"), claimed))
+    samples = open_samples(path, [X])
+    with pytest.raises(BadInput) as caught:
+        samples.feed(rows - 1)
+    complaint(caught, "a.npz (member 'x') cannot be read for the input 'x'", "damaged", fix="numpy.savez")
+
+
+def test_archive_that_claims_more_than_it_can_hold(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", npy_bytes(values(0)))
+    claimed = (4_000_000_000).to_bytes(4, "little")
+    path.write_bytes(path.read_bytes().replace((128).to_bytes(4, "little"), claimed))
+    with pytest.raises(BadInput, match="claims to unpack to 4000000000 bytes, more than its data can hold"):
+        open_samples(path, [X])
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_flipped_bits_in_an_archive_are_noticed(tmp_path: Path, rows: int) -> None:
+    path = tmp_path / "a.npz"
+    array = values(rows, 4000)  # too many for a look at the header to see them all
+    np.savez(path, x=array)
+    path.write_bytes(path.read_bytes().replace(array[-1, -4:].tobytes(), bytes(16)))
+    samples = open_samples(path, [spec("x", 1, 4000)])
+    with pytest.raises(BadInput, match="its checksum does not fit"):
+        samples.feed(0)
+
+
+def test_archive_with_two_members_of_one_name(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", npy_bytes(values(1, 4)))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("x.npy", npy_bytes(values(1, 4, start=1)))
+    with pytest.raises(BadInput) as caught:
+        open_samples(tmp_path, [X])
+    complaint(caught, "a.npz holds the member 'x' more than once", fix="numpy.savez")
+
+
+def test_archive_that_does_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(member: Member) -> Array:
+        raise MemoryError
+
+    np.savez_compressed(tmp_path / "a.npz", x=values(1, 4))
+    samples = open_samples(tmp_path, [X])
+    monkeypatch.setattr(Member, "content", refuse)
+    with pytest.raises(BadInput) as caught:
+        samples.feed(0)
+    complaint(caught, "a.npz (member 'x')", "does not fit into memory", fix="store it uncompressed")
 
 
 def test_archive_of_something_else(tmp_path: Path) -> None:

@@ -187,8 +187,8 @@ def test_linked_folders_are_followed_once(tmp_path: Path) -> None:
 def test_names_that_are_not_unicode_can_be_shown(tmp_path: Path) -> None:
     np.save(tmp_path / os.fsdecode(b"caf\xe9.npy"), np.arange(2))
     source = open_source(tmp_path)
-    assert [info.name for info in source.tensors] == ["caf\\udce9"]
-    assert source.read("caf\\udce9", "").tolist() == [0, 1]
+    assert [info.name for info in source.tensors] == ["caf\\xe9"]
+    assert source.read("caf\\xe9", "").tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("tops", [("0", "1", "10"), ("sample_a", "Sample-b")])

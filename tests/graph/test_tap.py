@@ -47,7 +47,7 @@ def test_an_unknown_tensor_is_answered_with_the_nearest(tmp_path: Path, function
         function(loaded(conv_net(), tmp_path), ["relu_1"])
 
     assert "has no tensor 'relu_1'" in caught.value.what
-    assert caught.value.fix == "the nearest name is 'relu1'"
+    assert caught.value.fix == "did you mean 'relu1'?"
 
 
 def test_bytes_are_what_onnx_reads(tmp_path: Path) -> None:

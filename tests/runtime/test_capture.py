@@ -81,6 +81,52 @@ def test_reading_in_any_order_is_correct(tmp_path: Path) -> None:
         np.testing.assert_array_equal(source.read(name, sample), straight[sample, name])
 
 
+def test_the_next_sample_is_computed_meanwhile_once_the_order_is_clear(tmp_path: Path) -> None:
+    samples = images(1, 1, 1, 1)
+    source = LiveSource(loaded(residual(), tmp_path), samples)
+    samples.asked.clear()
+
+    source.read("a", "s0")
+    assert samples.asked == [0]
+    for sample in source.samples[1:]:
+        source.read("sum", sample)
+
+    assert samples.asked == [0, 1, 2, 3]
+    np.testing.assert_array_equal(source.read("image", "s3"), samples.feeds[3]["image"])
+
+
+def test_a_sample_computed_ahead_may_be_skipped(tmp_path: Path) -> None:
+    source = LiveSource(loaded(residual(), tmp_path), images(1, 1, 1, 1))
+    straight = everything(source)
+
+    for sample in ("s0", "s1", "s3", "s0", "s1", "s2"):
+        np.testing.assert_array_equal(source.read("sum", sample), straight[sample, "sum"])
+
+
+def test_without_room_for_two_samples_nothing_is_computed_ahead(tmp_path: Path) -> None:
+    model = loaded(residual(), tmp_path)
+    samples = images(1, 1, 1)
+    source = LiveSource(model, samples, max_memory=tight(model, LiveSource(model, images(1)), 4))
+    assert source.estimate.passes == 1
+    samples.asked.clear()
+
+    source.read("sum", "s0")
+    source.read("sum", "s1")
+
+    assert samples.asked == [0, 1]
+
+
+def test_a_failure_ahead_is_told_when_its_sample_is_read(tmp_path: Path) -> None:
+    source = LiveSource(loaded(conv_net(), tmp_path), images(1, 1, 2, 1))
+    source.read("logits", "s0")
+    source.read("logits", "s1")
+
+    for _ in range(2):
+        with pytest.raises(BadInput, match="Sample 's2': input 'image' must be"):
+            source.read("logits", "s2")
+    assert source.read("logits", "s3").shape == (1, 10)
+
+
 @pytest.mark.parametrize("build", [branches, residual])
 def test_a_small_budget_changes_passes_not_values(tmp_path: Path, build: Any) -> None:
     model = loaded(build(), tmp_path)
@@ -244,6 +290,6 @@ def test_unknown_tensors_and_samples_are_refused(tmp_path: Path) -> None:
     source = LiveSource(loaded(conv_net(), tmp_path), images(1))
     with pytest.raises(BadInput, match="has no tensor 'pooled_'") as caught:
         source.read("pooled_", "s0")
-    assert caught.value.fix == "the nearest name is 'pooled'"
+    assert caught.value.fix == "did you mean 'pooled'?"
     with pytest.raises(BadInput, match="has no sample 's9'"):
         source.read("conv1", "s9")

@@ -44,6 +44,7 @@ def test_one_pass_when_there_is_room(tmp_path: Path) -> None:
     assert len(plan.passes) == 1
     assert PROGRAM_BYTES < plan.memory_bytes < PROGRAM_BYTES + 2 * MIB
     assert plan.sessions > 1
+    assert plan.ahead
 
 
 def test_little_room_means_more_passes_and_one_session(tmp_path: Path) -> None:
@@ -56,6 +57,7 @@ def test_little_room_means_more_passes_and_one_session(tmp_path: Path) -> None:
     assert plan.passes == (("conv1", "relu1"), ("conv2", "relu2"), ("pooled", "flat", "logits"))
     assert plan.memory_bytes <= limit
     assert plan.sessions == 1
+    assert not plan.ahead
 
 
 def test_larger_samples_are_split_further(tmp_path: Path) -> None:

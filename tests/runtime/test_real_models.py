@@ -9,17 +9,11 @@ import pytest
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import load_model
 from roundoff.runtime.capture import LiveSource
+from tests.real_models import real_models
 from tests.runtime.samples import MemorySamples
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "models"
-MODELS = sorted(FOLDER.glob("*/*.onnx"))
 
-
-@pytest.mark.parametrize(
-    "path",
-    MODELS or [pytest.param(None, marks=pytest.mark.skip(reason="no real models beside this checkout"))],
-    ids=lambda path: path.stem if path else "none",
-)
+@pytest.mark.parametrize("path", real_models())
 def test_capturing_everything_changes_nothing(path: Path) -> None:
     model = load_model(path)
     rng = np.random.default_rng(0)

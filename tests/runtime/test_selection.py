@@ -34,14 +34,14 @@ def test_special_characters_of_a_whole_name_are_taken_as_they_are() -> None:
 
 
 def test_case_matters() -> None:
-    assert refusal("CONV1").fix.startswith("the nearest name is")
+    assert refusal("CONV1").fix == "did you mean 'conv1'?"
 
 
-def test_a_pattern_without_a_match_is_an_error_with_the_nearest_name() -> None:
+def test_a_pattern_without_a_match_is_an_error_with_the_names_there_are() -> None:
     error = refusal("*relo*")
 
     assert error.what == "--tensors '*relo*' matches none of the 5 tensors."
-    assert error.fix == "the nearest name is 'block/relu'"
+    assert error.fix == "choose one of: image, conv1, block/relu, conv2, odd[0]*"
 
 
 def test_names_of_nodes_and_of_hidden_tensors_are_recognised() -> None:

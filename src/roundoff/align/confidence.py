@@ -17,8 +17,10 @@ SURE = 0.9
 """Matches as sure as this are taken for granted when the others are judged."""
 
 _NOISE_QUANTILE = 0.75
+"""The residual that this share of the matches stays below is the usual noise between the two sides."""
+
 _NOISE_SLACK = 3.0
-"""Residuals are told apart only by more than so many times what is usual between the two sides."""
+"""So many times that noise is added to residuals before they are compared: less than it tells nothing."""
 
 _CONSTANT_CEILING = 0.5
 """Equality of constants is never better than a guess."""
@@ -36,16 +38,16 @@ _CLOSENESS = (
 """How far a correlation is trusted: a tensor whose partner is missing may find its neighbour, at 0.9 or so."""
 
 _SUSPICION = 0.85
-"""What is left of the confidence of a match that is unlike the others: it may be a neighbour's..."""
+"""What is left of the confidence of a match that is unlike the others, for it may be a neighbour's."""
 
 _SUSPICIOUS_RESIDUAL = 10.0
-"""...because its residual is so many times the usual one,"""
+"""Unlike the others: a residual so many times the usual noise,"""
 
 _UNSUSPICIOUS = 1e-7
-"""(though never below this)"""
+"""unless it is as small as this;"""
 
 _UNUSUAL = 0.25
-"""...or because fewer than this share change layout as it does, or need a gain and offset as it does."""
+"""or a change of layout, or a gain, that fewer than this share of the matches have or lack."""
 
 _MOST_LOG_ODDS = 50.0
 

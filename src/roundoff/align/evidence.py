@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from roundoff.align.fingerprints import Fingerprints
-from roundoff.align.sampling import Floats
 from roundoff.core.pairing import Layout
 
 __all__ = ["LEAST_CORRELATION", "LEAST_NOISE", "SAME_VALUE", "Evidence", "compare"]
@@ -35,7 +35,6 @@ elements, but errors of neighbouring layers are not independent."""
 
 _ELEMENTS_PER_SHARPNESS = 8.0
 """Short tensors count for less: the ratio of their residuals is uncertain itself."""
-
 
 _PLAIN = 10.0
 """Values agree without gain and offset when these would not reduce the difference by more than this factor;
@@ -117,9 +116,9 @@ def _correlated(
 ) -> list[Evidence]:
     products = reference.unit @ candidate.unit.T
     found = []
-    for row, column in _best(products.astype(np.float64), least=LEAST_CORRELATION):
+    for row, column in _best(products, least=LEAST_CORRELATION):
         correlation = float(products[row, column])
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):  # scales may be as far apart as floats can be
             gain = candidate.deviation[column] / reference.deviation[row]
             shift = (candidate.mean[column] - reference.mean[row]) / reference.deviation[row]
             difference = shift**2 + (1 - gain) ** 2 + 2 * gain * (1 - correlation)
@@ -142,10 +141,10 @@ def _equal(
 ) -> list[Evidence]:
     rows, columns = np.flatnonzero(reference.flat), np.flatnonzero(candidate.flat)
     left, right = reference.head[rows], candidate.head[columns]
-    gaps = ((left[:, None, :] - right[None, :, :]) ** 2).sum(axis=2)
-    norms = (left**2).sum(axis=1)[:, None]
+    largest = np.maximum(np.abs(left).max(axis=1, initial=0.0), np.finfo(np.float64).tiny)
     with np.errstate(over="ignore"):
-        relative = np.where(gaps == 0, 0.0, gaps / np.where(norms > 0, norms, np.finfo(float).tiny))
+        gaps = (left[:, None, :] - right[None, :, :]) / largest[:, None, None]
+        relative = (gaps**2).sum(axis=2)
     found = []
     for row, column in _best(-relative, least=-SAME_VALUE):
         gap = max(float(relative[row, column]), _ROUNDING)
@@ -164,7 +163,7 @@ def _equal(
     return found
 
 
-def _best(scores: Floats, *, least: float) -> list[tuple[int, int]]:
+def _best(scores: npt.NDArray[np.floating], *, least: float) -> list[tuple[int, int]]:
     """Places of the highest scores of each row and each column that reach `least`."""
     if not scores.size:
         return []

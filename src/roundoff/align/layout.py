@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from roundoff.align.sampling import Floats, positions, seen_through, take
+from roundoff.align.sampling import Floats, is_real, positions, seen_through, take
 from roundoff.align.shapes import layouts_between, layouts_within
 from roundoff.core.pairing import Layout
 from roundoff.core.tensors import Array
@@ -76,12 +76,17 @@ def only_padding(layout: Layout, candidate: Array) -> bool:
     """Whether everything that `layout` crops away is one constant, or nothing beside what is kept."""
     if layout.crop is None:
         return True
+    if not is_real(candidate):
+        return False
     whole = replace(layout, crop=None).apply(candidate)
-    kept = whole[tuple(slice(0, size) for size in layout.crop)]
     axis = next(axis for axis, size in enumerate(layout.crop) if size != whole.shape[axis])
-    extra = np.moveaxis(whole, axis, 0)[layout.crop[axis] :]
+    ordered = np.moveaxis(whole, axis, 0)
+    kept, extra = ordered[: layout.crop[axis]], ordered[layout.crop[axis] :]
     spread = float(extra.max()) - float(extra.min())
-    return spread <= _PADDING_SPREAD * (float(kept.max()) - float(kept.min()))
+    if spread == 0:
+        return True
+    signal = kept[np.isfinite(kept)]
+    return signal.size > 0 and spread <= _PADDING_SPREAD * (float(signal.max()) - float(signal.min()))
 
 
 def _restoring(reference: Array, candidate: Array) -> Layout | None:

@@ -7,6 +7,7 @@ from roundoff.align.aliases import check_aliases
 from roundoff.align.layout import find_layout
 from roundoff.align.match import Match, Named
 from roundoff.align.names import by_node, match_by_spelling
+from roundoff.align.reporting import reported
 from roundoff.align.values import Side, match_by_value
 from roundoff.core.pairing import MatchedBy, Pairing, TensorPair
 from roundoff.core.progress import SILENT, Progress
@@ -60,10 +61,8 @@ def _match_names(ours: Sequence[Named], theirs: Sequence[Named], *, aliases: Map
     found = _equal(renamed, theirs, how="alias")
     found += _equal(*_left(ours, theirs, found), how="name")
     found += match_by_spelling(*_left(ours, theirs, found))
-    left, right = _left(ours, theirs, found)
-    found += match_by_spelling(by_node(left), right)
-    left, right = _left(ours, theirs, found)
-    found += match_by_spelling(left, by_node(right))
+    found += match_by_spelling(*_left(by_node(ours), theirs, found))
+    found += match_by_spelling(*_left(ours, by_node(theirs), found))
     return found
 
 
@@ -98,13 +97,10 @@ def _common_sample(reference: TensorSource, candidate: TensorSource) -> tuple[st
 def _with_layouts(found: Sequence[Match], ours: Side, theirs: Side, *, progress: Progress) -> list[Match]:
     """The matches, with the change of layout of those whose shapes differ."""
     complete = []
-    progress.start("Comparing layouts", len(found))
-    try:
+    with reported(progress, "Comparing layouts", len(found)):
         for match in found:
             complete.append(_with_layout(match, ours, theirs))
             progress.advance()
-    finally:
-        progress.finish()
     return complete
 
 

@@ -10,7 +10,7 @@ from roundoff.align.axes import Shape
 from roundoff.core.pairing import Layout
 from roundoff.core.tensors import Array
 
-__all__ = ["Floats", "Positions", "positions", "seen_through", "take"]
+__all__ = ["Floats", "Positions", "is_real", "positions", "seen_through", "take"]
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -58,13 +58,18 @@ def _uncropped(layout: Layout, candidate_shape: Shape) -> Shape:
     return split if layout.axes is None else tuple(split[axis] for axis in layout.axes)
 
 
+def is_real(array: Array) -> bool:
+    """Whether the elements are real numbers of any type, bfloat16 and booleans included."""
+    return np.can_cast(array.dtype, np.float64, casting="same_kind")
+
+
 def take(array: Array, at: Positions) -> Floats | None:
     """The elements at flat positions as float64, or None when they are no real numbers.
 
     Values that are not finite count as the mean of the others; None when they are the majority.
     """
     array = np.asarray(array)
-    if array.dtype.kind not in "biuf" or not at.size:
+    if not is_real(array) or not at.size:
         return None
     in_order = array.flags.c_contiguous
     # Flattening anything else would copy the whole tensor.

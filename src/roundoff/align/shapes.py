@@ -30,7 +30,7 @@ def layouts_between(reference: Shape, candidate: Shape) -> tuple[Layout, ...]:
         return ()
     found = [*blocked(reference, candidate)]
     if math.prod(reference) == math.prod(candidate):
-        found += [*_rearranged(reference, candidate), _reshaped(candidate, reference)]
+        found += [*_rearranged(reference, candidate), _in_order(candidate, reference)]
     found += _padded(reference, candidate)
     found += blocked_buffer(reference, candidate)
     return tuple(dict.fromkeys(found))
@@ -57,11 +57,7 @@ def layouts_within(shape: Shape) -> tuple[Layout, ...]:
 
 def relabelled(reference: Shape, candidate: Shape) -> Layout | None:
     """The change between two shapes of one size whose elements stand in the same order."""
-    if reference == candidate:
-        return None
-    if core(reference) == core(candidate):
-        return _permuted(tuple(range(len(core(candidate)))), candidate, reference)
-    return _reshaped(candidate, reference)
+    return None if reference == candidate else _in_order(candidate, reference)
 
 
 def _all_orders(longer: Shape) -> Iterator[tuple[int, ...]]:
@@ -98,6 +94,12 @@ def _permuted(order: tuple[int, ...], candidate: Shape, reference: Shape) -> Lay
         return Layout(name_of(axes, turned), axes=axes)
     name = f"{name_of(axes, turned)}, {_reshaped(candidate, reference).name}"
     return Layout(name, split=None if given == candidate else given, axes=order, merged=reference)
+
+
+def _in_order(candidate: Shape, reference: Shape) -> Layout:
+    if core(candidate) == core(reference):
+        return _permuted(tuple(range(len(core(candidate)))), candidate, reference)
+    return _reshaped(candidate, reference)
 
 
 def _split(order: tuple[int, ...], candidate: Shape, reference: Shape) -> Layout:

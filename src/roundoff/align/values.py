@@ -1,6 +1,5 @@
 """Matching tensors by their values alone, whatever they are called and however their axes are arranged."""
 
-import contextlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from roundoff.align.confidence import SURE, settle
 from roundoff.align.evidence import Evidence, compare
 from roundoff.align.fingerprints import SAMPLES, Fingerprints, fingerprints, joined
 from roundoff.align.match import Match
+from roundoff.align.reporting import reported
 from roundoff.align.sampling import Floats, positions, seen_through, take
 from roundoff.align.shapes import layouts_between, layouts_within, relabelled
 from roundoff.align.verify import verified
@@ -28,6 +28,9 @@ _LEAST_CONFIDENCE = 0.2
 
 _BLOCK = 32
 """Tensors standardised and correlated at a time."""
+
+_TIED = 1.1
+"""Residuals within this factor are equal."""
 
 _View = tuple[Shape, Layout]
 """The shape of reference tensors, and a layout in which a candidate tensor has that shape."""
@@ -69,15 +72,17 @@ def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], 
     """
     ours = reference.left({match.reference for match in known})
     theirs = candidate.left({match.candidate for match in known})
-    with _reported(progress, "Matching by value", len(ours) + len(theirs)):
+    if not ours or not theirs:
+        return []
+    with reported(progress, "Matching by value", len(ours) + len(theirs)):
         our_scan, their_scan = _scan(reference, ours, progress), _scan(candidate, theirs, progress)
     anchors = [(match.reference, match.candidate) for match in known]
     evidence = list(_as_stored(our_scan, their_scan))
-    for views in (_views_of_same_size, _views_of_other_size):
+    for title, views in (("Trying layouts", _views_of_same_size), ("Trying padding", _views_of_other_size)):
         chosen, sure = settle(evidence, anchors)
         settled = {row: item.candidate for row, item in chosen.items() if sure[row] >= SURE}
         rest, their_rest = our_scan.without(settled), their_scan.without(set(settled.values()))
-        with _reported(progress, "Trying layouts", len(their_rest.shapes)):
+        with reported(progress, title, len(their_rest.shapes)):
             moved = _rearranged(rest, their_rest, views=views, candidate=candidate, progress=progress)
             evidence = _best_of_each_pair([*evidence, *moved])
     chosen, _ = settle(evidence, anchors)
@@ -88,15 +93,6 @@ def match_by_value(reference: Side, candidate: Side, *, known: Sequence[Match], 
         for row, item in chosen.items()
         if sure[row] >= _LEAST_CONFIDENCE
     ]
-
-
-@contextlib.contextmanager
-def _reported(progress: Progress, title: str, total: int) -> Iterator[None]:
-    progress.start(title, total)
-    try:
-        yield
-    finally:
-        progress.finish()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +199,9 @@ def _through_views(
 
 
 def _best_of_each_pair(evidence: Iterable[Evidence]) -> list[Evidence]:
+    """The best layout of each pair; the earlier, more usual one where the values hardly tell."""
     best: dict[tuple[int, int], Evidence] = {}
     for item in evidence:
-        if item.key not in best or item.residual < best[item.key].residual:
+        if item.key not in best or item.residual * _TIED < best[item.key].residual:
             best[item.key] = item
     return list(best.values())

@@ -18,19 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_data_options", "samples_from"]
 
-# Fields of ImageOptions by the name of the argument that sets them.
-_IMAGE_FIELDS = {
-    "image_color": "color",
-    "image_layout": "layout",
-    "image_size": "size",
-    "image_resize": "resize",
-    "image_filter": "filter",
-    "image_pad": "pad",
-    "scale": "scale",
-    "mean": "mean",
-    "std": "std",
-}
-
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for samples to a command, as a group of their own."""
@@ -66,11 +53,11 @@ def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "Sa
         BadInput: The options contradict each other, the files or the model.
     """
     from roundoff.data import ImageOptions, SampleOptions, open_samples
+    from roundoff.data.options import IMAGE_FLAGS
 
     source = _source(args.data or (), [spec.name for spec in inputs])
-    image: dict[str, Any] = {
-        field: getattr(args, name) for name, field in _IMAGE_FIELDS.items() if getattr(args, name) is not None
-    }
+    said = {field: getattr(args, flag.strip("-").replace("-", "_")) for field, flag in IMAGE_FLAGS.items()}
+    image: dict[str, Any] = {field: value for field, value in said.items() if value is not None}
     options = SampleOptions(
         format=args.data_format,
         limit=args.samples,

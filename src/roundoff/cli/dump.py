@@ -140,9 +140,12 @@ def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "Liv
     from roundoff.core.files import output_directory, write_text
     from roundoff.core.summary import summarize_tensors
     from roundoff.report.statistics import statistics_csv, statistics_json, statistics_table
+    from roundoff.runtime.session import available_threads
 
     with output_directory(args.output, marker=_marker(args.output), force=args.force) as staged:
-        summaries = summarize_tensors(source, progress=terminal)
+        # The other half of the cores computes the next sample meanwhile.
+        threads = max(1, (args.threads or available_threads()) // 2)
+        summaries = summarize_tensors(source, threads=threads, progress=terminal)
         write_text(staged / _STATS_TABLE, statistics_csv(summaries))
         write_text(staged / _STATS, statistics_json(summaries))
     if args.json:

@@ -5,12 +5,10 @@ import re
 
 import numpy as np
 
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, DType
 from roundoff.errors import nearest
 
-__all__ = ["DType", "as_values", "is_extended", "parse_dtype", "why_refused"]
-
-DType = np.dtype[np.generic]
+__all__ = ["as_values", "is_extended", "parse_dtype", "why_refused"]
 
 _NUMERIC_KINDS = "biufc"
 _PLAIN = (

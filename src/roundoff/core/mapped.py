@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.tensors import Array
-from roundoff.core.dtypes import DType
+from roundoff.core.tensors import Array, DType
 from roundoff.core.unreadable import Unreadable
 
 __all__ = ["MAX_AXES", "check_shape", "map_array", "map_bytes", "size_bytes", "stat_file"]

@@ -1,4 +1,4 @@
-"""Tensor names as file names, and the order in which people expect names to be listed.
+"""Tensor names as file names and back, and the order in which people expect names to be listed.
 
 A tensor may be called anything: ``/model/conv 1:0``, an empty string, three hundred bytes of Chinese. A file may
 not. The stems made here are safe on every file system; which stem stands for which name is written down beside
@@ -8,9 +8,10 @@ the files, so nothing has to be guessed back.
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 
-__all__ = ["MAX_STEM_BYTES", "NOT_PORTABLE", "FileNames", "natural_key"]
+__all__ = ["MAX_STEM_BYTES", "NOT_PORTABLE", "FileNames", "names_by_stem", "natural_key", "shown"]
 
 MAX_STEM_BYTES = 150
 """Leaves room for suffixes, indexes and timestamps below the 255 bytes that file systems allow."""
@@ -24,6 +25,9 @@ _DEVICES = frozenset(
 )
 _DIGITS = re.compile(r"([0-9]+)")
 _HASH_LENGTH = 8
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+# Python hands out bytes of a file name that are not UTF-8 as these, from 0x80 to 0xff.
+_ESCAPED_BYTES = range(0xDC80, 0xDD00)
 
 
 class FileNames:
@@ -72,6 +76,27 @@ def _without_traps(stem: str) -> str:
     """Disarm stems of legal characters that are special all the same: hidden, `..`, devices, empty."""
     stem = re.sub(r"^[.-]|[. ]\Z", "_", stem) or "_"
     return f"_{stem}" if stem.split(".")[0].casefold() in _DEVICES else stem
+
+
+def names_by_stem(names: Collection[str]) -> dict[str, str]:
+    """Tell which name a file stem means: the name itself counts most, then without leading /, then made safe."""
+    safe = FileNames()
+    known = {name: name for name in names}
+    for name in names:
+        known.setdefault(name.lstrip("/"), name)
+    for name in names:
+        known.setdefault(safe.stem(name), name)
+    return known
+
+
+def shown(path: Path | str) -> str:
+    """Spell a path so that it can be printed and stored even when the disk's name for it is not valid Unicode."""
+    return _SURROGATE.sub(_spelled, str(path))
+
+
+def _spelled(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code - 0xDC00:02x}" if code in _ESCAPED_BYTES else f"\\u{code:04x}"
 
 
 def natural_key(name: str) -> tuple[tuple[tuple[int, str], ...], str]:

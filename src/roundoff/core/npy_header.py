@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.dtypes import DType
 from roundoff.core.mapped import check_shape, size_bytes, stat_file
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, DType
 from roundoff.core.unreadable import Unreadable
 
 __all__ = ["MAX_HEADER_BYTES", "NpyHeader", "parse_header", "read_header"]

@@ -12,7 +12,7 @@ from roundoff.core.tensors import Array
 __all__ = ["TensorStats"]
 
 # Elements per block: its float64 copy stays in the cache, and the cost of the calls is small against it.
-BLOCK = 1 << 18
+BLOCK = 1 << 17
 # Dot products are taken in rows: from 10,000 elements on, BLAS starts threads, which fight with the caller's.
 _ROW = 1 << 13
 _NARROW = frozenset(map(np.dtype, ("float32", "int8", "uint8", "int16", "uint16", "int32", "uint32", "bool")))

@@ -6,9 +6,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "InputSpec", "TensorInfo", "TensorSource"]
+__all__ = ["Array", "DType", "InputSpec", "TensorInfo", "TensorSource"]
 
 Array: TypeAlias = npt.NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
 
 
 @dataclass(frozen=True, slots=True)

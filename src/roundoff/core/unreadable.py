@@ -8,13 +8,19 @@ class Unreadable(Exception):
 
     Args:
         problem: Why, in a few words without the file's name.
-        fix: What to do about it; empty when writing the file again is all there is to say.
+        fix: What to do about it.
         dtype: The type it should have, when that much is known.
         shape: The shape it should have, likewise.
     """
 
     def __init__(
-        self, problem: str, /, *, fix: str = "", dtype: str = "", shape: tuple[int, ...] = ()
+        self,
+        problem: str,
+        /,
+        *,
+        fix: str = "write the file again, or leave this tensor out",
+        dtype: str = "",
+        shape: tuple[int, ...] = (),
     ) -> None:
         super().__init__(problem)
         self.problem = problem

@@ -1,10 +1,8 @@
 """Which stored types an input takes: the same, or one that loses nothing anybody would miss."""
 
-from typing import Any
-
 import numpy as np
 
-from roundoff.core.tensors import Array, InputSpec
+from roundoff.core.tensors import Array, DType, InputSpec
 from roundoff.data.fit import mismatch
 from roundoff.errors import BadInput
 
@@ -14,7 +12,7 @@ _NUMBERS = "biuf"
 _INTEGERS = "iu"
 
 
-def input_dtype(spec: InputSpec) -> np.dtype[Any]:
+def input_dtype(spec: InputSpec) -> DType:
     """The numpy type of an input.
 
     Raises:
@@ -32,7 +30,7 @@ def input_dtype(spec: InputSpec) -> np.dtype[Any]:
     return dtype
 
 
-def check_type(dtype: np.dtype[Any], shape: tuple[int, ...], *, spec: InputSpec, where: str) -> None:
+def check_type(dtype: DType, shape: tuple[int, ...], *, spec: InputSpec, where: str) -> None:
     """Refuse a stored type that the input does not take, whatever the values are.
 
     Raises:
@@ -82,7 +80,7 @@ def cast(array: Array, spec: InputSpec, *, where: str) -> Array:
     return result
 
 
-def _type_hint(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> str:
+def _type_hint(dtype: DType, wanted: DType) -> str:
     if dtype == np.uint8 and wanted.kind == "f":
         return (
             f"apply the model's own preprocessing (scale, mean, std) and save as {wanted.name}, "

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from roundoff.core.files import reading
+from roundoff.core.names import FileNames, shown
 from roundoff.core.tensors import InputSpec
-from roundoff.data.files import IMAGE_SUFFIXES, Kind, Listing, kind_of, list_folder, sanitized, shown
+from roundoff.data.files import IMAGE_SUFFIXES, Kind, Listing, kind_of, list_folder
 from roundoff.data.folders import input_folders
 from roundoff.data.lists import is_list_file, read_list
 from roundoff.data.options import SampleFormat
@@ -171,7 +172,8 @@ def _check_archives_only(listing: Listing, inputs: Sequence[InputSpec], *, wante
     if wanted == "npz" or (set(kinds) == {".npz"} and wanted == "auto"):
         return
     found = ", ".join(f"{count} x {suffix}" for suffix, count in sorted(kinds.items())) or "no files"
-    folders = ", ".join(f"{sanitized(spec.name)}/" for spec in inputs)
+    names = FileNames()
+    folders = ", ".join(f"{names.stem(spec.name)}/" for spec in inputs)
     raise BadInput(
         f"{shown(listing.folder)} is in no known layout for {len(inputs)} inputs. Tried one folder per input "
         f"({folders}): there is none; one .npz per sample: found {found}.",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from roundoff.core.files import reading
+from roundoff.core.names import shown
 from roundoff.core.tensors import Array
-from roundoff.data.files import shown
 from roundoff.data.geometry import Placement
 from roundoff.data.options import Filter
 from roundoff.errors import BadInput, MissingExtra

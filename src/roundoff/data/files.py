@@ -1,13 +1,13 @@
 """What lies in a sample folder: which files hold values, which are notes beside them, in which order."""
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from roundoff.core.files import reading
+from roundoff.core.names import natural_key, shown
 from roundoff.errors import BadInput
 
 __all__ = [
@@ -17,9 +17,6 @@ __all__ = [
     "is_metadata",
     "kind_of",
     "list_folder",
-    "natural_key",
-    "sanitized",
-    "shown",
 ]
 
 Kind = Literal["npy", "npz", "bin", "images"]
@@ -73,23 +70,6 @@ def is_metadata(file: str) -> bool:
         or path.name.lower() in _METADATA_NAMES
         or path.suffix.lower() in _METADATA_SUFFIXES
     )
-
-
-def natural_key(text: str) -> tuple[list[str | int], str]:
-    """Sort key that counts: ``a2`` comes before ``a10``. The text itself decides between ``1`` and ``01``."""
-    pieces: list[str | int] = list(re.split(r"([0-9]+)", text))
-    pieces[1::2] = [int(piece) for piece in pieces[1::2]]
-    return pieces, text
-
-
-def sanitized(name: str) -> str:
-    """A tensor name as it is usually written into a file name: every odd character becomes ``_``."""
-    return re.sub(r"[^A-Za-z0-9.-]", "_", name)
-
-
-def shown(path: Path | str) -> str:
-    """A path as text that any terminal can print, even when its bytes are not valid UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def list_folder(folder: Path) -> Listing:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roundoff.core.files import reading
+from roundoff.core.names import FileNames, shown
 from roundoff.core.tensors import InputSpec
-from roundoff.data.files import is_metadata, sanitized, shown
+from roundoff.data.files import is_metadata
+from roundoff.data.naming import find_named
 from roundoff.errors import BadInput
 
 __all__ = ["InputFolders", "input_folders"]
@@ -29,14 +31,14 @@ def input_folders(source: Path, inputs: Sequence[InputSpec]) -> InputFolders | N
     """
     with reading(source, what="The folder"), os.scandir(source) as entries:
         folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    owners = {spec.name: _folder_for(spec.name, folders) for spec in inputs}
+    owners = find_named([spec.name for spec in inputs], folders)
     if not any(owners.values()):
         return None
     of: dict[str, Path] = {}
     for spec in inputs:
         folder = owners[spec.name]
         if folder is None:
-            wanted = sanitized(spec.name)
+            wanted = FileNames().stem(spec.name)
             raise BadInput(
                 f"{shown(source)} has no folder for the input {spec.name!r}: expected {wanted}/ with "
                 f"{spec.describe()}, found {', '.join(map(shown, folders))}.",
@@ -63,13 +65,6 @@ def _check_rest(source: Path, others: Sequence[Path], of: dict[str, Path]) -> No
         raise BadInput(
             f"{shown(others[0])} belongs to none of the inputs ({expected}).", fix=f"remove it, or use {named}"
         )
-
-
-def _folder_for(name: str, folders: Sequence[str]) -> str | None:
-    if name in folders:
-        return name
-    alike = [folder for folder in folders if sanitized(folder) == sanitized(name)]
-    return alike[0] if len(alike) == 1 else None
 
 
 def _is_note(path: Path) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from roundoff.data.files import shown
+from roundoff.core.names import shown
 from roundoff.data.fit import agree_on_count, check_symbols, sample_shape
 from roundoff.data.pairing import Paired, unique_names
 from roundoff.data.reader import Reader

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from roundoff.core.names import shown
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.data.casting import input_dtype
 from roundoff.data.decode import decode, resize
-from roundoff.data.files import shown
 from roundoff.data.fit import mismatch
 from roundoff.data.geometry import Placement, place
 from roundoff.data.options import ChannelValues, ImageOptions, Layout

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roundoff.core.files import reading
+from roundoff.core.names import shown
 from roundoff.core.tensors import InputSpec
-from roundoff.data.files import shown
 from roundoff.data.options import SampleFormat
 from roundoff.errors import BadInput
 

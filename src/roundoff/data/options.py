@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, get_args
 from roundoff.errors import BadInput, nearest
 
 __all__ = [
+    "IMAGE_FLAGS",
     "ChannelValues",
     "Color",
     "Filter",
@@ -24,12 +25,19 @@ Resize = Literal["none", "stretch", "crop", "letterbox"]
 Filter = Literal["nearest", "bilinear", "bicubic", "area"]
 ChannelValues: TypeAlias = float | tuple[float, ...]
 
-_FLAGS = {
-    "resize": "--image-resize",
+IMAGE_FLAGS = {
+    "color": "--image-color",
+    "layout": "--image-layout",
     "size": "--image-size",
+    "resize": "--image-resize",
     "filter": "--image-filter",
     "pad": "--image-pad",
+    "scale": "--scale",
+    "mean": "--mean",
+    "std": "--std",
 }
+"""The command line's name for each field of `ImageOptions`."""
+
 _HIGHEST_PIXEL = 255
 
 
@@ -81,7 +89,7 @@ class ImageOptions:
             if getattr(self, name) is not None and self.resize == "none":
                 raise BadInput(
                     f"The image {name} has no effect, because pictures are not resized.",
-                    fix=f"add --image-resize stretch, crop or letterbox, or leave {_FLAGS[name]} out",
+                    fix=f"add --image-resize stretch, crop or letterbox, or leave {IMAGE_FLAGS[name]} out",
                 )
         if self.pad is not None and self.resize != "letterbox":
             raise BadInput(
@@ -123,7 +131,7 @@ class SampleOptions:
     Attributes:
         format: What the files are; ``auto`` goes by their names.
         limit: Read at most so many samples.
-        raw_dtype: numpy type name of raw files; by default the input's.
+        raw_dtype: Type of raw files, as people write it (``float16``, ``>f4``); by default the input's.
         raw_shape: Shape of one sample in raw files; by default the input's.
         image: How pictures are turned into values; refused when the samples are not pictures.
     """

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from roundoff.core.names import natural_key, shown
 from roundoff.data.columns import Column
-from roundoff.data.files import natural_key, shown
 from roundoff.errors import BadInput
 
 __all__ = ["Paired", "pair", "unique_names"]

@@ -14,23 +14,11 @@ from roundoff.data.decode import require_pillow
 from roundoff.data.files import Kind
 from roundoff.data.fit import possible_counts
 from roundoff.data.images import ImagePlan, plan_images
-from roundoff.data.options import ImageOptions, SampleOptions
+from roundoff.data.options import IMAGE_FLAGS, ImageOptions, SampleOptions
 from roundoff.data.stored import Stored, open_npy, open_raw
 from roundoff.errors import BadInput
 
 __all__ = ["Reader", "make_readers"]
-
-_FLAGS = {
-    "color": "--image-color",
-    "layout": "--image-layout",
-    "size": "--image-size",
-    "resize": "--image-resize",
-    "filter": "--image-filter",
-    "pad": "--image-pad",
-    "scale": "--scale",
-    "mean": "--mean",
-    "std": "--std",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +76,9 @@ class Reader:
         kind = self.column.kind(index)
         if kind == "npz":
             return self.archives.open(path, self.column.spec)
-        return open_npy(path) if kind == "npy" else open_raw(path, self.column.spec, self.options)
+        return (
+            open_npy(path, self.column.spec) if kind == "npy" else open_raw(path, self.column.spec, self.options)
+        )
 
 
 def make_readers(columns: Sequence[Column], options: SampleOptions) -> tuple[Reader, ...]:
@@ -144,7 +134,7 @@ def _check_raw(columns: Sequence[Column], options: SampleOptions) -> None:
 def _check_image(columns: Sequence[Column], options: SampleOptions) -> None:
     if options.image is None or any("images" in column.kinds for column in columns):
         return
-    flags = " and ".join(_FLAGS[name] for name in options.image.given()) or "options for pictures"
+    flags = " and ".join(IMAGE_FLAGS[name] for name in options.image.given()) or "options for pictures"
     raise BadInput(
         f"{flags} cannot apply: the samples are {_kinds_found(columns)}, not pictures; "
         "their values are fed as they are.",

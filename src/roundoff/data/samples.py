@@ -7,10 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
+from roundoff.core.names import shown
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.data.casting import input_dtype
 from roundoff.data.columns import find_columns
-from roundoff.data.files import shown
 from roundoff.data.fit import check_symbols, matches, mismatch
 from roundoff.data.groups import Grouping, count_samples, sample_names
 from roundoff.data.options import SampleOptions

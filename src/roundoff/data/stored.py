@@ -1,31 +1,23 @@
 """Arrays in .npy and raw files: their type and shape at once, their values when asked."""
 
+import contextlib
 import math
-import os
-import tokenize
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
 
-import numpy as np
-
+from roundoff.core.dtypes import is_extended, parse_dtype
 from roundoff.core.files import reading
-from roundoff.core.tensors import Array, InputSpec
+from roundoff.core.mapped import map_array
+from roundoff.core.names import shown
+from roundoff.core.npy_header import read_header
+from roundoff.core.tensors import Array, DType, InputSpec
+from roundoff.core.unreadable import Unreadable
 from roundoff.data.casting import input_dtype
-from roundoff.data.files import shown
 from roundoff.data.options import SampleOptions
 from roundoff.errors import BadInput
 
-__all__ = ["Header", "Stored", "open_npy", "open_raw", "read_header"]
-
-# What numpy lets through of its parsers when a header is garbage.
-_BAD_HEADER = (
-    *(ValueError, SyntaxError, TypeError, LookupError, AttributeError, EOFError, MemoryError, RecursionError),
-    tokenize.TokenError,
-)
-_RESAVE = "save it again with numpy.save(path, array, allow_pickle=False)"
+__all__ = ["Stored", "intact", "open_npy", "open_raw"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,58 +32,41 @@ class Stored:
     """
 
     where: str
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]
     load: Callable[[slice | None], Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """How values lie in a file or stream, from the byte `offset` on."""
+@contextlib.contextmanager
+def intact(where: str, spec: InputSpec, *, fix: str) -> Iterator[None]:
+    """Turn what is wrong with a file into an error that names it, the input, and what it expects.
 
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    fortran_order: bool
-    offset: int
+    Args:
+        where: File and member for messages.
+        spec: The input it is read for.
+        fix: How to make a file that can be read.
+    """
+    what = f"{where} cannot be read for the input {spec.name!r} (expected {spec.describe()})"
+    try:
+        yield
+    except Unreadable as error:
+        found = f" of {error.dtype} {list(error.shape)}" if error.dtype else ""
+        raise BadInput(f"{what}: {error.problem}{found}.", fix=fix) from error
+    except MemoryError as error:
+        uncompressed = "store it uncompressed, so that it can be mapped"
+        raise BadInput(f"{what}: it does not fit into memory.", fix=uncompressed) from error
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes that the values take."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
-
-def read_header(stream: IO[bytes], *, where: str, size_bytes: int) -> Header:
-    """Read the header of an .npy stream of `size_bytes` and check that the values behind it are complete.
+def open_npy(path: Path, spec: InputSpec) -> Stored:
+    """Open an .npy file; it is mapped into memory when values are asked for.
 
     Raises:
-        BadInput: It is not an .npy stream, is damaged, or holds Python objects.
+        BadInput: It is no .npy file, is damaged, or holds something that is not plain numbers.
     """
-    try:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        with warnings.catch_warnings():
-            # Files written by Python 2 are read all the same; nobody can do anything about the warning.
-            warnings.simplefilter("ignore")
-            shape, fortran_order, dtype = read(stream)
-    except _BAD_HEADER as error:
-        reason = str(error).rstrip(".")
-        raise BadInput(f"{where} is not a valid .npy array: {reason}.", fix=_RESAVE) from error
-    if dtype.hasobject:
-        raise BadInput(f"{where} holds Python objects, which are never unpickled.", fix=_RESAVE)
-    header = Header(dtype, tuple(shape), fortran_order, stream.tell())
-    held = size_bytes - header.offset
-    if held != header.size_bytes or min(header.shape, default=0) < 0:
-        what = f"{dtype.name} {list(header.shape)} takes {header.size_bytes} bytes"
-        raise BadInput(f"{where} is damaged: {what}, the file holds {held}.", fix="copy or save the file again")
-    return header
-
-
-def open_npy(path: Path) -> Stored:
-    """Open an .npy file; it is mapped into memory when values are asked for."""
-    where = shown(path)
-    with reading(path, what="The sample file"), path.open("rb") as stream:
-        header = read_header(stream, where=where, size_bytes=os.fstat(stream.fileno()).st_size)
-    return _on_disk(path, header)
+    with _sample_file(path, spec):
+        header = read_header(path)
+    dtype, shape = header.dtype, header.shape
+    return _on_disk(path, spec, dtype=dtype, shape=shape, offset=header.offset, fortran=header.fortran)
 
 
 def open_raw(path: Path, spec: InputSpec, options: SampleOptions) -> Stored:
@@ -116,30 +91,36 @@ def open_raw(path: Path, spec: InputSpec, options: SampleOptions) -> Stored:
         )
     count = held // one
     full = shape if fixed and count == 1 else (count, *shape)
-    return _on_disk(path, Header(dtype, full, fortran_order=False, offset=0))
+    return _on_disk(path, spec, dtype=dtype, shape=full)
 
 
-def _on_disk(path: Path, header: Header) -> Stored:
+def _on_disk(
+    path: Path,
+    spec: InputSpec,
+    *,
+    dtype: DType,
+    shape: tuple[int, ...],
+    offset: int = 0,
+    fortran: bool = False,
+) -> Stored:
     """Values that are mapped into memory only when they are asked for."""
 
     def load(rows: slice | None) -> Array:
-        with reading(path, what="The sample file"):
-            array = _mapped(path, header)
+        with _sample_file(path, spec):
+            array = map_array(path, offset=offset, dtype=dtype, shape=shape, fortran=fortran)
         return array if rows is None else array[rows]
 
-    return Stored(shown(path), header.dtype, header.shape, load)
+    return Stored(shown(path), dtype, shape, load)
 
 
-def _mapped(path: Path, header: Header) -> Array:
-    if header.size_bytes == 0:  # nothing to map
-        return np.empty(header.shape, header.dtype)
-    order: Literal["F", "C"] = "F" if header.fortran_order else "C"
-    return np.memmap(path, header.dtype, mode="r", offset=header.offset, shape=header.shape, order=order)
+@contextlib.contextmanager
+def _sample_file(path: Path, spec: InputSpec) -> Iterator[None]:
+    fix = f"save it again with numpy.save(path, array.astype('{spec.dtype}'), allow_pickle=False)"
+    with reading(path, what="The sample file"), intact(shown(path), spec, fix=fix):
+        yield
 
 
-def _raw_layout(
-    spec: InputSpec, options: SampleOptions, *, where: str
-) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+def _raw_layout(spec: InputSpec, options: SampleOptions, *, where: str) -> tuple[DType, tuple[int, ...], bool]:
     """Type, shape, and whether the shape is that of a sample rather than of a row of a free batch."""
     dtype = _raw_dtype(spec, options)
     axes = spec.shape
@@ -160,16 +141,18 @@ def _raw_layout(
     )
 
 
-def _raw_dtype(spec: InputSpec, options: SampleOptions) -> np.dtype[Any]:
+def _raw_dtype(spec: InputSpec, options: SampleOptions) -> DType:
     if options.raw_dtype is None:
         return input_dtype(spec).newbyteorder("<")
     try:
-        dtype = np.dtype(options.raw_dtype)
-    except (TypeError, ValueError, SyntaxError):
-        dtype = np.dtype(object)
-    if dtype.kind not in "biufc":
+        dtype = parse_dtype(options.raw_dtype)
+    except ValueError as error:
         raise BadInput(
             f"{options.raw_dtype!r} is not a numeric type.",
-            fix="give --raw-dtype float32, int8, uint8 or the like",
+            fix=f"give --raw-dtype float32, int8, uint8 or the like; {error}",
+        ) from error
+    if is_extended(dtype):
+        raise BadInput(
+            f"Samples cannot be read from raw files of {dtype.name}.", fix="save them as float32, which holds them"
         )
     return dtype.newbyteorder("<") if dtype.byteorder == "=" else dtype

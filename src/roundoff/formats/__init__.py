@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from roundoff.core.names import shown
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
 from roundoff.formats import ascend_npy, npy, npz, raw, safetensors
-from roundoff.formats.folders import CERTAIN, list_files, shown
+from roundoff.formats.folders import CERTAIN, list_files
 
 __all__ = ["FORMATS", "Format", "open_source"]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from roundoff.core.names import natural_key
 from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.core.unreadable import Unreadable
 from roundoff.formats import npy
 from roundoff.formats.ascend_names import GoldenName, fits, parse_name, read_mapping
 from roundoff.formats.folders import LIKELY, is_tensor_file, walk_files
 from roundoff.formats.manifest import find_manifest
 from roundoff.formats.opening import open_folder
 from roundoff.formats.stored import Content, Declared
-from roundoff.core.unreadable import Unreadable
 from roundoff.formats.units import Arranged, Unit, arrange_files
 
 __all__ = ["open", "sniff"]

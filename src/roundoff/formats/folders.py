@@ -18,7 +18,6 @@ __all__ = [
     "is_tensor_file",
     "list_files",
     "locate",
-    "shown",
     "sniff_files",
 ]
 
@@ -87,11 +86,6 @@ def suffix_of(file: str) -> str:
 def without_suffix(file: str) -> str:
     """The path without its suffix."""
     return file[: len(file) - len(suffix_of(file))]
-
-
-def shown(text: str) -> str:
-    """Spell a path so that it can be printed and stored even when the disk's name for it is not valid Unicode."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def sniff_files(path: Path, *, suffixes: tuple[str, ...], bare: int = LIKELY) -> int:

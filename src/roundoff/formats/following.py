@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from roundoff.core.names import FileNames
-from roundoff.formats.folders import shown, without_suffix
+from roundoff.core.names import FileNames, shown
+from roundoff.core.unreadable import Unreadable
+from roundoff.formats.folders import without_suffix
 from roundoff.formats.manifest import TensorEntry, TensorMap
 from roundoff.formats.stored import Content, Declared, Stored
-from roundoff.core.unreadable import Unreadable
 from roundoff.formats.units import Arranged, Unit, arrange_archives, arrange_files
 
 __all__ = ["arrange_mapped"]

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from roundoff.core.dtypes import parse_dtype
 from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
-from roundoff.core.dtypes import parse_dtype
 from roundoff.formats.manifest_csv import parse_csv
 
 __all__ = ["MANIFEST_NAMES", "MAP_NAME", "TensorEntry", "TensorMap", "find_manifest", "read_manifest"]

@@ -4,6 +4,9 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
+from roundoff.core.mapped import map_array
+from roundoff.core.names import shown
+from roundoff.core.npy_header import read_header
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.formats import ascend_names
 from roundoff.formats.folders import (
@@ -12,13 +15,10 @@ from roundoff.formats.folders import (
     files_with,
     is_tensor_file,
     locate,
-    shown,
     sniff_files,
     walk_files,
     without_suffix,
 )
-from roundoff.core.mapped import map_array
-from roundoff.core.npy_header import read_header
 from roundoff.formats.opening import open_folder
 from roundoff.formats.settle import settle
 from roundoff.formats.stored import Content, Declared, StoredSource

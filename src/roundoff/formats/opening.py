@@ -1,21 +1,23 @@
-"""Opening a folder: by its manifest, as a set of mapped samples, or by what the paths say."""
+"""Opening folders, by their manifest, as sets of mapped samples or by what the paths say; and opening archives."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from roundoff.core.names import natural_key
+from roundoff.core.unreadable import Unreadable
 from roundoff.errors import BadInput
-from roundoff.formats.folders import locate, walk_files
+from roundoff.formats.folders import files_with, is_tensor_file, locate, walk_files
 from roundoff.formats.following import arrange_mapped
 from roundoff.formats.manifest import MAP_NAME, read_manifest
 from roundoff.formats.stored import StoredSource
-from roundoff.formats.units import Arranged, Unit, is_sample_folder
+from roundoff.formats.units import Arranged, Unit, arrange_archives, is_sample_folder, unreadable_unit
 
-__all__ = ["as_source", "open_folder"]
+__all__ = ["as_source", "open_archives", "open_folder"]
 
 ListUnits = Callable[[Path], Sequence[Unit]]
 Arrange = Callable[[Sequence[Unit]], Arranged]
+ListMembers = Callable[[Path, str], Sequence[Unit]]
 
 
 def open_folder(path: Path, *, list_units: ListUnits, arrange: Arrange, kind: str) -> StoredSource:
@@ -36,6 +38,31 @@ def open_folder(path: Path, *, list_units: ListUnits, arrange: Arrange, kind: st
     else:
         arranged = arrange(units)
     return as_source(arranged, label=str(path), kind=kind)
+
+
+def open_archives(path: Path, *, suffixes: tuple[str, ...], members: ListMembers) -> StoredSource:
+    """Open one archive, or a folder of them.
+
+    Args:
+        path: The archive, the folder or its manifest.
+        suffixes: The suffixes of such archives.
+        members: Lists what an archive holds, given its file and its path below the folder.
+    """
+
+    def list_members(folder: Path, archive: str) -> Sequence[Unit]:
+        try:
+            return members(folder / archive, archive)
+        except (Unreadable, OSError) as error:
+            return [unreadable_unit(archive, folder / archive, error)]
+
+    def list_units(folder: Path) -> Sequence[Unit]:
+        return [unit for archive in files_with(folder, suffixes) for unit in list_members(folder, archive)]
+
+    if is_tensor_file(path):
+        arranged = arrange_archives(list_members(path.parent, path.name))
+        return as_source(arranged, label=str(path), kind="tensors")
+    kind = f"{' and '.join(suffixes)} files"
+    return open_folder(path, list_units=list_units, arrange=arrange_archives, kind=kind)
 
 
 def as_source(arranged: Arranged, *, label: str, kind: str) -> StoredSource:

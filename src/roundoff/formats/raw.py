@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.names import FileNames
-from roundoff.core.tensors import Array, TensorInfo, TensorSource
-from roundoff.errors import BadInput
-from roundoff.core.dtypes import DType, as_values, parse_dtype
-from roundoff.formats.folders import POSSIBLE, files_with, is_tensor_file, shown, sniff_files, without_suffix
+from roundoff.core.dtypes import as_values, parse_dtype
 from roundoff.core.mapped import check_shape, map_array, size_bytes, stat_file
+from roundoff.core.names import names_by_stem, shown
+from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource
+from roundoff.core.unreadable import Unreadable
+from roundoff.errors import BadInput
+from roundoff.formats.folders import POSSIBLE, files_with, is_tensor_file, sniff_files, without_suffix
 from roundoff.formats.opening import as_source, open_folder
 from roundoff.formats.stored import Content, Declared, Stored
-from roundoff.core.unreadable import Unreadable
 from roundoff.formats.units import Arranged, Unit, arrange_files
 
 __all__ = ["SUFFIXES", "open", "sniff"]
@@ -72,14 +72,8 @@ def _arrange(units: Sequence[Unit], *, shapes: Sequence[TensorInfo], label: str)
 
 
 def _by_file_name(shapes: Sequence[TensorInfo]) -> dict[str, TensorInfo]:
-    """Tell which tensor a file stem means: the name itself counts most, then without leading /, then made safe."""
-    names = FileNames()
-    known = {info.name: info for info in shapes}
-    for info in shapes:
-        known.setdefault(info.name.lstrip("/"), info)
-    for info in shapes:
-        known.setdefault(names.stem(info.name), info)
-    return known
+    infos = {info.name: info for info in shapes}
+    return {stem: infos[name] for stem, name in names_by_stem(infos).items()}
 
 
 def _described(stored: Stored, unit: Unit, info: TensorInfo | None) -> Stored:

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roundoff.core.tensors import TensorInfo, TensorSource
-from roundoff.core.dtypes import DType, parse_dtype
-from roundoff.formats.folders import files_with, is_tensor_file, sniff_files
+from roundoff.core.dtypes import parse_dtype
 from roundoff.core.mapped import check_shape, map_array, size_bytes, stat_file
-from roundoff.formats.opening import as_source, open_folder
+from roundoff.core.tensors import DType, TensorInfo, TensorSource
+from roundoff.core.unreadable import Unreadable
+from roundoff.formats.folders import sniff_files
+from roundoff.formats.opening import open_archives
 from roundoff.formats.settle import settle
 from roundoff.formats.stored import Content, Declared
-from roundoff.core.unreadable import Unreadable
-from roundoff.formats.units import Unit, arrange_archives, unreadable_unit
+from roundoff.formats.units import Unit
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 
@@ -57,21 +57,11 @@ def sniff(path: Path) -> int:
 
 def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
     """Open one .safetensors file, or a folder of them: one sample per file, or the parts of one."""
-    if is_tensor_file(path):
-        return as_source(arrange_archives(_tensors(path.parent, path.name)), label=str(path), kind="tensors")
-    return open_folder(path, list_units=_list_units, arrange=arrange_archives, kind=".safetensors files")
+    return open_archives(path, suffixes=SUFFIXES, members=_members)
 
 
-def _list_units(folder: Path) -> list[Unit]:
-    return [unit for archive in files_with(folder, SUFFIXES) for unit in _tensors(folder, archive)]
-
-
-def _tensors(folder: Path, archive: str) -> list[Unit]:
-    path = folder / archive
-    try:
-        header, start = _read_header(path)
-    except (Unreadable, OSError) as error:
-        return [unreadable_unit(archive, path, error)]
+def _members(path: Path, archive: str) -> list[Unit]:
+    header, start = _read_header(path)
     return [
         Unit(f"{archive}/{name}", name, path, functools.partial(_probe, path, start, entry), archive)
         for name, entry in header.items()

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from roundoff.core.tensors import Array
-from roundoff.core.dtypes import DType, as_values, is_extended, parse_dtype
-from roundoff.formats.stored import Content, Declared
+from roundoff.core.dtypes import as_values, is_extended, parse_dtype
+from roundoff.core.tensors import Array, DType
 from roundoff.core.unreadable import Unreadable
+from roundoff.formats.stored import Content, Declared
 
 __all__ = ["settle"]
 

@@ -118,7 +118,7 @@ class StoredSource:
             return place.probe().load()
         except Unreadable as error:
             what = f"Tensor {name!r} cannot be read from {place.where}: {error.problem}."
-            raise BadInput(what, fix=error.fix or "write the file again, or leave this tensor out") from error
+            raise BadInput(what, fix=error.fix) from error
         except OSError as error:
             what = f"Tensor {name!r} cannot be read from {place.where}: {_reason(error)}."
             raise BadInput(what, fix="check the file and the disk") from error

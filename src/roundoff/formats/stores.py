@@ -12,11 +12,11 @@ from typing import IO, Protocol
 
 import numpy as np
 
+from roundoff.core.dtypes import is_extended
 from roundoff.core.files import write_text
 from roundoff.core.names import FileNames
-from roundoff.core.tensors import Array, TensorInfo
+from roundoff.core.tensors import Array, DType, TensorInfo
 from roundoff.formats.ascend_names import MAPPING_NAME, MAX_NAME_BYTES, NOT_IN_OP_NAME
-from roundoff.core.dtypes import DType, is_extended
 
 __all__ = ["AscendStore", "FileStore", "NpzStore", "Store", "write_npy", "write_raw"]
 

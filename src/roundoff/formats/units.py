@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roundoff.core.names import natural_key
-from roundoff.formats.folders import shown, without_suffix
-from roundoff.formats.stored import Content, Declared, Stored
+from roundoff.core.names import natural_key, shown
 from roundoff.core.unreadable import Unreadable
+from roundoff.formats.folders import without_suffix
+from roundoff.formats.stored import Content, Declared, Stored
 
 __all__ = [
     "Arranged",

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
+from roundoff.core.dtypes import why_refused
 from roundoff.core.files import write_text, writing
 from roundoff.core.names import FileNames
 from roundoff.core.tensors import Array, TensorInfo
 from roundoff.errors import BadInput
-from roundoff.core.dtypes import why_refused
 from roundoff.formats.manifest import MANIFEST_NAMES, MAP_NAME
 from roundoff.formats.stores import AscendStore, FileStore, NpzStore, Store, write_npy, write_raw
 

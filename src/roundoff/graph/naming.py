@@ -1,10 +1,8 @@
-"""Names: a unique one for every node, and the one that was probably meant."""
+"""Names: a unique one for every node."""
 
-import difflib
-from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["closest", "name_nodes"]
+__all__ = ["name_nodes"]
 
 
 def name_nodes(graph: Any) -> None:
@@ -27,9 +25,3 @@ def _free_name(wanted: str, taken: set[str]) -> str:
         count += 1
         name = f"{wanted}_{count}"
     return name
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """Say which known name is nearest; unlike a list of all, this stays short for thousands of tensors."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
-    return f"the nearest name is {found[0]!r}" if found else "there are no names to choose from"

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, nearest
 from roundoff.graph.element_types import by_dtype
 from roundoff.graph.interface import hidden_tensors, outputs
 from roundoff.graph.load import Model
-from roundoff.graph.naming import closest
 
 __all__ = ["Taps", "tap", "tap_shapes"]
 
@@ -105,4 +104,4 @@ def _check_known(model: Model, tensors: Sequence[str]) -> None:
                 f"Tensor {tensor!r} is computed inside node {holder!r} and cannot be seen from outside.",
                 fix=f"take the outputs of {holder!r} instead",
             )
-        raise BadInput(f"{model.path} has no tensor {tensor!r}.", fix=closest(tensor, known))
+        raise BadInput(f"{model.path} has no tensor {tensor!r}.", fix=nearest(tensor, sorted(known)))

@@ -5,10 +5,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from roundoff.core.tensors import Array, InputSpec, TensorInfo
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors, inputs
 from roundoff.graph.load import Model
-from roundoff.graph.naming import closest
 from roundoff.graph.shapes import values
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.measure import complete_values
@@ -145,11 +144,11 @@ class LiveSource:
     def _check_readable(self, name: str, sample: str) -> None:
         value = self._values.get(name)
         if value is None:
-            raise BadInput(f"{self.label} has no tensor {name!r}.", fix=closest(name, self._values))
+            raise BadInput(f"{self.label} has no tensor {name!r}.", fix=nearest(name, self._values))
         if value.obstacle():
             raise BadInput(f"Tensor {name!r} cannot be read: {value.obstacle()}.", fix="leave it out")
         if sample not in self._positions:
-            raise BadInput(f"{self.label} has no sample {sample!r}.", fix=closest(sample, self._positions))
+            raise BadInput(f"{self.label} has no sample {sample!r}.", fix=nearest(sample, self._positions))
 
     def _move_to(self, index: int) -> Captured:
         """Make a sample the current one; the one before goes first."""

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from roundoff.errors import BadInput
-from roundoff.graph.naming import closest
+from roundoff.errors import BadInput, nearest
 from roundoff.graph.shapes import Value
 
 __all__ = ["Selection", "select_tensors"]
@@ -59,4 +58,4 @@ def _advice(pattern: str, values: Sequence[Value], hidden: Mapping[str, str]) ->
     for value in values:
         if fnmatchcase(value.node, pattern):
             return f"node {value.node!r} computes tensor {value.name!r}; give tensor names, not node names"
-    return closest(pattern.strip("*?"), (value.name for value in values))
+    return nearest(pattern.strip("*?"), (value.name for value in values))
