@@ -110,7 +110,20 @@ def test_a_model_runs_and_names_the_culprit(tmp_path: Path, capsys: pytest.Captu
     assert run(model, model, "--data", data, "--json") == 0
     rows = json.loads(capsys.readouterr().out)["comparison"]["rows"]
     assert all(row["score"]["values"]["mse"] == 0 for row in rows)
-    assert run(dump, dump, "--model", model) == 0
+    capsys.readouterr()
+    # A plain folder has no order; with the model it has, and culprits can be told from victims.
+    plain, broken = tmp_path / "plain", tmp_path / "broken"
+    for folder in (plain, broken):
+        folder.mkdir()
+        for file in (dump / "0").glob("*.npy"):
+            values = np.load(file)
+            np.save(folder / file.name, values * 2 if folder == broken and "input" not in file.name else values)
+    assert run(plain, broken, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["comparison"]["verdict"]["first_divergence"] is None
+    assert run(plain, broken, "--model", model, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["comparison"]
+    assert found["verdict"]["introduces"] == [found["verdict"]["first_divergence"]]
+    assert found["verdict"]["victims"]
 
 
 def test_shapes_of_raw_files_come_from_the_model(tmp_path: Path) -> None:

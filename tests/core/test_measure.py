@@ -168,7 +168,7 @@ def test_channel_energies_follow_the_axis(shape: tuple[int, ...], axis: int, blo
     rng = np.random.default_rng(1)
     reference, candidate = rng.standard_normal(shape), rng.standard_normal(shape)
     channels = measure_pair(reference, candidate, channel_axis=axis, block=block).channels
-    others = tuple(i for i in range(len(shape)) if i != axis)
+    others = tuple(i for i in range(len(shape)) if i != axis % len(shape))
     assert channels is not None
     np.testing.assert_allclose(channels.reference, np.square(reference).sum(axis=others))
     np.testing.assert_allclose(channels.error, np.square(reference - candidate).sum(axis=others))

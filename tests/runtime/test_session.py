@@ -6,9 +6,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.errors import ModelFailed
+from roundoff.graph.load import load_model
 from roundoff.graph.tap import tap
 from roundoff.runtime.session import available_threads, open_session
-from tests.models import conv_net, loaded, random_feed, residual, single_node, two_outputs, value, wrapped
+from tests.models import conv_net, loaded, random_feed, residual, save, single_node, two_outputs, value, wrapped
 
 FEED = random_feed({"image": (1, 3, 8, 8)})
 RELU = helper.make_node("Relu", ["x"], ["y"])
@@ -113,6 +114,18 @@ def test_a_failing_run_names_node_sample_and_reason(tmp_path: Path) -> None:
 
 def test_failures_stay_off_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     failure(single_node(RELU, [X], opset=99), tmp_path)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_not_even_a_message_that_is_not_text_reaches_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = save(single_node(helper.make_node("LeakyRelu", ["x"], ["y"], alpha=0.5), [X]), tmp_path / "model.onnx")
+    path.write_bytes(path.read_bytes().replace(b"alpha", b"\xff\xfe\xff\xfe\xff"))
+
+    with pytest.raises(ModelFailed, match=r"cannot open .*model\.onnx"):
+        open_session(load_model(path))
 
     assert capfd.readouterr() == ("", "")
 

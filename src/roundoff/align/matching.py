@@ -11,10 +11,10 @@ from roundoff.align.reporting import reported
 from roundoff.align.values import Side, match_by_value
 from roundoff.core.pairing import MatchedBy, Pairing, TensorPair
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.tensors import TensorSource
+from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import CannotAlign
 
-__all__ = ["align"]
+__all__ = ["align", "pair_names"]
 
 
 def align(
@@ -42,7 +42,7 @@ def align(
         CannotAlign: Nothing matched.
     """
     check_aliases(aliases, reference, candidate)
-    ours, theirs = _named(reference), _named(candidate)
+    ours, theirs = _named(reference.tensors), _named(candidate.tensors)
     found = _match_names(ours, theirs, aliases=aliases)
     samples = _common_sample(reference, candidate)
     if samples:
@@ -53,6 +53,12 @@ def align(
     if not found:
         raise _nothing_matched(reference, candidate, by_value=by_value, common=samples is not None)
     return _pairing(found, ours, theirs)
+
+
+def pair_names(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo]) -> dict[str, str]:
+    """Pair tensors by all that names can tell: our name -> their name."""
+    found = _match_names(_named(ours), _named(theirs), aliases={})
+    return {ours[match.reference].name: theirs[match.candidate].name for match in found}
 
 
 def _match_names(ours: Sequence[Named], theirs: Sequence[Named], *, aliases: Mapping[str, str]) -> list[Match]:
@@ -66,8 +72,8 @@ def _match_names(ours: Sequence[Named], theirs: Sequence[Named], *, aliases: Map
     return found
 
 
-def _named(source: TensorSource) -> list[Named]:
-    return [Named(index, info.name, info) for index, info in enumerate(source.tensors)]
+def _named(tensors: Sequence[TensorInfo]) -> list[Named]:
+    return [Named(index, info.name, info) for index, info in enumerate(tensors)]
 
 
 def _equal(ours: Sequence[Named], theirs: Sequence[Named], *, how: MatchedBy) -> list[Match]:

@@ -118,10 +118,11 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
 
 
 def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None") -> "Comparison":
-    from roundoff.align import align, read_aliases
+    from roundoff.align import align, read_aliases, rename_after
     from roundoff.analysis.compare import CompareSettings, compare
     from roundoff.graph.interface import topology
     from roundoff.graph.load import load_model
+    from roundoff.graph.shapes import tensor_infos
 
     if not any(_is_model(path) for path in (args.reference, args.candidate)) and args.data:
         raise BadInput(
@@ -132,6 +133,8 @@ def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "Threshol
     model = load_model(args.model) if args.model is not None else None
     reference, reference_model = _source(args, args.reference, args.reference_format, model)
     candidate, _ = _source(args, args.candidate, args.candidate_format, model)
+    if model is not None:
+        reference = rename_after(reference, tensor_infos(model))
     aliases = read_aliases(args.aliases) if args.aliases is not None else {}
     pairing = align(reference, candidate, aliases=aliases, by_value=not args.no_value_matching, progress=terminal)
     known = reference_model or model

@@ -42,7 +42,7 @@ def measure_pair(
     Args:
         reference: Any real, integer, bool or complex dtype (complex counts as two reals).
         candidate: Likewise; the dtypes may differ.
-        channel_axis: Axis on which energies are kept apart; None for none.
+        channel_axis: Axis on which energies are kept apart, from the end when negative; None for none.
         block: Elements per step; changes speed, not results (beyond the last bits).
     """
     reference, candidate = _real(reference), _real(candidate)
@@ -280,9 +280,9 @@ class _Channels:
     @classmethod
     def of(cls, shape: tuple[int, ...], axis: int | None) -> "_Channels | None":
         """Start summing; None where there are no channels to keep apart."""
-        if axis is None or len(shape) <= axis or not 1 < shape[axis] <= _MAX_CHANNELS:
+        if axis is None or not -len(shape) <= axis < len(shape) or not 1 < shape[axis] <= _MAX_CHANNELS:
             return None
-        return cls(axis, shape[axis])
+        return cls(axis % len(shape), shape[axis])
 
     def add(self, part: Block, reference: Array, error: Array) -> None:
         """Take in one block, given as flat arrays."""

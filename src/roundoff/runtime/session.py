@@ -111,7 +111,8 @@ def open_session(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
     try:
-        raw = ort.InferenceSession(taps.data, options, providers=["CPUExecutionProvider"])
+        # A fallback would be announced on stdout, among the results.
+        raw = ort.InferenceSession(taps.data, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         raise _failure(f"onnxruntime {ort.__version__} cannot open {model.path}", error) from error
     return Session(raw, model=model, outputs=taps.outputs)
