@@ -22,7 +22,7 @@ from roundoff.graph.build import make_model
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.tap import tap
 from roundoff.runtime.capture import LiveSource
-from roundoff.runtime.session import available_threads, open_session
+from roundoff.runtime.session import open_session, share_threads
 
 SAMPLES = 100
 ROUNDS = 5
@@ -100,7 +100,8 @@ def plain_pass(model: Model, samples: RandomImages) -> None:
 
 def stats_pass(model: Model, samples: RandomImages) -> None:
     """What `--stats-only` does."""
-    summarize_tensors(LiveSource(model, samples), threads=max(1, available_threads() // 2))
+    running, summing = share_threads()
+    summarize_tensors(LiveSource(model, samples, threads=running), threads=summing)
 
 
 def timed(work: Callable[[Model, RandomImages], None], model: Model, samples: RandomImages) -> float:

@@ -17,8 +17,13 @@ def test_every_public_name_can_be_used(name: str) -> None:
 def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(inspect.getsource(roundoff))
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    imported = {alias.asname or alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert imported == set(roundoff.__all__) == set(roundoff._HOMES)
+
+
+def test_no_public_name_is_hidden_by_a_package() -> None:
+    for name in roundoff.__all__:
+        assert not inspect.ismodule(getattr(roundoff, name)), name
 
 
 def test_other_names_are_missing_as_usual() -> None:

@@ -7,7 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roundoff.align import align, read_aliases
+    from roundoff.align import align as pair_tensors
+    from roundoff.align import read_aliases
     from roundoff.analysis.compare import CompareSettings, compare
     from roundoff.core.comparison import Comparison
     from roundoff.core.measure import measure_pair
@@ -34,7 +35,6 @@ __all__ = [
     "SampleOptions",
     "TensorInfo",
     "TensorSource",
-    "align",
     "all_metrics",
     "compare",
     "inputs",
@@ -44,6 +44,7 @@ __all__ = [
     "measure_pair",
     "open_samples",
     "open_source",
+    "pair_tensors",
     "parse_thresholds",
     "read_aliases",
     "score",
@@ -60,7 +61,6 @@ _HOMES = {
     "SampleOptions": "data",
     "TensorInfo": "core.tensors",
     "TensorSource": "core.tensors",
-    "align": "align",
     "all_metrics": "metrics",
     "compare": "analysis.compare",
     "inputs": "graph.interface",
@@ -70,6 +70,7 @@ _HOMES = {
     "measure_pair": "core.measure",
     "open_samples": "data",
     "open_source": "formats",
+    "pair_tensors": "align",
     "parse_thresholds": "metrics.thresholds",
     "read_aliases": "align",
     "score": "metrics",
@@ -80,4 +81,6 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'roundoff' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"roundoff.{_HOMES[name]}"), name)
+    # The package `roundoff.align` would hide a function of that name here.
+    there = "align" if name == "pair_tensors" else name
+    return getattr(importlib.import_module(f"roundoff.{_HOMES[name]}"), there)

@@ -167,7 +167,7 @@ def test_a_related_tensor_is_no_confident_match() -> None:
 
 def test_unrelated_tensors_are_left_alone() -> None:
     ours, theirs = distinct(30), renamed(distinct(30, seed=1))
-    pairing = align(MemorySource(ours | {"same": ours["r0"]}), MemorySource(theirs | {"same": ours["r1"]}))
+    pairing = align(MemorySource(ours | {"same": ours["r0"]}), MemorySource(theirs | {"same": -(ours["r0"] ** 2)}))
     assert matched(pairing) == {"same": "same"}
     assert len(pairing.unmatched_reference) == len(pairing.unmatched_candidate) == 30
 

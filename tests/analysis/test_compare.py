@@ -114,8 +114,12 @@ def test_a_hidden_swap_of_axes_is_undone_and_named() -> None:
     bad = tensors()
     bad["b"] = np.ascontiguousarray(bad["b"].transpose(0, 1, 3, 2))
     found = compare(source(tensors()), source(bad), by_name())
-    assert row(found, "b").passed
     assert row(found, "b").layout == "axes 2,3 swapped"
+    assert row(found, "b").score.values["mse"] == 0
+    # One tensor alone is a fault; where all are stored like that it is a way of storing.
+    assert (row(found, "b").passed, row(found, "b").kind) == (False, "layout")
+    everything = {name: np.ascontiguousarray(values.transpose(0, 1, 3, 2)) for name, values in tensors().items()}
+    assert compare(source(tensors()), source(everything), by_name()).verdict.failed == 0
 
 
 def test_a_layout_is_applied_before_scoring() -> None:
@@ -159,6 +163,29 @@ def test_samples_pair_by_name_then_by_position() -> None:
     assert "paired by position" in compare(left, other, by_name()).notes[0]
     with pytest.raises(CannotAlign, match="No sample name is on both sides: 'cat', 'dog' in memory"):
         compare(left, MemorySource({"0": one}), by_name())
+
+
+def test_a_missing_output_fails() -> None:
+    settings = CompareSettings(thresholds=load_profile("axera"), topology=CHAIN)
+    pairing = Pairing(tuple(TensorPair(name, name) for name in NAMES[:-1]), unmatched_reference=("y",))
+    found = compare(source(tensors()), source(tensors()), pairing, settings=settings)
+    assert (found.verdict.failed, found.verdict.missing_outputs) == (1, ("y",))
+    assert found.notes == ()
+
+
+def test_integer_codes_are_called_codes() -> None:
+    codes = {name: np.round(values / 0.05 + 3).astype(np.int8) for name, values in tensors().items()}
+    found = compare(source(tensors()), source(codes), by_name())
+    assert row(found, "a").kind == "codes"
+    assert row(found, "a").difference == "codes that were not dequantized (scale about 0.05, zero 3)"
+
+
+def test_names_on_other_tensors_are_told() -> None:
+    good = tensors()
+    pairing = Pairing((TensorPair("a", "b", "value"),), ("x", "b", "y"))
+    found = compare(source(good), source({"b": good["a"]}), pairing)
+    note = "1 names of the candidate are on other tensors, judged by their values: its b is the reference's a"
+    assert found.notes == (note,)
 
 
 def test_unmatched_tensors_stay_in_the_result() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from roundoff.cli.data_options import add_data_options, samples_from
+from roundoff.cli.data_options import add_data_options, given_options, samples_from
 from roundoff.core.tensors import InputSpec
 from roundoff.data import SampleSet
 from roundoff.data.options import Color, Filter, Layout, Resize, SampleFormat
@@ -110,9 +110,11 @@ def test_options_that_cannot_apply(numbers: Path, words: list[str], part: str) -
         (["--raw-shape", "x"], "'x' is not a shape"),
         (["--image-size", "224"], "'224' is not a size; write height x width, as in 224x224"),
         (["--image-size", "0x3"], "'0x3' is not a size"),
-        (["--scale", "1/0"], "'1/0' is not a number; write one as in 0.5 or 1/255"),
+        (["--scale", "1/0"], "'1/0' is not a number; write one as in 0.5, 1/255 or 1/127.5"),
         (["--mean", "1,,2"], "'' is not a number"),
         (["--mean", "nan"], "'nan' is not a number"),
+        (["--scale", "1/1e999"], "'1/1e999' is not a number"),
+        (["--scale", "1/2/3"], "'1/2/3' is not a number"),
         (["--std", "1e999"], "'1e999' is not a number"),
         (["--image-color", "cmyk"], "invalid choice: 'cmyk'"),
     ],
@@ -122,6 +124,24 @@ def test_values_are_checked_when_parsed(capsys: pytest.CaptureFixture[str], word
         parser().parse_args(words)
     assert caught.value.code == 2
     assert part in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1/127.5", 1 / 127.5), ("2/255", 2 / 255), ("1e-3", 0.001), ("0.5", 0.5), (" -1 / 4 ", -0.25), ("3", 3.0)],
+)
+def test_numbers_and_quotients(text: str, number: float) -> None:
+    args = parser().parse_args([f"--scale={text}", f"--mean={text},1", f"--std={text}"])
+    assert (args.scale, args.mean, args.std) == (number, (number, 1.0), (number,))
+
+
+def test_options_that_were_given_are_known() -> None:
+    assert given_options(parser().parse_args([])) == ()
+    words = ["--scale", "1/255", "--samples", "3", "--data-format", "bin", "--raw-shape", "1x4", "--data", "x"]
+    assert given_options(parser().parse_args(words)) == (
+        "--data", "--samples", "--data-format", "--raw-shape", "--scale",
+    )  # fmt: skip
+    assert given_options(parser().parse_args(["--data-format", "auto"])) == ()
 
 
 def test_choices_are_those_of_the_library() -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.table import Table
 
 import roundoff.cli.terminal
 from roundoff import __version__
-from roundoff.cli import main
+from roundoff.cli import COMMANDS, main
 from roundoff.cli.terminal import Terminal
 
 
@@ -21,12 +22,39 @@ def test_module_and_command_are_one() -> None:
     assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == f"roundoff {__version__}\n"
 
 
-def test_no_command_and_unknown_commands_are_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ([], ["frobnicate"], ["compare", "--nonsense", "a", "b"]):
-        with pytest.raises(SystemExit) as caught:
-            main(words)
-        assert caught.value.code == 2
-    assert "invalid choice: 'frobnicate'" in capsys.readouterr().err
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert "Find where a quantized or deployed neural network" in printed.err
+    assert printed.out == ""
+    assert all(name in printed.err for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "asked"),
+    [
+        (["frobnicate"], "invalid choice: 'frobnicate'", "roundoff --help"),
+        (["--frobnicate"], "the following arguments are required: COMMAND", "roundoff --help"),
+        (["compare", "--nonsense", "a", "b"], "unrecognized arguments: --nonsense", "roundoff compare --help"),
+        (["--nonsense", "compare", "a", "b"], "unrecognized arguments: --nonsense", "roundoff compare --help"),
+        (["compare", "a"], "the following arguments are required: CANDIDATE", "roundoff compare --help"),
+        (
+            ["dump", "m.onnx", "-o", "d", "--samples", "0"],
+            "argument --samples: '0' is not",
+            "roundoff dump --help",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line_and_a_fix(
+    words: list[str], error: str, asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("error: ")
+    assert error in first
+    assert last == f"fix: see '{asked}'"
 
 
 @pytest.mark.parametrize(
@@ -99,3 +127,18 @@ def test_notes_and_results_are_text_not_markup(capsys: pytest.CaptureFixture[str
     printed = capsys.readouterr()
     assert printed.err == "layer[0] [bold]x[/bold]\n"
     assert printed.out == "line [red]\n"
+
+
+def test_printed_lines_end_without_blanks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Table(box=None)
+    table.add_column("name")
+    table.add_column("remark", style="red")
+    table.add_row("a", "long remark")
+    table.add_row("b", "")
+    Terminal().print(table)
+    assert capsys.readouterr().out == " name  remark\n a     long remark\n b\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    Terminal().print(table)
+    assert "long remark\x1b[0m\n b\n" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from roundoff.report.documents import load_document, to_json
 from roundoff.report.junit import comparison_junit
 from roundoff.report.run_directory import write_run
 from roundoff.report.tables import comparison_csv
-from roundoff.report.terminal import comparison_table, comparison_verdict
+from roundoff.report.terminal import Sort, comparison_table, comparison_verdict
 
 HOSTILE = "=cmd|'/c calc'!A1 <b>&\"\x00[red]\n名前"
 
@@ -59,6 +59,7 @@ def make_comparison(*rows: TensorComparison, **changes: object) -> Comparison:
         worst=tuple(row.reference for row in failing[:5]),
         introduces=tuple(row.reference for row in rows if row.role == "introduces"),
         victims=tuple(row.reference for row in rows if row.role == "victim"),
+        missing_outputs=(),
         gated=True,
     )
     base = Comparison(
@@ -97,7 +98,8 @@ def test_the_verdict_says_it_in_a_few_lines() -> None:
     text = shown(comparison_verdict(FOUND), 100)
     lines = text.splitlines()
     assert [line.rstrip() for line in lines] == [
-        "FAIL: 1 of 3 tensors pass (2 samples; cosine >= 0.99)",
+        "FAIL: 1 of 3 tensors passes (2 samples)",
+        "  judged by      cosine >= 0.99",
         "  starts at      conv2 (Conv): gain 0.5",
         "  worst          conv2 (Conv): cosine 0.700000, 2.2 dB, gain 0.5",
         "                 relu2 (Conv): cosine 0.800000, 4.0 dB, noise, 4.0 dB below the signal",
@@ -107,10 +109,49 @@ def test_the_verdict_says_it_in_a_few_lines() -> None:
     ]
 
 
-def test_a_good_comparison_is_one_line() -> None:
-    good = make_comparison(make_row(0, "conv1", 1.0), unmatched_reference=())
-    assert shown(comparison_verdict(good)).startswith("PASS: 1 of 1 tensors pass (2 samples; cosine >= 0.99)")
-    assert len(shown(comparison_verdict(good), 120).splitlines()) == 1
+def verdict_lines(*rows: TensorComparison, **changes: object) -> list[str]:
+    text = shown(comparison_verdict(make_comparison(*rows, unmatched_reference=(), **changes)), 120)
+    return [line.strip() for line in text.splitlines()]
+
+
+def test_a_good_comparison_is_two_lines() -> None:
+    limits = ThresholdSet("rknn", (Threshold("cosine", 0.98, higher_is_better=True),))
+    assert verdict_lines(make_row(0, "conv1", 1.0), thresholds=limits) == [
+        "PASS: 1 of 1 tensor passes (2 samples)",
+        "judged by  cosine >= 0.98 (profile rknn)",
+    ]
+
+
+def test_a_failure_that_does_not_gate_says_so() -> None:
+    looking = replace(FOUND, verdict=replace(FOUND.verdict, gated=False))
+    first = shown(comparison_verdict(looking)).splitlines()[0]
+    assert first.rstrip() == "FAIL: 1 of 3 tensors passes (2 samples), not a gate: exit code 0"
+
+
+def test_a_single_failing_tensor_is_named_once() -> None:
+    lines = verdict_lines(make_row(0, "conv1", 1.0), make_row(1, "conv2", 0.7, difference="gain 0.5"))
+    assert [line for line in lines if "conv2" in line] == ["starts at  conv2 (Conv): gain 0.5"]
+
+
+def test_a_layout_of_few_tensors_names_them() -> None:
+    many = [make_row(i, f"t{i}", 1.0, layout="NHWC -> NCHW") for i in range(4)]
+    few = [make_row(i, f"t{i}", 1.0, layout="axes 2,3 swapped") for i in (4, 5)]
+    assert "layouts    undone: NHWC -> NCHW (4 tensors), axes 2,3 swapped (t4, t5)" in verdict_lines(*many, *few)
+
+
+NAN = make_row(
+    1, "nan", 1.0, passed=False, kind="nonfinite", difference="3 elements are NaN in the candidate only",
+    score=TensorScore("nonfinite", {"cosine": 1.0, "sqnr_db": math.inf, "relative_euclidean": 0.0}, "3 left out"),
+)  # fmt: skip
+
+
+def test_a_tensor_with_nan_never_looks_perfect() -> None:
+    lines = verdict_lines(make_row(0, "conv1", 0.5), NAN)
+    assert "nan (Conv): 3 elements are NaN in the candidate only" in lines
+    line = shown(comparison_table(make_comparison(NAN)), 120).splitlines()[1]
+    assert "(1.000000)" in line
+    assert "(inf)" in line
+    assert "(0.000)" in line
 
 
 def test_the_table_fits_eighty_columns_and_keeps_whole_names() -> None:
@@ -123,11 +164,57 @@ def test_the_table_fits_eighty_columns_and_keeps_whole_names() -> None:
     assert "0.500000" in text
 
 
-def test_sorting_and_cutting_the_table() -> None:
-    text = shown(comparison_table(FOUND, sort="worst", most=2), 120)
-    assert text.index("conv2") < text.index("relu2")
-    assert "conv1" not in text
-    assert "... and 1 more rows; --rows all shows them" in text
+def table_names(found: Comparison, *, sort: Sort = "order", most: int | None = None) -> tuple[list[str], str]:
+    """The tensors of the table in its order, and the line below it."""
+    lines = [line.split() for line in shown(comparison_table(found, sort=sort, most=most), 160).splitlines()[1:]]
+    last = " ".join(lines.pop()) if lines and "--rows" in lines[-1] else ""
+    return [words[1] for words in lines], last
+
+
+LOST = make_row(3, "lost", 1.0, passed=False, score=TensorScore("shape", {}, "shapes differ"))
+
+
+def test_failing_rows_come_first_when_sorted() -> None:
+    # Worse by its error than any other, and yet it passes: the thresholds look at something else.
+    lenient = make_row(4, "lenient", 0.1, passed=True)
+    found = make_comparison(make_row(0, "conv1", 1.0), NAN, BAD, LOST, lenient)
+    assert table_names(found, sort="worst") == (["nan", "lost", "conv2", "lenient", "conv1"], "")
+    found = make_comparison(*(replace(row, order=order) for order, row in enumerate(found.rows)))
+    names, last = table_names(found, sort="worst", most=2)
+    assert names == ["nan", "lost"]
+    assert last == "3 rows, of which 1 fails, are left out; --rows all shows them"
+
+
+def in_order(count: int, *failing: int) -> Comparison:
+    return make_comparison(*(make_row(i, f"t{i}", 0.5 if i in failing else 1.0) for i in range(count)))
+
+
+@pytest.mark.parametrize(
+    ("found", "most", "names", "last"),
+    [
+        (in_order(9, 7), 3, ["t6", "t7", "t8"], "6 rows that pass are left out; --rows all shows them"),
+        (in_order(9, 4, 8), 2, ["t4", "t8"], "7 rows that pass are left out; --rows all shows them"),
+        (in_order(4, 3), 3, ["t1", "t2", "t3"], "1 row that passes is left out; --rows all shows it"),
+        (in_order(4), 2, ["t0", "t1"], "2 rows that pass are left out; --rows all shows them"),
+        (in_order(4, 1, 2, 3), 2, ["t1", "t2"], "2 rows, of which 1 fails, are left out; --rows all shows them"),
+        (in_order(3, 2), 0, [], "3 rows, of which 1 fails, are left out; --rows all shows them"),
+        (in_order(3, 2), 3, ["t0", "t1", "t2"], ""),
+        (
+            make_comparison(BAD, make_row(2, "softmax", 0.5, passed=None)), 1, ["conv2"],
+            "1 row that does not fail is left out; --rows all shows it",
+        ),
+    ],
+)  # fmt: skip
+def test_what_fails_is_always_shown(found: Comparison, most: int, names: list[str], last: str) -> None:
+    assert table_names(found, most=most) == (names, last)
+
+
+def test_long_remarks_are_cut_and_unusual_layouts_are_said() -> None:
+    long = make_row(0, "t0", 0.5, difference="the file " + "x" * 100, layout="axes 2,3 swapped")
+    usual = [make_row(i, f"t{i}", 1.0, layout="NHWC -> NCHW") for i in (1, 2)]
+    text = shown(comparison_table(make_comparison(long, *usual)), 200)
+    assert f"the file {'x' * 48}...; layout: axes 2,3 swapped" in text
+    assert "NHWC" not in text
 
 
 def test_a_cosine_is_never_rounded_up_to_one() -> None:
@@ -165,6 +252,19 @@ def test_junit_counts_and_explains() -> None:
     }
     messages = [failure.get("message") for failure in suites.iter("failure")]
     assert messages[0] == "gain 0.5; cosine 0.7, needs cosine >= 0.99"
+
+
+def test_a_missing_output_is_a_failure() -> None:
+    found = make_comparison(make_row(0, "conv1", 1.0), unmatched_reference=("inner", "logits"))
+    found = replace(found, verdict=replace(found.verdict, failed=1, missing_outputs=("logits",)))
+    suites = ET.fromstring(comparison_junit(found))  # noqa: S314 - our own text
+    assert [suites.get(key) for key in ("tests", "failures", "skipped")] == ["3", "1", "1"]
+    messages = [failure.get("message") for failure in suites.iter("failure")]
+    assert messages == ["only in the reference, and an output of the network"]
+    lines = [line.strip() for line in shown(comparison_verdict(found), 120).splitlines()]
+    assert lines[0] == "FAIL: 1 of 2 tensors passes (2 samples)"
+    assert "missing    1 output of the network, only in the reference: logits" in lines
+    assert not any(line.startswith("starts at") for line in lines)
 
 
 def test_a_document_survives_the_round_trip(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import load_model
 from roundoff.graph.tap import tap
-from roundoff.runtime.session import available_threads, open_session
+from roundoff.runtime.session import available_threads, open_session, share_threads
 from tests.models import conv_net, loaded, random_feed, residual, save, single_node, two_outputs, value, wrapped
 
 FEED = random_feed({"image": (1, 3, 8, 8)})
@@ -132,3 +132,9 @@ def test_not_even_a_message_that_is_not_text_reaches_the_terminal(
 
 def test_at_least_one_thread_is_there() -> None:
     assert available_threads() >= 1
+    assert sum(share_threads()) >= available_threads()
+
+
+@pytest.mark.parametrize(("total", "shares"), [(1, (1, 1)), (2, (1, 1)), (3, (2, 1)), (8, (4, 4))])
+def test_threads_are_shared_between_running_and_reading(total: int, shares: tuple[int, int]) -> None:
+    assert share_threads(total) == shares

@@ -4,12 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from roundoff.align.aliases import check_aliases
+from roundoff.align.doubts import match_rest_by_value
 from roundoff.align.layout import find_layout
 from roundoff.align.match import Match, Named
 from roundoff.align.names import by_node, match_by_spelling
 from roundoff.align.reporting import reported
-from roundoff.align.values import Side, match_by_value
-from roundoff.core.pairing import MatchedBy, Pairing, TensorPair
+from roundoff.align.values import Side
+from roundoff.core.pairing import MatchedBy, Pairing, TensorPair, pair_samples
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import CannotAlign
@@ -22,18 +23,21 @@ def align(
     candidate: TensorSource,
     *,
     aliases: Mapping[str, str] = {},
+    origins: Mapping[str, str] = {},
     by_value: bool = True,
     progress: Progress = SILENT,
 ) -> Pairing:
     """Say which tensor of `candidate` is which of `reference`.
 
-    Aliases come first, then equal names, then names that differ in spelling, then values; each looks only
-    at what the earlier ones left. Values are those of the first sample that both sides have.
+    Aliases come first, then recorded origins, equal names, then names that differ in spelling, then values; each looks only
+    at what the earlier ones left, except that values may show a name to be on the wrong tensor. Values are
+    those of the first sample that both sides have.
 
     Args:
         reference: The tensors that are right.
         candidate: The tensors to be judged.
         aliases: Reference name -> candidate name, as the user says.
+        origins: The same as recorded by the tool that made the candidate; names it does not know do not matter.
         by_value: Whether to look at values where names do not tell.
         progress: Told how far it is.
 
@@ -43,33 +47,41 @@ def align(
     """
     check_aliases(aliases, reference, candidate)
     ours, theirs = _named(reference.tensors), _named(candidate.tensors)
-    found = _match_names(ours, theirs, aliases=aliases)
-    samples = _common_sample(reference, candidate)
+    recorded = {name: origin for name, origin in origins.items() if origin not in {tensor.name for tensor in ours}}
+    found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
+    samples = pair_samples(reference.samples, candidate.samples)
     if samples:
-        sides = Side(reference, samples[0]), Side(candidate, samples[1])
+        sides = Side(reference, samples[0][0]), Side(candidate, samples[0][1])
         found = _with_layouts(found, *sides, progress=progress)
         if by_value:
-            found += match_by_value(*sides, known=found, progress=progress)
+            found = match_rest_by_value(found, *sides, progress=progress)
     if not found:
-        raise _nothing_matched(reference, candidate, by_value=by_value, common=samples is not None)
+        raise _nothing_matched(reference, candidate, by_value=by_value, common=bool(samples))
     return _pairing(found, ours, theirs)
 
 
 def pair_names(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo]) -> dict[str, str]:
     """Pair tensors by all that names can tell: our name -> their name."""
-    found = _match_names(_named(ours), _named(theirs), aliases={})
+    found = _match_names(_named(ours), _named(theirs), aliases={}, origins={})
     return {ours[match.reference].name: theirs[match.candidate].name for match in found}
 
 
-def _match_names(ours: Sequence[Named], theirs: Sequence[Named], *, aliases: Mapping[str, str]) -> list[Match]:
+def _match_names(
+    ours: Sequence[Named], theirs: Sequence[Named], *, aliases: Mapping[str, str], origins: Mapping[str, str]
+) -> list[Match]:
     """Pair by all that names can tell, the surest first."""
-    renamed = [replace(tensor, name=aliases[tensor.name]) for tensor in ours if tensor.name in aliases]
-    found = _equal(renamed, theirs, how="alias")
+    found = _equal(_renamed(ours, aliases), theirs, how="alias")
+    left, right = _left(ours, theirs, found)
+    found += _equal(_renamed(left, origins), right, how="origin")
     found += _equal(*_left(ours, theirs, found), how="name")
     found += match_by_spelling(*_left(ours, theirs, found))
     found += match_by_spelling(*_left(by_node(ours), theirs, found))
     found += match_by_spelling(*_left(ours, by_node(theirs), found))
     return found
+
+
+def _renamed(tensors: Sequence[Named], names: Mapping[str, str]) -> list[Named]:
+    return [replace(tensor, name=names[tensor.name]) for tensor in tensors if tensor.name in names]
 
 
 def _named(tensors: Sequence[TensorInfo]) -> list[Named]:
@@ -90,14 +102,6 @@ def _left(
         [tensor for tensor in ours if tensor.index not in our_taken],
         [tensor for tensor in theirs if tensor.index not in their_taken],
     )
-
-
-def _common_sample(reference: TensorSource, candidate: TensorSource) -> tuple[str, str] | None:
-    """What the first sample that both have is called on each side."""
-    if len(reference.samples) == len(candidate.samples) == 1:
-        return reference.samples[0], candidate.samples[0]
-    theirs = set(candidate.samples)
-    return next(((sample, sample) for sample in reference.samples if sample in theirs), None)
 
 
 def _with_layouts(found: Sequence[Match], ours: Side, theirs: Side, *, progress: Progress) -> list[Match]:

@@ -1,12 +1,12 @@
 """Comparing two sets of tensors: which differ, how, and where it started."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.align.layout import find_layout
 from roundoff.analysis.culprits import roles
-from roundoff.analysis.difference import Difference, describe, describe_from_moments
-from roundoff.analysis.measuring import Measured, SamplePairs, measure_pairs, pair_samples, read_pair
+from roundoff.analysis.difference import Difference, describe, describe_codes, describe_from_moments
+from roundoff.analysis.measuring import Measured, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.core.comparison import Comparison, TensorComparison, Verdict
 from roundoff.core.pairing import Pairing, TensorPair
 from roundoff.core.progress import SILENT, Progress
@@ -54,13 +54,14 @@ def compare(
     progress: Progress = SILENT,
 ) -> Comparison:
     """Score every pair over all samples, judge it, and say where the difference starts."""
-    samples = pair_samples(reference, candidate)
+    samples = find_samples(reference, candidate)
     job = _Job((reference, candidate), samples, settings, progress)
     pairs, measured = job.measure(pairing.pairs)
     thresholds = settings.thresholds or load_profile("default")
+    judged = _with_odd_layouts(_rows(job, pairs, measured, thresholds=thresholds))
+    rows = _with_roles(judged, settings.topology)
     outputs = settings.topology.outputs if settings.topology else ()
-    rows, notes = _rows(job, pairs, measured, thresholds=thresholds, outputs=outputs)
-    rows = _with_roles(rows, settings.topology)
+    notes = (samples.note, _note_on_scope(thresholds, settings.topology), *_moved_names(rows, reference))
     return Comparison(
         reference=reference.label,
         candidate=candidate.label,
@@ -70,8 +71,13 @@ def compare(
         rows=rows,
         unmatched_reference=pairing.unmatched_reference,
         unmatched_candidate=pairing.unmatched_candidate,
-        verdict=_verdict(rows, ordered=reference.ordered, gated=settings.thresholds is not None),
-        notes=tuple(note for note in (samples.note, *notes) if note),
+        verdict=_verdict(
+            rows,
+            ordered=reference.ordered,
+            missing_outputs=tuple(name for name in pairing.unmatched_reference if name in outputs),
+            gated=settings.thresholds is not None,
+        ),
+        notes=tuple(filter(None, notes)),
     )
 
 
@@ -113,19 +119,11 @@ class _Job:
 
 
 def _rows(
-    job: _Job,
-    pairs: Sequence[TensorPair],
-    measured: Sequence[Measured],
-    *,
-    thresholds: ThresholdSet,
-    outputs: Sequence[str],
-) -> tuple[tuple[TensorComparison, ...], list[str]]:
+    job: _Job, pairs: Sequence[TensorPair], measured: Sequence[Measured], *, thresholds: ThresholdSet
+) -> list[TensorComparison]:
     infos = {info.name: info for info in job.sources[0].tensors}
-    only_outputs = thresholds.scope == "outputs" and bool(set(outputs) & {pair.reference for pair in pairs})
-    notes = []
-    if thresholds.scope == "outputs" and not only_outputs:
-        notes.append(f"profile {thresholds.name} judges outputs only, but which tensors are outputs is unknown "
-                     "(give --model): all were judged")  # fmt: skip
+    topology = job.settings.topology
+    unjudged = set(infos) - set(topology.outputs) if topology and thresholds.scope == "outputs" else set()
     rows = []
     for order, (pair, result) in enumerate(zip(pairs, measured, strict=True)):
         scored = _score(result)
@@ -142,10 +140,28 @@ def _rows(
             layout="" if pair.layout is None else pair.layout.name,
             samples=result.samples,
             score=scored,
-            passed=None if only_outputs and pair.reference not in outputs else _passes(result, scored, thresholds),
+            passed=None if pair.reference in unjudged else _passes(result, scored, thresholds),
         )
         rows.append(row)
-    return _with_kinds(job, rows, pairs, measured, thresholds), notes
+    return _with_kinds(job, rows, pairs, measured, thresholds)
+
+
+def _note_on_scope(thresholds: ThresholdSet, topology: Topology | None) -> str:
+    if thresholds.scope == "all" or topology is not None:
+        return ""
+    unknown = f"profile {thresholds.name} judges outputs only, but which tensors are outputs is unknown"
+    return f"{unknown} (give --model): all were judged"
+
+
+def _moved_names(rows: Sequence[TensorComparison], reference: TensorSource) -> Iterator[str]:
+    """Say where a name is on another tensor than in the reference."""
+    names = {info.name for info in reference.tensors}
+    moved = [
+        row for row in rows if row.how == "value" and row.candidate != row.reference and row.candidate in names
+    ]
+    if moved:
+        first = f"its {moved[0].candidate} is the reference's {moved[0].reference}"
+        yield f"{len(moved)} names of the candidate are on other tensors, judged by their values: {first}"
 
 
 _UNKNOWN = TensorInfo("")
@@ -173,7 +189,7 @@ def _with_kinds(
     pairs: Sequence[TensorPair],
     measured: Sequence[Measured],
     thresholds: ThresholdSet,
-) -> tuple[TensorComparison, ...]:
+) -> list[TensorComparison]:
     """Add what the differences look like; the first and the worst failing tensors get a second look."""
     failing = [
         i for i, row in enumerate(rows) if row.score.values and not _passes(measured[i], row.score, thresholds)
@@ -183,9 +199,33 @@ def _with_kinds(
     # By sample, so that a live source runs each sample once.
     for index in sorted(failing, key=lambda i: (measured[i].worst_sample, i)):
         result = measured[index]
-        found = job.look_again(pairs[index], result) if index in chosen else describe_from_moments(result.moments)
+        found = describe_codes(result.moments) if _is_codes(rows[index]) else None
+        if found is None and index in chosen:
+            found = job.look_again(pairs[index], result)
+        found = found or describe_from_moments(result.moments)
         rows[index] = replace(rows[index], kind=found.kind, difference=found.text)
-    return tuple(rows)
+    return rows
+
+
+def _is_codes(row: TensorComparison) -> bool:
+    reference, candidate = row.dtypes
+    return "float" in reference and "int" in candidate
+
+
+def _with_odd_layouts(rows: list[TensorComparison]) -> tuple[TensorComparison, ...]:
+    """Fail tensors that agree only with their axes exchanged although their shape says otherwise.
+
+    Where most tensors change layout it is the candidate's way of storing; in one tensor among many it is a fault.
+    """
+    changed = sum(bool(row.layout) for row in rows)
+    if changed * 2 > len(rows):
+        return tuple(rows)
+    return tuple(
+        replace(row, passed=False, kind="layout", difference=row.layout)
+        if row.layout and row.passed and row.shapes[0] == row.shapes[1]
+        else row
+        for row in rows
+    )
 
 
 def _with_roles(rows: tuple[TensorComparison, ...], topology: Topology | None) -> tuple[TensorComparison, ...]:
@@ -198,21 +238,26 @@ def _with_roles(rows: tuple[TensorComparison, ...], topology: Topology | None) -
     return tuple(replace(row, role=known.get(row.reference, "")) for row in rows)
 
 
-def _verdict(rows: Sequence[TensorComparison], *, ordered: bool, gated: bool) -> Verdict:
+def _verdict(
+    rows: Sequence[TensorComparison], *, ordered: bool, missing_outputs: tuple[str, ...], gated: bool
+) -> Verdict:
     failing = [row for row in rows if row.passed is False]
     worst = sorted(failing, key=_badness, reverse=True)[:_WORST]
     return Verdict(
         compared=sum(bool(row.score.values) or row.score.status == "nonfinite" for row in rows),
         passed=sum(row.passed is True for row in rows),
-        failed=len(failing),
+        failed=len(failing) + len(missing_outputs),
         first_divergence=failing[0].reference if failing and ordered else None,
         worst=tuple(row.reference for row in worst),
         introduces=tuple(row.reference for row in rows if row.role == "introduces"),
         victims=tuple(row.reference for row in rows if row.role == "victim"),
+        missing_outputs=missing_outputs,
         gated=gated,
     )
 
 
 def _badness(row: TensorComparison) -> float:
-    """Larger is worse; a tensor without a score is worst."""
+    """Larger is worse; a tensor without a score, or with NaN on one side only, is worst."""
+    if row.kind == "nonfinite":
+        return float("inf")
     return row.score.values.get("relative_euclidean", float("inf"))

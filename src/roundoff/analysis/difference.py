@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.metrics.error import sqnr_db
 from roundoff.metrics.shape import linear_fit
 
-__all__ = ["Difference", "describe", "describe_from_moments"]
+__all__ = ["Difference", "describe", "describe_codes", "describe_from_moments"]
 
 # A kind explains a difference when undoing it removes at least this share of the error's energy.
 _EXPLAINS = 0.9
@@ -37,7 +37,7 @@ def describe_from_moments(moments: PairMoments) -> Difference:
         found = test(moments)
         if found is not None:
             return found
-    return Difference("noise", f"noise, {sqnr_db(moments):.1f} dB below the signal")
+    return Difference("noise", "noise" if sqnr_db(moments) >= 0 else "noise, louder than the signal")
 
 
 def describe(moments: PairMoments, reference: Array, candidate: Array) -> Difference:
@@ -63,6 +63,19 @@ def describe(moments: PairMoments, reference: Array, candidate: Array) -> Differ
         if found is not None:
             return found
     return coarse
+
+
+def describe_codes(moments: PairMoments) -> Difference | None:
+    """Integer codes in place of the values they stand for: related by a scale and a zero point, but not alike."""
+    if moments.count < _FEWEST or moments.square_error == 0:
+        return None
+    slope, offset = linear_fit(moments)
+    n, side = moments.count, moments.candidate
+    variance = side.square / n - (side.total / n) ** 2
+    explained = slope * slope * (moments.reference.square / n - (moments.reference.total / n) ** 2)
+    if slope == 0 or variance <= 0 or explained < _EXPLAINS * variance:
+        return None
+    return Difference("codes", f"codes that were not dequantized (scale about {1 / slope:.2g}, zero {offset:.0f})")
 
 
 def _nonfinite(moments: PairMoments) -> Difference | None:
@@ -127,8 +140,11 @@ def _channel(moments: PairMoments) -> Difference | None:
     channels = moments.channels
     if channels is None or channels.error.size < 3:
         return None
+    total = float(channels.error.sum())
+    if total == 0:
+        return None
     index = int(np.argmax(channels.error))
-    share = float(channels.error[index] / channels.error.sum())
+    share = float(channels.error[index]) / total
     if share >= _EXPLAINS:
         return Difference("one channel", f"channel {index} carries {share:.0%} of the error")
     return None

@@ -7,13 +7,13 @@ import numpy as np
 
 from roundoff.core.measure import channel_axis_of, measure_pair
 from roundoff.core.moments import NOTHING, PairMoments
-from roundoff.core.pairing import TensorPair
+from roundoff.core.pairing import TensorPair, pair_samples
 from roundoff.core.progress import Progress
 from roundoff.core.scores import Status
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import BadInput, CannotAlign
 
-__all__ = ["Measured", "SamplePairs", "measure_pairs", "pair_samples", "read_pair"]
+__all__ = ["Measured", "SamplePairs", "find_samples", "measure_pairs", "read_pair"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +59,22 @@ class Measured:
         )
 
 
-def pair_samples(reference: TensorSource, candidate: TensorSource) -> SamplePairs:
-    """Match samples by name; where no name agrees, by position."""
+def find_samples(reference: TensorSource, candidate: TensorSource) -> SamplePairs:
+    """Match the samples of both sides, and say so when that took more than equal names."""
     left, right = reference.samples, candidate.samples
-    common = [name for name in left if name in set(right)]
-    if common:
-        dropped = len(left) + len(right) - 2 * len(common)
-        note = f"{len(common)} samples are on both sides; {dropped} are on one side only" if dropped else ""
-        return SamplePairs(tuple((name, name) for name in common), note)
-    if len(left) == len(right):
-        note = "" if len(left) == 1 else f"sample names differ, so the {len(left)} samples were paired by position"
-        return SamplePairs(tuple(zip(left, right, strict=True)), note)
-    raise CannotAlign(
-        f"No sample name is on both sides: {_few(left)} in {reference.label}, {_few(right)} in {candidate.label}.",
-        fix="give both sides the same samples, under the same names or in the same number",
-    )
+    pairs = pair_samples(left, right)
+    if not pairs:
+        where = f"{_few(left)} in {reference.label}, {_few(right)} in {candidate.label}"
+        raise CannotAlign(
+            f"No sample name is on both sides: {where}.",
+            fix="give both sides the same samples, under the same names or in the same number",
+        )
+    lonely = len(left) + len(right) - 2 * len(pairs)
+    if lonely:
+        return SamplePairs(pairs, f"{len(pairs)} samples are on both sides; {lonely} are on one side only")
+    if len(pairs) > 1 and any(ours != theirs for ours, theirs in pairs):
+        return SamplePairs(pairs, f"sample names differ, so the {len(pairs)} samples were paired by position")
+    return SamplePairs(pairs)
 
 
 def measure_pairs(
@@ -135,6 +136,8 @@ def _measure_one(
             own = candidate.shape if pair.layout is None else sources[1].read(pair.candidate, sample[1]).shape
             dtypes = (str(reference.dtype), str(candidate.dtype))
             so_far = replace(so_far, dtypes=dtypes, shapes=(reference.shape, own))
+        if np.iscomplexobj(reference) != np.iscomplexobj(candidate):
+            return _failed(so_far, "unreadable", f"{reference.dtype} against {candidate.dtype}", sample)
         if reference.shape != candidate.shape:
             return _failed(so_far, "shape", f"{_show(reference.shape)} against {_show(candidate.shape)}", sample)
         axis = channel_axis_of(reference.shape) if channel_axis is None else channel_axis

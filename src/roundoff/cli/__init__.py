@@ -5,10 +5,11 @@ import importlib
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NoReturn
 
 from roundoff import __version__
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_INTERRUPTED, RoundoffError
+from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError
 
 __all__ = ["COMMANDS", "main"]
 
@@ -29,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         arguments = _parse(words)
+        if arguments is None:
+            return BadInput.exit_code
         arguments.words = words
         return int(arguments.run(arguments, terminal))
     except RoundoffError as error:
@@ -51,10 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminal.finish()
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong and where to read on, instead of repeating the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BadInput.exit_code, f"error: {message}\nfix: see '{self.prog} --help'\n")
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace | None:
+    """The options of the command that was chosen; None when there was none to choose, and the help is shown."""
     from rich_argparse import RawDescriptionRichHelpFormatter
 
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="roundoff",
         description="Find where a quantized or deployed neural network loses accuracy, and why.",
         epilog=_EXIT_CODES,
@@ -74,5 +85,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         # Declaring the options of every command would take longer than showing the help.
         if name == chosen:
             module.add_arguments(command)
-            command.set_defaults(run=module.run)
-    return parser.parse_args(argv)
+            command.set_defaults(run=module.run, parser=command)
+    if not argv:
+        parser.print_help(sys.stderr)
+        return None
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return arguments

@@ -7,10 +7,11 @@ optimization off. The reference comes first; its names are used throughout.
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, samples_from
+from roundoff.cli.data_options import add_data_options, given_options, samples_from
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, size
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
@@ -122,22 +123,27 @@ def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "Threshol
     from roundoff.analysis.compare import CompareSettings, compare
     from roundoff.graph.interface import topology
     from roundoff.graph.load import load_model
+    from roundoff.graph.quantized import dequantized_tensors
     from roundoff.graph.shapes import tensor_infos
 
-    if not any(_is_model(path) for path in (args.reference, args.candidate)) and args.data:
-        raise BadInput(
-            "--data was given, but neither side is a model.", fix="leave --data out, or give an .onnx file"
-        )
-    if args.model is not None and _is_model(args.reference):
-        raise BadInput("--model was given, but REFERENCE is a model itself.", fix="leave --model out")
-    model = load_model(args.model) if args.model is not None else None
-    reference, reference_model = _source(args, args.reference, args.reference_format, model)
-    candidate, _ = _source(args, args.candidate, args.candidate_format, model)
-    if model is not None:
-        reference = rename_after(reference, tensor_infos(model))
-    aliases = read_aliases(args.aliases) if args.aliases is not None else {}
-    pairing = align(reference, candidate, aliases=aliases, by_value=not args.no_value_matching, progress=terminal)
-    known = reference_model or model
+    _check_models(args)
+    if args.model is None:
+        reference, known = _source(args, args.reference, args.reference_format, shapes=None)
+        shapes = reference.tensors if known is not None else None
+    else:
+        known = load_model(args.model)
+        shapes = tensor_infos(known)
+        reference, _ = _source(args, args.reference, args.reference_format, shapes=shapes)
+        reference = rename_after(reference, shapes)
+    candidate, own = _source(args, args.candidate, args.candidate_format, shapes=shapes)
+    pairing = align(
+        reference,
+        candidate,
+        aliases={} if args.aliases is None else read_aliases(args.aliases),
+        origins={} if own is None else dequantized_tensors(own),
+        by_value=not args.no_value_matching,
+        progress=terminal,
+    )
     settings = CompareSettings(
         thresholds=thresholds,
         topology=None if known is None else topology(known),
@@ -146,27 +152,40 @@ def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "Threshol
     return compare(reference, candidate, pairing, settings=settings, progress=terminal)
 
 
+def _check_models(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect."""
+    models = [path for path in (args.reference, args.candidate) if _is_model(path)]
+    given = [*given_options(args)]
+    given += [
+        f"--{name}" for name in ("max-memory", "threads") if getattr(args, name.replace("-", "_")) is not None
+    ]
+    if given and not models:
+        raise BadInput(
+            f"{', '.join(given)} was given, but neither side is a model.",
+            fix=f"leave {' and '.join(given)} out, or give an .onnx file",
+        )
+    if args.model is not None and _is_model(args.reference):
+        raise BadInput("--model was given, but REFERENCE is a model itself.", fix="leave --model out")
+    if args.format and len(models) == 2:
+        raise BadInput(f"--format {args.format} was given, but both sides are models.", fix="leave --format out")
+
+
 def _source(
-    args: argparse.Namespace, path: Path, chosen_format: str | None, model: "Model | None"
+    args: argparse.Namespace, path: Path, chosen_format: str | None, *, shapes: "Sequence[TensorInfo] | None"
 ) -> "tuple[TensorSource, Model | None]":
+    """Open one side; a model comes along when it is one."""
     from roundoff.formats import open_source
     from roundoff.graph.interface import inputs
     from roundoff.graph.load import load_model
     from roundoff.runtime.capture import LiveSource
 
     if not _is_model(path):
-        return open_source(path, format=chosen_format or args.format, shapes=_shapes(model)), None
-    if chosen_format or (args.format and _is_model(args.reference) and _is_model(args.candidate)):
+        return open_source(path, format=chosen_format or args.format, shapes=shapes), None
+    if chosen_format:
         raise BadInput(f"A format was given for {path}, which is a model.", fix="leave the format option out")
     own = load_model(path)
     samples = samples_from(args, inputs(own))
     return LiveSource(own, samples, max_memory=args.max_memory, threads=args.threads), own
-
-
-def _shapes(model: "Model | None") -> "list[TensorInfo] | None":
-    from roundoff.graph.shapes import tensor_infos
-
-    return None if model is None else list(tensor_infos(model))
 
 
 def _is_model(path: Path) -> bool:

@@ -6,7 +6,6 @@ Loaded for every --help, so it imports the standard library alone until samples 
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import InputSpec
     from roundoff.data import SampleSet
 
-__all__ = ["add_data_options", "samples_from"]
+__all__ = ["add_data_options", "given_options", "samples_from"]
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +39,15 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
         "--raw-shape", type=_shape, metavar="AxBxC", help="shape of a sample in raw files (default: the input's)"
     )
     _add_image_options(group)
+
+
+def given_options(args: argparse.Namespace) -> tuple[str, ...]:
+    """The options of `add_data_options` that the user gave, as written on the command line."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_data_options(parser)
+    untouched = vars(parser.parse_args([]))
+    given = [name for name, default in untouched.items() if getattr(args, name) != default]
+    return tuple("--" + name.replace("_", "-") for name in given)
 
 
 def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "SampleSet":
@@ -174,13 +182,16 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _number(text: str) -> float:
+    """A number or a quotient of two, such as 1/127.5."""
+    numerator, slash, denominator = text.partition("/")
     try:
-        # Fraction reads 1/255 as well as 0.5 and 1e-3, and neither nan nor inf.
-        number = float(Fraction(text.strip()))
-    except (ValueError, ZeroDivisionError, OverflowError):
+        above, below = float(numerator), float(denominator) if slash else 1.0
+        # An infinite denominator would make a harmless zero of a slip.
+        number = above / below if math.isfinite(below) else math.nan
+    except (ValueError, ZeroDivisionError):
         number = math.nan
     if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write one as in 0.5 or 1/255")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write one as in 0.5, 1/255 or 1/127.5")
     return number
 
 

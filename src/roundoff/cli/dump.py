@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="memory to stay within, in several passes if need be, e.g. 2GiB (default: most of the free memory)",
     )
-    limits.add_argument("--threads", type=positive, metavar="N", help="threads per node (default: all cores)")
+    limits.add_argument("--threads", type=positive, metavar="N", help="threads to use (default: all cores)")
     add_data_options(parser)
 
 
@@ -97,6 +97,7 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
     from roundoff.graph.load import load_model
     from roundoff.runtime.capture import LiveSource
     from roundoff.runtime.feeds import NO_INPUTS
+    from roundoff.runtime.session import share_threads
 
     model = load_model(args.model)
     specs = inputs(model)
@@ -105,7 +106,8 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
         samples = files = samples_from(args, specs)
         for name in files.skipped:
             terminal.note(f"not taken for a sample: {name}")
-    source = LiveSource(model, samples, tensors=args.tensors, max_memory=args.max_memory, threads=args.threads)
+    threads = share_threads(args.threads)[0] if args.stats_only else args.threads
+    source = LiveSource(model, samples, tensors=args.tensors, max_memory=args.max_memory, threads=threads)
     for pattern, count in source.selection.matches:
         terminal.note(f"--tensors {pattern!r}: {count} tensors")
     for info in source.tensors:
@@ -140,12 +142,10 @@ def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "Liv
     from roundoff.core.files import output_directory, write_text
     from roundoff.core.summary import summarize_tensors
     from roundoff.report.statistics import statistics_csv, statistics_json, statistics_table
-    from roundoff.runtime.session import available_threads
+    from roundoff.runtime.session import share_threads
 
     with output_directory(args.output, marker=_marker(args.output), force=args.force) as staged:
-        # The other half of the cores computes the next sample meanwhile.
-        threads = max(1, (args.threads or available_threads()) // 2)
-        summaries = summarize_tensors(source, threads=threads, progress=terminal)
+        summaries = summarize_tensors(source, threads=share_threads(args.threads)[1], progress=terminal)
         write_text(staged / _STATS_TABLE, statistics_csv(summaries))
         write_text(staged / _STATS, statistics_json(summaries))
     if args.json:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.progress import Progress as RichProgress
+    from rich.segment import Segment
 
 __all__ = ["Terminal"]
 
@@ -40,8 +41,11 @@ class Terminal:
         return Console(stderr=True, highlight=False)
 
     def print(self, renderable: "RenderableType") -> None:
-        """Print a result."""
-        self.out.print(renderable)
+        """Print a result, without the blanks by which tables fill their lines."""
+        from rich.segment import Segment, Segments
+
+        for line in self.out.render_lines(renderable, pad=False):
+            self.out.print(Segments([*_stripped(line), Segment.line()]), crop=False)
 
     def text(self, text: str) -> None:
         """Print a result as it is: no wrapping, no markup."""
@@ -79,3 +83,11 @@ class Terminal:
         self._bar = Progress(*columns, console=self.err, transient=True)
         self._bar.add_task(self._title, total=self._total)
         self._bar.start()
+
+
+def _stripped(line: "list[Segment]") -> "list[Segment]":
+    """A line without trailing blanks, whatever their styles."""
+    kept = list(line)
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    return [*kept[:-1], kept[-1]._replace(text=kept[-1].text.rstrip())] if kept else []

@@ -11,7 +11,7 @@ __all__ = ["Comparison", "DifferenceKind", "Role", "TensorComparison", "Verdict"
 
 DifferenceKind = Literal[
     "", "nonfinite", "zeroed", "gain", "offset", "gain and offset", "saturation", "few outliers",
-    "one channel", "permutation", "noise",
+    "one channel", "permutation", "layout", "codes", "noise",
 ]  # fmt: skip
 # introduces: the error starts here; victim: an input was wrong already; "": passes, or nothing is known.
 Role = Literal["", "introduces", "victim"]
@@ -65,11 +65,12 @@ class Verdict:
     Attributes:
         compared: Tensors with a score.
         passed: Of those judged, how many keep the thresholds.
-        failed: Of those judged, how many do not, including those that could not be scored.
+        failed: Of those judged, how many do not, including those that could not be scored or are missing outputs.
         first_divergence: First failing tensor in execution order; None when none fails or the order is unknown.
         worst: Up to five failing tensors, worst first.
         introduces: Failing tensors whose inputs are all right.
         victims: Failing tensors with an input that fails already.
+        missing_outputs: Outputs of the network that the candidate does not have.
         gated: Whether missing the thresholds was asked to be an error.
     """
 
@@ -80,6 +81,7 @@ class Verdict:
     worst: tuple[str, ...]
     introduces: tuple[str, ...]
     victims: tuple[str, ...]
+    missing_outputs: tuple[str, ...]
     gated: bool
 
 

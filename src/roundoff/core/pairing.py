@@ -1,13 +1,15 @@
 """Which tensor of the candidate is which tensor of the reference, and how its axes are arranged."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.tensors import Array
 
-__all__ = ["Layout", "MatchedBy", "Pairing", "TensorPair"]
+__all__ = ["Layout", "MatchedBy", "Pairing", "TensorPair", "pair_samples"]
 
-MatchedBy = Literal["name", "normalized", "alias", "value"]
+# alias: the user said so; origin: the tool that made the candidate recorded it.
+MatchedBy = Literal["alias", "origin", "name", "normalized", "value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +71,12 @@ class Pairing:
     pairs: tuple[TensorPair, ...]
     unmatched_reference: tuple[str, ...] = ()
     unmatched_candidate: tuple[str, ...] = ()
+
+
+def pair_samples(reference: Sequence[str], candidate: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Which samples belong together: those of equal name; by position when no name agrees but the numbers do."""
+    known = set(candidate)
+    common = tuple((name, name) for name in reference if name in known)
+    if common or len(reference) != len(candidate):
+        return common
+    return tuple(zip(reference, candidate, strict=True))

@@ -12,11 +12,14 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def comparison_junit(comparison: Comparison) -> str:
-    """Failed rows are failures; tensors that were not judged, or have no partner, are skipped cases."""
+    """Failed rows and missing outputs are failures; what was not judged, or has no partner, is a skipped case."""
+    missing = comparison.verdict.missing_outputs
+    inner = [name for name in comparison.unmatched_reference if name not in missing]
     cases = [_case(row, comparison) for row in comparison.rows]
-    cases += [_skipped(name, "only in the reference") for name in comparison.unmatched_reference]
+    cases += [_failed("tensor", name, "only in the reference, and an output of the network") for name in missing]
+    cases += [_skipped(name, "only in the reference") for name in inner]
     cases += [_skipped(name, "only in the candidate") for name in comparison.unmatched_candidate]
-    unmatched = len(comparison.unmatched_reference) + len(comparison.unmatched_candidate)
+    unmatched = len(inner) + len(comparison.unmatched_candidate)
     skipped = unmatched + sum(row.passed is None for row in comparison.rows)
     counts = f'tests="{len(cases)}" failures="{comparison.verdict.failed}" errors="0" skipped="{skipped}"'
     lines = [
@@ -33,15 +36,20 @@ def comparison_junit(comparison: Comparison) -> str:
 def _case(row: TensorComparison, comparison: Comparison) -> str:
     if row.passed is None:
         return _skipped(row.reference, "not judged by this profile")
-    head = f"<testcase classname={_quote(row.op_type or 'tensor')} name={_quote(row.reference)}"
+    kind = row.op_type or "tensor"
     if row.passed:
-        return f"{head}/>"
+        return f"<testcase classname={_quote(kind)} name={_quote(row.reference)}/>"
     missed = [t for t in comparison.thresholds.thresholds if not t.holds(row.score.values)]
     reasons = [
         f"{t.metric} {row.score.values.get(t.metric, float('nan')):.6g}, needs {t.describe()}" for t in missed
     ]
     message = "; ".join(filter(None, (row.score.detail, row.difference, *reasons)))
-    return f"{head}>\n<failure message={_quote(message)}/>\n</testcase>"
+    return _failed(kind, row.reference, message)
+
+
+def _failed(kind: str, name: str, why: str) -> str:
+    head = f"<testcase classname={_quote(kind)} name={_quote(name)}>"
+    return f"{head}\n<failure message={_quote(why)}/>\n</testcase>"
 
 
 def _skipped(name: str, why: str) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.summary import TensorSummary
+from roundoff.core.wording import counted
 
 __all__ = ["statistics_csv", "statistics_json", "statistics_table"]
 
@@ -62,16 +63,18 @@ def statistics_table(summaries: Sequence[TensorSummary]) -> RenderableType:
         )
     parts: list[RenderableType] = [_headline(summaries), table]
     if len(summaries) > _ROWS:
-        parts.append(Text(f"... and {len(summaries) - _ROWS} more tensors in the files", style="dim"))
+        parts.append(Text(f"... and {counted(len(summaries) - _ROWS, 'more tensor')} in the files", style="dim"))
     return Group(*parts)
 
 
 def _headline(summaries: Sequence[TensorSummary]) -> Text:
     damaged = [summary.info.name for summary in summaries if summary.stats.finite < summary.stats.count]
     if not damaged:
-        return Text(f"{len(summaries)} tensor{'s' * (len(summaries) != 1)}, all values finite", style="green")
+        return Text(f"{counted(len(summaries), 'tensor')}, all values finite", style="green")
     names = ", ".join(damaged[:_LISTED]) + (", ..." if len(damaged) > _LISTED else "")
-    return Text(f"{len(damaged)} of {len(summaries)} tensors hold NaN or infinite values: {names}", style="red")
+    hold = "holds" if len(damaged) == 1 else "hold"
+    which = f"{len(damaged)} of {counted(len(summaries), 'tensor')}"
+    return Text(f"{which} {hold} NaN or infinite values: {names}", style="red")
 
 
 def _values(summary: TensorSummary) -> tuple[object, ...]:

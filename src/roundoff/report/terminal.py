@@ -1,20 +1,24 @@
 """The comparison for people: a verdict of a few lines, then a table."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.core.wording import counted
+from roundoff.report.table_rows import Sort, choose_rows, left_out
 
 __all__ = ["Sort", "comparison_table", "comparison_verdict"]
 
-Sort = Literal["order", "worst"]
-
 _LISTED = 5
+# A change of layout that concerns no more tensors than this is said with their names.
+_NAMED_LAYOUT = 3
+# Longer remarks are cut in the table; JSON and CSV have all of them.
+_REMARK_COLUMNS = 60
 # A label and what it says.
 _Line = tuple[str, str]
 
@@ -22,14 +26,14 @@ _Line = tuple[str, str]
 def comparison_verdict(comparison: Comparison) -> RenderableType:
     """What a busy person reads: passed or not, where it starts, what it looks like, who is only a victim."""
     rows = {row.reference: row for row in comparison.rows}
-    lines = [*_start(comparison, rows), *_worst(comparison, rows), *_culprits(comparison)]
+    lines = [*_judged(comparison), *_start(comparison, rows), *_worst(comparison, rows), *_culprits(comparison)]
     lines += [*_alignment(comparison), *_unmatched(comparison), *(("note", note) for note in comparison.notes)]
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in lines:
         grid.add_row(f"  {label}", Text(text))
-    return Group(_headline(comparison), grid) if lines else _headline(comparison)
+    return Group(_headline(comparison), grid)
 
 
 def comparison_table(comparison: Comparison, *, sort: Sort = "order", most: int | None = None) -> RenderableType:
@@ -37,11 +41,11 @@ def comparison_table(comparison: Comparison, *, sort: Sort = "order", most: int 
 
     Args:
         comparison: What to show.
-        sort: Execution order, or worst first.
-        most: Show at most so many rows, and say how many were left out.
+        sort: Execution order, or failing rows first and the worst of them on top.
+        most: Show at most so many rows, failing ones before all others, and say how many were left out.
     """
-    rows = sorted(comparison.rows, key=_badness, reverse=True) if sort == "worst" else list(comparison.rows)
-    shown = rows if most is None else rows[:most]
+    shown = choose_rows(comparison.rows, sort=sort, most=most)
+    usual = _usual_layout(comparison)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("#", justify="right")
     table.add_column("tensor", overflow="fold", ratio=3, min_width=12)
@@ -52,38 +56,50 @@ def comparison_table(comparison: Comparison, *, sort: Sort = "order", most: int 
     table.add_column("", no_wrap=True)
     table.add_column("difference", overflow="fold", ratio=4, min_width=14)
     for row in shown:
-        table.add_row(*_cells(row))
-    left = len(rows) - len(shown)
-    if not left:
-        return table
-    return Group(table, Text(f"... and {left} more rows; --rows all shows them, so does the CSV", style="dim"))
+        table.add_row(*_cells(row, layout="" if row.layout == usual else row.layout))
+    left = left_out(comparison.rows, shown)
+    return Group(table, Text(left, style="dim")) if left else table
 
 
 def _headline(comparison: Comparison) -> Text:
-    verdict, limits = comparison.verdict, comparison.thresholds
-    good = verdict.failed == 0
-    samples = len(comparison.samples)
+    verdict = comparison.verdict
+    good, judged = verdict.failed == 0, verdict.passed + verdict.failed
+    verb = "passes" if 1 in (verdict.passed, judged) else "pass"
     text = Text()
     text.append("PASS" if good else "FAIL", style="bold green" if good else "bold red")
-    text.append(f": {verdict.passed} of {verdict.passed + verdict.failed} tensors pass ")
-    text.append(f"({samples} sample{'s' * (samples != 1)}; {limits.describe()}")
-    text.append(")" if limits.name == "given" else f"; profile {limits.name})")
+    text.append(f": {verdict.passed} of {counted(judged, 'tensor')} {verb}")
+    text.append(f" ({counted(len(comparison.samples), 'sample')})")
+    if not good and not verdict.gated:
+        text.append(", not a gate: exit code 0")
     return text
+
+
+def _judged(comparison: Comparison) -> Iterator[_Line]:
+    limits = comparison.thresholds
+    yield "judged by", limits.describe() + ("" if limits.name == "given" else f" (profile {limits.name})")
 
 
 def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
     first = comparison.verdict.first_divergence
     if first is not None:
         yield "starts at", f"{_named(rows[first])}: {rows[first].difference or rows[first].score.detail}"
-    elif comparison.verdict.failed:
+    elif any(row.passed is False for row in comparison.rows):
         yield "starts at", "unknown, because the order of execution is: give the model with --model"
 
 
 def _worst(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
-    for index, name in enumerate(comparison.verdict.worst):
-        row = rows[name]
-        numbers = f"cosine {_cosine(row)}, {_db(row)} dB" if row.score.values else row.score.detail
-        yield "" if index else "worst", ", ".join(filter(None, (f"{_named(row)}: {numbers}", row.difference)))
+    verdict = comparison.verdict
+    if verdict.worst == (verdict.first_divergence,):
+        return  # It has been named already.
+    for index, name in enumerate(verdict.worst):
+        yield "" if index else "worst", f"{_named(rows[name])}: {_score_in_words(rows[name])}"
+
+
+def _score_in_words(row: TensorComparison) -> str:
+    # The scores of the other elements would praise a tensor whose NaNs are its fault.
+    if row.score.status == "nonfinite" or not row.score.values:
+        return row.difference or row.score.detail
+    return ", ".join(filter(None, (f"cosine {_cosine(row)}, {_db(row)} dB", row.difference)))
 
 
 def _culprits(comparison: Comparison) -> Iterator[_Line]:
@@ -95,20 +111,37 @@ def _culprits(comparison: Comparison) -> Iterator[_Line]:
 
 
 def _alignment(comparison: Comparison) -> Iterator[_Line]:
-    counts: dict[str, int] = {}
+    changed: dict[str, list[str]] = {}
     for row in comparison.rows:
         if row.layout:
-            counts[row.layout] = counts.get(row.layout, 0) + 1
-    if counts:
-        yield "layouts", "undone: " + _few(tuple(f"{name} ({count} tensors)" for name, count in counts.items()))
+            changed.setdefault(row.layout, []).append(row.reference)
+    if changed:
+        yield "layouts", "undone: " + _few(tuple(_layout(name, who) for name, who in changed.items()))
     by_value = [row for row in comparison.rows if row.how == "value"]
     if by_value:
         least = min(by_value, key=lambda row: row.confidence)
         doubt = f"least sure: {least.reference} = {least.candidate} ({least.confidence:.2f})"
-        yield "matching", f"{len(by_value)} of {len(comparison.rows)} tensors matched by value; {doubt}"
+        yield "matching", f"{len(by_value)} of {counted(len(comparison.rows), 'tensor')} matched by value; {doubt}"
+
+
+def _layout(name: str, tensors: list[str]) -> str:
+    who = ", ".join(tensors) if len(tensors) <= _NAMED_LAYOUT else counted(len(tensors), "tensor")
+    return f"{name} ({who})"
+
+
+def _usual_layout(comparison: Comparison) -> str:
+    """The change of layout that most tensors share: no news in a single row."""
+    [(layout, count)] = Counter(row.layout for row in comparison.rows).most_common(1) or [("", 0)]
+    return layout if 2 * count > len(comparison.rows) else ""
 
 
 def _unmatched(comparison: Comparison) -> Iterator[_Line]:
+    missing = comparison.verdict.missing_outputs
+    if missing:
+        yield (
+            "missing",
+            f"{counted(len(missing), 'output')} of the network, only in the reference: {_few(missing)}",
+        )
     for side, names in (
         ("reference", comparison.unmatched_reference),
         ("candidate", comparison.unmatched_candidate),
@@ -126,24 +159,33 @@ def _few(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _cells(row: TensorComparison) -> tuple[RenderableType, ...]:
+def _cells(row: TensorComparison, *, layout: str) -> tuple[RenderableType, ...]:
     mark = {True: Text("ok", style="green"), False: Text("FAIL", style="red"), None: Text("-", style="dim")}[
         row.passed
     ]
-    values = row.score.values
-    remark = Text(row.difference or row.score.detail)
+    said = (_cut(row.difference or row.score.detail), layout and f"layout: {layout}")
+    remark = Text("; ".join(filter(None, said)))
     if row.role:
         remark = Text(f"[{row.role}] ", style="bold" if row.role == "introduces" else "dim") + remark
     return (
         str(row.order),
         Text(row.reference),
         Text(row.op_type),
-        _cosine(row),
-        _db(row),
-        _short(values.get("relative_euclidean")),
+        *_numbers(row),
         mark,
         remark,
     )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _REMARK_COLUMNS else text[: _REMARK_COLUMNS - 3].rstrip() + "..."
+
+
+def _numbers(row: TensorComparison) -> tuple[str, ...]:
+    numbers = (_cosine(row), _db(row), _short(row.score.values.get("relative_euclidean")))
+    # In parentheses: of the other elements only, not of the tensor.
+    partial = row.score.status == "nonfinite" and row.score.values
+    return tuple(f"({number})" for number in numbers) if partial else numbers
 
 
 def _cosine(row: TensorComparison) -> str:
@@ -163,7 +205,3 @@ def _short(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.3f}" if value == 0 or 1e-3 <= value < 1e3 else f"{value:.1e}"
-
-
-def _badness(row: TensorComparison) -> float:
-    return row.score.values.get("relative_euclidean", math.inf)

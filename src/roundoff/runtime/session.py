@@ -10,7 +10,7 @@ from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model
 from roundoff.graph.tap import Taps, tap
 
-__all__ = ["Session", "available_threads", "open_session"]
+__all__ = ["Session", "available_threads", "open_session", "share_threads"]
 
 _ONLY_FATAL = 4
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
@@ -123,6 +123,18 @@ def available_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def share_threads(total: int | None = None) -> tuple[int, int]:
+    """Threads for running a model, and for heavy work on its tensors at the same time.
+
+    Kept apart, neither waits for the other: a node that shares its cores finishes with its slowest thread.
+
+    Args:
+        total: Threads for both together; all cores by default.
+    """
+    cores = total or available_threads()
+    return max(1, cores - cores // 2), max(1, cores // 2)
 
 
 def _failure(what: str, error: Exception) -> ModelFailed:

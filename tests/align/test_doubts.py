@@ -1,0 +1,56 @@
+"""Names that moved to another tensor are found out; names of tensors that are merely wrong are kept."""
+
+import numpy as np
+
+from roundoff.align import align
+from roundoff.core.tensors import Array
+from tests.align.sources import MemorySource
+
+
+def chain(seed: int = 0) -> dict[str, Array]:
+    """conv1 -> relu1 -> conv2 -> relu2 ..., as a network computes them."""
+    rng = np.random.default_rng(seed)
+    tensors: dict[str, Array] = {}
+    for index in range(1, 6):
+        conv = rng.standard_normal((1, 8, 12, 12)) + rng.standard_normal((1, 8, 1, 1))
+        tensors[f"conv{index}"] = conv.astype(np.float32)
+        tensors[f"relu{index}"] = np.maximum(tensors[f"conv{index}"], 0)
+    return tensors
+
+
+def noisy(values: Array) -> Array:
+    return (values + 0.01 * np.random.default_rng(7).standard_normal(values.shape)).astype(np.float32)
+
+
+def pairs(theirs: dict[str, Array]) -> dict[str, str]:
+    found = align(MemorySource(chain()), MemorySource(theirs))
+    return {pair.reference: pair.candidate for pair in found.pairs}
+
+
+def test_an_activation_written_over_its_layer() -> None:
+    ours = chain()
+    theirs = {name: noisy(ours[name.replace("conv", "relu")]) for name in ours if name.startswith("conv")}
+    assert pairs(theirs) == {f"relu{i}": f"conv{i}" for i in range(1, 6)}
+
+
+def test_an_activation_folded_into_the_quantizer_behind_it() -> None:
+    ours = chain()
+    theirs = {}
+    for index in range(1, 6):
+        theirs[f"relu{index}"] = noisy(ours[f"conv{index}"])
+        theirs[f"relu{index}_DequantizeLinear_Output"] = noisy(ours[f"relu{index}"])
+    expected = {f"conv{i}": f"relu{i}" for i in range(1, 6)}
+    expected |= {f"relu{i}": f"relu{i}_DequantizeLinear_Output" for i in range(1, 6)}
+    assert pairs(theirs) == expected
+
+
+def test_a_tensor_that_is_only_wrong_keeps_its_name() -> None:
+    for damage in (
+        lambda values: np.random.default_rng(1).permutation(values.ravel()).reshape(values.shape),
+        np.zeros_like,
+        lambda values: -values + 3,
+        lambda values: np.clip(values, -0.1, 0.1),
+    ):
+        theirs = {name: noisy(values) for name, values in chain().items()}
+        theirs["conv3"] = damage(theirs["conv3"])
+        assert pairs(theirs) == {name: name for name in theirs}
