@@ -44,6 +44,16 @@ def test_an_activation_folded_into_the_quantizer_behind_it() -> None:
     assert pairs(theirs) == expected
 
 
+def test_copies_under_other_names_do_not_save_a_wrong_name() -> None:
+    ours = chain()
+    theirs = {}
+    for index in range(1, 6):
+        for name in (f"conv{index}", f"conv{index}_split_0", f"conv{index}_split_1"):
+            theirs[name] = ours[f"relu{index}"]
+    found = pairs(theirs)
+    assert set(found) == {f"relu{i}" for i in range(1, 6)}
+
+
 def test_a_tensor_that_is_only_wrong_keeps_its_name() -> None:
     for damage in (
         lambda values: np.random.default_rng(1).permutation(values.ravel()).reshape(values.shape),

@@ -1,6 +1,6 @@
 """Culprits and victims on small graphs."""
 
-from roundoff.analysis.culprits import roles
+from roundoff.analysis.culprits import missing_outputs, roles
 from roundoff.core.topology import NodeInfo, Topology
 
 # x -> a -> b --> add -> y
@@ -37,3 +37,11 @@ def test_a_tensor_that_is_right_again_clears_its_successors() -> None:
 
 def test_a_wrong_input_makes_everyone_a_victim() -> None:
     assert roles(GRAPH, {"x": True, "a": True}) == {"x": "introduces", "a": "victim"}
+
+
+def test_an_output_is_seen_through_what_only_forwards_it() -> None:
+    nodes = (NodeInfo("P", "GlobalAveragePool", ("x",), ("p",)), NodeInfo("F", "Flatten", ("p",), ("y",)))
+    graph = Topology(nodes, ("x",), ("y",))
+    assert missing_outputs(graph, {"x", "p"}) == ()
+    assert missing_outputs(graph, {"x"}) == ("y",)
+    assert missing_outputs(GRAPH, {"b", "c"}) == ("y",)

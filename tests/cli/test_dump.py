@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from roundoff.cli import dump, main
 from roundoff.formats import open_source
 from roundoff.graph.load import load_model
-from roundoff.runtime.capture import LiveSource
+from roundoff.runtime.capture import Estimate, LiveSource
 from roundoff.runtime.plan import PROGRAM_BYTES
 from tests.models import conv_net, random_feed, save, two_inputs, value, with_if, with_sequence, wrapped
 from tests.runtime.samples import MemorySamples
@@ -76,10 +76,17 @@ def test_ascend_files_carry_node_output_and_time(run: Run) -> None:
 def test_the_estimate_comes_first(run: Run) -> None:
     _, _, err = run()
 
-    first = err.splitlines()[0]
-    assert re.fullmatch(
-        r"estimate: 8 tensors x 2 samples, about 9\.9 kB of values, 18\.1 kB on disk, 134 MB of memory", first
+    assert err.splitlines()[0] == "estimate: 8 tensors x 2 samples, about 18.1 kB on disk, 134 MB of memory"
+
+
+def test_the_estimate_of_the_largest_dump_fits_a_terminal() -> None:
+    largest = Estimate(
+        tensors=9999, samples=99999, sample_bytes=9 << 20, memory_bytes=99 << 30, passes=12, exact=False
     )
+    first, second = dump._describe(largest, stats_only=False).splitlines()
+    assert first == "estimate: 9999 tensors x 99999 samples, about 1.5 TB on disk, 106 GB of memory"
+    assert len(first) <= 80
+    assert second == "  12 passes per sample, to stay within the memory"
 
 
 def test_files_that_are_no_samples_are_said_to_be_left_out(run: Run) -> None:
@@ -95,7 +102,7 @@ def test_patterns_are_reported_each(run: Run) -> None:
     code, _, err = run("--tensors", "conv*", "logits", "--tensors", "relu1")
 
     assert code == 0
-    assert "--tensors 'conv*': 2 tensors\n--tensors 'logits': 1 tensors\n--tensors 'relu1': 1 tensors\n" in err
+    assert "--tensors 'conv*': 2 tensors\n--tensors 'logits': 1 tensor\n--tensors 'relu1': 1 tensor\n" in err
     assert [info.name for info in open_source(Path("out")).tensors] == ["conv1", "relu1", "conv2", "logits"]
 
 
@@ -269,7 +276,7 @@ def test_what_cannot_be_written_is_said(run: Run) -> None:
     assert code == 0
     assert "left out: tensor 'parts', because it is of the kind sequence, not a tensor" in err
     assert "left out: tensor 'text', because it holds text, not numbers" in err
-    assert out.startswith("out: 3 tensors x 1 samples")
+    assert out.startswith("out: 3 tensors x 1 sample,")
 
 
 def test_nothing_to_write_is_an_error(run: Run) -> None:

@@ -29,8 +29,8 @@ def align(
 ) -> Pairing:
     """Say which tensor of `candidate` is which of `reference`.
 
-    Aliases come first, then recorded origins, equal names, then names that differ in spelling, then values; each looks only
-    at what the earlier ones left, except that values may show a name to be on the wrong tensor. Values are
+    Aliases come first, then recorded origins, equal names, names that differ in spelling, and values; each looks
+    only at what the earlier ones left, except that values may show a name to be on the wrong tensor. Values are
     those of the first sample that both sides have.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.align.layout import find_layout
-from roundoff.analysis.culprits import roles
+from roundoff.analysis.culprits import missing_outputs, roles
 from roundoff.analysis.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.analysis.measuring import Measured, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.core.comparison import Comparison, TensorComparison, Verdict
@@ -60,7 +60,7 @@ def compare(
     thresholds = settings.thresholds or load_profile("default")
     judged = _with_odd_layouts(_rows(job, pairs, measured, thresholds=thresholds))
     rows = _with_roles(judged, settings.topology)
-    outputs = settings.topology.outputs if settings.topology else ()
+    compared = {pair.reference for pair in pairs}
     notes = (samples.note, _note_on_scope(thresholds, settings.topology), *_moved_names(rows, reference))
     return Comparison(
         reference=reference.label,
@@ -74,7 +74,7 @@ def compare(
         verdict=_verdict(
             rows,
             ordered=reference.ordered,
-            missing_outputs=tuple(name for name in pairing.unmatched_reference if name in outputs),
+            missing_outputs=missing_outputs(settings.topology, compared) if settings.topology else (),
             gated=settings.thresholds is not None,
         ),
         notes=tuple(filter(None, notes)),

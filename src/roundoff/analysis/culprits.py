@@ -1,11 +1,14 @@
 """Who introduces an error, and who only passes it on."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from roundoff.core.comparison import Role
 from roundoff.core.topology import Topology
 
-__all__ = ["roles"]
+__all__ = ["missing_outputs", "roles"]
+
+# These pass their input on unchanged: when it was compared, so was their output.
+_FORWARDING = frozenset(["Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"])
 
 
 def roles(topology: Topology, failed: Mapping[str, bool]) -> dict[str, Role]:
@@ -29,3 +32,16 @@ def roles(topology: Topology, failed: Mapping[str, bool]) -> dict[str, Role]:
             if failed.get(output, False):
                 result[output] = "victim" if inherited else "introduces"
     return result
+
+
+def missing_outputs(topology: Topology, compared: Collection[str]) -> tuple[str, ...]:
+    """Outputs of the network that were compared neither themselves nor as what they only forward."""
+    producers = topology.producers()
+
+    def is_seen(name: str) -> bool:
+        if name in compared:
+            return True
+        node = producers.get(name)
+        return node is not None and node.op_type in _FORWARDING and is_seen(node.inputs[0])
+
+    return tuple(name for name in topology.outputs if not is_seen(name))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import TensorInfo, TensorSource
     from roundoff.core.thresholds import ThresholdSet
     from roundoff.graph.load import Model
+    from roundoff.runtime.feeds import Samples
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
@@ -178,13 +179,15 @@ def _source(
     from roundoff.graph.interface import inputs
     from roundoff.graph.load import load_model
     from roundoff.runtime.capture import LiveSource
+    from roundoff.runtime.feeds import NO_INPUTS
 
     if not _is_model(path):
         return open_source(path, format=chosen_format or args.format, shapes=shapes), None
     if chosen_format:
         raise BadInput(f"A format was given for {path}, which is a model.", fix="leave the format option out")
     own = load_model(path)
-    samples = samples_from(args, inputs(own))
+    specs = inputs(own)
+    samples: Samples = samples_from(args, specs) if specs or args.data else NO_INPUTS
     return LiveSource(own, samples, max_memory=args.max_memory, threads=args.threads), own
 
 

@@ -17,6 +17,7 @@ SUMMARY = "compare a small model with a broken board's tensors, all shipped"
 _MODEL = "digits.onnx"
 _SAMPLES = "samples.npy"
 _DUMP = "board_dump"
+_COLUMNS = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Copy the inputs, compare them, and say what to look at."""
+    """Copy the inputs, compare them, and say what to look at; the comparison itself names its result files."""
     # The package imports its commands, so a command can import it only once it runs.
     from roundoff.cli import main
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     code = main(command)
     if code not in (EXIT_OK, EXIT_THRESHOLD_MISSED):
         return code
-    terminal.note(_conclusion(truth, results))
+    terminal.note(_conclusion(truth))
     return EXIT_OK
 
 
@@ -72,24 +73,32 @@ def _introduction(truth: dict[str, Any], command: list[str]) -> str:
 
     accuracy = truth["accuracy"]
     return f"""\
-A network reads {accuracy["float"]:.1%} of the handwritten digits of its test set right; \
-on a board, {accuracy["broken_board"]:.1%}.
-The board wrote its tensors for {len(truth["samples"]["labels"])} of the images: under its own names, \
-channels last,
-with batch norms and activations fused away. Which layer is broken?
+A network reads {accuracy["float"]:.1%} of the handwritten digits of its test set right;
+on a board, {accuracy["broken_board"]:.1%}. The board wrote its tensors for {len(truth["samples"]["labels"])} of the images:
+under its own names, channels last, with batch norms and activations fused
+away. Which layer is broken?
 
-  roundoff {shlex.join(command)}
+{_wrapped(["roundoff", *map(shlex.quote, command)])}
 """
 
 
-def _conclusion(truth: dict[str, Any], results: Path) -> str:
-    fault = truth["fault"]
-    written = "\n".join(f"  {path}" for path in sorted(results.rglob("*")) if path.is_file())
-    return f"""
-The results:
-{written}
+def _wrapped(words: list[str]) -> str:
+    """A command that can be pasted into a shell, in lines that fit a terminal where its words do."""
+    lines = [" "]
+    for word in words:
+        # Two columns are left for the backslash.
+        if len(lines[-1]) + 1 + len(word) > _COLUMNS - 2:
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return " \\\n".join(lines)
 
+
+def _conclusion(truth: dict[str, Any]) -> str:
+    fault = truth["fault"]
+    return f"""
 Look first at the verdict above: it names the first tensor that diverges.
-What is planted: the board multiplies the output of {fault["node"]} ({fault["tensor"]}) by {fault["gain"]:g}.
-The cosine there stays almost perfect; a table of cosines would accuse the layer behind it.
-The command above can be run again by hand, into another folder, for example with --sort worst."""
+What is planted: the board multiplies the output of {fault["node"]}
+({fault["tensor"]}) by {fault["gain"]:g}. The cosine there stays almost perfect; a table of
+cosines would accuse the layer behind it.
+The command above can be run again by hand, into another folder, for example
+with --sort worst."""

@@ -93,6 +93,7 @@ def _marker(folder: Path) -> str:
 
 def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
     """The tensors to write; says how each pattern was understood and what cannot be written."""
+    from roundoff.core.wording import counted
     from roundoff.graph.interface import hidden_tensors, inputs
     from roundoff.graph.load import load_model
     from roundoff.runtime.capture import LiveSource
@@ -109,13 +110,14 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
     threads = share_threads(args.threads)[0] if args.stats_only else args.threads
     source = LiveSource(model, samples, tensors=args.tensors, max_memory=args.max_memory, threads=threads)
     for pattern, count in source.selection.matches:
-        terminal.note(f"--tensors {pattern!r}: {count} tensors")
+        terminal.note(f"--tensors {pattern!r}: {counted(count, 'tensor')}")
     for info in source.tensors:
         if info.problem:
             terminal.note(f"left out: tensor {info.name!r}, because {info.problem}")
     hidden = Counter() if args.tensors else Counter(hidden_tensors(model).values())
     for node, count in hidden.items():
-        terminal.note(f"left out: {count} tensors inside node {node!r}, which cannot be seen from outside")
+        inside = counted(count, "tensor")
+        terminal.note(f"left out: {inside} inside node {node!r}, which cannot be seen from outside")
     if source.estimate.tensors == 0:
         raise BadInput("None of the tensors asked for can be written.", fix="choose others with --tensors")
     return source
@@ -123,13 +125,15 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
 
 def _describe(estimate: "Estimate", *, stats_only: bool) -> str:
     from roundoff.core.sizes import format_size
+    from roundoff.core.wording import counted
 
     about = "" if estimate.exact else "about "
-    values = format_size(estimate.samples * estimate.sample_bytes)
-    text = f"estimate: {estimate.tensors} tensors x {estimate.samples} samples, {about}{values} of values"
-    text += f", {format_size(_disk_bytes(estimate, stats_only=stats_only))} on disk"
-    text += f", {format_size(estimate.memory_bytes)} of memory"
-    return text + (f", {estimate.passes} passes per sample" if estimate.passes > 1 else "")
+    disk = format_size(_disk_bytes(estimate, stats_only=stats_only))
+    text = f"estimate: {counted(estimate.tensors, 'tensor')} x {counted(estimate.samples, 'sample')}"
+    text += f", {about}{disk} on disk, {format_size(estimate.memory_bytes)} of memory"
+    if estimate.passes > 1:
+        text += f"\n  {estimate.passes} passes per sample, to stay within the memory"
+    return text
 
 
 def _disk_bytes(estimate: "Estimate", *, stats_only: bool) -> int:
@@ -160,6 +164,7 @@ def _write_tensors(
 ) -> None:
     from roundoff.core.files import output_directory
     from roundoff.core.sizes import format_size
+    from roundoff.core.wording import counted
     from roundoff.formats.writing import open_writer
 
     readable = [info for info in source.tensors if not info.problem]
@@ -179,7 +184,7 @@ def _write_tensors(
                 writer.write(info, array, output_index=source.output_index(info.name))
             terminal.advance()
     terminal.finish()
-    written = f"{len(readable)} tensors x {len(source.samples)} samples, {format_size(size_bytes)}"
+    written = f"{counted(len(readable), 'tensor')} x {counted(len(source.samples), 'sample')}"
     if args.json:
         result = {
             "output": str(args.output),
@@ -191,5 +196,5 @@ def _write_tensors(
         }
         terminal.text(json.dumps(result, indent=1, ensure_ascii=False))
     else:
-        terminal.text(f"{args.output}: {written}")
+        terminal.text(f"{args.output}: {written}, {format_size(size_bytes)}")
     terminal.note(f"written: {args.output / _MAP}, which lists all files")

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,25 +16,23 @@ if TYPE_CHECKING:
 
 __all__ = ["environment", "input_file"]
 
-# Larger files are told apart by name and size: hashing them would take longer than the comparison.
+# More than this is told apart by names and sizes: hashing it would take longer than the comparison.
 _HASHED_BYTES = 256 << 20
 _PACKAGES = ("numpy", "onnx", "onnxruntime")
 _ARITHMETIC = "sums in float64; models run by onnxruntime on the CPU with graph optimization off"
 
 
 def input_file(role: str, path: Path) -> "InputFile":
-    """Identify a file or folder by a hash."""
+    """Identify a file or folder by a hash: of the content while that is quick, else of the names and sizes."""
     from roundoff.core.document import InputFile
 
     with reading(path, what="The input"):
-        if path.is_file() and path.stat().st_size <= _HASHED_BYTES:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return InputFile(role, str(path), path.stat().st_size, digest, "content")
         listing = sorted(_listing(path))
-    text = "\n".join(f"{size} {name}" for name, size in listing)
-    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-    return InputFile(role, str(path), sum(size for _, size in listing), digest, "listing")
+        size = sum(file_size for _, file_size in listing)
+        content = _content_hash(path, [name for name, _ in listing]) if size <= _HASHED_BYTES else None
+    if content is not None:
+        return InputFile(role, str(path), size, content, "content")
+    return InputFile(role, str(path), size, _text_hash(f"{size} {name}" for name, size in listing), "listing")
 
 
 def environment(elapsed_s: float) -> "Environment":
@@ -51,7 +50,27 @@ def environment(elapsed_s: float) -> "Environment":
 
 
 def _listing(path: Path) -> list[tuple[str, int]]:
-    if path.is_file():
+    if not path.is_dir():
         return [(path.name, path.stat().st_size)]
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     return [(str(file.relative_to(path)), file.stat().st_size) for file in files if file.is_file()]
+
+
+def _content_hash(path: Path, names: Sequence[str]) -> str | None:
+    """The hash of a file, or of the names and hashes of a folder's files; None when one cannot be read."""
+    try:
+        if path.is_file():
+            return _file_hash(path)
+        return _text_hash(f"{_file_hash(path / name)} {name}" for name in names)
+    except OSError:
+        # Such a file is a row of the result; it must not cost the whole result.
+        return None
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _text_hash(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()

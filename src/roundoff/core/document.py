@@ -20,7 +20,8 @@ class InputFile:
         path: As the user gave it.
         size_bytes: Size, all files of a folder together.
         sha256: Hash, by which a changed input is noticed.
-        hashed: What the hash is of: the content, or the names and sizes (folders and very large files).
+        hashed: What the hash is of: the content, or the names and sizes where it is more than 256 MiB or
+            a file in it cannot be read.
     """
 
     role: str

@@ -1,15 +1,35 @@
-"""Writing results so that a half-written one is never taken for a whole one, and nothing is lost."""
+"""Reading what may be read, and writing results so that a half-written one is never taken for a whole one."""
 
 import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from roundoff.core.listing import foreign_files, list_folder, remove_listed
 from roundoff.errors import BadInput
 
-__all__ = ["check_output_directory", "output_directory", "reading", "write_text", "writing"]
+__all__ = [
+    "check_output_directory",
+    "check_output_file",
+    "output_directory",
+    "read_small",
+    "reading",
+    "regular_file",
+    "write_text",
+    "writing",
+]
+
+_MAX_SMALL_BYTES = 64 * 2**20
+"""No list that a person or a tool writes about tensors comes near this; a wrong file may be far larger."""
+
+# A disk allows 255 bytes; a character takes up to four, and a random ending is added.
+_MAX_STEM = 50
+# What a file of ours begins with and contains, by suffix.
+_OUR_FILES = {".xml": (b"<?xml", b"<testsuites")}
+_LOOKED_AT_BYTES = 4096
 
 
 def _unique() -> str:
@@ -32,87 +52,190 @@ def reading(path: Path, *, what: str) -> Iterator[None]:
         raise BadInput(f"{what} {path} cannot be read: {reason}.", fix="check the path and the disk") from error
 
 
+def regular_file(path: Path, *, what: str) -> int:
+    """Give the size of a file, and refuse what is none: a pipe or a device could be read for ever.
+
+    Args:
+        path: The file.
+        what: What it is, as the start of a sentence ("The model").
+    """
+    with reading(path, what=what):
+        status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
+        raise BadInput(f"{what} {path} is {kind}, not a file.", fix="give the path of a regular file")
+    return status.st_size
+
+
+def read_small(path: Path, *, what: str) -> bytes:
+    """Read a file of text whole; one too large to be such a file is refused."""
+    regular_file(path, what=what)
+    with reading(path, what=what), path.open("rb") as file:
+        content = file.read(_MAX_SMALL_BYTES + 1)
+    if len(content) > _MAX_SMALL_BYTES:
+        limit = _MAX_SMALL_BYTES // 2**20
+        raise BadInput(f"{what} {path} is larger than {limit} MiB.", fix="check that it is the right file")
+    return content
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn any operating-system error while writing to `path` into one that says what to do."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            fix = "free some space or write to another disk; nothing incomplete was left behind"
-            raise BadInput(f"The disk is full: {path} could not be written.", fix=fix) from error
-        reason = error.strerror or str(error)
-        fix = "choose a path that can be written with -o"
-        raise BadInput(f"{path} could not be written: {reason}.", fix=fix) from error
+        raise _not_written(path, error) from error
+
+
+def _not_written(path: Path, error: OSError) -> BadInput:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        fix = "free some space or write to another disk; nothing incomplete was left behind"
+        return BadInput(f"The disk is full: {path} could not be written.", fix=fix)
+    reason = error.strerror or str(error)
+    return BadInput(f"{path} could not be written: {reason}.", fix="choose a path that can be written with -o")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all, replacing an old one only when the new one is complete."""
-    staged = path.with_name(f".{path.name}.{_unique()}.partial")
+    """Write a text file whole or not at all, replacing an old one only when the new one is complete.
+
+    A link is followed: what it points to is replaced, not the link.
+    """
     with writing(path):
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():
+            raise BadInput(f"{path} is a folder, a pipe or a device, not a file.", fix="choose another path")
+        staged = target.with_name(f".{_unique()}.partial")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             # newline="" keeps the line ends of CSV as they are given.
             with staged.open("w", encoding="utf-8", newline="") as file:
                 file.write(text)
-            staged.replace(path)
+            staged.replace(target)
         finally:
-            staged.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # such as a parent that is a file: then there is nothing to remove
+                staged.unlink(missing_ok=True)
+
+
+def check_output_file(path: Path, *, force: bool, option: str) -> None:
+    """Say at once, before any work, when a file cannot be written or would replace something of the user's.
+
+    Args:
+        path: The file to be written.
+        force: Replace an earlier one of ours.
+        option: The option that names it, for messages (``--junit``).
+    """
+    another = f"choose another file with {option}"
+    with writing(path):
+        if not path.exists():
+            _check_parent(path, fix=another)
+            return
+        if not path.is_file():
+            kind = "a folder" if path.is_dir() else "a pipe or a device"
+            raise BadInput(f"{path} exists and is {kind}, not a file.", fix=another)
+    if not force:
+        raise BadInput(f"{path} exists.", fix=f"add --force to replace it, or {another}")
+    with reading(path, what="The file"), path.open("rb") as file:
+        start = file.read(_LOOKED_AT_BYTES)
+    begins, contains = _OUR_FILES.get(path.suffix.lower(), (b"<?xml", b"<testsuites"))
+    if not start.startswith(begins) or contains not in start:
+        what = f"{path} exists and does not look like a file that roundoff wrote."
+        raise BadInput(what, fix=f"{another}; --force replaces only earlier results")
 
 
 @contextlib.contextmanager
-def output_directory(path: Path, *, marker: str, force: bool = False) -> Iterator[Path]:
+def output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool = False) -> Iterator[Path]:
     """Fill a directory that appears under its name only once it is complete.
 
-    Files go to a neighbour called ``<name>.partial-<random>``; when the block ends without an error it is
-    renamed to `path`, otherwise it is removed.
+    Files go to a neighbour called ``<name>.partial-<random>``; when the block ends without an error a hidden
+    list of them is added and it is renamed to `path`, otherwise it is removed.
 
     Args:
         path: Where the result goes. It must not exist, be an empty directory, or, with `force`, be an earlier
-            result of ours.
-        marker: File that only our own results contain; `force` replaces nothing that lacks it.
+            result of ours to which nothing was added. A link to such a directory stays a link.
+        marker: File that every result of this kind contains (one of several); `force` does not replace a result
+            of another kind.
         force: Replace an earlier result.
     """
     check_output_directory(path, marker=marker, force=force)
-    staged = path.with_name(f"{path.name}.partial-{_unique()}")
-    with writing(path):
-        staged.mkdir(parents=True)
+    target = Path(os.path.realpath(path))
+    staged = target.with_name(f"{target.name[:_MAX_STEM]}.partial-{_unique()}")
     done = False
     try:
         with writing(path):
+            staged.mkdir(parents=True)
             yield staged
-            _swap_in(staged, path)
+            list_folder(staged)
+            _swap_in(staged, target)
         done = True
+    except BadInput as error:
+        # Who fills the folder knows only its passing name.
+        if isinstance(error.__cause__, OSError) and str(staged) in error.what:
+            raise _not_written(path, error.__cause__) from error
+        raise
     finally:
         if not done:
             shutil.rmtree(staged, ignore_errors=True)
 
 
-def check_output_directory(path: Path, *, marker: str, force: bool) -> None:
+def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool) -> None:
     """Say at once, before any work, when `output_directory` would refuse this path."""
-    if not path.exists():
-        return
-    with reading(path, what="The output folder"):
+    another = "choose another folder with -o"
+    with writing(path):
+        _check_parent(path, fix=another)
+        if not path.exists():
+            return
         if not path.is_dir():
-            raise BadInput(f"{path} exists and is a file.", fix="choose another folder with -o")
+            raise BadInput(f"{path} exists and is a file.", fix=another)
+        _check_replaceable(path)
+    with reading(path, what="The output folder"):
         if not any(path.iterdir()):
             return
-    if not (path / marker).is_file():
-        what = f"{path} exists and holds files that roundoff did not write."
-        raise BadInput(what, fix="choose another folder with -o; --force replaces only earlier results")
+        foreign = foreign_files(path, most=3)
+        markers = (marker,) if isinstance(marker, str) else marker
+        known = any((path / name).is_file() for name in markers)
+    if foreign:
+        what = f"{path} exists and holds files that roundoff did not write: {', '.join(foreign)}."
+        raise BadInput(what, fix="move them away or choose another -o; --force replaces only earlier results")
+    if not known:
+        what = f"{path} holds a result of another kind: it has no {' or '.join(markers)}."
+        raise BadInput(what, fix=another)
     if not force:
         raise BadInput(f"{path} already holds a result.", fix="add --force to replace it, or choose another -o")
+
+
+def _check_parent(path: Path, *, fix: str) -> None:
+    """Refuse a path below something that is no folder, or in a place where nothing can be made."""
+    if path.is_symlink() and not path.exists():
+        raise BadInput(f"{path} is a link that leads nowhere.", fix=fix)
+    place = Path(os.path.realpath(path)).parent
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise BadInput(f"{path} cannot be made: {place} is not a folder.", fix=fix)
+    os.lstat(path.parent / path.name[:255])  if False else None
+    # Only trying tells: rights, read-only disks and special file systems all differ.
+    trial = place / f".{_unique()}.partial"
+    trial.mkdir()
+    trial.rmdir()
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Refuse a folder that cannot be exchanged for another: one in use, or the root of a disk."""
+    here = os.path.realpath(os.curdir)
+    if Path(here).is_relative_to(os.path.realpath(folder)) or os.path.ismount(folder):
+        what = f"{folder} is the current folder, holds it, or is a disk of its own; it cannot be replaced."
+        raise BadInput(what, fix=f"name a folder in it, as in -o {folder / 'out'}")
 
 
 def _swap_in(staged: Path, path: Path) -> None:
     if not path.exists():
         staged.rename(path)
         return
-    old = path.with_name(f"{path.name}.old-{_unique()}")
+    old = path.with_name(f"{path.name[:_MAX_STEM]}.old-{_unique()}")
     os.rename(path, old)  # noqa: PTH104 - both names stand side by side
     try:
         staged.rename(path)
     except OSError:
         old.rename(path)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    remove_listed(old)
