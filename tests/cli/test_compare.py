@@ -79,7 +79,7 @@ def test_results_are_written_once(
 ) -> None:
     out, junit = tmp_path / "run", tmp_path / "j.xml"
     assert run(good, bad, "-o", out, "--junit", junit) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["run.json", "tensors.csv"]
+    assert sorted(path.name for path in out.glob("[!.]*")) == ["run.json", "tensors.csv"]
     assert ET.parse(junit).getroot().get("failures") == "1"  # noqa: S314 - our own file
     capsys.readouterr()
     assert run(good, bad, "-o", out) == 2
@@ -148,6 +148,8 @@ def test_shapes_of_raw_files_come_from_the_model(tmp_path: Path) -> None:
         (["--model", "nowhere.onnx"], 2, "does not exist"),
         (["--aliases", "nowhere.json"], 2, "does not exist"),
         (["--format", "npyy"], 2, "did you mean 'npy'"),
+        (["--channel-axis", "9"], 2, "no tensor has an axis 9"),
+        (["--samples", "2", "--threads", "3"], 2, "--samples, --threads was given, but neither side is a model"),
     ],
 )
 def test_bad_options_say_what_to_type(

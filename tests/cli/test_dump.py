@@ -121,7 +121,7 @@ def test_statistics_only(run: Run) -> None:
     assert out.splitlines()[0] == "8 tensors, all values finite"
     assert max(map(len, out.splitlines())) <= 80
     assert "written: out/stats.csv, out/stats.json" in err
-    assert sorted(path.name for path in Path("out").iterdir()) == ["stats.csv", "stats.json"]
+    assert sorted(path.name for path in Path("out").glob("[!.]*")) == ["stats.csv", "stats.json"]
     rows = list(csv.DictReader(Path("out/stats.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["tensor"] for row in rows] == CONV_TENSORS
     both = np.concatenate([feed(0)["image"], feed(1)["image"]]).astype(np.float64)

@@ -57,6 +57,7 @@ def compare(
     samples = find_samples(reference, candidate)
     job = _Job((reference, candidate), samples, settings, progress)
     pairs, measured = job.measure(pairing.pairs)
+    _check_axis(settings.channel_axis, measured)
     thresholds = settings.thresholds or load_profile("default")
     judged = _with_odd_layouts(_rows(job, pairs, measured, thresholds=thresholds))
     rows = _with_roles(judged, settings.topology)
@@ -79,6 +80,14 @@ def compare(
         ),
         notes=tuple(filter(None, notes)),
     )
+
+
+def _check_axis(axis: int | None, measured: Sequence[Measured]) -> None:
+    ranks = {len(result.shapes[0]) for result in measured}
+    if axis is not None and not any(-rank <= axis < rank for rank in ranks):
+        ranks_seen = ", ".join(str(rank) for rank in sorted(ranks))
+        raise BadInput(f"The channel axis is to be {axis}, but no tensor has an axis {axis}.",
+                       fix=f"choose one that fits tensors of rank {ranks_seen}")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,13 +102,13 @@ def _rows(text: str) -> int | None:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it."""
-    from roundoff.core.files import check_output_directory
+    from roundoff.core.files import check_output_directory, check_output_file
     from roundoff.report.documents import DOCUMENT_NAME
 
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
-    if args.junit is not None and args.junit.exists() and not args.force:
-        raise BadInput(f"{args.junit} exists.", fix="add --force to replace it, or choose another --junit file")
+    if args.junit is not None:
+        check_output_file(args.junit, force=args.force, option="--junit")
 
 
 def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":

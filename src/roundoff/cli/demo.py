@@ -17,7 +17,6 @@ SUMMARY = "compare a small model with a broken board's tensors, all shipped"
 _MODEL = "digits.onnx"
 _SAMPLES = "samples.npy"
 _DUMP = "board_dump"
-_COLUMNS = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,19 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Copy the inputs, compare them, and say what to look at; the comparison itself names its result files."""
+    """Copy the inputs, compare them, and say what to look at."""
     # The package imports its commands, so a command can import it only once it runs.
     from roundoff.cli import main
 
     inputs, results = args.output / "inputs", args.output / "comparison"
     truth = _copy_inputs(inputs, force=args.force)
-    command = ["compare", str(inputs / _MODEL), str(inputs / _DUMP), "--data", str(inputs / _SAMPLES)]
-    command += ["-o", str(results)] + ["--force"] * args.force
+    # Line by line, as it is shown.
+    command = [
+        ["compare"],
+        [str(inputs / _MODEL), str(inputs / _DUMP)],
+        ["--data", str(inputs / _SAMPLES), "-o", str(results), *["--force"] * args.force],
+    ]
     terminal.note(_introduction(truth, command))
-    code = main(command)
+    code = main([word for line in command for word in line])
     if code not in (EXIT_OK, EXIT_THRESHOLD_MISSED):
         return code
-    terminal.note(_conclusion(truth))
+    terminal.note(_conclusion(truth, results))
     return EXIT_OK
 
 
@@ -68,32 +71,22 @@ def _copy_inputs(folder: Path, *, force: bool) -> dict[str, Any]:
     return truth
 
 
-def _introduction(truth: dict[str, Any], command: list[str]) -> str:
+def _introduction(truth: dict[str, Any], command: list[list[str]]) -> str:
     import shlex
 
-    accuracy = truth["accuracy"]
+    accuracy, images = truth["accuracy"], len(truth["samples"]["labels"])
+    shown = " \\\n    ".join(shlex.join(line) for line in command)
     return f"""\
 A network reads {accuracy["float"]:.1%} of the handwritten digits of its test set right;
-on a board, {accuracy["broken_board"]:.1%}. The board wrote its tensors for {len(truth["samples"]["labels"])} of the images:
+on a board, {accuracy["broken_board"]:.1%}. The board wrote its tensors for {images} of the images:
 under its own names, channels last, with batch norms and activations fused
 away. Which layer is broken?
 
-{_wrapped(["roundoff", *map(shlex.quote, command)])}
+  roundoff {shown}
 """
 
 
-def _wrapped(words: list[str]) -> str:
-    """A command that can be pasted into a shell, in lines that fit a terminal where its words do."""
-    lines = [" "]
-    for word in words:
-        # Two columns are left for the backslash.
-        if len(lines[-1]) + 1 + len(word) > _COLUMNS - 2:
-            lines.append("   ")
-        lines[-1] += f" {word}"
-    return " \\\n".join(lines)
-
-
-def _conclusion(truth: dict[str, Any]) -> str:
+def _conclusion(truth: dict[str, Any], results: Path) -> str:
     fault = truth["fault"]
     return f"""
 Look first at the verdict above: it names the first tensor that diverges.
@@ -101,4 +94,4 @@ What is planted: the board multiplies the output of {fault["node"]}
 ({fault["tensor"]}) by {fault["gain"]:g}. The cosine there stays almost perfect; a table of
 cosines would accuse the layer behind it.
 The command above can be run again by hand, into another folder, for example
-with --sort worst."""
+with --sort worst. All results are in {results}"""
