@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from roundoff.core.files import reading
+from roundoff.core.files import read_small
 from roundoff.core.tensors import TensorSource
 from roundoff.errors import BadInput, nearest
 
@@ -27,8 +27,7 @@ def read_aliases(path: Path) -> dict[str, str]:
     Raises:
         BadInput: The file cannot be read, is neither of the two, or names a tensor twice.
     """
-    with reading(path, what="The alias file"):
-        content = path.read_bytes()
+    content = read_small(path, what="The alias file")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

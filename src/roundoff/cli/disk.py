@@ -9,8 +9,9 @@ from roundoff.errors import BadInput
 
 __all__ = ["DiskBudget", "disk_budget"]
 
-# Kept free when the user gives no limit.
-_SPARE_BYTES = 512 * 2**20
+# Kept free when the user gives no limit: this share of what is free, but no more than so much.
+_SPARE_SHARE = 0.05
+_MOST_SPARE_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +47,5 @@ def disk_budget(folder: Path, max_disk: int | None) -> DiskBudget:
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
-    return DiskBudget(max(0, free - _SPARE_BYTES), f"free space less {format_size(_SPARE_BYTES)}")
+    spare = min(int(free * _SPARE_SHARE), _MOST_SPARE_BYTES)
+    return DiskBudget(free - spare, f"free space less {format_size(spare)}")

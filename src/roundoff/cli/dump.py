@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options, samples_from
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import positive, size
+from roundoff.cli.values import size, threads
 from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ SUMMARY = "run a model and write every tensor it computes, or statistics"
 _MAP = "tensors.json"
 _STATS = "stats.json"
 _STATS_TABLE = "stats.csv"
+# By these an earlier dump is known; either kind may replace the other.
+_MARKERS = (_MAP, _STATS)
 # What a tensor takes besides its values: a file header, a line in the map, a part of a disk block.
 _OVERHEAD_BYTES = 512
 
@@ -62,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="memory to stay within, in several passes if need be, e.g. 2GiB (default: most of the free memory)",
     )
-    limits.add_argument("--threads", type=positive, metavar="N", help="threads to use (default: all cores)")
+    limits.add_argument("--threads", type=threads, metavar="N", help="threads to use (default: all cores)")
     add_data_options(parser)
 
 
@@ -74,7 +76,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.stats_only and args.format:
         what = f"--format {args.format} has no effect with --stats-only, which writes no tensors."
         raise BadInput(what, fix="leave one of them out")
-    check_output_directory(args.output, marker=_marker(args.output), force=args.force)
+    check_output_directory(args.output, marker=_MARKERS, force=args.force)
     source = _open(args, terminal)
     disk = disk_budget(args.output, args.max_disk)
     terminal.note(_describe(source.estimate, stats_only=args.stats_only))
@@ -84,11 +86,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         _write_tensors(args, terminal, source, disk=disk)
     return EXIT_OK
-
-
-def _marker(folder: Path) -> str:
-    """The file by which an earlier result is known; either kind of dump may replace the other."""
-    return _STATS if (folder / _STATS).is_file() else _MAP
 
 
 def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
@@ -148,7 +145,7 @@ def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "Liv
     from roundoff.report.statistics import statistics_csv, statistics_json, statistics_table
     from roundoff.runtime.session import share_threads
 
-    with output_directory(args.output, marker=_marker(args.output), force=args.force) as staged:
+    with output_directory(args.output, marker=_MARKERS, force=args.force) as staged:
         summaries = summarize_tensors(source, threads=share_threads(args.threads)[1], progress=terminal)
         write_text(staged / _STATS_TABLE, statistics_csv(summaries))
         write_text(staged / _STATS, statistics_json(summaries))
@@ -172,7 +169,7 @@ def _write_tensors(
     size_bytes = 0
     terminal.start("dumping", len(source.samples))
     with (
-        output_directory(args.output, marker=_marker(args.output), force=args.force) as staged,
+        output_directory(args.output, marker=_MARKERS, force=args.force) as staged,
         open_writer(staged, form, samples=source.samples) as writer,
     ):
         for sample in source.samples:

@@ -27,9 +27,8 @@ _MAX_SMALL_BYTES = 64 * 2**20
 
 # A disk allows 255 bytes; a character takes up to four, and a random ending is added.
 _MAX_STEM = 50
-# What a file of ours begins with and contains, by suffix.
-_OUR_FILES = {".xml": (b"<?xml", b"<testsuites")}
-_LOOKED_AT_BYTES = 4096
+# A single file that we write beside folders is a JUnit report; this is how its beginning is known.
+_REPORT_START, _REPORT_ROOT, _LOOKED_AT_BYTES = b"<?xml", b"<testsuites", 4096
 
 
 def _unique() -> str:
@@ -79,20 +78,21 @@ def read_small(path: Path, *, what: str) -> bytes:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn any operating-system error while writing to `path` into one that says what to do."""
+def writing(path: Path, *, option: str = "-o") -> Iterator[None]:
+    """Turn any operating-system error while writing to `path`, which `option` gave, into one that says what to do."""
     try:
         yield
     except OSError as error:
-        raise _not_written(path, error) from error
+        raise _not_written(path, error, option=option) from error
 
 
-def _not_written(path: Path, error: OSError) -> BadInput:
+def _not_written(path: Path, error: OSError, *, option: str = "-o") -> BadInput:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         fix = "free some space or write to another disk; nothing incomplete was left behind"
         return BadInput(f"The disk is full: {path} could not be written.", fix=fix)
     reason = error.strerror or str(error)
-    return BadInput(f"{path} could not be written: {reason}.", fix="choose a path that can be written with -o")
+    fix = f"choose a path that can be written with {option}"
+    return BadInput(f"{path} could not be written: {reason}.", fix=fix)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -121,11 +121,11 @@ def check_output_file(path: Path, *, force: bool, option: str) -> None:
 
     Args:
         path: The file to be written.
-        force: Replace an earlier one of ours.
+        force: Replace an earlier report of ours.
         option: The option that names it, for messages (``--junit``).
     """
     another = f"choose another file with {option}"
-    with writing(path):
+    with writing(path, option=option):
         if not path.exists():
             _check_parent(path, fix=another)
             return
@@ -136,8 +136,7 @@ def check_output_file(path: Path, *, force: bool, option: str) -> None:
         raise BadInput(f"{path} exists.", fix=f"add --force to replace it, or {another}")
     with reading(path, what="The file"), path.open("rb") as file:
         start = file.read(_LOOKED_AT_BYTES)
-    begins, contains = _OUR_FILES.get(path.suffix.lower(), (b"<?xml", b"<testsuites"))
-    if not start.startswith(begins) or contains not in start:
+    if not start.startswith(_REPORT_START) or _REPORT_ROOT not in start:
         what = f"{path} exists and does not look like a file that roundoff wrote."
         raise BadInput(what, fix=f"{another}; --force replaces only earlier results")
 
@@ -212,7 +211,6 @@ def _check_parent(path: Path, *, fix: str) -> None:
         place = place.parent
     if not place.is_dir():
         raise BadInput(f"{path} cannot be made: {place} is not a folder.", fix=fix)
-    os.lstat(path.parent / path.name[:255])  if False else None
     # Only trying tells: rights, read-only disks and special file systems all differ.
     trial = place / f".{_unique()}.partial"
     trial.mkdir()

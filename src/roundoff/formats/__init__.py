@@ -1,9 +1,11 @@
 """Tensor files in and out, whatever wrote them."""
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
@@ -52,8 +54,10 @@ def open_source(
     Raises:
         BadInput: There is nothing that can be read, or the format is unknown or could be more than one.
     """
-    if not path.exists():
-        raise BadInput(f"{path} does not exist.", fix="check the path")
+    with reading(path, what="The path"):
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    if not is_folder:
+        regular_file(path, what="The path")
     name = _find_format(path) if format is None else format
     if name not in FORMATS:
         raise BadInput(f"Unknown format {name!r}.", fix=nearest(name, FORMATS))

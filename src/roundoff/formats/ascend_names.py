@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from roundoff.core.files import reading
+from roundoff.core.files import read_small
 
 __all__ = ["MAPPING_NAME", "MAX_NAME_BYTES", "NOT_IN_OP_NAME", "GoldenName", "fits", "parse_name", "read_mapping"]
 
@@ -51,8 +51,7 @@ def read_mapping(folder: Path) -> dict[str, str]:
     path = folder / MAPPING_NAME
     if not path.is_file():
         return {}
-    with reading(path, what="The mapping"):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_small(path, what="The mapping").decode(errors="replace").splitlines()
     pairs = (line.split(",", 1) for line in lines if "," in line)
     return {
         f"{number[1]}.npy": original.strip().strip('"')

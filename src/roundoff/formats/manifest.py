@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from roundoff.core.dtypes import parse_dtype
-from roundoff.core.files import reading
+from roundoff.core.files import read_small
 from roundoff.errors import BadInput, nearest
 from roundoff.formats.manifest_csv import parse_csv
 
@@ -100,8 +100,7 @@ def find_manifest(folder: Path) -> Path | None:
 
 def read_manifest(path: Path) -> TensorMap:
     """Read a manifest of any accepted kind; all its errors are reported at once."""
-    with reading(path, what="The manifest"):
-        content = path.read_bytes()
+    content = read_small(path, what="The manifest")
     raw, labels = parse_csv(content, path) if path.suffix.lower() == ".csv" else _parse_json(content, path)
     try:
         manifest = TensorMap.model_validate(raw)

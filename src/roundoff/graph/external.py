@@ -1,6 +1,7 @@
 """Checking where a model keeps its weights outside its file, before anything opens those files."""
 
 import math
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,18 +64,14 @@ def _check_tensor(tensor: Any, folder: Path) -> None:
     if not location:
         raise BadInput(f"{owner} has external data, but no file is named.", fix="export the model again")
     path = _inside(folder, location, owner=owner)
-    if not path.is_file():
-        raise BadInput(
-            f"{owner} keeps its values in {path}, which does not exist.",
-            fix=f"copy {location!r} from where the model comes from into {folder}",
-        )
+    size = _size(path, owner=owner, fix=f"copy {location!r} from where the model comes from into {folder}")
     offset = _number(entries, "offset", owner=owner)
     length = _number(entries, "length", owner=owner)
     needed = stored_bytes(tensor)
     if length and length < needed:
         what = f"{owner} needs {needed} bytes, but only {length} bytes of {path} are set aside for it."
         raise BadInput(what, fix="export the model again")
-    end, size = offset + max(needed, length), path.stat().st_size
+    end = offset + max(needed, length)
     if end > size:
         raise BadInput(
             f"{owner} ends at byte {end} of {path}, which has only {size} bytes.",
@@ -92,6 +89,20 @@ def _inside(folder: Path, location: str, *, owner: str) -> Path:
             fix="put the file itself (not a link) next to the model and save the model with that location",
         )
     return path
+
+
+def _size(path: Path, *, owner: str, fix: str) -> int:
+    """Size of a regular file; a pipe would be waited for without end."""
+    try:
+        status = path.stat()
+        reason = "" if stat.S_ISREG(status.st_mode) else "is a folder, a pipe or a device, not a file"
+    except FileNotFoundError:
+        reason = "does not exist"
+    except OSError as error:
+        reason = f"cannot be opened: {error.strerror}"
+    if reason:
+        raise BadInput(f"{owner} keeps its values in {path}, which {reason}.", fix=fix)
+    return status.st_size
 
 
 def _number(entries: dict[str, str], key: str, *, owner: str) -> int:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roundoff.core.files import reading
+from roundoff.core.files import reading, regular_file
 from roundoff.errors import BadInput
 from roundoff.graph.external import check_external_data, external_bytes
 from roundoff.graph.naming import name_nodes
@@ -68,13 +68,13 @@ def _parse(path: Path) -> tuple[Any, int]:
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
+    size = regular_file(path, what="The model")
+    if size > _LARGEST_FILE_BYTES:
+        raise BadInput(
+            f"{path} has {size} bytes; one ONNX file can hold at most {_LARGEST_FILE_BYTES}.",
+            fix="save the model with external data: onnx.save(model, path, save_as_external_data=True)",
+        )
     with reading(path, what="The model"):
-        size = path.stat().st_size
-        if size > _LARGEST_FILE_BYTES:
-            raise BadInput(
-                f"{path} has {size} bytes; one ONNX file can hold at most {_LARGEST_FILE_BYTES}.",
-                fix="save the model with external data: onnx.save(model, path, save_as_external_data=True)",
-            )
         data = path.read_bytes()
     if not data:
         raise BadInput(f"{path} is empty.", fix="copy or export the model again")
