@@ -2,12 +2,13 @@ import argparse
 
 import pytest
 
-from roundoff.cli.values import positive, size
+from roundoff.cli.values import positive, size, threads
 
 
 def test_sizes_and_counts() -> None:
     assert size("2GiB") == 2 * 2**30
     assert positive("12") == 12
+    assert threads("1024") == 1024
 
 
 @pytest.mark.parametrize("text", ["lots", "0"])
@@ -20,3 +21,8 @@ def test_a_size_that_is_none_is_refused_with_an_example(text: str) -> None:
 def test_a_count_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a whole number from 1 on"):
         positive(text)
+
+
+def test_more_threads_than_any_machine_has_are_refused() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="1025 is more than the 1024 threads that make sense"):
+        threads("1025")

@@ -1,11 +1,22 @@
 """Results appear whole or not at all, and nothing of the user's is lost."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from roundoff.core.files import output_directory, reading, write_text, writing
+from roundoff.core import files
+from roundoff.core.files import (
+    check_output_directory,
+    check_output_file,
+    output_directory,
+    read_small,
+    reading,
+    regular_file,
+    write_text,
+    writing,
+)
 from roundoff.errors import BadInput
 
 
@@ -18,7 +29,7 @@ def test_the_folder_appears_when_it_is_complete(tmp_path: Path) -> None:
     with output_directory(target, marker="m.json") as staged:
         (staged / "m.json").write_text("{}")
         assert not target.exists()
-    assert names(target) == ["m.json"]
+    assert names(target) == [".roundoff-files", "m.json"]
     assert names(target.parent) == ["out"]
 
 
@@ -99,3 +110,174 @@ def test_text_replaces_text_whole(tmp_path: Path) -> None:
 def test_read_errors_are_sentences(error: OSError, message: str) -> None:
     with pytest.raises(BadInput, match=message), reading(Path("x"), what="The model"):
         raise error
+
+
+def fill(target: Path, *, force: bool = False) -> None:
+    with output_directory(target, marker="m", force=force) as staged:
+        (staged / "m").write_text("")
+        (staged / "sub").mkdir()
+        (staged / "sub" / "a").write_text("")
+
+
+def refusal(path: Path, *, marker: str | tuple[str, ...] = "m", force: bool = True) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        check_output_directory(path, marker=marker, force=force)
+    return caught.value
+
+
+@pytest.mark.parametrize("added", ["thesis.doc", "sub/notes", ".hidden", "empty/"])
+def test_what_was_added_to_a_result_is_never_removed(tmp_path: Path, added: str) -> None:
+    fill(tmp_path / "out")
+    path = tmp_path / "out" / added
+    path.mkdir() if added.endswith("/") else path.write_text("mine")
+    error = refusal(tmp_path / "out")
+    assert f"holds files that roundoff did not write: {added.rstrip('/')}." in error.what
+    assert error.fix.startswith("move them away or choose another -o")
+    assert path.exists()
+
+
+def test_a_folder_with_the_markers_name_alone_is_a_strangers(tmp_path: Path) -> None:
+    for name in ("m", "a", "b", "c"):
+        (tmp_path / name).write_text("mine")
+    assert "did not write: a, b, c." in refusal(tmp_path).what
+    (tmp_path / ".roundoff-files").write_text("not JSON")
+    assert "did not write: a, b, c." in refusal(tmp_path).what
+
+
+def test_what_is_added_while_the_new_result_is_made_stays(tmp_path: Path) -> None:
+    fill(tmp_path / "out")
+    with output_directory(tmp_path / "out", marker="m", force=True) as staged:
+        (staged / "m").write_text("new")
+        (tmp_path / "out" / "sub" / "late").write_text("mine")
+    assert (tmp_path / "out" / "m").read_text() == "new"
+    (old,) = tmp_path.glob("out.old-*")
+    assert [path.relative_to(old).as_posix() for path in sorted(old.rglob("*"))] == ["sub", "sub/late"]
+
+
+def test_a_list_that_names_files_elsewhere_removes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    fill(tmp_path / "out")
+    (tmp_path / "out" / ".roundoff-files").write_text('["m", "sub", "sub/a", "../precious"]')
+    fill(tmp_path / "out", force=True)
+    assert names(tmp_path) == ["out", "precious"]
+
+
+def test_a_result_of_another_kind_is_not_replaced(tmp_path: Path) -> None:
+    fill(tmp_path / "out")
+    error = refusal(tmp_path / "out", marker=("run.json", "stats.json"))
+    assert "a result of another kind: it has no run.json or stats.json" in error.what
+    check_output_directory(tmp_path / "out", marker=("run.json", "m"), force=True)
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    fill(link)
+    fill(link, force=True)
+    assert link.is_symlink()
+    assert names(tmp_path) == ["link", "real"]
+    assert names(tmp_path / "real") == [".roundoff-files", "m", "sub"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dangling", "is a link that leads nowhere"),
+        ("loop", "is a link that leads nowhere"),
+        ("file/below", "file is not a folder"),
+        ("n" * 300, "could not be written: File name too long"),
+        ("n" * 300 + "/below", "could not be written: File name too long"),
+    ],
+)
+def test_a_place_where_nothing_can_be_made_is_refused_at_once(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").write_text("")
+    before = names(tmp_path)
+    error = refusal(tmp_path / name)
+    assert message in error.what
+    assert "-o" in error.fix
+    assert names(tmp_path) == before
+
+
+def test_long_names_are_written(tmp_path: Path) -> None:
+    target = tmp_path / ("n" * 255)
+    fill(target)
+    fill(target, force=True)
+    write_text(tmp_path / ("t" * 255), "text")
+    assert names(tmp_path) == [target.name, "t" * 255]
+
+
+def test_the_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    for path in (Path(), Path(".."), tmp_path / "work"):
+        assert "is the current folder, holds it" in refusal(path).what
+    assert refusal(Path()).fix == "name a folder in it, as in -o out"
+
+
+def test_a_full_disk_names_the_folder_that_was_asked_for(tmp_path: Path) -> None:
+    with (  # noqa: PT012
+        pytest.raises(BadInput) as caught,
+        output_directory(tmp_path / "out", marker="m") as staged,
+        writing(staged / "x.npy"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.what == f"The disk is full: {tmp_path / 'out'} could not be written."
+
+
+def test_text_replaces_only_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "real.txt").write_text("old")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    for path in (tmp_path, tmp_path / "pipe", Path(os.devnull)):
+        with pytest.raises(BadInput, match="is a folder, a pipe or a device"):
+            write_text(path, "")
+    write_text(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("name", "force", "message"),
+    [
+        ("folder", True, "exists and is a folder"),
+        ("pipe", True, "exists and is a pipe or a device"),
+        ("thesis.xml/below.xml", True, "is not a folder"),
+        ("dangling", True, "is a link that leads nowhere"),
+        ("n" * 300, True, "File name too long"),
+        ("report.xml", False, "report.xml exists"),
+        ("thesis.xml", True, "does not look like a file that roundoff wrote"),
+    ],
+)
+def test_a_file_that_would_not_be_written_is_refused_at_once(
+    tmp_path: Path, name: str, force: bool, message: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "report.xml").write_text("<?xml version='1.0'?>\n<testsuites/>")
+    (tmp_path / "thesis.xml").write_text("<?xml version='1.0'?>\n<thesis/>")
+    with pytest.raises(BadInput, match=message) as caught:
+        check_output_file(tmp_path / name, force=force, option="--junit")
+    assert "--junit" in caught.value.fix
+    check_output_file(tmp_path / "report.xml", force=True, option="--junit")
+    check_output_file(tmp_path / "new" / "report.xml", force=False, option="--junit")
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path, "a folder"), (tmp_path / "pipe", "a pipe or a device")):
+        with pytest.raises(BadInput, match=f"The model .* is {kind}, not a file"):
+            regular_file(path, what="The model")
+    (tmp_path / "file").write_bytes(b"abc")
+    assert regular_file(tmp_path / "file", what="The model") == 3
+
+
+def test_lists_of_absurd_size_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "list").write_bytes(b"x" * 2**20)
+    assert len(read_small(tmp_path / "list", what="The list")) == 2**20
+    monkeypatch.setattr(files, "_MAX_SMALL_BYTES", 2**20 - 1)
+    with pytest.raises(BadInput, match="The list .* is larger than 0 MiB"):
+        read_small(tmp_path / "list", what="The list")

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
     assert error.what == f"Tensor 'w1' keeps its values in {tmp_path / WEIGHTS}, which does not exist."
     assert "copy 'weights.bin'" in error.fix
+
+
+def test_a_folder_or_a_pipe_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+    path = save_external(tmp_path)
+    for put in (Path.mkdir, os.mkfifo):
+        (tmp_path / WEIGHTS).rename(tmp_path / f"before {put.__name__}")
+        put(tmp_path / WEIGHTS)
+
+        assert "which is a folder, a pipe or a device, not a file." in refusal(path).what
 
 
 def test_a_file_cut_short_is_named(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,13 @@ def test_a_git_lfs_pointer_is_recognised(tmp_path: Path) -> None:
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.onnx").what == f"The model {tmp_path / 'none.onnx'} does not exist."
-    assert "cannot be read" in refusal(tmp_path).what
+    assert refusal(tmp_path).what == f"The model {tmp_path} is a folder, not a file."
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.onnx")
+
+    assert "is a pipe or a device, not a file" in refusal(tmp_path / "pipe.onnx").what
 
 
 def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Thresholds from the command line and from profiles."""
 
+from pathlib import Path
+
 import pytest
 
 from roundoff.errors import BadInput
@@ -34,6 +36,9 @@ def test_bad_thresholds_say_what_is_wrong(text: str, message: str) -> None:
         parse_thresholds(text)
 
 
+METRICS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
+
+
 def test_every_profile_is_usable_and_explained() -> None:
     for name, about in profile_summaries().items():
         profile = load_profile(name)
@@ -55,3 +60,14 @@ def test_vendor_limits_are_the_published_ones() -> None:
 def test_an_unknown_profile_names_the_nearest() -> None:
     with pytest.raises(BadInput, match=r"no profile 'asend'[\s\S]*did you mean 'ascend'"):
         load_profile("asend")
+
+
+def test_the_documented_profiles_are_those_that_ship() -> None:
+    expected = []
+    for name, about in profile_summaries().items():
+        profile = load_profile(name)
+        limits = ", ".join(f"`{threshold.describe()}`" for threshold in profile.thresholds)
+        scope = {"all": "all tensors", "outputs": "outputs only"}[profile.scope]
+        expected.append(f"| `{name}` | {about} | {limits} | {scope} |")
+    section = METRICS_PAGE.read_text(encoding="utf-8").partition("## Profiles")[2].partition("\n## ")[0]
+    assert [line for line in section.splitlines() if line.startswith("| `")] == expected

@@ -7,6 +7,7 @@ stats.json.
 """
 
 import argparse
+import contextlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -81,10 +82,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     disk = disk_budget(args.output, args.max_disk)
     terminal.note(_describe(source.estimate, stats_only=args.stats_only))
     disk.check(_disk_bytes(source.estimate, stats_only=args.stats_only), claim="The dump takes about")
-    if args.stats_only:
-        _write_statistics(args, terminal, source)
-    else:
-        _write_tensors(args, terminal, source, disk=disk)
+    with contextlib.closing(source):
+        if args.stats_only:
+            _write_statistics(args, terminal, source)
+        else:
+            _write_tensors(args, terminal, source, disk=disk)
     return EXIT_OK
 
 

@@ -68,13 +68,11 @@ def regular_file(path: Path, *, what: str) -> int:
 
 def read_small(path: Path, *, what: str) -> bytes:
     """Read a file of text whole; one too large to be such a file is refused."""
-    regular_file(path, what=what)
-    with reading(path, what=what), path.open("rb") as file:
-        content = file.read(_MAX_SMALL_BYTES + 1)
-    if len(content) > _MAX_SMALL_BYTES:
+    if regular_file(path, what=what) > _MAX_SMALL_BYTES:
         limit = _MAX_SMALL_BYTES // 2**20
         raise BadInput(f"{what} {path} is larger than {limit} MiB.", fix="check that it is the right file")
-    return content
+    with reading(path, what=what):
+        return path.read_bytes()
 
 
 @contextlib.contextmanager

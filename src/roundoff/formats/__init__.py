@@ -1,6 +1,5 @@
 """Tensor files in and out, whatever wrote them."""
 
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -55,7 +54,7 @@ def open_source(
         BadInput: There is nothing that can be read, or the format is unknown or could be more than one.
     """
     with reading(path, what="The path"):
-        is_folder = stat.S_ISDIR(path.stat().st_mode)
+        is_folder = path.is_dir()
     if not is_folder:
         regular_file(path, what="The path")
     name = _find_format(path) if format is None else format

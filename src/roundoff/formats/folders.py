@@ -70,11 +70,18 @@ def _walk(folder: str, below: str, visited: set[str]) -> Iterator[str]:
     with reading(Path(folder), what="The folder"), os.scandir(folder) as entries:
         found = [entry for entry in entries if not entry.name.startswith(".")]
     for entry in found:
-        if not entry.is_dir():
+        if not _is_folder(entry):
             yield f"{below}{entry.name}"
         elif (real := os.path.realpath(entry.path)) not in visited:
             visited.add(real)
             yield from _walk(entry.path, f"{below}{entry.name}/", visited)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle: reading it will tell, if it is named like a tensor
+        return False
 
 
 def suffix_of(file: str) -> str:

@@ -35,7 +35,9 @@ _PLAINER = {
     "model_type": "Input should be an object with name, dtype and shape",
     "tuple_type": "Input should be a list of sizes",
 }
-_SEPARATORS = re.compile(r"[\s,;xX*\u00d7]+")
+# Sizes with one separator between them, as in 1x3x8x8 or 1, 3, 8; a comma may follow, as in (8,).
+_SHAPE = re.compile(r"(?:[0-9]{1,19}(?:(?:\s*[,;xX*\u00d7]\s*|\s+)[0-9]{1,19})*\s*,?)?")
+_SIZE = re.compile(r"[0-9]+")
 
 
 def _check_dtype(text: str) -> str:
@@ -49,10 +51,10 @@ def _parse_shape(value: Any) -> Any:
         return tuple(value)
     if not isinstance(value, str):
         return value
-    sizes = [size for size in _SEPARATORS.split(value.strip(" ()[]\t")) if size]
-    if not all(size.isascii() and size.isdigit() and len(size) < 20 for size in sizes):
+    text = value.strip(" ()[]\t")
+    if not _SHAPE.fullmatch(text):
         raise ValueError(f"{value!r} is not a shape; write it like 1x3x8x8, with every size known")
-    return tuple(int(size) for size in sizes)
+    return tuple(map(int, _SIZE.findall(text)))
 
 
 def _stay_inside(file: str) -> str:

@@ -40,7 +40,7 @@ def sniff(path: Path) -> int:
 def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
     """Open a folder of .npy files, its manifest, or one .npy file, whose only tensor is named by its stem."""
     if is_tensor_file(path):
-        return StoredSource([_unit(path.parent, path.name).stored(shown(path.stem))], label=str(path))
+        return StoredSource([_unit(path.parent, path.name).stored(shown(path.stem))], label=shown(path))
     return open_folder(path, list_units=list_units, arrange=arrange_files, kind=".npy files")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roundoff.core.npy_header import MAX_HEADER_BYTES, parse_header
+from roundoff.core.sizes import format_size
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.core.unreadable import Unreadable
 from roundoff.core.zip_members import Member, list_members
@@ -18,6 +19,9 @@ __all__ = ["SUFFIXES", "open", "sniff"]
 
 SUFFIXES = (".npz",)
 _MEMBER_SUFFIX = ".npy"
+_MAX_UNPACKED_BYTES = 2**30
+"""A compressed member is in memory whole, and a few bytes of archive can unpack to a thousand times as many."""
+_LIMIT = "1 GiB"
 
 
 def sniff(path: Path) -> int:
@@ -47,4 +51,11 @@ def _probe(member: Member, declared: Declared | None) -> Content:
     if not member.name.endswith(_MEMBER_SUFFIX):
         raise Unreadable("is not a .npy member")
     header = parse_header(member.head(MAX_HEADER_BYTES), length=member.size)
+    if not member.is_stored and member.size > _MAX_UNPACKED_BYTES:
+        raise Unreadable(
+            f"is compressed and takes {format_size(member.size)} of memory, more than {_LIMIT}",
+            fix="write the archive uncompressed with np.savez; such members are not unpacked but mapped",
+            dtype=header.dtype.name,
+            shape=header.shape,
+        )
     return settle(header.dtype, header.shape, load=lambda: header.values(member.content()), declared=declared)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from roundoff.core.names import natural_key
+from roundoff.core.names import natural_key, shown
 from roundoff.core.unreadable import Unreadable
 from roundoff.errors import BadInput
 from roundoff.formats.folders import files_with, is_tensor_file, locate, walk_files
@@ -37,7 +37,7 @@ def open_folder(path: Path, *, list_units: ListUnits, arrange: Arrange, kind: st
         arranged = _arrange_dumps(folder, dumps, units=units, list_units=list_units)
     else:
         arranged = arrange(units)
-    return as_source(arranged, label=str(path), kind=kind)
+    return as_source(arranged, label=shown(path), kind=kind)
 
 
 def open_archives(path: Path, *, suffixes: tuple[str, ...], members: ListMembers) -> StoredSource:
@@ -60,7 +60,7 @@ def open_archives(path: Path, *, suffixes: tuple[str, ...], members: ListMembers
 
     if is_tensor_file(path):
         arranged = arrange_archives(list_members(path.parent, path.name))
-        return as_source(arranged, label=str(path), kind="tensors")
+        return as_source(arranged, label=shown(path), kind="tensors")
     kind = f"{' and '.join(suffixes)} files"
     return open_folder(path, list_units=list_units, arrange=arrange_archives, kind=kind)
 
@@ -70,7 +70,8 @@ def as_source(arranged: Arranged, *, label: str, kind: str) -> StoredSource:
     if not arranged.stored:
         reasons = "".join(f" {sample}: {problem}." for sample, problem in arranged.broken.items())
         what = f"{label} holds no readable {kind}.{reasons}"
-        raise BadInput(what, fix="check the path, or name the format with --format")
+        damaged = "copy or write it again: it is damaged or cut short"
+        raise BadInput(what, fix=damaged if reasons else "check the path, or name the format with --format")
     return StoredSource(
         arranged.stored,
         label=label,

@@ -37,9 +37,9 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
         path: What to open.
         shapes: The tensors of a model in execution order; needed without a manifest.
     """
-    arrange = functools.partial(_arrange, shapes=shapes or (), label=str(path))
+    arrange = functools.partial(_arrange, shapes=shapes or (), label=shown(path))
     if is_tensor_file(path):
-        return as_source(arrange([_unit(path.parent, path.name)]), label=str(path), kind=_KIND)
+        return as_source(arrange([_unit(path.parent, path.name)]), label=shown(path), kind=_KIND)
     return open_folder(path, list_units=_list_units, arrange=arrange, kind=_KIND)
 
 

@@ -110,6 +110,6 @@ def _parse_entry(entry: Any) -> tuple[DType, tuple[int, ...], int, int]:
         raise Unreadable("its entry in the header is damaged") from error
     if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
         raise Unreadable("its entry in the header is damaged")
-    if name not in _DTYPES:
+    if not isinstance(name, str) or name not in _DTYPES:
         raise Unreadable(f"holds values of type {name!r:.40}, which are not read")
     return parse_dtype(_DTYPES[name]), shape, begin, end

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from roundoff.core.names import shown
 from roundoff.core.tensors import Array, TensorInfo
 from roundoff.core.unreadable import Unreadable
 from roundoff.errors import BadInput, nearest
@@ -85,10 +86,10 @@ class StoredSource:
         self._ordered = ordered
         self._broken = dict(broken or {})
         self._places: dict[str, dict[str, Stored]] = {}
-        for place in stored:
+        for place in map(_printable, stored):
             _add(self._places.setdefault(place.name, {}), place)
         seen = [sample for places in self._places.values() for sample in places]
-        self._samples = tuple(dict.fromkeys([*samples, *seen])) or ("",)
+        self._samples = tuple(dict.fromkeys([*map(shown, samples), *seen])) or ("",)
         self._tensors = tuple(_describe(places.values()) for places in self._places.values())
 
     @property
@@ -139,6 +140,19 @@ class StoredSource:
             what = f"{self._label} has no tensor {name!r} in sample {sample!r}."
             raise BadInput(what, fix=nearest(sample, self._places[name]))
         return self._places[name][sample]
+
+
+def _printable(place: Stored) -> Stored:
+    """Refuse names that are not valid Unicode, under a spelling that every screen and file can take."""
+    names = (place.name, place.sample, place.node, place.op_type)
+    name, sample, node, op_type = map(shown, names)
+    if (name, sample, node, op_type) == names:
+        return place
+
+    def refuse() -> Content:
+        raise Unreadable("its name is not valid Unicode", fix="write it again under a name that is")
+
+    return Stored(name, sample, place.where, refuse, node, op_type)
 
 
 def _add(places: dict[str, Stored], place: Stored) -> None:

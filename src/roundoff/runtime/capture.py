@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+from roundoff.core.names import shown
 from roundoff.core.tensors import Array, InputSpec, TensorInfo
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors, inputs
@@ -76,7 +77,7 @@ class LiveSource:
         max_memory: int | None = None,
         threads: int | None = None,
     ) -> None:
-        self._label = f"{model.path} on {samples.label}"
+        self._label = shown(f"{model.path} on {samples.label}")
         self._positions = {name: index for index, name in enumerate(samples.names)}
         feed = read_feed(model, samples, 0)
         shapes = {name: array.shape for name, array in feed.items()}
@@ -134,7 +135,18 @@ class LiveSource:
             ModelFailed: The model failed on this sample.
         """
         self._check_readable(name, sample)
-        index = self._positions[sample]
+        try:
+            return self._read(name, self._positions[sample])
+        except KeyboardInterrupt:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the run ahead of the next sample, if there is one; without that the process would wait for it."""
+        self._runner.stop()
+        self._background.shutdown(cancel_futures=True)
+
+    def _read(self, name: str, index: int) -> Array:
         now = self._now if self._now is not None and self._now.index == index else self._move_to(index)
         if name not in now.arrays:
             self._runner.run(now, name)

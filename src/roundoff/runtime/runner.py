@@ -81,6 +81,11 @@ class Runner:
             self.run(captured, captured.plan.passes[0][0])
         return captured
 
+    def stop(self) -> None:
+        """End the runs that are under way; they then fail."""
+        for session in list(self._sessions.values()):
+            session.stop()
+
     def _session(self, names: tuple[str, ...], plan: CapturePlan) -> Session:
         session = self._sessions.pop(names, None)
         if session is None:

@@ -9,6 +9,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model
 from roundoff.graph.tap import Taps, tap
+from roundoff.runtime.interrupt import interruptible
 
 __all__ = ["Session", "available_threads", "open_session", "share_threads"]
 
@@ -51,6 +52,7 @@ class Session:
         self._raw = raw
         self._model = model
         self._outputs = outputs
+        self._options: Any = None
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -70,11 +72,21 @@ class Session:
         """
         if not self._outputs:
             return []
+        import onnxruntime as ort
+
+        options = self._options = ort.RunOptions()
         try:
-            return list(self._raw.run(list(self._outputs), dict(feed)))
+            return interruptible(
+                lambda: list(self._raw.run(list(self._outputs), dict(feed), options)), stop=self.stop
+            )
         except Exception as error:
             where = f" on sample {sample!r}" if sample else ""
             raise _failure(f"{self._model.path} failed{where}", error) from error
+
+    def stop(self) -> None:
+        """End the run that is under way, if there is one, before its next node; it then fails."""
+        if self._options is not None:
+            self._options.terminate = True
 
 
 def open_session(
