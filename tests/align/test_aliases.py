@@ -1,6 +1,7 @@
 """Alias files and the checks on them."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -94,3 +95,9 @@ def test_a_long_list_of_names_is_not_printed() -> None:
 def test_one_candidate_for_two_references_is_refused() -> None:
     with pytest.raises(BadInput, match="give the candidate tensor 'x' to several reference tensors: 'a', 'b'"):
         align(source("a", "b"), source("x"), aliases={"a": "x", "b": "x"})
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="The alias file .* is a pipe or a device"):
+        read_aliases(tmp_path / "pipe")

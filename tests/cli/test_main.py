@@ -57,12 +57,53 @@ def test_wrong_usage_is_one_line_and_a_fix(
     assert last == f"fix: see '{asked}'"
 
 
+@pytest.fixture
+def pair(tmp_path: Path) -> list[str]:
+    for side, factor in (("a", 1), ("b", 2)):
+        (tmp_path / side).mkdir()
+        for index in range(30):
+            np.save(tmp_path / side / f"t{index}.npy", factor * np.arange(1.0, 40.0))
+    return [sys.executable, "-m", "roundoff", "compare", str(tmp_path / "a"), str(tmp_path / "b")]
+
+
+@pytest.mark.parametrize(("limit", "code"), [("cosine=0.9", 0), ("norm_error=0.1", 1)])
+@pytest.mark.parametrize("style", [[], ["--csv"], ["--json"]])
+def test_a_reader_that_leaves_does_not_change_the_verdict(
+    pair: list[str], limit: str, code: int, style: list[str]
+) -> None:
+    process = subprocess.Popen(
+        [*pair, "--threshold", limit, *style], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    err = process.stderr.read().decode() if process.stderr else ""
+    assert process.wait(timeout=60) == code
+    assert err == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_an_output_that_is_full_is_said(pair: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*pair, "--csv"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "The standard output cannot be written: No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_names_are_printed_on_a_terminal_that_lacks_their_letters(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    np.save(tmp_path / "a" / "\u540d.npy", np.ones(3))
+    asked = [sys.executable, "-m", "roundoff", "compare", str(tmp_path / "a"), str(tmp_path / "a"), "--csv"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(asked, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, "\\u540d" in done.stdout) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
         (KeyboardInterrupt(), 130, "interrupted: nothing incomplete was left behind"),
         (MemoryError(), 2, "There is not enough memory"),
-        (BrokenPipeError(), 0, ""),
     ],
 )
 def test_what_ends_a_command_early(
@@ -82,7 +123,8 @@ def test_what_ends_a_command_early(
     assert message in capsys.readouterr().err
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_being_stopped_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals) -> None:
     for side in ("a", "b"):
         (tmp_path / side).mkdir()
         for index in range(40):
@@ -94,7 +136,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     maps = Path(f"/proc/{process.pid}/maps")
     while process.poll() is None and time.monotonic() < deadline:
         if not maps.exists() or ".npy" in maps.read_text():
-            os.kill(process.pid, signal.SIGINT)
+            os.kill(process.pid, sent)
             break
     _, err = process.communicate(timeout=60)
     assert "Traceback" not in err

@@ -46,10 +46,16 @@ def test_a_list_and_an_object_are_manifests(tmp_path: Path) -> None:
         ("", ()),
         ("[]", ()),
         ("2x0", (2, 0)),
+        ("1,3,,", (1, 3)),
     ],
 )
 def test_shapes_are_read_as_people_write_them(tmp_path: Path, text: str, shape: tuple[int, ...]) -> None:
     assert read(tmp_path, f"name,dtype,shape\na,float32,{text}\n", "manifest.csv")[0][2] == shape
+
+
+@pytest.mark.parametrize("text", ["1x", "x1", "1xx2", "1x?x3", "-1x2", "1.5", "1" * 20, "\u00b2"])
+def test_a_shape_with_a_gap_is_none(tmp_path: Path, text: str) -> None:
+    assert f"{text!r} is not a shape" in complaint(tmp_path, [GOOD | {"shape": text}])
 
 
 @pytest.mark.parametrize(

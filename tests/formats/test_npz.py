@@ -189,3 +189,26 @@ def test_a_broken_archive_in_a_mapped_dump_names_the_reason(tmp_path: Path) -> N
     assert [info.problem for info in source.tensors] == [""]
     with pytest.raises(BadInput, match=r"y\.npz: is not a complete zip archive"):
         source.read("a", "y")
+
+
+def test_a_compressed_member_that_takes_too_much_memory_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roundoff.formats.npz._MAX_UNPACKED_BYTES", 2**20)
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(2**18, np.float32), y=np.zeros(4, np.float32))
+    source = open_source(tmp_path / "a.npz")
+    assert problem_of(tmp_path / "a.npz", "x") == "is compressed and takes 1.0 MB of memory, more than 1 GiB"
+    assert source.tensors[0].shape == (2**18,)
+    with pytest.raises(BadInput, match="is compressed and takes") as caught:
+        source.read("x", "")
+    assert "np.savez" in caught.value.fix
+    assert source.read("y", "").shape == (4,)
+
+
+def test_an_archive_cut_short_is_to_be_copied_again(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(9))
+    content = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(content[:-30])
+    with pytest.raises(BadInput, match="is not a complete zip archive") as caught:
+        open_source(tmp_path / "a.npz")
+    assert caught.value.fix == "copy or write it again: it is damaged or cut short"

@@ -1,6 +1,7 @@
 """Choosing a format, and what is said when there is none or more than one."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -132,3 +133,32 @@ def test_a_named_format_reads_a_file_under_any_suffix(tmp_path: Path, name: str,
     odd = saved.rename(tmp_path / "a.out")
     source = open_source(odd, format=name)
     assert [source.read(info.name, "").tolist() for info in source.tensors] == [[0, 1]]
+
+
+def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.bin")
+    for path in (tmp_path / "pipe.bin", Path(os.devnull)):
+        with pytest.raises(BadInput, match="is a pipe or a device, not a file"):
+            open_source(path)
+
+
+def test_a_path_longer_than_the_disk_allows(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read: File name too long"):
+        open_source(tmp_path / ("n" * 300))
+
+
+def test_a_link_in_a_circle_is_a_problem_of_one_tensor(tmp_path: Path) -> None:
+    put_npy(tmp_path)
+    (tmp_path / "loop.npy").symlink_to("loop.npy")
+    (tmp_path / "other").symlink_to("other")
+    problems = {info.name: info.problem for info in open_source(tmp_path).tensors}
+    assert problems == {"a": "", "loop": "Too many levels of symbolic links"}
+
+
+def test_samples_whose_names_are_no_text_are_spelled_out(tmp_path: Path) -> None:
+    put_npy(tmp_path)
+    listed = {"name": "a", "dtype": "float32", "shape": [2], "file": "a.npy", "sample": "\ud800"}
+    (tmp_path / "manifest.json").write_text(json.dumps([listed]))
+    source = open_source(tmp_path)
+    assert source.samples == (r"\ud800",)
+    assert source.tensors[0].problem == "its name is not valid Unicode"

@@ -118,3 +118,18 @@ def test_files_with_the_same_tensors_are_samples(tmp_path: Path) -> None:
     source = open_source(tmp_path)
     assert source.samples == ("img1", "img2")
     assert source.read("a", "img2").tolist() == [True]
+
+
+@pytest.mark.parametrize("dtype", [[], {}, None, 3, "F3"])
+def test_a_type_that_is_none_is_a_problem(tmp_path: Path, dtype: object) -> None:
+    put(tmp_path / "a.safetensors", {"x": {"dtype": dtype, "shape": [1], "data_offsets": [0, 4]}}, bytes(4))
+    assert "which are not read" in problem_of(tmp_path / "a.safetensors", "x")
+
+
+def test_a_name_that_is_no_text_is_spelled_out_and_refused(tmp_path: Path) -> None:
+    put(tmp_path / "a.safetensors", {"\ud800x": entry("F32", [1], 0, 4), "y": entry("F32", [1], 4, 8)}, bytes(8))
+    source = open_source(tmp_path / "a.safetensors")
+    problems = {info.name: info.problem for info in source.tensors}
+    assert problems == {r"\ud800x": "its name is not valid Unicode", "y": ""}
+    with pytest.raises(BadInput, match="its name is not valid Unicode"):
+        source.read(r"\ud800x", "")

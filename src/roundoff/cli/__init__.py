@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -28,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     terminal = Terminal()
     words = sys.argv[1:] if argv is None else list(argv)
+    if argv is None:
+        _prepare_process()
     try:
         arguments = _parse(words)
         if arguments is None:
@@ -46,12 +49,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminal.finish()
         terminal.note("error: There is not enough memory.\nfix: give fewer tensors, or a smaller --max-memory")
         return RoundoffError.exit_code
-    except BrokenPipeError:
-        # The reader (head, less) has gone; there is nobody left to tell.
-        sys.stdout = None
-        return 0
     finally:
         terminal.finish()
+
+
+def _prepare_process() -> None:
+    """End as tidily when told to terminate as on Ctrl-C, and print any name on any terminal."""
+    import signal
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -72,7 +84,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace | None:
         formatter_class=RawDescriptionRichHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"roundoff {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    # Without `prog` argparse would format a usage for it, through rich, on every start.
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="roundoff")
     chosen = next((word for word in argv if not word.startswith("-")), None)
     for name in COMMANDS:
         module: ModuleType = importlib.import_module(f"roundoff.cli.{name}")

@@ -1,9 +1,13 @@
 """The terminal: results on stdout, everything else on stderr, progress only where someone watches."""
 
+import io
+import os
 import sys
 import time
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -42,14 +46,37 @@ class Terminal:
 
     def print(self, renderable: "RenderableType") -> None:
         """Print a result, without the blanks by which tables fill their lines."""
+        from rich.console import Console
         from rich.segment import Segment, Segments
 
-        for line in self.out.render_lines(renderable, pad=False):
-            self.out.print(Segments([*_stripped(line), Segment.line()]), crop=False)
+        # Written by us and not by rich, which leaves the process when nobody reads.
+        page = Console(
+            file=io.StringIO(),
+            width=self.out.width,
+            force_terminal=self.out.is_terminal,
+            color_system=self.out.color_system,  # type: ignore[arg-type]
+            highlight=False,
+        )
+        for line in page.render_lines(renderable, pad=False):
+            page.print(Segments([*_stripped(line), Segment.line()]), crop=False)
+        self.text(page.file.getvalue())  # type: ignore[attr-defined]
 
     def text(self, text: str) -> None:
-        """Print a result as it is: no wrapping, no markup."""
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        """Print a result as it is: no wrapping, no markup.
+
+        Whoever has stopped reading (head, less) misses the rest; the verdict in the exit code stays what it is.
+        """
+        try:
+            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            reason = error.strerror or str(error)
+            # What could not be written would be tried again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            fix = "send it somewhere else, or write the result to a folder with -o"
+            raise BadInput(f"The standard output cannot be written: {reason}.", fix=fix) from error
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""

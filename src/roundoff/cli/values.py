@@ -30,5 +30,7 @@ def threads(text: str) -> int:
     """A number of threads that a machine can have."""
     number = positive(text)
     if number > _MAX_THREADS:
-        raise argparse.ArgumentTypeError(f"{text} is more than the {_MAX_THREADS} threads that make sense anywhere")
+        raise argparse.ArgumentTypeError(
+            f"{text} is more than the {_MAX_THREADS} threads that make sense anywhere"
+        )
     return number

@@ -35,8 +35,9 @@ _PLAINER = {
     "model_type": "Input should be an object with name, dtype and shape",
     "tuple_type": "Input should be a list of sizes",
 }
-# Sizes with one separator between them, as in 1x3x8x8 or 1, 3, 8; a comma may follow, as in (8,).
-_SHAPE = re.compile(r"(?:[0-9]{1,19}(?:(?:\s*[,;xX*\u00d7]\s*|\s+)[0-9]{1,19})*\s*,?)?")
+# Sizes with one separator between them, as in 1x3x8x8 or 1, 3, 8; commas may follow, as in (8,) and in tables
+# whose rows were padded to one length.
+_SHAPE = re.compile(r"(?:[0-9]{1,19}(?:(?:\s*[,;xX*\u00d7]\s*|\s+)[0-9]{1,19})*[\s,]*)?")
 _SIZE = re.compile(r"[0-9]+")
 
 

@@ -9,6 +9,8 @@ __all__ = ["interruptible"]
 
 _T = TypeVar("_T")
 _LOOK_UP_S = 0.1
+# One is enough, since only the main thread hands work to it; starting one for every run would cost more than it.
+_THREAD = ThreadPoolExecutor(1, thread_name_prefix="run")
 
 
 def interruptible(work: Callable[[], _T], *, stop: Callable[[], None]) -> _T:
@@ -20,12 +22,12 @@ def interruptible(work: Callable[[], _T], *, stop: Callable[[], None]) -> _T:
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    with ThreadPoolExecutor(1, thread_name_prefix="run") as thread:
-        future = thread.submit(work)
-        try:
-            while not wait([future], timeout=_LOOK_UP_S).done:
-                pass
-        except BaseException:
-            stop()
-            raise
-        return future.result()
+    future = _THREAD.submit(work)
+    try:
+        while not wait([future], timeout=_LOOK_UP_S).done:
+            pass
+    except BaseException:
+        stop()
+        wait([future])
+        raise
+    return future.result()
