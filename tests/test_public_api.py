@@ -17,7 +17,12 @@ def test_every_public_name_can_be_used(name: str) -> None:
 def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse(inspect.getsource(roundoff))
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {alias.asname or alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    imported = {
+        alias.asname or alias.name
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert imported == set(roundoff.__all__) == set(roundoff._HOMES)
 
 

@@ -99,5 +99,5 @@ def test_one_candidate_for_two_references_is_refused() -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadInput, match="The alias file .* is a pipe or a device"):
+    with pytest.raises(BadInput, match=r"The alias file .* is a pipe or a device"):
         read_aliases(tmp_path / "pipe")

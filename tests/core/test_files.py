@@ -154,6 +154,14 @@ def test_what_is_added_while_the_new_result_is_made_stays(tmp_path: Path) -> Non
     assert [path.relative_to(old).as_posix() for path in sorted(old.rglob("*"))] == ["sub", "sub/late"]
 
 
+def test_a_report_written_into_a_result_belongs_to_it(tmp_path: Path) -> None:
+    for force in (False, True, True):
+        fill(tmp_path / "out", force=force)
+        write_text(tmp_path / "out" / "report.xml", "<?xml ...")
+    assert names(tmp_path / "out") == [".roundoff-files", "m", "report.xml", "sub"]
+    assert names(tmp_path) == ["out"]
+
+
 def test_a_list_that_names_files_elsewhere_removes_nothing(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     fill(tmp_path / "out")
@@ -218,7 +226,7 @@ def test_the_current_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_full_disk_names_the_folder_that_was_asked_for(tmp_path: Path) -> None:
-    with (  # noqa: PT012
+    with (
         pytest.raises(BadInput) as caught,
         output_directory(tmp_path / "out", marker="m") as staged,
         writing(staged / "x.npy"),
@@ -279,5 +287,5 @@ def test_lists_of_absurd_size_are_not_read(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "list").write_bytes(b"x" * 2**20)
     assert len(read_small(tmp_path / "list", what="The list")) == 2**20
     monkeypatch.setattr(files, "_MAX_SMALL_BYTES", 2**20 - 1)
-    with pytest.raises(BadInput, match="The list .* is larger than 0 MiB"):
+    with pytest.raises(BadInput, match=r"The list .* is larger than 0 MiB"):
         read_small(tmp_path / "list", what="The list")

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from roundoff.align.aliases import check_aliases
+from roundoff.align.by_shape import match_by_shape
 from roundoff.align.doubts import match_rest_by_value
 from roundoff.align.layout import find_layout
 from roundoff.align.match import Match, Named
@@ -31,7 +32,8 @@ def align(
 
     Aliases come first, then recorded origins, equal names, names that differ in spelling, and values; each looks
     only at what the earlier ones left, except that values may show a name to be on the wrong tensor. Values are
-    those of the first sample that both sides have.
+    those of the first sample that both sides have. Last, a shape that only one tensor of each side has is taken
+    for a hint.
 
     Args:
         reference: The tensors that are right.
@@ -55,6 +57,8 @@ def align(
         found = _with_layouts(found, *sides, progress=progress)
         if by_value:
             found = match_rest_by_value(found, *sides, progress=progress)
+    if found and by_value:
+        found += match_by_shape(reference.tensors, candidate.tensors, found=found)
     if not found:
         raise _nothing_matched(reference, candidate, by_value=by_value, common=bool(samples))
     return _pairing(found, ours, theirs)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from roundoff.core.listing import foreign_files, list_folder, remove_listed
+from roundoff.core.listing import add_to_list, foreign_files, list_folder, remove_listed
 from roundoff.errors import BadInput
 
 __all__ = [
@@ -77,7 +77,7 @@ def read_small(path: Path, *, what: str) -> bytes:
 
 @contextlib.contextmanager
 def writing(path: Path, *, option: str = "-o") -> Iterator[None]:
-    """Turn any operating-system error while writing to `path`, which `option` gave, into one that says what to do."""
+    """Turn any operating-system error while writing to `path`, the value of `option`, into advice."""
     try:
         yield
     except OSError as error:
@@ -109,6 +109,7 @@ def write_text(path: Path, text: str) -> None:
             with staged.open("w", encoding="utf-8", newline="") as file:
                 file.write(text)
             staged.replace(target)
+            add_to_list(target)
         finally:
             with contextlib.suppress(OSError):  # such as a parent that is a file: then there is nothing to remove
                 staged.unlink(missing_ok=True)

@@ -3,24 +3,30 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
 from roundoff.core.names import shown
 
-__all__ = ["LISTING_NAME", "foreign_files", "list_folder", "remove_listed"]
+__all__ = ["LISTING_NAME", "add_to_list", "foreign_files", "list_folder", "remove_listed"]
 
 LISTING_NAME = ".roundoff-files"
 
 
 def list_folder(folder: Path) -> None:
     """Write down all files and folders below `folder`, in `folder`."""
-    (folder / LISTING_NAME).write_text(json.dumps(sorted(_walk(folder)), indent=0) + "\n", encoding="utf-8")
+    _write(folder, _walk(folder))
+
+
+def add_to_list(file: Path) -> None:
+    """Count a file that we wrote into an earlier result of ours as a part of it; elsewhere nothing happens."""
+    if listed := _listed(file.parent):
+        _write(file.parent, listed | {file.name})
 
 
 def foreign_files(folder: Path, *, most: int) -> list[str]:
-    """Name up to `most` files and folders below `folder` that its list does not have; all are when it has no list."""
+    """Name up to `most` files and folders that the list of `folder` does not have; without a list it has none."""
     listed = _listed(folder)
     return [shown(path) for path in islice((path for path in _walk(folder) if path not in listed), most)]
 
@@ -42,6 +48,10 @@ def _remove(path: Path) -> None:
             path.rmdir()
         else:
             path.unlink()
+
+
+def _write(folder: Path, paths: Iterable[str]) -> None:
+    (folder / LISTING_NAME).write_text(json.dumps(sorted(paths), indent=0) + "\n", encoding="utf-8")
 
 
 def _listed(folder: Path) -> frozenset[str]:

@@ -9,7 +9,7 @@ from roundoff.core.tensors import Array
 __all__ = ["Layout", "MatchedBy", "Pairing", "TensorPair", "pair_samples"]
 
 # alias: the user said so; origin: the tool that made the candidate recorded it.
-MatchedBy = Literal["alias", "origin", "name", "normalized", "value"]
+MatchedBy = Literal["alias", "origin", "name", "normalized", "value", "shape"]
 
 
 @dataclass(frozen=True, slots=True)

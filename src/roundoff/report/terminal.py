@@ -118,10 +118,13 @@ def _alignment(comparison: Comparison) -> Iterator[_Line]:
     if changed:
         yield "layouts", "undone: " + _few(tuple(_layout(name, who) for name, who in changed.items()))
     by_value = [row for row in comparison.rows if row.how == "value"]
-    if by_value:
-        least = min(by_value, key=lambda row: row.confidence)
+    by_shape = [row for row in comparison.rows if row.how == "shape"]
+    if by_value or by_shape:
+        least = min([*by_value, *by_shape], key=lambda row: row.confidence)
         doubt = f"least sure: {least.reference} = {least.candidate} ({least.confidence:.2f})"
-        yield "matching", f"{len(by_value)} of {counted(len(comparison.rows), 'tensor')} matched by value; {doubt}"
+        only_shape = f", {len(by_shape)} by shape alone" if by_shape else ""
+        many = f"{len(by_value)} of {counted(len(comparison.rows), 'tensor')} matched by value"
+        yield "matching", f"{many}{only_shape}; {doubt}"
 
 
 def _layout(name: str, tensors: list[str]) -> str:

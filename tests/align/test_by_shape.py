@@ -1,0 +1,39 @@
+"""Shapes as a last resort."""
+
+import numpy as np
+import pytest
+
+from roundoff.align import align
+from roundoff.core.pairing import TensorPair
+from roundoff.errors import CannotAlign
+from tests.align.sources import MemorySource
+
+RNG = np.random.default_rng(0)
+BODY = {f"layer{i}": RNG.standard_normal((1, 4, 8, 8)) for i in range(3)}
+
+
+def pairs(ours: dict[str, tuple[int, ...]], theirs: dict[str, tuple[int, ...]]) -> list[TensorPair]:
+    """What is paired by shape when the body matches by name and everything else is unrelated."""
+    reference = BODY | {name: RNG.standard_normal(shape) for name, shape in ours.items()}
+    candidate = BODY | {name: RNG.standard_normal(shape) for name, shape in theirs.items()}
+    return [pair for pair in align(MemorySource(reference), MemorySource(candidate)).pairs if pair.how == "shape"]
+
+
+def test_a_shape_that_nobody_else_has_is_a_hint() -> None:
+    (pair,) = pairs({"logits": (1, 10)}, {"L13.ofm": (1, 10, 1, 1)})
+    assert (pair.reference, pair.candidate, pair.confidence) == ("logits", "L13.ofm", 0.3)
+    assert pair.layout is not None
+    assert pair.layout.apply(np.zeros((1, 10, 1, 1))).shape == (1, 10)
+
+
+def test_a_shape_of_two_tensors_is_none() -> None:
+    assert pairs({"a": (1, 10), "b": (10,)}, {"c": (1, 10)}) == []
+    assert pairs({"a": (1, 10)}, {"c": (1, 10), "d": (1, 10)}) == []
+    assert pairs({"a": (1, 4, 8, 8)}, {"c": (1, 4, 8, 8)}) == []
+    assert pairs({"a": (0, 10)}, {"c": (0, 10)}) == []
+
+
+def test_shapes_alone_are_not_enough() -> None:
+    ours, theirs = MemorySource({"a": RNG.standard_normal(99)}), MemorySource({"b": RNG.standard_normal(99)})
+    with pytest.raises(CannotAlign, match="neither by name nor by value"):
+        align(ours, theirs)
