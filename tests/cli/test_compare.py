@@ -149,7 +149,7 @@ def test_shapes_of_raw_files_come_from_the_model(tmp_path: Path) -> None:
         (["--aliases", "nowhere.json"], 2, "does not exist"),
         (["--format", "npyy"], 2, "did you mean 'npy'"),
         (["--channel-axis", "9"], 2, "no tensor has an axis 9"),
-        (["--samples", "2", "--threads", "3"], 2, "--samples, --threads was given, but neither side is a model"),
+        (["--samples", "2", "--threads", "3"], 2, "--samples, --threads were given, but neither side is a model"),
     ],
 )
 def test_bad_options_say_what_to_type(

@@ -162,7 +162,7 @@ def _check_models(args: argparse.Namespace) -> None:
     ]
     if given and not models:
         raise BadInput(
-            f"{', '.join(given)} was given, but neither side is a model.",
+            f"{', '.join(given)} {'were' if len(given) > 1 else 'was'} given, but neither side is a model.",
             fix=f"leave {' and '.join(given)} out, or give an .onnx file",
         )
     if args.model is not None and _is_model(args.reference):

@@ -142,12 +142,20 @@ def _split(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     # Names of inputs may contain "=", so known names come first, the longest before its own beginnings.
     for name in sorted(names, key=len, reverse=True):
         if text.startswith(f"{name}="):
-            return name, Path(text[len(name) + 1 :]).expanduser()
-    path = Path(text).expanduser()
+            return name, _at_home(text[len(name) + 1 :])
+    path = _at_home(text)
     name, separator, _ = text.partition("=")
     if separator and not path.exists():
         raise BadInput(f"The model has no input {name!r} (--data {text}).", fix=nearest(name, names))
     return None, path
+
+
+def _at_home(text: str) -> Path:
+    """The path with ``~`` resolved, which no shell does behind ``INPUT=``; as it is when there is no such user."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
 
 
 def _count(text: str) -> int:
