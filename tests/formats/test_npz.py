@@ -128,7 +128,7 @@ def test_a_member_shorter_than_it_claims_is_damaged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(b"", "is not a complete zip archive"), (b"PK" + b"x" * 99, "is not a complete zip archive")],
+    [(b"", "is empty"), (b"PK" + b"x" * 99, "is not a complete zip archive")],
 )
 def test_a_file_that_is_no_archive_is_bad_input(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "a.npz").write_bytes(content)

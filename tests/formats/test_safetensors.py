@@ -91,7 +91,7 @@ def test_damaged_entries_are_rows_with_problems(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "is not a complete .safetensors file"),
+        (b"", "is empty"),
         (b"\xff" * 20, "is not a complete .safetensors file"),
         ((4).to_bytes(8, "little") + b"{]x}", "its .safetensors header is damaged"),
         ((2).to_bytes(8, "little") + b"[]", "its .safetensors header is damaged"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options, given_options, samples_from
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import positive, size
+from roundoff.cli.values import size, threads
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
     running = parser.add_argument_group("running models")
     running.add_argument("--max-memory", type=size, metavar="SIZE", help="memory the tensors may take, e.g. 2GB")
-    running.add_argument("--threads", type=positive, metavar="N", help="threads per node (default: all cores)")
+    running.add_argument("--threads", type=threads, metavar="N", help="threads per node (default: all cores)")
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:

@@ -68,11 +68,13 @@ def regular_file(path: Path, *, what: str) -> int:
 
 def read_small(path: Path, *, what: str) -> bytes:
     """Read a file of text whole; one too large to be such a file is refused."""
-    if regular_file(path, what=what) > _MAX_SMALL_BYTES:
+    size = regular_file(path, what=what)
+    if size > _MAX_SMALL_BYTES:
         limit = _MAX_SMALL_BYTES // 2**20
         raise BadInput(f"{what} {path} is larger than {limit} MiB.", fix="check that it is the right file")
     with reading(path, what=what):
-        return path.read_bytes()
+        # What claims to be empty is not even tried: special files of the system do, and may never answer.
+        return path.read_bytes() if size else b""
 
 
 @contextlib.contextmanager

@@ -62,6 +62,8 @@ def read_header(path: Path) -> NpyHeader:
         Unreadable: As `parse_header` does, or it is no regular file.
     """
     length = stat_file(path)
+    if not length:  # not even tried: special files of the system claim so too, and may never answer
+        raise Unreadable("is empty")
     with path.open("rb") as file:
         return parse_header(file.read(MAX_HEADER_BYTES), length=length)
 

@@ -142,7 +142,8 @@ def list_members(path: Path) -> list[Member]:
     Raises:
         Unreadable: It is no zip archive, or its directory is missing, damaged or empty.
     """
-    stat_file(path)
+    if not stat_file(path):
+        raise Unreadable("is empty")
     try:
         with zipfile.ZipFile(path) as archive:
             members = [Member(path, info) for info in archive.infolist() if not info.filename.endswith("/")]

@@ -71,6 +71,8 @@ def _members(path: Path, archive: str) -> list[Unit]:
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """Read the JSON header; tell also where the values begin."""
     size = stat_file(path)
+    if not size:
+        raise Unreadable("is empty")
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         if size < _LENGTH_BYTES or length > min(size - _LENGTH_BYTES, _MAX_HEADER_BYTES):

@@ -74,10 +74,10 @@ def _parse(path: Path) -> tuple[Any, int]:
             f"{path} has {size} bytes; one ONNX file can hold at most {_LARGEST_FILE_BYTES}.",
             fix="save the model with external data: onnx.save(model, path, save_as_external_data=True)",
         )
+    if not size:
+        raise BadInput(f"{path} is empty.", fix="copy or export the model again")
     with reading(path, what="The model"):
         data = path.read_bytes()
-    if not data:
-        raise BadInput(f"{path} is empty.", fix="copy or export the model again")
     if data.startswith(_LFS_POINTER):
         raise BadInput(f"{path} is a Git LFS pointer, not the model itself.", fix="git lfs pull")
     try:
