@@ -6,6 +6,7 @@ optimization off. The reference comes first; its names are used throughout.
 """
 
 import argparse
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,37 +121,46 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
 
 
 def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None") -> "Comparison":
-    from roundoff.align import align, read_aliases, rename_after
+    from roundoff.align import align, read_aliases
     from roundoff.analysis.compare import CompareSettings, compare
     from roundoff.graph.interface import topology
-    from roundoff.graph.load import load_model
     from roundoff.graph.quantized import dequantized_tensors
-    from roundoff.graph.shapes import tensor_infos
 
     _check_models(args)
+    with contextlib.ExitStack() as stack:
+        reference, known, shapes = _reference(args, stack)
+        candidate, own = _source(args, args.candidate, args.candidate_format, shapes=shapes, stack=stack)
+        pairing = align(
+            reference,
+            candidate,
+            aliases={} if args.aliases is None else read_aliases(args.aliases),
+            origins={} if own is None else dequantized_tensors(own),
+            by_value=not args.no_value_matching,
+            progress=terminal,
+        )
+        settings = CompareSettings(
+            thresholds=thresholds,
+            topology=None if known is None else topology(known),
+            channel_axis=args.channel_axis,
+        )
+        return compare(reference, candidate, pairing, settings=settings, progress=terminal)
+
+
+def _reference(
+    args: argparse.Namespace, stack: contextlib.ExitStack
+) -> "tuple[TensorSource, Model | None, Sequence[TensorInfo] | None]":
+    """The reference, the model behind it, and what that says of shapes."""
+    from roundoff.align import rename_after
+    from roundoff.graph.load import load_model
+    from roundoff.graph.shapes import tensor_infos
+
     if args.model is None:
-        reference, known = _source(args, args.reference, args.reference_format, shapes=None)
-        shapes = reference.tensors if known is not None else None
-    else:
-        known = load_model(args.model)
-        shapes = tensor_infos(known)
-        reference, _ = _source(args, args.reference, args.reference_format, shapes=shapes)
-        reference = rename_after(reference, shapes)
-    candidate, own = _source(args, args.candidate, args.candidate_format, shapes=shapes)
-    pairing = align(
-        reference,
-        candidate,
-        aliases={} if args.aliases is None else read_aliases(args.aliases),
-        origins={} if own is None else dequantized_tensors(own),
-        by_value=not args.no_value_matching,
-        progress=terminal,
-    )
-    settings = CompareSettings(
-        thresholds=thresholds,
-        topology=None if known is None else topology(known),
-        channel_axis=args.channel_axis,
-    )
-    return compare(reference, candidate, pairing, settings=settings, progress=terminal)
+        reference, own = _source(args, args.reference, args.reference_format, shapes=None, stack=stack)
+        return reference, own, None if own is None else reference.tensors
+    model = load_model(args.model)
+    shapes = tensor_infos(model)
+    reference, _ = _source(args, args.reference, args.reference_format, shapes=shapes, stack=stack)
+    return rename_after(reference, shapes), model, shapes
 
 
 def _check_models(args: argparse.Namespace) -> None:
@@ -172,7 +182,12 @@ def _check_models(args: argparse.Namespace) -> None:
 
 
 def _source(
-    args: argparse.Namespace, path: Path, chosen_format: str | None, *, shapes: "Sequence[TensorInfo] | None"
+    args: argparse.Namespace,
+    path: Path,
+    chosen_format: str | None,
+    *,
+    shapes: "Sequence[TensorInfo] | None",
+    stack: contextlib.ExitStack,
 ) -> "tuple[TensorSource, Model | None]":
     """Open one side; a model comes along when it is one."""
     from roundoff.formats import open_source
@@ -188,7 +203,8 @@ def _source(
     own = load_model(path)
     specs = inputs(own)
     samples: Samples = samples_from(args, specs) if specs or args.data else NO_INPUTS
-    return LiveSource(own, samples, max_memory=args.max_memory, threads=args.threads), own
+    source = LiveSource(own, samples, max_memory=args.max_memory, threads=args.threads)
+    return stack.enter_context(contextlib.closing(source)), own
 
 
 def _is_model(path: Path) -> bool:
