@@ -23,7 +23,7 @@ BLOCK = 1 << 17
 # and on a busy machine a hundred times more.
 _PIECE = 8192
 # Rows shorter than this are not worth a call of BLAS each.
-_SHORT_ROW = 64
+_SHORT_ROW = 256
 # Distributions are estimated from about this many elements per array, evenly spaced.
 _HISTOGRAM_SAMPLE = 1 << 15
 # Mapped pages are given back each time so many elements have been read.
@@ -55,10 +55,11 @@ def measure_pair(
     unreleased = 0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for part in split_blocks(reference.shape, block):
-            block_reference, block_error = meter.add(reference[part.index], candidate[part.index])
+            row = None if channels is None else channels.row(part)
+            squares = meter.add(reference[part.index], candidate[part.index], row=row)
             meter.sample(slice(-part.start % stride, None, stride))
             if channels is not None:
-                channels.add(part, block_reference, block_error)
+                channels.add(part, pieces=squares if row else None, values=meter.last_values)
             unreleased += part.size
             if unreleased >= _RELEASE_EVERY:
                 release_pages(reference)
@@ -131,24 +132,31 @@ class _Workspace:
 
     The float64 rows (reference, candidate, absolute and relative error) are summed by BLAS, which is faster at it
     than numpy.
+
+    Args:
+        size: Elements per block.
+        work: Type in which differences are taken.
+        row: Length of the pieces whose squares are kept apart; None when it does not matter.
     """
 
-    def __init__(self, size: int, work: type[np.floating]) -> None:
-        self.size = size
+    def __init__(self, size: int, work: type[np.floating], row: int | None = None) -> None:
+        self.size, self.row = size, row
         self.left, self.right, self.error, self.magnitude = (np.empty(size, work) for _ in range(4))
         self.flags = np.empty(size, np.bool_)
         piece = min(size, _PIECE)
         pieces = -(-size // piece)
         padded = np.zeros((4, pieces * piece))
         self.x, self.y, self.e, self.r = padded[:, :size]
+        self.compared = padded[0:3:2, :size]
         self._rows = padded.reshape(4, pieces, piece)
+        self._squared = self._rows[:3] if row is None else padded[:3, :size].reshape(3, size // row, row)
         self._ones = np.ones(piece)
 
-    def sums(self) -> tuple[list[float], list[float], float]:
-        """Sums of the four rows, squares of the first three, product of the first two."""
+    def sums(self) -> tuple[list[float], Array, float]:
+        """Sums of the four rows, squares of the first three by piece, product of the first two."""
         rows = self._rows
         totals = np.add.reduce(np.vecdot(rows, self._ones), axis=1).tolist()
-        squares = np.add.reduce(np.vecdot(rows[:3], rows[:3]), axis=1).tolist()
+        squares = np.vecdot(self._squared, self._squared)
         return totals, squares, float(np.add.reduce(np.vecdot(rows[0], rows[1])))
 
 
@@ -166,17 +174,19 @@ class _Meter:
         self._product = self._abs = self._square = self._max_abs = 0.0
         self._relative = self._max_relative = 0.0
 
-    def add(self, reference: Array, candidate: Array) -> tuple[Array, Array]:
-        """Measure one block; return the reference and the absolute error as flat float64 arrays."""
-        if reference.size != self._space.size:
-            self._space = _Workspace(reference.size, self._work)
+    def add(self, reference: Array, candidate: Array, *, row: int | None = None) -> Array:
+        """Measure one block; return the squares of reference and error, shape (2, pieces of length `row`)."""
+        if (reference.size, row) != (self._space.size, self._space.row):
+            self._space = _Workspace(reference.size, self._work, row)
         space = self._space
         x, y = _flat(reference, space.left), _flat(candidate, space.right)
         self._keep = None
-        error, totals, squares, product = self._sums(x, y)
+        error, totals, pieces, product = self._sums(x, y)
+        squares = np.add.reduce(pieces, axis=1).tolist()
         if not math.isfinite(product + sum(squares)):
             x, y, self._keep = self._without_nonfinite(x, y)
-            error, totals, squares, product = self._sums(x, y)
+            error, totals, pieces, product = self._sums(x, y)
+            squares = np.add.reduce(pieces, axis=1).tolist()
         self._block = (x, y)
         excluded = 0 if self._keep is None else x.size - int(np.count_nonzero(self._keep))
         self._count += x.size - excluded
@@ -189,7 +199,12 @@ class _Meter:
         zeros = self._add_side(self._reference, x, totals[0], squares[0], holds_zeros=self._reference_zeros)
         self._add_side(self._candidate, y, totals[1], squares[1], holds_zeros=True)
         self._count_relative(x, error, zeros=zeros, excluded=excluded)
-        return space.x, space.e
+        return pieces[::2]
+
+    @property
+    def last_values(self) -> Array:
+        """Reference and absolute error of the last block, shape (2, elements)."""
+        return self._space.compared
 
     def sample(self, positions: slice) -> None:
         """Keep some elements of the last block for the distributions."""
@@ -216,7 +231,7 @@ class _Meter:
             channels=channels,
         )
 
-    def _sums(self, x: Array, y: Array) -> tuple[Array, list[float], list[float], float]:
+    def _sums(self, x: Array, y: Array) -> tuple[Array, list[float], Array, float]:
         """The absolute errors, and what `_Workspace.sums` says of the block."""
         space = self._space
         error = np.abs(np.subtract(x, y, out=space.error), out=space.error)
@@ -228,7 +243,8 @@ class _Meter:
         space.x[:], space.y[:], space.e[:] = x, y, error
         space.r[:] = np.divide(error, magnitude, out=magnitude)
         totals, squares, product = space.sums()
-        if not math.isfinite(squares[2] + totals[3]) and math.isfinite(squares[0] + squares[1]):
+        narrow = math.isfinite(totals[3] + float(squares[2].sum()))
+        if not narrow and math.isfinite(float(squares[:2].sum())):
             error = self._widened_errors(x)
             totals, squares, product = space.sums()
         return error, totals, squares, product
@@ -284,25 +300,31 @@ class _Channels:
             return None
         return cls(axis % len(shape), shape[axis])
 
-    def add(self, part: Block, reference: Array, error: Array) -> None:
-        """Take in one block, given as flat arrays."""
-        extents = part.shape
-        outer, inner = math.prod(extents[: self._axis]), math.prod(extents[self._axis + 1 :])
+    def row(self, part: Block) -> int | None:
+        """Length of the equal pieces that BLAS can square a channel's rows in; None when they are too short."""
+        length = math.prod(part.shape[self._axis + 1 :])
+        fewest = -(-length // _PIECE)
+        lengths = (length // count for count in range(fewest, 4 * fewest) if length % count == 0)
+        return next((piece for piece in lengths if piece >= _SHORT_ROW), None)
+
+    def add(self, part: Block, *, pieces: Array | None, values: Array) -> None:
+        """Take in one block of reference and error, in its order.
+
+        Args:
+            part: The block.
+            pieces: Squares of pieces, shape (2, pieces); None to take them from the values.
+            values: The values themselves, shape (2, elements).
+        """
+        shape = (2, math.prod(part.shape[: self._axis]), part.shape[self._axis], -1)
+        if pieces is not None:
+            energies = pieces.reshape(shape).sum(axis=(1, 3))
+        else:
+            rows = values.reshape(shape)
+            energies = np.einsum("koci,koci->kc", rows, rows)
         first = part.index[self._axis].start if self._axis < len(part.index) else 0
-        channels = slice(first, first + extents[self._axis])
-        for energies, values in ((self.energies.reference, reference), (self.energies.error, error)):
-            rows = values.reshape(outer, extents[self._axis], *_pieces(inner))
-            if inner < _SHORT_ROW:
-                energies[channels] += np.einsum("ocpi,ocpi->c", rows, rows)
-            else:
-                energies[channels] += np.vecdot(rows, rows).sum(axis=(0, 2))
-
-
-def _pieces(length: int) -> tuple[int, int]:
-    """How to cut a row into equal pieces that BLAS does not spread over threads."""
-    fewest = -(-length // _PIECE)
-    count = next((n for n in range(max(1, fewest), 4 * fewest) if length % n == 0), 1)
-    return count, length // count
+        channels = slice(first, first + part.shape[self._axis])
+        self.energies.reference[channels] += energies[0]
+        self.energies.error[channels] += energies[1]
 
 
 def _count_below(values: Array, limit: float, largest: float, flags: Array) -> int:
