@@ -94,4 +94,8 @@ What is planted: the board multiplies the output of {fault["node"]}
 ({fault["tensor"]}) by {fault["gain"]:g}. The cosine there stays almost perfect; a table of
 cosines would accuse the layer behind it.
 The command above can be run again by hand, into another folder, for example
-with --sort worst. All results are in {results}"""
+with --sort worst.
+
+The results:
+  {results / "run.json"}
+  {results / "tensors.csv"}"""

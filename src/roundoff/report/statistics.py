@@ -12,6 +12,7 @@ from rich.text import Text
 
 from roundoff.core.summary import TensorSummary
 from roundoff.core.wording import counted
+from roundoff.report.cells import safe_cell
 
 __all__ = ["statistics_csv", "statistics_json", "statistics_table"]
 
@@ -19,8 +20,6 @@ _COLUMNS = (
     "tensor", "node", "op_type", "dtype", "shape", "samples", "count", "min", "max", "mean", "std", "abs_max",
     "zeros", "nans", "infs",
 )  # fmt: skip
-# A cell that starts like this would be run as a formula by a spreadsheet; names come from strangers' files.
-_FORMULA_START = ("=", "+", "-", "@", "\t", "\r")
 _LISTED = 5
 _ROWS = 40
 
@@ -89,8 +88,8 @@ def _values(summary: TensorSummary) -> tuple[object, ...]:
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, str) and value.startswith(_FORMULA_START):
-        return f"'{value}"
+    if isinstance(value, str):
+        return safe_cell(value)
     return "x".join(map(str, value)) if isinstance(value, tuple) else value
 
 

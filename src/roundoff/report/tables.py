@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable
 
 from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.report.cells import safe_cell
 
 __all__ = ["comparison_csv"]
 
@@ -13,8 +14,6 @@ _COLUMNS = (
     "candidate_shape", "matched_by", "confidence", "layout", "samples", "status", "passed", "kind", "difference",
     "role", "detail",
 )  # fmt: skip
-# A cell that starts like this would be run as a formula by a spreadsheet; names come from strangers' files.
-_FORMULA_START = ("=", "+", "-", "@", "\t", "\r")
 
 
 def comparison_csv(comparison: Comparison) -> str:
@@ -30,7 +29,7 @@ def comparison_csv(comparison: Comparison) -> str:
         ("candidate", comparison.unmatched_candidate),
     ):
         for name in names:
-            cells = {side: _text(name), "status": "missing", "detail": f"only in the {side}"}
+            cells = {side: safe_cell(name), "status": "missing", "detail": f"only in the {side}"}
             writer.writerow([cells.get(column, "") for column in (*_COLUMNS, *metrics)])
     return out.getvalue()
 
@@ -38,10 +37,10 @@ def comparison_csv(comparison: Comparison) -> str:
 def _cells(row: TensorComparison) -> tuple[object, ...]:
     return (
         row.order,
-        _text(row.reference),
-        _text(row.candidate),
-        _text(row.node),
-        _text(row.op_type),
+        safe_cell(row.reference),
+        safe_cell(row.candidate),
+        safe_cell(row.node),
+        safe_cell(row.op_type),
         *row.dtypes,
         *(_shape(shape) for shape in row.shapes),
         row.how,
@@ -51,14 +50,10 @@ def _cells(row: TensorComparison) -> tuple[object, ...]:
         row.score.status,
         "" if row.passed is None else ("yes" if row.passed else "no"),
         row.kind,
-        _text(row.difference),
+        safe_cell(row.difference),
         row.role,
-        _text(row.score.detail),
+        safe_cell(row.score.detail),
     )
-
-
-def _text(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA_START) else text
 
 
 def _shape(shape: Iterable[int]) -> str:
