@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roundoff.align import align
 from roundoff.analysis.compare import compare
 from roundoff.core.pairing import Pairing, TensorPair
 from roundoff.core.tensors import Array
@@ -32,8 +33,8 @@ def main() -> int:
         subprocess.run([sys.executable, "-m", "benchmarks.compare_metrics", str(folder)], check=True)
         names = [f"tensor{index}" for index in range(len(SHAPES))]
         size = sum(path.stat().st_size for path in folder.rglob("*.npy"))
-        pairing = Pairing(tuple(TensorPair(n, n) for n in names))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        pairing = align(open_source(folder / "a"), open_source(folder / "b"))
 
         def metrics() -> None:
             found = compare(open_source(folder / "a"), open_source(folder / "b"), pairing)

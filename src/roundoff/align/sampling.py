@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roundoff.align.axes import Shape
+from roundoff.core.blocks import release_pages
 from roundoff.core.pairing import Layout
 from roundoff.core.tensors import Array
 
@@ -16,6 +17,10 @@ Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
 _SEED = 20_011
+
+_LARGE_BYTES = 16 * 2**20
+_AT_A_TIME = 32
+"""Touching an element of a mapped file makes its neighbours resident; in large tensors they are given back often."""
 
 
 @lru_cache(maxsize=512)
@@ -63,6 +68,15 @@ def is_real(array: Array) -> bool:
     return np.can_cast(array.dtype, np.float64, casting="same_kind")
 
 
+def _pick(array: Array, at: Positions) -> Floats:
+    in_order = array.flags.c_contiguous
+    # Flattening anything else would copy the whole tensor.
+    chosen = array.reshape(-1)[at] if in_order else array[np.unravel_index(at, array.shape)]
+    if array.nbytes > _LARGE_BYTES:
+        release_pages(array)
+    return chosen.astype(np.float64)
+
+
 def take(array: Array, at: Positions) -> Floats | None:
     """The elements at flat positions as float64, or None when they are no real numbers.
 
@@ -71,10 +85,8 @@ def take(array: Array, at: Positions) -> Floats | None:
     array = np.asarray(array)
     if not is_real(array) or not at.size:
         return None
-    in_order = array.flags.c_contiguous
-    # Flattening anything else would copy the whole tensor.
-    chosen = array.reshape(-1)[at] if in_order else array[np.unravel_index(at, array.shape)]
-    values: Floats = chosen.astype(np.float64)
+    parts = [at] if array.nbytes <= _LARGE_BYTES else np.array_split(at, -(-at.size // _AT_A_TIME))
+    values: Floats = np.concatenate([_pick(array, part) for part in parts])
     finite = np.isfinite(values)
     if finite.all():
         return values
