@@ -20,7 +20,7 @@ _SEED = 20_011
 
 _LARGE_BYTES = 16 * 2**20
 _AT_A_TIME = 32
-"""Touching an element of a mapped file makes its neighbours resident; in large tensors they are given back often."""
+"""Touching an element of a mapped file makes its neighbours resident; large tensors give them back so often."""
 
 
 @lru_cache(maxsize=512)
