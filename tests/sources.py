@@ -2,38 +2,60 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from roundoff.core.tensors import Array, TensorInfo
 from roundoff.errors import BadInput
 
-__all__ = ["MemorySource"]
 
-
-@dataclass
+@dataclass(frozen=True)
 class MemorySource:
-    """`content` is sample -> tensor name -> values; `broken` names tensors that cannot be read."""
+    """A source of arrays held in memory, the same in each sample unless `by_sample` says otherwise.
 
-    content: Mapping[str, Mapping[str, Array]]
+    `problems` are known from the start; `broken` tensors fail only when they are read.
+    """
+
+    arrays: Mapping[str, Array]
     label: str = "memory"
+    samples: tuple[str, ...] = ("",)
     ordered: bool = True
+    problems: Mapping[str, str] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
-    ops: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def samples(self) -> tuple[str, ...]:
-        return tuple(self.content)
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    by_sample: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:
-        first = next(iter(self.content.values()))
         return tuple(
             TensorInfo(
-                name, str(values.dtype), values.shape, node=f"node of {name}", op_type=self.ops.get(name, "")
+                name,
+                str(array.dtype),
+                array.shape,
+                problem=self.problems.get(name, ""),
+                node=self.nodes.get(name, ""),
             )
-            for name, values in first.items()
+            for name, array in self.arrays.items()
         )
 
     def read(self, name: str, sample: str) -> Array:
         if name in self.broken:
             raise BadInput(f"{name} is truncated.", fix="dump it again")
-        return self.content[sample][name]
+        if self.problems.get(name):
+            raise BadInput(f"{name} is damaged.", fix="dump it again")
+        if sample not in self.samples:
+            raise BadInput(f"no sample {sample!r}", fix="name another")
+        return np.asarray(self.by_sample.get(sample, self.arrays)[name])
+
+
+def in_samples(content: Mapping[str, Mapping[str, Array]], **options: Any) -> MemorySource:
+    """A source of several samples: sample -> tensor -> values."""
+    first = next(iter(content.values()))
+    return MemorySource(first, samples=tuple(content), by_sample=content, **options)
+
+
+def shuffled(arrays: Mapping[str, Array], random: np.random.Generator) -> dict[str, Array]:
+    """The same arrays in another order."""
+    names = list(arrays)
+    return {names[index]: arrays[names[index]] for index in random.permutation(len(names))}

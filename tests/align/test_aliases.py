@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roundoff.align import align, read_aliases
 from roundoff.errors import BadInput
-from tests.align.sources import MemorySource
+from tests.sources import MemorySource
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12).filter(str.strip)
 

@@ -6,7 +6,7 @@ import pytest
 from roundoff.align import align
 from roundoff.core.pairing import TensorPair
 from roundoff.errors import CannotAlign
-from tests.align.sources import MemorySource
+from tests.sources import MemorySource
 
 RNG = np.random.default_rng(0)
 BODY = {f"layer{i}": RNG.standard_normal((1, 4, 8, 8)) for i in range(3)}

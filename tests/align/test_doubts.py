@@ -4,7 +4,7 @@ import numpy as np
 
 from roundoff.align import align
 from roundoff.core.tensors import Array
-from tests.align.sources import MemorySource
+from tests.sources import MemorySource
 
 
 def chain(seed: int = 0) -> dict[str, Array]:

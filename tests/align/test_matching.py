@@ -7,7 +7,7 @@ from roundoff.align import align
 from roundoff.core.pairing import TensorPair
 from roundoff.core.tensors import Array
 from roundoff.errors import CannotAlign
-from tests.align.sources import MemorySource
+from tests.sources import MemorySource
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from roundoff.align import align
 from roundoff.align.names import SPELLINGS
-from tests.align.sources import MemorySource
+from tests.sources import MemorySource
 
 
 def matched(

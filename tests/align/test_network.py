@@ -18,8 +18,8 @@ from tests.align.network import (
     nhwc_int8,
     padded_blocks,
 )
-from tests.align.sources import MemorySource
 from tests.real_models import real_models
+from tests.sources import MemorySource
 
 CERTAIN = 0.9
 

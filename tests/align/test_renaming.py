@@ -6,7 +6,7 @@ import pytest
 from roundoff.align import rename_after
 from roundoff.core.tensors import TensorInfo
 from roundoff.errors import CannotAlign
-from tests.align.sources import MemorySource
+from tests.sources import MemorySource
 
 MODEL = [
     TensorInfo("/net/conv/Conv_output_0", "float32", (2,), node="/net/conv/Conv", op_type="Conv"),

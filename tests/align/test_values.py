@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from roundoff.align import align
 from roundoff.core.pairing import Pairing
 from roundoff.core.tensors import Array
-from tests.align.sources import MemorySource, shuffled
+from tests.sources import MemorySource, shuffled
 
 CERTAIN = 0.9
 

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from roundoff.core.topology import NodeInfo, Topology
 from roundoff.errors import CannotAlign
 from roundoff.metrics import score
 from roundoff.metrics.thresholds import load_profile, parse_thresholds
-from tests.sources import MemorySource
+from tests.sources import MemorySource, in_samples
 
 NAMES = ("x", "a", "b", "y")
 CHAIN = Topology(
@@ -30,8 +31,8 @@ def tensors(seed: int = 0, shape: tuple[int, ...] = (1, 4, 6, 6)) -> dict[str, A
     return {name: rng.standard_normal(shape).astype(np.float32) for name in NAMES}
 
 
-def source(*samples: dict[str, Array], **options: object) -> MemorySource:
-    return MemorySource({str(i): sample for i, sample in enumerate(samples)}, **options)  # type: ignore[arg-type]
+def source(*samples: dict[str, Array], **options: Any) -> MemorySource:
+    return in_samples({str(i): sample for i, sample in enumerate(samples)}, **options)
 
 
 def by_name(*names: str) -> Pairing:
@@ -153,16 +154,16 @@ def test_thresholds_decide() -> None:
 
 def test_samples_pair_by_name_then_by_position() -> None:
     one, two = tensors(1), tensors(2)
-    left = MemorySource({"cat": one, "dog": two})
-    swapped = MemorySource({"dog": two, "cat": one, "eel": one})
+    left = in_samples({"cat": one, "dog": two})
+    swapped = in_samples({"dog": two, "cat": one, "eel": one})
     found = compare(left, swapped, by_name())
     assert found.verdict.failed == 0
     assert found.samples == ("cat", "dog")
     assert found.notes == ("2 samples are on both sides; 1 are on one side only",)
-    other = MemorySource({"0": one, "1": two})
+    other = in_samples({"0": one, "1": two})
     assert "paired by position" in compare(left, other, by_name()).notes[0]
     with pytest.raises(CannotAlign, match="No sample name is on both sides: 'cat', 'dog' in memory"):
-        compare(left, MemorySource({"0": one}), by_name())
+        compare(left, in_samples({"0": one}), by_name())
 
 
 def test_a_missing_output_fails() -> None:

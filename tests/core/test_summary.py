@@ -4,7 +4,7 @@ import pytest
 from roundoff.core.statistics import TensorStats
 from roundoff.core.summary import summarize_tensors
 from roundoff.errors import BadInput
-from tests.sources import MemorySource
+from tests.sources import in_samples
 
 RNG = np.random.default_rng(0)
 SHAPES = {"small": (3,), "large": (1100, 1000), "empty": (0, 4), "other": (5, 5)}
@@ -27,7 +27,7 @@ class Recorder:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_tensor_is_summed_over_all_samples_in_order(threads: int) -> None:
-    summaries = summarize_tensors(MemorySource(CONTENT), threads=threads)
+    summaries = summarize_tensors(in_samples(CONTENT), threads=threads)
 
     assert [summary.info.name for summary in summaries] == list(SHAPES)
     assert {summary.samples for summary in summaries} == {3}
@@ -39,7 +39,7 @@ def test_every_tensor_is_summed_over_all_samples_in_order(threads: int) -> None:
 def test_progress_is_told_of_every_sample() -> None:
     recorder = Recorder()
 
-    summarize_tensors(MemorySource(CONTENT), progress=recorder)
+    summarize_tensors(in_samples(CONTENT), progress=recorder)
 
     assert recorder.calls == [("summing up", 3), 1, 1, 1, "end"]
 
@@ -48,6 +48,6 @@ def test_an_error_while_reading_comes_through_and_ends_the_progress() -> None:
     recorder = Recorder()
 
     with pytest.raises(BadInput, match="other is truncated"):
-        summarize_tensors(MemorySource(CONTENT, broken=("other",)), progress=recorder)
+        summarize_tensors(in_samples(CONTENT, broken=("other",)), progress=recorder)
 
     assert recorder.calls[-1] == "end"
