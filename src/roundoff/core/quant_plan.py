@@ -1,0 +1,131 @@
+"""The plan of a quantization: what was asked for each node, what it gets, which quantizers follow from that."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from roundoff.core.quantizer import Consumer, Kind, QuantSpec
+
+__all__ = ["FLOAT", "NodePlan", "PlannedQuantizer", "Precision", "QuantPlan", "Resolution", "Rule", "SelectorKind"]
+
+FLOAT = "float"
+"""The precision of what is not quantized."""
+
+SelectorKind = Literal["node", "tensor", "op", "between", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Dtypes of a node's parts, e.g. ``u8``, ``s16`` or ``float``; empty where nothing is said, or nothing exists.
+
+    Attributes:
+        activation: Its activation inputs.
+        weight: Its weight.
+        output: Its output.
+    """
+
+    activation: str = ""
+    weight: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A wish of the user: these nodes in this precision.
+
+    Attributes:
+        kind: What the selector names; ``any`` tries node names, then tensor names, then op types.
+        selector: A name, or a glob. For ``between`` the start tensors.
+        end: For ``between`` the end tensors.
+        precision: What is wished.
+    """
+
+    kind: SelectorKind
+    selector: tuple[str, ...]
+    precision: Precision
+    end: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What became of a rule.
+
+    Attributes:
+        rule: The rule.
+        matched: Nodes it names, by their names in the user's model.
+        applied: Those of them that have the precision asked for.
+        reasons: Why the others have not, by node.
+    """
+
+    rule: Rule
+    matched: tuple[str, ...]
+    applied: tuple[str, ...]
+    reasons: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """What one node was meant to be and what it becomes.
+
+    Attributes:
+        node: Its name in the user's model.
+        op_type: Its operation.
+        unit: The first node of the fused group it is computed in; its own name when it stands alone.
+        requested: By the most specific rule that names it, or by the target.
+        effective: What it gets.
+        reason: Why that differs from the request, or from the target's default; empty when it does not.
+    """
+
+    node: str
+    op_type: str
+    unit: str
+    requested: Precision
+    effective: Precision
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuantizer:
+    """A quantizer without its scale; see `roundoff.core.quantizer.Quantizer`.
+
+    Attributes:
+        name: Unique in the plan.
+        tensor: What it quantizes.
+        kind: What that is.
+        spec: How.
+        consumers: Which node inputs see it.
+        output: Whether the tensor leaves the network quantized.
+        after: The quantizer whose result it quantizes again.
+        group: Quantizers of one group share scale and zero point.
+        method: Calibration method that finds its range; empty for biases and fixed ranges.
+        fixed_range: The range it gets whatever is observed.
+        scale_of: For a bias, the names of the input's and the weight's quantizer, whose scales it multiplies.
+    """
+
+    name: str
+    tensor: str
+    kind: Kind
+    spec: QuantSpec
+    consumers: tuple[Consumer, ...]
+    output: bool = False
+    after: str = ""
+    group: str = ""
+    method: str = ""
+    fixed_range: tuple[float, float] | None = None
+    scale_of: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantPlan:
+    """Everything that decides a quantization except the numbers found by calibration.
+
+    Attributes:
+        target: Name of the target.
+        quantizers: In execution order of their tensors.
+        nodes: In execution order.
+        resolutions: One for each rule, in the order given.
+    """
+
+    target: str
+    quantizers: tuple[PlannedQuantizer, ...]
+    nodes: tuple[NodePlan, ...]
+    resolutions: tuple[Resolution, ...] = ()

@@ -1,0 +1,88 @@
+"""What a chip can do, as data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from roundoff.core.quantizer import QuantSpec, Rounding
+
+__all__ = ["Arithmetic", "CalibrationDefaults", "Target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """How integer hardware computes.
+
+    Attributes:
+        rounding: Rounding where a result is brought to the scale of its tensor.
+        requantization: With a float multiplier, or with a fixed-point multiplier and a shift.
+        multiplier_bits: Significant bits of the fixed-point multiplier.
+        accumulator_bits: Width of the sums of products.
+        overflow: What a sum does that does not fit.
+        tables: Operations computed by looking up each input code in a table of output codes.
+    """
+
+    rounding: Rounding = "half_even"
+    requantization: Literal["float", "fixed_point"] = "float"
+    multiplier_bits: int = 31
+    accumulator_bits: int = 32
+    overflow: Literal["wrap", "saturate"] = "wrap"
+    tables: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationDefaults:
+    """How a target's toolchain finds ranges when nothing else is asked for.
+
+    Attributes:
+        method: Name of the calibration method of activations.
+        weight_method: Name of the calibration method of weights.
+        weights_first: Whether activations are observed with weights already quantized.
+    """
+
+    method: str = "minmax"
+    weight_method: str = "minmax"
+    weights_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One chip, or one family of them.
+
+    Attributes:
+        name: How users call it.
+        description: One sentence.
+        activations: What activations can be, by dtype (``u8``, ``s16``, ...); the first is the default.
+        weights: What weights can be, by dtype; the first is the default.
+        weight_axes: Op type to the axis of its weight that has one scale per slice; other weights have one scale.
+        live_operand: How both operands are quantized when neither is constant (MatMul of two activations); None
+            when they are like other activations.
+        bias: Integers at the product of input and weight scale, or float.
+        float_allowed: Whether nodes can stay in float at all.
+        fusions: Sequences of op types computed as one, the tensors between them never existing. Each entry is
+            an op type, several with ``|`` between, or the name of a pattern of several nodes.
+        pass_through: Op types whose output has the scale of its input.
+        shared_scale: Op types whose inputs and output share one scale.
+        quantized_ops: Op types with an integer version; all other nodes stay in float.
+        fixed_ranges: Op type to the range its output always gets, whatever calibration says.
+        quantize_outputs: Whether outputs of the network are quantized.
+        arithmetic: How its integer units compute.
+        calibration: How its toolchain finds ranges.
+    """
+
+    name: str
+    description: str
+    activations: Mapping[str, QuantSpec]
+    weights: Mapping[str, QuantSpec]
+    weight_axes: Mapping[str, int] = field(default_factory=dict)
+    live_operand: QuantSpec | None = None
+    bias: Literal["s32", "float"] = "s32"
+    float_allowed: bool = True
+    fusions: tuple[tuple[str, ...], ...] = ()
+    pass_through: frozenset[str] = frozenset()
+    shared_scale: frozenset[str] = frozenset()
+    quantized_ops: frozenset[str] = frozenset()
+    fixed_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    quantize_outputs: bool = True
+    arithmetic: Arithmetic = Arithmetic()
+    calibration: CalibrationDefaults = CalibrationDefaults()
