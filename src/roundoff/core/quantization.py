@@ -30,21 +30,22 @@ def round_values(values: Array, rounding: Rounding) -> Array:
         return np.asarray(np.rint(values))
     if rounding == "floor":
         return np.asarray(np.floor(values))
+    if rounding == "half_up":
+        return _half_up(values)
+    # By magnitude: seen from the floor of a negative value, what lies just above one half rounds to it.
+    return np.asarray(np.copysign(_half_up(np.abs(values)), values))
+
+
+def _half_up(values: Array) -> Array:
     low = np.floor(values)
-    # The distance to the floor is exact, which adding one half first would not be.
-    up = values - low >= 0.5 if rounding == "half_up" else _away(values, low)
-    return np.asarray(low + up.astype(values.dtype))
-
-
-def _away(values: Array, low: Array) -> Array:
-    above = values - low
-    return np.asarray((above > 0.5) | ((above == 0.5) & (values > 0)))
+    # Adding one half before the floor would round that sum first, and take what is just below one half up.
+    return np.asarray(low + (values - low >= 0.5).astype(values.dtype))
 
 
 def parameters_from_range(low: Array | float, high: Array | float, spec: QuantSpec) -> QuantParams:
     """Scale and zero point with which codes cover a range of values.
 
-    The range is widened to contain zero, which must have a code of its own. A range without width gets the scale 1.
+    The range is widened to contain zero, which must have a code of its own. A range of no width gets the scale 1.
 
     Args:
         low: Smallest value, of shape [] or [C]; finite.

@@ -10,10 +10,17 @@ from roundoff.errors import BadInput
 from roundoff.graph.element_types import by_number
 from roundoff.graph.wiring import subgraphs
 
-__all__ = ["check_external_data", "external_bytes", "stored_bytes"]
+__all__ = [
+    "check_external_data",
+    "external_bytes",
+    "inside_bytes",
+    "is_external",
+    "stored_bytes",
+    "weight_tensors",
+]
 
 
-def _weight_tensors(proto: Any) -> Iterator[Any]:
+def weight_tensors(proto: Any) -> Iterator[Any]:
     """Every `onnx.TensorProto` of a model, in subgraphs and functions too."""
     yield from _of_graph(proto.graph)
     for function in proto.functions:
@@ -43,17 +50,23 @@ def check_external_data(proto: Any, folder: Path) -> None:
     Raises:
         BadInput: Naming the tensor and the file.
     """
-    for tensor in _weight_tensors(proto):
-        if _is_external(tensor):
+    for tensor in weight_tensors(proto):
+        if is_external(tensor):
             _check_tensor(tensor, folder)
 
 
 def external_bytes(proto: Any) -> int:
     """Size of all weights that lie outside the model's file."""
-    return sum(stored_bytes(tensor) for tensor in _weight_tensors(proto) if _is_external(tensor))
+    return sum(stored_bytes(tensor) for tensor in weight_tensors(proto) if is_external(tensor))
 
 
-def _is_external(tensor: Any) -> bool:
+def inside_bytes(proto: Any) -> int:
+    """Size of the weights of the main graph that lie in the model's file, or would when it is written."""
+    return sum(stored_bytes(tensor) for tensor in proto.graph.initializer if not is_external(tensor))
+
+
+def is_external(tensor: Any) -> bool:
+    """Whether a tensor's values lie outside the model's file."""
     return bool(tensor.data_location == tensor.EXTERNAL)
 
 

@@ -13,7 +13,7 @@ from roundoff.graph.external import stored_bytes
 from roundoff.graph.load import Model
 from roundoff.graph.wiring import constants
 
-__all__ = ["Kind", "Value", "tensor_infos", "values"]
+__all__ = ["Kind", "Value", "ranks", "tensor_infos", "values"]
 
 Kind = Literal["tensor", "sequence", "optional", "map", "sparse_tensor", "opaque"]
 
@@ -93,6 +93,12 @@ def values(model: Model, shapes: Mapping[str, tuple[int, ...]] | None = None) ->
     return tuple(_typed(value, types.get(value.name)) for value in (*fed, *computed))
 
 
+def ranks(model: Model) -> dict[str, int]:
+    """Number of axes of every tensor of which that is known, even if not all its sizes are."""
+    kinds = {name: kind.tensor_type for name, kind in _types(model, {}).items()}
+    return {name: len(kind.shape.dim) for name, kind in kinds.items() if kind.HasField("shape")}
+
+
 def _typed(value: Value, declared: Any) -> Value:
     kind = declared.WhichOneof("value") if declared is not None else None
     if kind is None:
@@ -119,9 +125,14 @@ def _types(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any
     types = {value.name: value.type for value in declared}
     inferred = _infer(_skeleton(model, shapes))
     for value in (*inferred.value_info, *inferred.output, *inferred.input):
-        if value.name not in types or _shape(value.type.tensor_type) is not None:
+        if value.name not in types or _says_more(value.type.tensor_type, types[value.name].tensor_type):
             types[value.name] = value.type
     return types
+
+
+def _says_more(inferred: Any, declared: Any) -> bool:
+    """Whether inference found all sizes, or at least a number of axes where the file gives none."""
+    return _shape(inferred) is not None or (inferred.HasField("shape") and not declared.HasField("shape"))
 
 
 def _infer(light: Any) -> Any:

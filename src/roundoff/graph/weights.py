@@ -6,11 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.tensors import Array
+from roundoff.core.mapped import map_array
+from roundoff.core.tensors import Array, DType
+from roundoff.core.unreadable import Unreadable
 from roundoff.errors import BadInput, nearest
+from roundoff.graph.element_types import by_number
+from roundoff.graph.external import is_external
 from roundoff.graph.load import Model
 
-__all__ = ["Weights", "constant_value"]
+__all__ = ["Weights", "constant_value", "tensor_dtype"]
+
+# Constant nodes may hold plain numbers instead of a tensor.
+_PLAIN_VALUES = {
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_float": np.float32,
+    "value_floats": np.float32,
+}
 
 
 class Weights(Mapping[str, Array]):
@@ -44,6 +56,17 @@ class Weights(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self.protos)
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one constant; its values are not read.
+
+        Raises:
+            KeyError: There is none of that name.
+        """
+        holder = self.protos[name]
+        if hasattr(holder, "op_type"):
+            return self[name].shape
+        return tuple(holder.dims)
+
     def require(self, name: str) -> Array:
         """Values of one constant.
 
@@ -56,28 +79,52 @@ class Weights(Mapping[str, Array]):
 
 
 def constant_value(holder: Any, model: Model) -> Array:
-    """The value of an `onnx.TensorProto` or of a Constant node.
+    """The value of an `onnx.TensorProto` or of a Constant node; outside the model's file it is mapped, not read.
 
     Raises:
         BadInput: Its data cannot be read.
     """
-    from onnx.helper import get_attribute_value
-    from onnx.numpy_helper import to_array
-
-    name = holder.output[0] if hasattr(holder, "op_type") else holder.name
+    name = holder.name
     try:
         if not hasattr(holder, "op_type"):
-            return np.asarray(to_array(holder, base_dir=str(model.folder)))
-        attribute = holder.attribute[0]
-        if attribute.HasField("t"):
-            return np.asarray(to_array(attribute.t, base_dir=str(model.folder)))
-        kinds = {
-            "value_int": np.int64,
-            "value_ints": np.int64,
-            "value_float": np.float32,
-            "value_floats": np.float32,
-        }
-        return np.asarray(get_attribute_value(attribute), dtype=kinds.get(attribute.name))
-    except (ValueError, TypeError, OSError, IndexError, RuntimeError) as error:
+            return _tensor_value(holder, model)
+        name = holder.output[0]
+        return _attribute_value(holder.attribute[0], model)
+    except (ValueError, TypeError, OSError, IndexError, RuntimeError, Unreadable) as error:
         what = f"The values of {name!r} in {model.path} cannot be read: {error}."
         raise BadInput(what, fix="check the model with onnx.checker.check_model, and export it again") from error
+
+
+def _tensor_value(tensor: Any, model: Model) -> Array:
+    from onnx.numpy_helper import to_array
+
+    kind = by_number(tensor.data_type)
+    if not is_external(tensor):
+        return np.asarray(to_array(tensor))
+    if kind is None or kind.bits < 8:
+        return np.asarray(to_array(tensor, base_dir=str(model.folder)))
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    return map_array(
+        model.folder / entries["location"],
+        offset=int(entries.get("offset", 0)),
+        dtype=np.dtype(tensor_dtype(tensor)).newbyteorder("<"),
+        shape=tuple(tensor.dims),
+    )
+
+
+def tensor_dtype(tensor: Any) -> DType:
+    """The numpy type (perhaps one of ml_dtypes) of an `onnx.TensorProto`."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    dtype: DType = np.dtype(tensor_dtype_to_np_dtype(tensor.data_type))
+    return dtype
+
+
+def _attribute_value(attribute: Any, model: Model) -> Array:
+    from onnx.helper import get_attribute_value
+
+    if attribute.HasField("t"):
+        return _tensor_value(attribute.t, model)
+    if attribute.HasField("sparse_tensor"):
+        raise TypeError("sparse constants are not supported")
+    return np.asarray(get_attribute_value(attribute), dtype=_PLAIN_VALUES.get(attribute.name))

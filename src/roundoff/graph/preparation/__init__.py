@@ -1,0 +1,5 @@
+"""Bringing a float model into the form that is quantized, without changing what it computes."""
+
+from roundoff.graph.preparation.steps import Prepared, prepare
+
+__all__ = ["Prepared", "prepare"]

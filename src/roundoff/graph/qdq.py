@@ -1,0 +1,266 @@
+"""How a quantizer becomes ONNX nodes: the one place that knows.
+
+A tensor passes ``QuantizeLinear`` and ``DequantizeLinear``; a constant may be kept as codes, and then passes the
+second one only. All nodes and tensors of a quantizer are named after it: ``<name>_QuantizeLinear`` and so on; only
+codes that are kept are named after their tensor, ``<tensor>_codes``, so that its name is not lost.
+
+``QuantizeLinear`` rounds half to even and uses every code of its type. Where the quantizer does otherwise, plain
+operators in front bring each value to the value of its code first: ``<name>_Round...`` for another rounding,
+``<name>_Clip...`` for codes that are not used.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.quantizer import Quantizer, QuantSpec
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.assembly import Assembly
+from roundoff.graph.build import DEFAULT_OPSET
+from roundoff.graph.element_types import ElementType, by_dtype
+
+__all__ = [
+    "FLOAT32",
+    "MICROSOFT",
+    "WIDEST_COMPUTED",
+    "add_codes",
+    "add_quantizer",
+    "code_element",
+    "operator_domain",
+    "uses_every_code",
+]
+
+FLOAT32 = 1
+"""Number of the element type that ``QuantizeLinear`` computes in here; others are cast."""
+
+MICROSOFT = "com.microsoft"
+"""Domain of onnxruntime's own operators, which take more types at any opset."""
+
+WIDEST_COMPUTED = 16
+"""Bits of the widest codes that ``QuantizeLinear`` computes; ``DequantizeLinear`` takes 32."""
+
+# Where the standard operators learned a type, and one scale per slice.
+_FIRST_OPSET, _FIRST_PER_AXIS, _FIRST_ALL_WIDTHS = 10, 13, 21
+_CODE_BITS = (4, 8, 16, 32)
+_CLIP_TAKES_INPUTS = 11
+# Further from zero than any code from any zero point, yet exact with halves in float32.
+_FAR_STEPS = 2.0 ** (WIDEST_COMPUTED + 4)
+# Where an operator appeared, or learned to broadcast.
+_FIRST_VERSION = {"Sign": 9, "Max": 8, "Min": 8}
+
+
+def code_element(spec: QuantSpec) -> ElementType:
+    """The element type of a model file that holds the codes.
+
+    Raises:
+        BadInput: None is wide enough.
+    """
+    width = next((width for width in _CODE_BITS if width >= spec.bits), 0)
+    element = by_dtype(f"{'int' if spec.signed else 'uint'}{width}") if width else None
+    if element is None:
+        what = f"Codes of {spec.bits} bits cannot be written to an ONNX model."
+        raise BadInput(what, fix=f"choose {_CODE_BITS[-1]} bits or fewer")
+    return element
+
+
+def uses_every_code(spec: QuantSpec) -> bool:
+    """Whether its codes are all that their element type can hold, so that saturation needs no help."""
+    return spec.bits in _CODE_BITS and not (spec.signed and spec.narrow)
+
+
+def operator_domain(spec: QuantSpec, opset: int, *, per_axis: bool) -> str:
+    """The domain whose ``QuantizeLinear`` and ``DequantizeLinear`` take these codes at this opset."""
+    if code_element(spec).bits not in (8, 32):
+        first = _FIRST_ALL_WIDTHS
+    else:
+        first = _FIRST_PER_AXIS if per_axis else _FIRST_OPSET
+    return "" if opset >= first else MICROSOFT
+
+
+def add_quantizer(
+    graph: Assembly,
+    quantizer: Quantizer,
+    source: str,
+    *,
+    target: str,
+    element: int = FLOAT32,
+    rank: int | None = None,
+) -> None:
+    """Add the nodes that quantize a tensor and dequantize it again.
+
+    Args:
+        graph: Where they are added, in order of execution.
+        quantizer: What to do.
+        source: The tensor to quantize.
+        target: Name of the result; must be free.
+        element: Number of the element type of the source, which the result has too.
+        rank: Number of axes of the source; needed for one scale per slice when the rounding is not half to even
+            or some codes are not used.
+
+    Raises:
+        BadInput: ONNX has no operator for codes of this width, or the rank is needed and not known.
+    """
+    spec, name = quantizer.spec, quantizer.name
+    if spec.bits > WIDEST_COMPUTED:
+        what = f"Quantizer {name!r} has codes of {spec.bits} bits; QuantizeLinear has at most {WIDEST_COMPUTED}."
+        raise BadInput(what, fix=f"choose {WIDEST_COMPUTED} bits or fewer for tensors that are computed")
+    tensor = source
+    if element != FLOAT32:
+        tensor = _chained(graph, name, "Cast", [tensor], suffix="to_float32", to=FLOAT32)
+    tensor = _clipped(graph, quantizer, _rounded(graph, quantizer, tensor, rank), rank)
+    parameters = _parameters(graph, quantizer)
+    codes = graph.free_tensor(f"{name}_quantized")
+    attributes = _axis(quantizer)
+    domain = operator_domain(spec, graph.opset, per_axis=bool(attributes))
+    graph.add_node(
+        "QuantizeLinear",
+        [tensor, *parameters],
+        codes,
+        name=f"{name}_QuantizeLinear",
+        domain=domain,
+        attributes=attributes,
+    )
+    _dequantize(graph, quantizer, [codes, *parameters], target=target, element=element)
+
+
+def add_codes(graph: Assembly, quantizer: Quantizer, codes: str, *, target: str, element: int = FLOAT32) -> None:
+    """Add the node that turns codes kept in the model into values.
+
+    Args:
+        graph: Where it is added.
+        quantizer: What the codes mean.
+        codes: Name of the initializer that holds them, of the type `code_element`.
+        target: Name of the result; must be free.
+        element: Number of the element type of the result.
+    """
+    _dequantize(graph, quantizer, [codes, *_parameters(graph, quantizer)], target=target, element=element)
+
+
+def _dequantize(graph: Assembly, quantizer: Quantizer, inputs: list[str], *, target: str, element: int) -> None:
+    attributes, name = _axis(quantizer), quantizer.name
+    result = target if element == FLOAT32 else graph.free_tensor(f"{name}_float32")
+    graph.add_node(
+        "DequantizeLinear",
+        inputs,
+        result,
+        name=f"{name}_DequantizeLinear",
+        domain=operator_domain(quantizer.spec, graph.opset, per_axis=bool(attributes)),
+        attributes=attributes,
+    )
+    if result != target:
+        graph.add_node("Cast", [result], target, name=f"{name}_Cast_back", attributes={"to": element})
+
+
+def _parameters(graph: Assembly, quantizer: Quantizer) -> list[str]:
+    """Add scale and zero point."""
+    from onnx.helper import make_tensor
+
+    scale = _per_slice(quantizer, quantizer.params.scale.astype(np.float32))
+    zero_point = _per_slice(quantizer, quantizer.params.zero_point)
+    scale_name = graph.add_constant(scale, f"{quantizer.name}_scale")
+    zero_name = graph.free_tensor(f"{quantizer.name}_zero_point")
+    number = code_element(quantizer.spec).number
+    graph.add_tensor(make_tensor(zero_name, number, zero_point.shape, zero_point.ravel().tolist()))
+    return [scale_name, zero_name]
+
+
+def _per_slice(quantizer: Quantizer, parameter: Array) -> Array:
+    """A parameter of shape [] for the whole tensor, or [C]."""
+    return np.asarray(parameter) if _axis(quantizer) else parameter.reshape(())
+
+
+def _axis(quantizer: Quantizer) -> dict[str, Any]:
+    """The axis attribute of both operators; none where one scale serves the whole tensor."""
+    axis = quantizer.spec.axis
+    return {} if axis is None or quantizer.params.scale.ndim == 0 else {"axis": axis}
+
+
+def _rounded(graph: Assembly, quantizer: Quantizer, tensor: str, rank: int | None) -> str:
+    """Values that are whole numbers of steps, rounded as the quantizer does."""
+    rounding, name = quantizer.spec.rounding, quantizer.name
+    if rounding == "half_even":
+        return tensor
+    scale = graph.add_constant(
+        _broadcast(quantizer, quantizer.params.scale.astype(np.float32), rank), f"{name}_Round_scale"
+    )
+    steps = _chained(graph, name, "Div", [tensor, scale], suffix="Round_steps")
+    if rounding == "floor":
+        whole = _chained(graph, name, "Floor", [steps], suffix="Round_floor")
+    elif rounding == "half_up":
+        whole = _half_up(graph, name, steps)
+    else:
+        size = _chained(graph, name, "Abs", [steps], suffix="Round_abs")
+        sign = _chained(graph, name, "Sign", [steps], suffix="Round_sign")
+        whole = _chained(graph, name, "Mul", [_half_up(graph, name, size), sign], suffix="Round_signed")
+    return _chained(graph, name, "Mul", [whole, scale], suffix="Round_values")
+
+
+def _half_up(graph: Assembly, name: str, steps: str) -> str:
+    """The floor, and one more when at least one half was cut off.
+
+    Adding one half before the floor would be one operator, but its sum is itself rounded: it takes the largest
+    float below one half up to one. Twice the part cut off is exact; next to zero from below that part rounds to
+    one, hence the limit. What is far outside of all codes is brought nearer first: of infinity nothing can be cut.
+    """
+    far = np.full((), _FAR_STEPS, np.float32)
+    steps = _limited(graph, name, steps, low=-far, high=far, suffix="Round_near")
+    low = _chained(graph, name, "Floor", [steps], suffix="Round_floor")
+    cut = _chained(graph, name, "Sub", [steps, low], suffix="Round_cut")
+    twice = _chained(graph, name, "Add", [cut, cut], suffix="Round_twice")
+    halves = _chained(graph, name, "Floor", [twice], suffix="Round_halves")
+    up = _limited(
+        graph, name, halves, low=np.zeros((), np.float32), high=np.ones((), np.float32), suffix="Round_up"
+    )
+    return _chained(graph, name, "Add", [low, up], suffix="Round_whole")
+
+
+def _clipped(graph: Assembly, quantizer: Quantizer, tensor: str, rank: int | None) -> str:
+    """Values within those of the codes that are used."""
+    spec, params, name = quantizer.spec, quantizer.params, quantizer.name
+    if uses_every_code(spec):
+        return tensor
+    scale = params.scale.astype(np.float64)
+    low, high = (
+        _broadcast(quantizer, ((code - params.zero_point) * scale).astype(np.float32), rank)
+        for code in (spec.code_min, spec.code_max)
+    )
+    return _limited(graph, name, tensor, low=low, high=high, suffix="Clip")
+
+
+def _limited(graph: Assembly, name: str, tensor: str, *, low: Array, high: Array, suffix: str) -> str:
+    if low.ndim == 0 and graph.opset < _CLIP_TAKES_INPUTS:
+        return _chained(graph, name, "Clip", [tensor], suffix=suffix, min=float(low), max=float(high))
+    bounds = graph.add_constant(low, f"{name}_{suffix}_low"), graph.add_constant(high, f"{name}_{suffix}_high")
+    if low.ndim == 0:
+        return _chained(graph, name, "Clip", [tensor, *bounds], suffix=suffix)
+    raised = _chained(graph, name, "Max", [tensor, bounds[0]], suffix=f"{suffix}_Max")
+    return _chained(graph, name, "Min", [raised, bounds[1]], suffix=f"{suffix}_Min")
+
+
+def _broadcast(quantizer: Quantizer, parameter: Array, rank: int | None) -> Array:
+    axis = _axis(quantizer).get("axis")
+    if axis is None:
+        return parameter.reshape(())
+    if rank is None:
+        what = (
+            f"Quantizer {quantizer.name!r} has one scale per slice of {quantizer.tensor!r}, whose rank is unknown."
+        )
+        raise BadInput(what, fix="give the model's inputs fixed shapes, or choose one scale for the whole tensor")
+    shape = [1] * rank
+    shape[axis] = -1
+    return parameter.reshape(shape)
+
+
+def _chained(
+    graph: Assembly, name: str, op_type: str, inputs: list[str], *, suffix: str, **attributes: Any
+) -> str:
+    """Add a node; gives its output."""
+    first = _FIRST_VERSION.get(op_type, 0)
+    if graph.opset < first:
+        what = f"Quantizer {name!r} needs {op_type} of opset {first}; the model has opset {graph.opset}."
+        fix = f"convert the model first: onnx.version_converter.convert_version(model, {DEFAULT_OPSET})"
+        raise BadInput(what, fix=fix)
+    result = graph.free_tensor(f"{name}_{suffix}")
+    graph.add_node(op_type, inputs, result, name=f"{name}_{suffix}", attributes=attributes)
+    return result

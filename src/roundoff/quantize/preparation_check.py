@@ -1,0 +1,154 @@
+"""Proof that a prepared model still computes what the original did: both are run on samples and compared."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.core.measure import measure_pair
+from roundoff.core.moments import PairMoments
+from roundoff.core.tensors import Array
+from roundoff.errors import RoundoffError
+from roundoff.graph.element_types import by_number
+from roundoff.graph.interface import outputs
+from roundoff.graph.load import Model
+from roundoff.metrics.error import sqnr_db
+from roundoff.runtime.feeds import Samples
+from roundoff.runtime.runner import read_feed
+from roundoff.runtime.session import open_session
+
+__all__ = ["OutputCheck", "PreparationCheck", "check_preparation"]
+
+# Largest difference that counts as rounding, against the largest value of the output. Folding changes each weight
+# by half a unit in the last place, and a deep network adds up some hundreds of such differences.
+_TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """One output of the original and of the prepared model.
+
+    Attributes:
+        output: Its name.
+        max_abs_error: Largest difference.
+        magnitude: Largest absolute value of the original's.
+        sqnr_db: Energy of the original over energy of the difference, in decibels; infinite when they are equal.
+        problem: Why the two cannot be compared, or differ beyond numbers; empty when they can.
+    """
+
+    output: str
+    max_abs_error: float = 0.0
+    magnitude: float = 0.0
+    sqnr_db: float = float("inf")
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationCheck:
+    """What comparing an original and a prepared model gave.
+
+    Attributes:
+        outputs: One for each output.
+        samples: On how many samples.
+        tolerance: Largest difference, against the largest value of the output, that counts as float rounding.
+        problem: Why the models could not be run; empty when they could.
+    """
+
+    outputs: tuple[OutputCheck, ...]
+    samples: int
+    tolerance: float
+    problem: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all outputs are equal within float rounding."""
+        return not self.problem and not any(map(self._differs, self.outputs))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know: the largest difference if all is well, else each output that differs."""
+        if self.problem:
+            return (f"the prepared model could not be compared with the original: {self.problem}",)
+        bad = [output for output in self.outputs if self._differs(output)]
+        if not bad:
+            worst = max(self.outputs, key=lambda output: output.max_abs_error, default=OutputCheck(""))
+            return (f"the prepared model's outputs equal the original's: {self._figures(worst)}",)
+        return tuple(
+            f"output {output.output!r} of the prepared model differs from the original's: "
+            f"{output.problem or self._figures(output)}"
+            for output in bad
+        )
+
+    def _differs(self, output: OutputCheck) -> bool:
+        return bool(output.problem) or output.max_abs_error > self.tolerance * output.magnitude
+
+    def _figures(self, output: OutputCheck) -> str:
+        return (
+            f"largest difference {output.max_abs_error:.3g} at values up to {output.magnitude:.3g}, "
+            f"{output.sqnr_db:.1f} dB, {self.samples} sample{'s'[: self.samples != 1]}; "
+            f"up to {self.tolerance:g} of the largest value counts as rounding"
+        )
+
+
+def check_preparation(
+    original: Model, prepared: Model, samples: Samples, *, count: int = 1, threads: int | None = None
+) -> PreparationCheck:
+    """Run both models on the first samples and compare their outputs; nothing is raised for what does not run.
+
+    Args:
+        original: The model before preparation.
+        prepared: The model after it.
+        samples: What both are fed.
+        count: How many of the samples.
+        threads: Threads per node.
+    """
+    tolerance = _TOLERANCES[_coarsest_float(original)]
+    count = min(count, len(samples.names))
+    tallies = {name: _Tally(name) for name in outputs(original)}
+    try:
+        sessions = [open_session(model, threads=threads) for model in (original, prepared)]
+        for index in range(count):
+            feed = read_feed(original, samples, index)
+            left, right = (session.run(feed, sample=samples.names[index]) for session in sessions)
+            for tally, ours, theirs in zip(tallies.values(), left, right, strict=True):
+                tally.add(ours, theirs)
+    except RoundoffError as error:
+        return PreparationCheck((), count, tolerance, error.what)
+    return PreparationCheck(tuple(tally.result() for tally in tallies.values()), count, tolerance)
+
+
+def _coarsest_float(model: Model) -> str:
+    """The least exact float type that the model computes in, as far as its weights and inputs tell."""
+    graph = model.proto.graph
+    numbers = {tensor.data_type for tensor in graph.initializer}
+    numbers.update(value.type.tensor_type.elem_type for value in (*graph.input, *graph.output))
+    found = {kind.dtype for kind in map(by_number, numbers) if kind is not None}
+    return max(
+        (name for name in found if name in _TOLERANCES), key=lambda name: _TOLERANCES[name], default="float32"
+    )
+
+
+class _Tally:
+    """What was seen of one output."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._moments: PairMoments | None = None
+        self._problem = ""
+
+    def add(self, ours: Array, theirs: Array) -> None:
+        if not isinstance(ours, np.ndarray) or ours.dtype.kind not in "fiub":
+            self._problem = "it holds no numbers"
+        elif ours.shape != theirs.shape:
+            self._problem = f"its shape is {list(theirs.shape)} instead of {list(ours.shape)}"
+        elif not np.array_equal(np.isfinite(ours), np.isfinite(theirs)):
+            self._problem = "values that are not finite are at other places"
+        else:
+            moments = measure_pair(ours, theirs)
+            self._moments = moments if self._moments is None else self._moments.merge(moments)
+
+    def result(self) -> OutputCheck:
+        moments = self._moments
+        if self._problem or moments is None or not moments.count:
+            return OutputCheck(self._name, problem=self._problem)
+        magnitude = max(abs(moments.reference.low), abs(moments.reference.high))
+        return OutputCheck(self._name, moments.max_abs_error, magnitude, sqnr_db(moments))
