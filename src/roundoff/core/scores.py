@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Status", "TensorScore"]
+__all__ = ["OutputAgreement", "Status", "TensorScore"]
 
 Status = Literal["ok", "nonfinite", "degenerate", "shape", "missing", "unreadable"]
 
@@ -22,3 +22,20 @@ class TensorScore:
     status: Status
     values: dict[str, float] = field(default_factory=dict)
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAgreement:
+    """How one output of two models agrees over the samples both were fed.
+
+    Attributes:
+        output: Its name.
+        samples: How many samples that is.
+        score: All metrics; without values when the shapes differ or nothing is a number.
+        same_top1: Share of rows whose largest element is at the same place; None when it has no rows of several.
+    """
+
+    output: str
+    samples: int
+    score: TensorScore
+    same_top1: float | None

@@ -1,0 +1,222 @@
+"""The whole way from a float model and samples to a quantized one: prepare, plan, calibrate, decide, check."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quant_plan import QuantPlan, Rule
+from roundoff.core.quantizer import QuantParams, QuantSpec
+from roundoff.core.scores import OutputAgreement
+from roundoff.core.target import Target
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.deferred import DeferredModel
+from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
+from roundoff.graph.load import Model
+from roundoff.graph.preparation import Prepared, prepare
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.quantize.agreement import compare_outputs, spread
+from roundoff.quantize.calibration import Calibration, calibrate
+from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, weight_parameters
+from roundoff.quantize.planning import plan_quantization
+from roundoff.quantize.preparation_check import PreparationCheck, check_preparation
+from roundoff.runtime.feeds import Samples
+
+__all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]
+
+# Samples on which outputs are compared; the figure is a first impression, `roundoff layers` measures on all.
+_CHECKED_SAMPLES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeSettings:
+    """How to quantize.
+
+    Attributes:
+        target: For which chip.
+        rules: Wishes for single nodes.
+        methods: Calibration methods of activations; with several the one whose outputs agree best is taken.
+            The target's own when empty.
+        weight_method: Calibration method of weights; the target's own when empty.
+        options: Options of the calibration methods.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take.
+    """
+
+    target: Target
+    rules: tuple[Rule, ...] = ()
+    methods: tuple[str, ...] = ()
+    weight_method: str = ""
+    options: Mapping[str, float] = field(default_factory=dict)
+    threads: int | None = None
+    max_memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MethodTrial:
+    """One calibration method, tried on the same statistics as the others.
+
+    Attributes:
+        method: Its name.
+        plan: The plan with it.
+        numbers: The scales it gives.
+        agreement: How the outputs agree with those of the float model.
+    """
+
+    method: str
+    plan: QuantPlan
+    numbers: Numbers
+    agreement: tuple[OutputAgreement, ...]
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal to noise at the output that is worst off."""
+        return min((each.score.values.get("sqnr_db", float("-inf")) for each in self.agreement), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """A quantized model, how it came about, and how its outputs agree with those of the float model.
+
+    Attributes:
+        target: For which chip.
+        prepared: The float model with batch normalization folded and the like.
+        check: That this changed nothing.
+        calibration: What was observed; serves other plans too.
+        best: The method taken.
+        trials: All methods that were tried, in the order asked for.
+    """
+
+    target: Target
+    prepared: Prepared
+    check: PreparationCheck
+    calibration: Calibration
+    best: MethodTrial
+    trials: tuple[MethodTrial, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know."""
+        return (*self.prepared.notes, *self.check.notes, *self.calibration.notes, *self.best.numbers.notes)
+
+    @property
+    def quantized(self) -> QuantizedModel:
+        """The float model and its quantizers."""
+        return QuantizedModel(self.prepared.model, self.best.numbers.quantizers, self.notes)
+
+    def fake_quant_model(self) -> DeferredModel:
+        """The model with quantize-dequantize pairs, ready to be saved."""
+        return fake_quant_model(self.prepared.model, self.best.numbers.quantizers)
+
+    def deploy_model(self) -> DeferredModel:
+        """The model with integer weights and biases, ready to be saved."""
+        return deploy_model(self.prepared.model, self.best.numbers.quantizers)
+
+
+def quantize_model(
+    model: Model,
+    samples: Samples,
+    settings: QuantizeSettings,
+    *,
+    calibration: Calibration | None = None,
+    progress: Progress = SILENT,
+) -> Quantization:
+    """Quantize a float model for a target.
+
+    Args:
+        model: The float model.
+        samples: What activations are observed on, and outputs compared on.
+        settings: For which chip, and how.
+        calibration: Statistics of an earlier calibration of the same model; samples are then only compared on.
+        progress: Told of every sample.
+
+    Raises:
+        BadInput: The model, the samples or the settings do not fit together.
+        ModelFailed: The model cannot be run.
+    """
+    prepared = prepare(model)
+    plans = {method: _plan(prepared, settings, method) for method in _methods(settings)}
+    weights = weight_parameters(next(iter(plans.values())), prepared.model)
+    check = check_preparation(model, prepared.model, samples)
+    if calibration is None:
+        calibration = _observe(prepared, plans, samples, settings, weights=weights, progress=progress)
+    trials = []
+    for method, plan in plans.items():
+        ranges = _Ranges(calibration, settings.options)
+        numbers = find_parameters(plan, prepared.model, ranges, weights=weights)
+        agreement = compare_outputs(
+            prepared.model,
+            switch_on(prepared.model, numbers.quantizers),
+            samples,
+            indices=spread(len(samples.names), _CHECKED_SAMPLES),
+            threads=settings.threads,
+            progress=progress,
+        )
+        trials.append(MethodTrial(method, plan, numbers, agreement))
+    best = max(trials, key=lambda trial: trial.sqnr_db)  # the first of equals
+    return Quantization(settings.target, prepared, check, calibration, best, tuple(trials))
+
+
+def _methods(settings: QuantizeSettings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(settings.methods)) or (settings.target.calibration.method,)
+
+
+def _plan(prepared: Prepared, settings: QuantizeSettings, method: str) -> QuantPlan:
+    plan = plan_quantization(
+        prepared.model,
+        settings.target,
+        rules=settings.rules,
+        origins=prepared.origins,
+        method=method,
+        weight_method=settings.weight_method,
+    )
+    if not plan.quantizers:
+        raise BadInput(
+            f"Nothing in {prepared.model.path} can be quantized for the target {settings.target.name!r}.",
+            fix=f"see 'roundoff targets {settings.target.name}' for the operations it has integer versions of",
+        )
+    return plan
+
+
+def _observe(
+    prepared: Prepared,
+    plans: Mapping[str, QuantPlan],
+    samples: Samples,
+    settings: QuantizeSettings,
+    *,
+    weights: Mapping[str, QuantParams],
+    progress: Progress,
+) -> Calibration:
+    """Run the model once over all samples and gather what every method needs."""
+    bare = replace(settings, rules=())
+    planned = next(iter(plans.values())).quantizers
+    # Tensors that only other rules would quantize are observed too, so that a change of rules needs no new run.
+    wanted = {
+        each.tensor: each.spec.axis
+        for each in (*_plan(prepared, bare, next(iter(plans))).quantizers, *planned)
+        if each.kind == "activation" and each.fixed_range is None
+    }
+    observed = prepared.model
+    if settings.target.calibration.weights_first:
+        fixed = [planned_with(each, weights[each.name]) for each in planned if each.name in weights]
+        observed = switch_on(prepared.model, fixed)
+    return calibrate(
+        observed,
+        samples,
+        wanted,
+        detail="range" if set(plans) == {"minmax"} else "histogram",
+        threads=settings.threads,
+        max_memory=settings.max_memory,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """Statistics with the options of the methods filled in."""
+
+    calibration: Calibration
+    options: Mapping[str, float]
+
+    def range(self, tensors: Sequence[str], spec: QuantSpec, method: str) -> tuple[Array, Array]:
+        return self.calibration.range(tensors, spec, method, self.options)

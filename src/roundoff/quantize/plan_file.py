@@ -1,0 +1,122 @@
+"""plan.json: what was asked, what was decided and every scale, to be read by people, audits and later runs."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from roundoff.core.files import read_small
+from roundoff.core.quant_plan import QuantPlan
+from roundoff.core.quantizer import Quantizer, QuantParams
+from roundoff.core.target import Arithmetic
+from roundoff.errors import BadInput
+from roundoff.quantize.parameters import Numbers, planned_with
+
+__all__ = ["PLAN_NAME", "PLAN_SCHEMA", "SavedNumbers", "SavedPlan", "load_plan", "plan_json", "saved_numbers"]
+
+PLAN_NAME = "plan.json"
+PLAN_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SavedNumbers:
+    """Scale and zero point of one quantizer; lists of one number when one serves the whole tensor."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """A quantization that can be told again without the data.
+
+    Attributes:
+        schema: Version of this layout.
+        roundoff: Version that wrote it.
+        model: The float model, as the user gave it.
+        model_sha256: Its hash.
+        method: Calibration method of the activations.
+        samples: How many samples were observed.
+        arithmetic: How the target's integer units compute.
+        plan: What was asked, and what became of it.
+        numbers: Scale and zero point of each quantizer of the plan, by its name.
+        files: The models written, by what they are.
+        notes: What the user was told.
+    """
+
+    schema: int
+    roundoff: str
+    model: str
+    model_sha256: str
+    method: str
+    samples: int
+    arithmetic: Arithmetic
+    plan: QuantPlan
+    numbers: dict[str, SavedNumbers]
+    files: dict[str, str]
+    notes: tuple[str, ...]
+
+    def quantizers(self) -> tuple[Quantizer, ...]:
+        """The quantizers, as they were used."""
+        return tuple(
+            planned_with(planned, _params(self.numbers[planned.name], whole=planned.spec.axis is None))
+            for planned in self.plan.quantizers
+        )
+
+
+def saved_numbers(numbers: Numbers) -> dict[str, SavedNumbers]:
+    """Scales and zero points as they are stored; float32 values survive the way through JSON."""
+    return {
+        quantizer.name: SavedNumbers(
+            tuple(map(float, np.atleast_1d(quantizer.params.scale))),
+            tuple(map(int, np.atleast_1d(quantizer.params.zero_point))),
+        )
+        for quantizer in numbers.quantizers
+    }
+
+
+def _params(saved: SavedNumbers, *, whole: bool) -> QuantParams:
+    scale, zero_point = np.array(saved.scale, dtype=np.float32), np.array(saved.zero_point, dtype=np.int64)
+    return QuantParams(scale.reshape(()), zero_point.reshape(())) if whole else QuantParams(scale, zero_point)
+
+
+def plan_json(saved: SavedPlan) -> str:
+    """The text of a plan.json."""
+    from pydantic import RootModel
+
+    content = RootModel[SavedPlan](saved).model_dump(mode="json")
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def load_plan(path: Path) -> SavedPlan:
+    """Read a plan.json, or that of a folder.
+
+    Raises:
+        BadInput: It is missing, damaged, of another version, or contradicts itself.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    file = path / PLAN_NAME if path.is_dir() else path
+    again = "give a folder that roundoff quantize wrote, or write it again"
+    try:
+        content = json.loads(read_small(file, what="The plan"))
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != PLAN_SCHEMA:
+            raise BadInput(f"{file} has schema {schema!r}; this version reads {PLAN_SCHEMA}.", fix=again)
+        saved: SavedPlan = TypeAdapter(SavedPlan).validate_python(content)
+    except (ValueError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise BadInput(f"{file} is not a plan: {first}", fix=again) from error
+    for planned in saved.plan.quantizers:
+        numbers = saved.numbers.get(planned.name)
+        if numbers is None or not _sound(numbers, whole=planned.spec.axis is None):
+            what = f"{file} has no usable scale for the quantizer {planned.name!r}."
+            raise BadInput(what, fix=again)
+    return saved
+
+
+def _sound(numbers: SavedNumbers, *, whole: bool) -> bool:
+    same = len(numbers.scale) == len(numbers.zero_point) and (not whole or len(numbers.scale) == 1)
+    return same and all(math.isfinite(scale) and scale > 0 for scale in numbers.scale)
