@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUMMARY", "add_arguments", "run"]
 
-SUMMARY = "say which tensors of two runs differ, how, and where it started"
+SUMMARY = "which tensors of two runs differ, how, and where it started"
 
 _DEFAULT_ROWS = 40
 
@@ -85,8 +85,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     thresholds = _thresholds(args)
     comparison = _compare(args, terminal, thresholds)
     document = _document(args, comparison, time.monotonic() - started)
-    written = _write(args, document)
-    _print(args, terminal, document)
+    written = _write(args, document, comparison)
+    _print(args, terminal, document, comparison)
     if written:
         terminal.note("written: " + ", ".join(str(path) for path in written))
     missed = comparison.verdict.gated and comparison.verdict.failed > 0
@@ -229,19 +229,21 @@ def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: flo
     )
 
 
-def _write(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
+def _write(args: argparse.Namespace, document: "RunDocument", comparison: "Comparison") -> list[Path]:
     from roundoff.core.files import write_text
     from roundoff.report.junit import comparison_junit
     from roundoff.report.run_directory import write_run
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.junit is not None:
-        write_text(args.junit, comparison_junit(document.comparison))
+        write_text(args.junit, comparison_junit(comparison))
         written.append(args.junit)
     return written
 
 
-def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument") -> None:
+def _print(
+    args: argparse.Namespace, terminal: Terminal, document: "RunDocument", comparison: "Comparison"
+) -> None:
     from roundoff.report.documents import to_json
     from roundoff.report.tables import comparison_csv
     from roundoff.report.terminal import comparison_table, comparison_verdict
@@ -249,8 +251,8 @@ def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument"
     if args.json:
         terminal.text(to_json(document))
     elif args.csv:
-        terminal.text(comparison_csv(document.comparison))
+        terminal.text(comparison_csv(comparison))
     else:
-        terminal.print(comparison_verdict(document.comparison))
+        terminal.print(comparison_verdict(comparison))
         terminal.print("")
-        terminal.print(comparison_table(document.comparison, sort=args.sort, most=args.rows))
+        terminal.print(comparison_table(comparison, sort=args.sort, most=args.rows))

@@ -12,7 +12,7 @@ from typing import Any
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
-SUMMARY = "compare a small model with a broken board's tensors, all shipped"
+SUMMARY = "a small model against a broken board's tensors, all shipped"
 
 _MODEL = "digits.onnx"
 _SAMPLES = "samples.npy"

@@ -20,6 +20,8 @@ class Arithmetic:
         accumulator_bits: Width of the sums of products.
         overflow: What a sum does that does not fit.
         tables: Operations computed by looking up each input code in a table of output codes.
+        rounds_twice: The product with the fixed-point multiplier is first rounded (half up) to the width of the sum,
+            and the shift rounds again, as the reference kernels of some runtimes do; otherwise only the shift rounds.
     """
 
     rounding: Rounding = "half_even"
@@ -28,6 +30,7 @@ class Arithmetic:
     accumulator_bits: int = 32
     overflow: Literal["wrap", "saturate"] = "wrap"
     tables: frozenset[str] = frozenset()
+    rounds_twice: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +58,24 @@ class Target:
         activations: What activations can be, by dtype (``u8``, ``s16``, ...); the first is the default.
         weights: What weights can be, by dtype; the first is the default.
         weight_axes: Op type to the axis of its weight that has one scale per slice; other weights have one scale.
+            For Gemm as of a weight that is not transposed, for MatMul as of a constant right operand.
         live_operand: How both operands are quantized when neither is constant (MatMul of two activations); None
             when they are like other activations.
         bias: Integers at the product of input and weight scale, or float.
         float_allowed: Whether nodes can stay in float at all.
+        only: Op types a precision is limited to, by part and dtype: ``activation.s16``, ``weight.s4``,
+            ``activation.float``, ``weight.float``, ``output.float``; what is not listed has no limit.
+        needs: Op type to what its nodes must fulfil to have an integer version, e.g. ``constant_weight``.
         fusions: Sequences of op types computed as one, the tensors between them never existing. Each entry is
             an op type, several with ``|`` between, or the name of a pattern of several nodes.
         pass_through: Op types whose output has the scale of its input.
         shared_scale: Op types whose inputs and output share one scale.
+        shared_scale_decides: Who decides the precision of tensors that share a scale: the strongest wish for any
+            of them, or the operation because of which they share it.
         quantized_ops: Op types with an integer version; all other nodes stay in float.
-        fixed_ranges: Op type to the range its output always gets, whatever calibration says.
+        fixed_ranges: Op type to the range its output always gets, whatever calibration says; ``Op:dtype`` for a
+            range that holds for one dtype.
+        float_results: Whether integer operations hand on float values, so that only their inputs are quantized.
         quantize_outputs: Whether outputs of the network are quantized.
         arithmetic: How its integer units compute.
         calibration: How its toolchain finds ranges.
@@ -78,11 +89,25 @@ class Target:
     live_operand: QuantSpec | None = None
     bias: Literal["s32", "float"] = "s32"
     float_allowed: bool = True
+    only: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fusions: tuple[tuple[str, ...], ...] = ()
     pass_through: frozenset[str] = frozenset()
     shared_scale: frozenset[str] = frozenset()
+    shared_scale_decides: Literal["strongest_wish", "operation"] = "strongest_wish"
     quantized_ops: frozenset[str] = frozenset()
     fixed_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    float_results: bool = False
     quantize_outputs: bool = True
     arithmetic: Arithmetic = Arithmetic()
     calibration: CalibrationDefaults = CalibrationDefaults()
+
+    @property
+    def activation(self) -> str:
+        """Dtype of activations when nothing is asked for."""
+        return next(iter(self.activations))
+
+    @property
+    def weight(self) -> str:
+        """Dtype of weights when nothing is asked for."""
+        return next(iter(self.weights))

@@ -1,0 +1,172 @@
+"""One call of a node: what an integer kernel is given, and how it declines."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array
+from roundoff.runtime.integer.report import Overflow, Recorder
+from roundoff.runtime.integer.results import Coded, Result
+
+__all__ = ["Call", "FloatRunner", "IntegerKernel", "NotInteger", "Operand", "Outcome", "Workshop"]
+
+Outcome: TypeAlias = Sequence[Result | Array]
+FloatRunner: TypeAlias = Callable[[Sequence[Array | None]], list[Array]]
+_T = TypeVar("_T")
+
+
+class NotInteger(Exception):
+    """A node cannot be computed with integers.
+
+    Args:
+        why: The reason, as part of a sentence.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One input of a node.
+
+    Attributes:
+        name: The tensor.
+        value: Codes, another result, or plain numbers where nothing is quantized.
+        constant: Whether it is the same in every run.
+    """
+
+    name: str
+    value: Any
+    constant: bool
+
+    @property
+    def result(self) -> Result:
+        """What was computed from quantized tensors.
+
+        Raises:
+            NotInteger: It was not.
+        """
+        if isinstance(self.value, Result):
+            return self.value
+        raise NotInteger(f"its input {self.name!r} is not quantized")
+
+    @property
+    def coded(self) -> Coded:
+        """Codes.
+
+        Raises:
+            NotInteger: It is not quantized here.
+        """
+        if isinstance(self.value, Coded):
+            return self.value
+        raise NotInteger(f"its input {self.name!r} is not quantized")
+
+    @property
+    def whole(self) -> Coded:
+        """Codes with one scale for the whole tensor.
+
+        Raises:
+            NotInteger: It is not quantized here, or has several scales.
+        """
+        if self.coded.whole:
+            return self.coded
+        raise NotInteger(f"its input {self.name!r} has a scale for each slice, which sums cannot mix")
+
+    @property
+    def plain(self) -> Array | None:
+        """A constant that is not quantized; None for anything else."""
+        if self.constant and isinstance(self.value, np.ndarray):
+            return self.value
+        return None
+
+
+@dataclass(slots=True)
+class Workshop:
+    """What all calls of a runner share.
+
+    Attributes:
+        arithmetic: How the hardware computes.
+        opset: Version of the standard operators.
+        recorder: Collects the report.
+        kept: What kernels prepare once, by node.
+    """
+
+    arithmetic: Arithmetic
+    opset: int
+    recorder: Recorder
+    kept: dict[tuple[str, str], Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a node.
+
+    Attributes:
+        node: Its name.
+        op_type: Its operation.
+        attributes: Its attributes by name; text as str.
+        operands: Its inputs; None where an optional one is absent.
+        outputs: Number of outputs that are used.
+        run_in_float: Computes the node on plain arrays.
+        shop: What all calls share.
+    """
+
+    node: str
+    op_type: str
+    attributes: Mapping[str, Any]
+    operands: Sequence[Operand | None]
+    outputs: int
+    run_in_float: FloatRunner
+    shop: Workshop
+
+    def operand(self, index: int) -> Operand:
+        """An input that must be there.
+
+        Raises:
+            NotInteger: It is not.
+        """
+        found = self.optional(index)
+        if found is None:
+            raise NotInteger(f"it has no input {index}")
+        return found
+
+    def optional(self, index: int) -> Operand | None:
+        """An input that may be absent."""
+        return self.operands[index] if index < len(self.operands) else None
+
+    def keep(self, what: str, make: Callable[[], _T], *, constant: bool) -> _T:
+        """Make something once when it depends on constants only, else anew."""
+        if not constant:
+            return make()
+        key = self.node, what
+        if key not in self.shop.kept:
+            self.shop.kept[key] = make()
+        made: _T = self.shop.kept[key]
+        return made
+
+    def accumulated(self, total: Array, largest: float = np.inf) -> Array:
+        """What a register of the accumulator's width holds of these sums; what did not fit is recorded.
+
+        Args:
+            total: The sums, whole numbers.
+            largest: Magnitude that they cannot exceed, where that is known.
+        """
+        limit = 1 << (self.shop.arithmetic.accumulator_bits - 1)
+        self.shop.recorder.summed(self.node, total.size)
+        if not total.size or largest < limit or (total.min() >= -limit and total.max() < limit):
+            return total
+        beyond = (total < -limit) | (total >= limit)
+        worst = float(np.abs(total[beyond].astype(np.float64)).max()) / limit
+        self.shop.recorder.overflowed(Overflow(self.node, "accumulator", int(beyond.sum()), 0, worst))
+        if self.shop.arithmetic.overflow == "saturate":
+            return np.clip(total, -limit, limit - 1)
+        whole = total.astype(np.int64)
+        return np.asarray(((whole + limit) & (2 * limit - 1)) - limit).astype(total.dtype)
+
+
+IntegerKernel: TypeAlias = Callable[[Call], Outcome]

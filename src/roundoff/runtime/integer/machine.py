@@ -1,0 +1,223 @@
+"""The machine that carries a pass through a network, node by node."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.quantizer import Consumer, Quantizer
+from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.graph.shapes import values
+from roundoff.runtime.blas_threads import blas_threads
+from roundoff.runtime.integer.call import Call, IntegerKernel, NotInteger, Operand, Outcome, Workshop
+from roundoff.runtime.integer.constants import Constants, coded
+from roundoff.runtime.integer.elementwise import ELEMENTWISE_KERNELS
+from roundoff.runtime.integer.linear import LINEAR_KERNELS
+from roundoff.runtime.integer.moves import MOVE_KERNELS
+from roundoff.runtime.integer.program import Program, Step
+from roundoff.runtime.integer.reductions import REDUCTION_KERNELS
+from roundoff.runtime.integer.report import Recorder
+from roundoff.runtime.integer.results import Coded, Result
+from roundoff.runtime.integer.single_node import SingleNodes
+from roundoff.runtime.integer.tables import table_kernel
+
+__all__ = ["Machine", "Pass"]
+
+_KERNELS = {**LINEAR_KERNELS, **ELEMENTWISE_KERNELS, **MOVE_KERNELS, **REDUCTION_KERNELS}
+_STANDARD = ("", "ai.onnx")
+# What a kernel may raise on inputs that no model that runs has; onnxruntime then says what is wrong with them.
+_UNFIT = (ValueError, IndexError, KeyError, TypeError)
+
+
+class Machine:
+    """What all passes share.
+
+    Attributes:
+        program: The model, laid out for running.
+        shop: What kernels share.
+        constants: Its constants.
+        nodes: Runs single nodes in float.
+        threads: Threads of matrix products.
+    """
+
+    def __init__(
+        self, model: Model, quantizers: Sequence[Quantizer], arithmetic: Arithmetic, *, threads: int | None
+    ) -> None:
+        self.threads = threads or 1
+        self.program = Program(model, quantizers)
+        recorder = Recorder(tuple(step.node.name for step in self.program.steps))
+        self.shop = Workshop(arithmetic, self.program.opset, recorder)
+        self.nodes = SingleNodes(model, threads)
+        self.constants = Constants(self.program, self.nodes, recorder, arithmetic)
+
+    def compute(self, step: Step, operands: Sequence[Operand | None], captured: Mapping[str, Any]) -> Outcome:
+        """Outputs of a node, those without a name left out: with integers if it can be, else in float."""
+        node = step.node
+        try:
+            kernel, by_table = self._kernel(step, operands)
+            results = kernel(self._call(step, operands))
+        except NotInteger as refusal:
+            why = refusal.why
+        except _UNFIT as error:
+            why = f"its integer version failed ({error})"
+        else:
+            self.shop.recorder.ran(node.name, table=by_table)
+            return results
+        results = self._in_float(step, operands, captured)
+        # What computes shapes and indices has nothing to do with quantization.
+        if any(isinstance(result, np.ndarray) and result.dtype.kind == "f" for result in results):
+            self.shop.recorder.ran_in_float(node.name, node.op_type, why)
+        return results
+
+    def _kernel(self, step: Step, operands: Sequence[Operand | None]) -> tuple[IntegerKernel, bool]:
+        node = step.node
+        if not any(isinstance(operand.value, Result) for operand in operands if operand is not None):
+            raise NotInteger(_unquantized(operands))
+        table = table_kernel(node.op_type) if node.op_type in self.shop.arithmetic.tables else None
+        if table is not None:
+            return table, True
+        if node.domain not in _STANDARD or node.op_type not in _KERNELS:
+            raise NotInteger(f"{node.op_type} has no integer version")
+        return _KERNELS[node.op_type], False
+
+    def _call(self, step: Step, operands: Sequence[Operand | None]) -> Call:
+        node = step.node
+
+        def run_in_float(arrays: Sequence[Array | None]) -> list[Array]:
+            return self.nodes.run(node, arrays)
+
+        used = sum(1 for name in node.output if name)
+        return Call(node.name, node.op_type, step.attributes, operands, used, run_in_float, self.shop)
+
+    def _in_float(self, step: Step, operands: Sequence[Operand | None], captured: Mapping[str, Any]) -> Outcome:
+        arrays = [None if operand is None else self.plain(operand.name, operand.value) for operand in operands]
+        outside = {name: self.plain(name, value) for name, value in captured.items()}
+        return self.nodes.run(step.node, arrays, outside)
+
+    def plain(self, name: str, value: Any) -> Any:
+        """A value as the float model has it."""
+        if isinstance(value, Result):
+            return value.real().astype(self._float_types.get(name, np.float32), copy=False)
+        return value
+
+    @cached_property
+    def _float_types(self) -> dict[str, str]:
+        """Tensors of other float types than float32."""
+        found = {value.name: value.element.dtype for value in values(self.program.model) if value.element}
+        return {name: dtype for name, dtype in found.items() if dtype in ("float16", "float64")}
+
+
+def _unquantized(operands: Sequence[Operand | None]) -> str:
+    names = [operand.name for operand in operands if operand is not None and not operand.constant]
+    return f"its input {names[0]!r} is not quantized" if names else "it has no inputs"
+
+
+class Pass:
+    """One pass through a network.
+
+    Args:
+        machine: The network.
+        given: Inputs; for a local pass the tensors of the float model.
+        asked: The tensors to return.
+        local: Whether each unit is fed with what is given, instead of what was computed before it.
+    """
+
+    def __init__(
+        self, machine: Machine, given: Mapping[str, Array], asked: frozenset[str], *, local: bool
+    ) -> None:
+        self._machine, self._program = machine, machine.program
+        self._given, self._asked, self._local = given, asked, local
+        self._steps = self._program.required(asked, given, local=local)
+        self._last_use = {name: index for index, step in enumerate(self._steps) for name in step.needs}
+        self._raw: dict[str, Any] = {}
+        # By tensor and quantizer: what was computed, and what came from outside, as codes.
+        self._coded: dict[str, dict[str, Coded]] = {}
+        self._entered: dict[str, dict[str, Coded]] = {}
+        self._kept: dict[str, Any] = {}
+
+    def run(self) -> dict[str, Any]:
+        """Values of the tensors asked for: codes, results or plain arrays."""
+        with np.errstate(all="ignore"), blas_threads(self._machine.threads):
+            for index, step in enumerate(self._steps):
+                operands = [self._operand(step, place, name) for place, name in enumerate(step.node.input)]
+                captured = {name: self._value(name) for name in step.captured}
+                results = self._machine.compute(step, operands, captured)
+                for name, result in zip((name for name in step.node.output if name), results, strict=True):
+                    self._store(name, result)
+                for name in step.needs:
+                    if self._last_use[name] == index:
+                        self._drop(name)
+            for name in self._asked - self._kept.keys():
+                self._keep(name, self._value(name))
+        return {name: self._kept[name] for name in self._asked}
+
+    def _operand(self, step: Step, place: int, name: str) -> Operand | None:
+        if not name:
+            return None
+        edge = Consumer(step.node.name, place)
+        quantizer = self._program.edges.read_by(edge.node, edge.input)
+        if name in self._program.constant:
+            constants = self._machine.constants
+            return Operand(name, constants.plain(name) if quantizer is None else constants.coded(quantizer), True)
+        fed = self._is_given(name) and edge not in self._program.units.inside
+        if quantizer is None:
+            return Operand(name, self._given[name] if fed else self._value(name), False)
+        return Operand(name, self._view(quantizer, fed=fed), False)
+
+    def _is_given(self, name: str) -> bool:
+        return name in self._given and (self._local or name not in self._program.producer)
+
+    def _value(self, name: str) -> Any:
+        """A tensor as it was computed."""
+        if name in self._raw:
+            return self._raw[name]
+        if name in self._program.constant:
+            return self._machine.constants.plain(name)
+        if name in self._given:
+            return self._given[name]
+        raise BadInput(f"There is no value for {name!r}.", fix=f"give the float model's values of {name!r}")
+
+    def _view(self, quantizer: Quantizer, *, fed: bool) -> Coded:
+        """A tensor as seen through a quantizer."""
+        views = (self._entered if fed else self._coded).setdefault(quantizer.tensor, {})
+        if quantizer.name not in views:
+            before = self._program.edges.before(quantizer)
+            if before is not None:
+                source: Any = self._view(before, fed=fed)
+            else:
+                source = self._given[quantizer.tensor] if fed else self._value(quantizer.tensor)
+            views[quantizer.name] = coded(source, quantizer, self._machine.shop.arithmetic)
+        return views[quantizer.name]
+
+    def _store(self, name: str, result: Any) -> None:
+        self._raw[name] = result
+        if name in self._asked:
+            self._keep(name, result)
+        if name not in self._last_use or (self._is_given(name) and name not in self._program.within_units):
+            del self._raw[name]
+            return
+        # Sums are several times as large as codes: they go as soon as the codes are there.
+        for quantizer in self._program.edges.of_tensor(name):
+            self._view(quantizer, fed=False)
+        if name not in self._program.read_plain:
+            del self._raw[name]
+
+    def _keep(self, name: str, value: Any) -> None:
+        quantizer = self._program.reported(name)
+        if quantizer is None:
+            self._kept[name] = value
+        elif name in self._program.constant:
+            self._kept[name] = self._machine.constants.coded(quantizer)
+        elif name in self._raw:
+            self._kept[name] = self._view(quantizer, fed=False)
+        else:
+            self._kept[name] = coded(value, quantizer, self._machine.shop.arithmetic)
+
+    def _drop(self, name: str) -> None:
+        self._raw.pop(name, None)
+        self._coded.pop(name, None)
+        self._entered.pop(name, None)
