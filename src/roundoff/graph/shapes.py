@@ -19,6 +19,8 @@ Kind = Literal["tensor", "sequence", "optional", "map", "sparse_tensor", "opaque
 
 # Initializers up to this size may be shapes or axes, which decide other shapes; larger ones are weights.
 _SHAPE_BYTES = 1024
+# Version of the file format.
+_FIRST_WITH_CONSTANTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,9 @@ def _skeleton(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     from onnx import ModelProto
 
     proto, graph = model.proto, model.proto.graph
-    light = ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
+    light = ModelProto(opset_import=proto.opset_import, functions=proto.functions)
+    # In older versions constants that are not listed among the inputs do not count.
+    light.ir_version = max(proto.ir_version, _FIRST_WITH_CONSTANTS)
     light.graph.node.extend(graph.node)
     known = constants(graph)
     for value in graph.input:

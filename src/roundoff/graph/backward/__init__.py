@@ -1,0 +1,1 @@
+"""Gradients of a network as an ONNX model: rules per operation, and the builder that follows them backwards."""
