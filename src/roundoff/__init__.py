@@ -10,18 +10,28 @@ if TYPE_CHECKING:
     from roundoff.align import align as pair_tensors
     from roundoff.align import read_aliases
     from roundoff.analysis.compare import CompareSettings, compare
+    from roundoff.analysis.layers import LayerSettings, analyze_layers
     from roundoff.core.comparison import Comparison
     from roundoff.core.measure import measure_pair
+    from roundoff.core.quantizer import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
     from roundoff.data import ImageOptions, SampleOptions, open_samples
     from roundoff.errors import RoundoffError
     from roundoff.formats import open_source
+    from roundoff.graph.insertion import bake_quantizers, insert_quantizers
     from roundoff.graph.interface import inputs, topology
     from roundoff.graph.load import load_model
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.graph.reading import read_quantized
+    from roundoff.graph.saving import save_model
     from roundoff.metrics import all_metrics, score
     from roundoff.metrics.thresholds import load_profile, parse_thresholds
+    from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
+    from roundoff.quantize.planning import parse_rule
+    from roundoff.quantize.targets import load_target, target_names
     from roundoff.report.documents import load_document
     from roundoff.runtime.capture import LiveSource
+    from roundoff.runtime.integer import IntegerRunner
 
 __version__ = "0.1.0"
 
@@ -30,24 +40,40 @@ __all__ = [
     "Comparison",
     "ImageOptions",
     "InputSpec",
+    "IntegerRunner",
+    "LayerSettings",
     "LiveSource",
+    "QuantParams",
+    "QuantSpec",
+    "QuantizeSettings",
+    "QuantizedModel",
+    "Quantizer",
     "RoundoffError",
     "SampleOptions",
     "TensorInfo",
     "TensorSource",
     "all_metrics",
+    "analyze_layers",
+    "bake_quantizers",
     "compare",
     "inputs",
+    "insert_quantizers",
     "load_document",
     "load_model",
     "load_profile",
+    "load_target",
     "measure_pair",
     "open_samples",
     "open_source",
     "pair_tensors",
+    "parse_rule",
     "parse_thresholds",
+    "quantize_model",
     "read_aliases",
+    "read_quantized",
+    "save_model",
     "score",
+    "target_names",
     "topology",
 ]
 
@@ -56,24 +82,40 @@ _HOMES = {
     "Comparison": "core.comparison",
     "ImageOptions": "data",
     "InputSpec": "core.tensors",
+    "IntegerRunner": "runtime.integer",
+    "LayerSettings": "analysis.layers",
     "LiveSource": "runtime.capture",
+    "QuantParams": "core.quantizer",
+    "QuantSpec": "core.quantizer",
+    "QuantizeSettings": "quantize.pipeline",
+    "QuantizedModel": "graph.quantized_model",
+    "Quantizer": "core.quantizer",
     "RoundoffError": "errors",
     "SampleOptions": "data",
     "TensorInfo": "core.tensors",
     "TensorSource": "core.tensors",
     "all_metrics": "metrics",
+    "analyze_layers": "analysis.layers",
+    "bake_quantizers": "graph.insertion",
     "compare": "analysis.compare",
     "inputs": "graph.interface",
+    "insert_quantizers": "graph.insertion",
     "load_document": "report.documents",
     "load_model": "graph.load",
     "load_profile": "metrics.thresholds",
+    "load_target": "quantize.targets",
     "measure_pair": "core.measure",
     "open_samples": "data",
     "open_source": "formats",
     "pair_tensors": "align",
+    "parse_rule": "quantize.planning",
     "parse_thresholds": "metrics.thresholds",
+    "quantize_model": "quantize.pipeline",
     "read_aliases": "align",
+    "read_quantized": "graph.reading",
+    "save_model": "graph.saving",
     "score": "metrics",
+    "target_names": "quantize.targets",
     "topology": "graph.interface",
 }
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from tests.models import value, wrapped
 
 from roundoff.core.quant_plan import PlannedQuantizer, QuantPlan
 from roundoff.core.quantization import quantize
@@ -14,6 +13,7 @@ from roundoff.core.quantizer import Consumer, Quantizer, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.parameters import find_parameters, weight_parameters
+from tests.models import value, wrapped
 
 U8 = QuantSpec(8, signed=False, symmetric=False)
 S8 = QuantSpec(8, signed=True, symmetric=True)
@@ -87,7 +87,7 @@ def test_a_bias_too_large_for_32_bits_widens_the_weight_scale(per_channel: bool)
     assert abs(value - 5e3) < 5e3 * 1e-6
     assert 2**30 < codes[0] < 2**31 - 1
     assert len(notes) == 1
-    assert "'b' fits into 32 bits" in notes[0]
+    assert notes[0].endswith("scale of weights widened so that integer biases fit into 32 bits: 'b'")
     if per_channel:
         np.testing.assert_allclose(found["w"].params.scale[1:], np.abs(WEIGHT).max(axis=1)[1:] / 127, rtol=1e-6)
 

@@ -15,7 +15,7 @@ from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError
 __all__ = ["COMMANDS", "main"]
 
 # In the order a newcomer would want them.
-COMMANDS = ("compare", "dump", "demo")
+COMMANDS = ("compare", "dump", "quantize", "layers", "audit", "targets", "self-check", "demo")
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
 4 the model failed to run, 130 interrupted."""
@@ -73,27 +73,40 @@ class _Parser(argparse.ArgumentParser):
         self.exit(BadInput.exit_code, f"error: {message}\nfix: see '{self.prog} --help'\n")
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace | None:
-    """The options of the command that was chosen; None when there was none to choose, and the help is shown."""
+def _formatter() -> type[argparse.HelpFormatter]:
+    """Help in colours, with room for the longest command."""
     from rich_argparse import RawDescriptionRichHelpFormatter
 
+    class Formatter(RawDescriptionRichHelpFormatter):
+        def add_argument(self, action: argparse.Action) -> None:
+            super().add_argument(action)
+            # argparse forgets that commands are indented when it measures them.
+            if isinstance(action, argparse._SubParsersAction):
+                self._action_max_length += self._indent_increment
+
+    return Formatter
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace | None:
+    """The options of the command that was chosen; None when there was none to choose, and the help is shown."""
+    formatter = _formatter()
     parser = _Parser(
         prog="roundoff",
         description="Find where a quantized or deployed neural network loses accuracy, and why.",
         epilog=_EXIT_CODES,
-        formatter_class=RawDescriptionRichHelpFormatter,
+        formatter_class=formatter,
     )
     parser.add_argument("--version", action="version", version=f"roundoff {__version__}")
     # Without `prog` argparse would format a usage for it, through rich, on every start.
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="roundoff")
     chosen = next((word for word in argv if not word.startswith("-")), None)
     for name in COMMANDS:
-        module: ModuleType = importlib.import_module(f"roundoff.cli.{name}")
+        module: ModuleType = importlib.import_module(f"roundoff.cli.{name.replace('-', '_')}")
         command = commands.add_parser(
             name,
             help=module.SUMMARY,
             description=module.__doc__,
-            formatter_class=RawDescriptionRichHelpFormatter,
+            formatter_class=formatter,
         )
         # Declaring the options of every command would take longer than showing the help.
         if name == chosen:

@@ -33,7 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="the float ONNX model")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the results go")
-    add_quantize_options(parser, required=True)
+    parser.add_argument(
+        "--target",
+        required=True,
+        metavar="NAME|FILE",
+        help="the chip, as listed by 'roundoff targets', or a .toml file of one's own",
+    )
+    add_quantize_options(parser)
     parser.add_argument("--prefix", metavar="NAME", help="start of the models' names (default: that of MODEL)")
     parser.add_argument(
         "--statistics",

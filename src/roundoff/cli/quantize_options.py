@@ -12,29 +12,24 @@ from roundoff.errors import BadInput
 if TYPE_CHECKING:
     from roundoff.quantize.pipeline import QuantizeSettings
 
-__all__ = ["QUANTIZE_FLAGS", "add_quantize_options", "settings_from"]
+__all__ = ["add_quantize_options", "given_quantize_options", "settings_from"]
 
-QUANTIZE_FLAGS = ("--target", "--method", "--weight-method", "--method-option", "--set", "--rules")
+# Options that say how, once it is clear for which chip; by their names in the namespace.
+_HOW = ("calibration", "weight_method", "calibration_option", "set", "rules")
 
 
-def add_quantize_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Add the options to a command, as a group of their own."""
-    group = parser.add_argument_group("quantization")
+def add_quantize_options(parser: argparse.ArgumentParser, *, title: str = "") -> None:
+    """Add the options that say how to quantize, as a group of their own; --target is the command's to declare."""
+    group = parser.add_argument_group("quantization", title)
     group.add_argument(
-        "--target",
-        required=required,
-        metavar="NAME|FILE",
-        help="the chip, as listed by 'roundoff targets', or a .toml file of one's own",
-    )
-    group.add_argument(
-        "--method",
+        "--calibration",
         metavar="NAME,...",
-        help="calibration: minmax, percentile, mse, entropy, ifmr, hfmg; several are tried on the same data and "
-        "the best is taken (default: the target's)",
+        help="minmax, percentile, mse, entropy, ifmr or hfmg; several are tried on the same data and the best is "
+        "taken (default: the target's)",
     )
     group.add_argument("--weight-method", metavar="NAME", help="the same for weights (default: the target's)")
     group.add_argument(
-        "--method-option",
+        "--calibration-option",
         action="append",
         default=[],
         metavar="KEY=VALUE",
@@ -48,6 +43,11 @@ def add_quantize_options(parser: argparse.ArgumentParser, *, required: bool) -> 
         help="other precision for some nodes, e.g. 'conv1=u16', 'op:Softmax=float', 'between:a..b=s16'",
     )
     group.add_argument("--rules", type=Path, metavar="FILE", help="such rules from a .toml file")
+
+
+def given_quantize_options(args: argparse.Namespace) -> tuple[str, ...]:
+    """Those of them that the user gave, as written on the command line."""
+    return tuple("--" + name.replace("_", "-") for name in _HOW if getattr(args, name))
 
 
 def settings_from(args: argparse.Namespace) -> "QuantizeSettings":
@@ -64,9 +64,9 @@ def settings_from(args: argparse.Namespace) -> "QuantizeSettings":
     return QuantizeSettings(
         target=load_target(args.target),
         rules=(*rules, *map(parse_rule, args.set)),
-        methods=tuple(name.strip() for name in args.method.split(",")) if args.method else (),
+        methods=tuple(name.strip() for name in args.calibration.split(",")) if args.calibration else (),
         weight_method=args.weight_method or "",
-        options=dict(map(_option, args.method_option)),
+        options=dict(map(_option, args.calibration_option)),
         threads=args.threads,
         max_memory=args.max_memory,
     )
@@ -77,5 +77,5 @@ def _option(text: str) -> tuple[str, float]:
     try:
         return key.strip(), float(value)
     except ValueError as error:
-        what = f"--method-option {text!r} is not of the form KEY=NUMBER."
-        raise BadInput(what, fix="write it as in --method-option percentile=0.9999") from error
+        what = f"--calibration-option {text!r} is not of the form KEY=NUMBER."
+        raise BadInput(what, fix="write it as in --calibration-option percentile=0.9999") from error

@@ -5,10 +5,25 @@ from typing import Literal
 
 from roundoff.core.quantizer import Consumer, Kind, QuantSpec
 
-__all__ = ["FLOAT", "NodePlan", "PlannedQuantizer", "Precision", "QuantPlan", "Resolution", "Rule", "SelectorKind"]
+__all__ = [
+    "FLOAT",
+    "PRECISION_PARTS",
+    "NodePlan",
+    "PlannedQuantizer",
+    "Precision",
+    "QuantPlan",
+    "Resolution",
+    "Rule",
+    "SelectorKind",
+    "precision_text",
+    "rule_text",
+]
 
 FLOAT = "float"
 """The precision of what is not quantized."""
+
+PRECISION_PARTS = ("activation", "weight", "output")
+"""Parts of a node that have a precision of their own."""
 
 SelectorKind = Literal["node", "tensor", "op", "between", "any"]
 
@@ -43,6 +58,21 @@ class Rule:
     selector: tuple[str, ...]
     precision: Precision
     end: tuple[str, ...] = ()
+
+
+def precision_text(precision: Precision) -> str:
+    """A precision as it is written on the command line."""
+    whole = Precision(precision.activation, FLOAT if precision.activation == FLOAT else "", precision.activation)
+    if precision.activation and precision == whole:
+        return precision.activation
+    return ",".join(f"{part}={dtype}" for part in PRECISION_PARTS if (dtype := getattr(precision, part)))
+
+
+def rule_text(rule: Rule) -> str:
+    """A rule as it is written on the command line."""
+    selector = ",".join(rule.selector) + (f"..{','.join(rule.end)}" if rule.kind == "between" else "")
+    kind = "" if rule.kind == "any" else f"{rule.kind}:"
+    return f"{kind}{selector}={precision_text(rule.precision)}"
 
 
 @dataclass(frozen=True, slots=True)

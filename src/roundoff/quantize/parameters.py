@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from roundoff.quantize.calibration import weight_range
 
 from roundoff.core.quant_plan import PlannedQuantizer, QuantPlan
 from roundoff.core.quantization import parameters_from_range
@@ -15,11 +14,14 @@ from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration import weight_range
 
 __all__ = ["Numbers", "Ranges", "find_parameters", "planned_with", "weight_parameters"]
 
 Parameters = Mapping[str, QuantParams]
 
+# A note names so many biases.
+_LISTED = 5
 # Integer biases must fit with room for float32 rounding of the scale.
 _LARGEST_BIAS = float(2**31 - 1) * (1 - 2**-20)
 
@@ -119,7 +121,7 @@ def _bias_parameters(source: QuantParams, weight: QuantParams) -> QuantParams:
 
 def _make_room_for_biases(plan: QuantPlan, found: dict[str, QuantParams], weights: Weights) -> tuple[str, ...]:
     """Widen the scale of weights whose bias would not fit into 32 bits at the product of the scales."""
-    notes = []
+    widened: dict[str, int] = {}
     for planned in plan.quantizers:
         if planned.scale_of is None:
             continue
@@ -132,9 +134,12 @@ def _make_room_for_biases(plan: QuantPlan, found: dict[str, QuantParams], weight
         if np.any(short):
             scale = np.where(short, needed, found[weight].scale).astype(np.float32)
             found[weight] = replace(found[weight], scale=scale)
-            where = counted(int(np.count_nonzero(short)), "scale") + f" of the weight quantizer {weight!r}"
-            notes.append(f"widened: {where}, so that the bias {planned.tensor!r} fits into 32 bits")
-    return tuple(notes)
+            widened[planned.tensor] = int(np.count_nonzero(short))
+    if not widened:
+        return ()
+    named = ", ".join(repr(bias) for bias in list(widened)[:_LISTED]) + (", ..." if len(widened) > _LISTED else "")
+    what = f"{counted(sum(widened.values()), 'scale')} of weights widened"
+    return (f"{what} so that integer biases fit into 32 bits: {named}",)
 
 
 def planned_with(planned: PlannedQuantizer, params: QuantParams) -> Quantizer:

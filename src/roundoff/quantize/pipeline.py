@@ -16,7 +16,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.preparation import Prepared, prepare
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.agreement import compare_outputs, spread
-from roundoff.quantize.calibration import Calibration, calibrate
+from roundoff.quantize.calibration import Calibration, calibrate, get_method, options_of
 from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning import plan_quantization
 from roundoff.quantize.preparation_check import PreparationCheck, check_preparation
@@ -158,7 +158,18 @@ def quantize_model(
 
 
 def _methods(settings: QuantizeSettings) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(settings.methods)) or (settings.target.calibration.method,)
+    """The methods to try, checked before anything runs; an option that none of them has would be ignored."""
+    names = tuple(dict.fromkeys(settings.methods)) or (settings.target.calibration.method,)
+    weight_method = settings.weight_method or settings.target.calibration.weight_method
+    chosen = [get_method(name) for name in (*names, weight_method)]
+    known = {option for each in chosen for option in options_of(each, settings.options)}
+    for option in settings.options:
+        if option not in known:
+            what = (
+                f"The option {option!r} has no effect with {' and '.join(dict.fromkeys((*names, weight_method)))}."
+            )
+            raise BadInput(what, fix="leave it out, or choose the calibration method it belongs to")
+    return names
 
 
 def _plan(prepared: Prepared, settings: QuantizeSettings, method: str) -> QuantPlan:

@@ -8,13 +8,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from roundoff.core.quant_plan import FLOAT, NodePlan, Precision, QuantPlan, Resolution, Rule
+from roundoff.core.quant_plan import FLOAT, NodePlan, QuantPlan, Resolution, rule_text
 from roundoff.core.scores import OutputAgreement
 from roundoff.core.wording import counted
 
-__all__ = ["agreement_line", "methods_table", "plan_lines", "precision_text", "resolutions_table", "rule_text"]
+__all__ = ["agreement_line", "methods_table", "plan_lines", "resolutions_table"]
 
 _LISTED = 4
+# Reasons for staying in float that are told; the file has the rest.
+_REASONS = 3
 
 
 def agreement_line(agreement: OutputAgreement) -> str:
@@ -53,8 +55,12 @@ def plan_lines(plan: QuantPlan) -> Iterator[str]:
     for node in plan.nodes:
         if _is_float(node):
             reasons.setdefault(node.reason or "left in float", []).append(f"{node.node} ({node.op_type})")
-    for reason, names in reasons.items():
-        yield f"in float, {counted(len(names), 'node')}: {_few(names)}: {reason}"
+    commonest = sorted(reasons.items(), key=lambda item: -len(item[1]))
+    for reason, names in commonest[:_REASONS]:
+        yield f"in float, {counted(len(names), 'node')}, {reason}: {_few(names)}"
+    rest = sum(len(names) for _, names in commonest[_REASONS:])
+    if rest:
+        yield f"in float, {counted(rest, 'more node')} for other reasons; plan.json has them all"
 
 
 def _is_float(node: NodePlan) -> bool:
@@ -77,21 +83,6 @@ def resolutions_table(resolutions: Sequence[Resolution]) -> RenderableType:
         counts = (str(len(resolution.matched)), str(len(resolution.applied)))
         table.add_row(Text(rule_text(resolution.rule)), *counts, Text(said))
     return Group(Text("rules", style="bold"), table)
-
-
-def rule_text(rule: Rule) -> str:
-    """A rule as it is written on the command line."""
-    names = ",".join(rule.selector)
-    if rule.kind == "between":
-        names += ".." + ",".join(rule.end)
-    prefix = "" if rule.kind == "any" else f"{rule.kind}:"
-    return f"{prefix}{names}={precision_text(rule.precision)}"
-
-
-def precision_text(precision: Precision) -> str:
-    """Dtypes of a node's parts as they are written in a rule; ``-`` when nothing is said."""
-    parts = (("activation", precision.activation), ("weight", precision.weight), ("output", precision.output))
-    return ",".join(f"{part}={dtype}" for part, dtype in parts if dtype) or "-"
 
 
 def _few(names: Sequence[str]) -> str:

@@ -1,0 +1,141 @@
+"""Say for every node which precision was asked for and which it really has.
+
+Takes a folder that 'roundoff quantize' wrote, and compares its plan with both
+of its models; or any quantized ONNX model: QuantizeLinear/DequantizeLinear or
+operators on integers as onnxruntime, NNCF, AIMET, PPQ, PyTorch and others write
+them, Horizon's calibrated models, AMCT's fake-quant and deploy models.
+Exits with 1 when anything differs that nothing accounts for.
+"""
+
+import argparse
+import fnmatch
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+
+if TYPE_CHECKING:
+    from roundoff.core.audit import Audit
+
+SUMMARY = "requested and effective precision of every node of a quantized model"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "subject",
+        type=Path,
+        metavar="RUN|MODEL",
+        help="a folder of 'roundoff quantize', or a quantized .onnx model",
+    )
+    parser.add_argument(
+        "--float",
+        type=Path,
+        dest="float_model",
+        metavar="FILE",
+        help="the float model that MODEL was made from; nodes get its names",
+    )
+    parser.add_argument(
+        "--target", metavar="NAME|FILE", help="judge MODEL by what this target would make of its float model"
+    )
+    parser.add_argument(
+        "--nodes", nargs="+", metavar="GLOB", help="only nodes whose names match, e.g. 'layer4/*' (quote it)"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--all", action="store_true", help="show every node with its scales, not only findings")
+    output.add_argument("--json", action="store_true", help="print the audit as JSON instead of the table")
+    output.add_argument("--csv", type=Path, metavar="FILE", help="also write every node to a CSV file")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Audit, print, write; 1 when there are silent differences."""
+    from roundoff.core.files import check_output_file, write_text
+    from roundoff.report.audit import audit_csv, audit_json, audit_table, audit_verdict
+
+    if args.csv is not None:
+        check_output_file(args.csv, force=False, option="--csv")
+    found = _chosen(_audit(args), args.nodes)
+    if args.csv is not None:
+        write_text(args.csv, audit_csv(found))
+    if args.json:
+        terminal.text(audit_json(found))
+    else:
+        terminal.print(audit_verdict(found))
+        if args.all or any(row.findings for row in found.rows):
+            terminal.print("")
+            terminal.print(audit_table(found, everything=args.all))
+    if args.csv is not None:
+        terminal.note(f"written: {args.csv}")
+    return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
+
+
+def _audit(args: argparse.Namespace) -> "Audit":
+    if args.subject.is_dir() or args.subject.suffix.lower() == ".json":
+        given = [flag for flag, value in (("--float", args.float_model), ("--target", args.target)) if value]
+        if given:
+            what = f"{given[0]} was given, but {args.subject} is a run, which has its own plan."
+            raise BadInput(what, fix=f"leave {given[0]} out, or give one of the run's models")
+        return _audit_run(args.subject)
+    return _audit_model(args)
+
+
+def _audit_run(path: Path) -> "Audit":
+    from roundoff.analysis.audit import audit_run
+    from roundoff.graph.load import load_model
+    from roundoff.graph.reading import read_quantized
+    from roundoff.quantize.plan_file import PLAN_NAME, load_plan
+
+    folder = path if path.is_dir() else path.parent
+    if path.is_dir() and not (path / PLAN_NAME).is_file():
+        what = f"{path} has no {PLAN_NAME}, so it is no run of 'roundoff quantize'."
+        raise BadInput(what, fix="give the folder that 'roundoff quantize -o' wrote, or an .onnx model")
+    saved = load_plan(path)
+    names = {"fake_quant": "fake-quant model", "deploy": "deploy model"}
+    models = {
+        names.get(kind, kind): read_quantized(load_model(folder / file)) for kind, file in saved.files.items()
+    }
+    if not models:
+        raise BadInput(f"{path} names no models.", fix="write the run again with 'roundoff quantize'")
+    found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path))
+    return replace(found, notes=(*found.notes, *saved.notes))
+
+
+def _audit_model(args: argparse.Namespace) -> "Audit":
+    from roundoff.analysis.audit import audit_against, audit_model
+    from roundoff.graph.load import load_model
+    from roundoff.graph.reading import read_quantized
+    from roundoff.quantize.planning import plan_quantization
+    from roundoff.quantize.targets import load_target
+
+    target = None if args.target is None else load_target(args.target)
+    source = None if args.float_model is None else load_model(args.float_model)
+    model = read_quantized(load_model(args.subject), float_model=source)
+    if not model.quantizers and not model.oddities:
+        raise BadInput(
+            f"{args.subject} is not quantized: no quantizer of a known kind was found in it.",
+            fix="give a model with QuantizeLinear and DequantizeLinear nodes, or of another dialect listed in "
+            "docs/formats/quantized-models.md",
+        )
+    if target is None:
+        return audit_model(model, subject=str(args.subject))
+    plan = plan_quantization(model.float_model, target)
+    return audit_against(model, plan, subject=str(args.subject))
+
+
+def _chosen(audit: "Audit", globs: list[str] | None) -> "Audit":
+    """Only the rows that were asked for."""
+    if globs is None:
+        return audit
+    names = [row.node for row in audit.rows]
+    for pattern in globs:
+        if not any(_matches(name, pattern) for name in names):
+            raise BadInput(f"--nodes {pattern!r} matches no node of {audit.subject}.", fix=nearest(pattern, names))
+    rows = tuple(row for row in audit.rows if any(_matches(row.node, pattern) for pattern in globs))
+    return replace(audit, rows=rows, findings=())
+
+
+def _matches(name: str, pattern: str) -> bool:
+    # Names may hold brackets, which a pattern would read as choices.
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)

@@ -1,0 +1,164 @@
+"""Show what quantization costs each layer of a model, and where the loss begins.
+
+Two errors stand side by side. Local: the node is fed with the float model's
+tensors, quantized on entry. Accumulated: the quantized model runs through.
+The verdict says whether few nodes introduce the loss at the outputs, and
+which, or whether it adds up over many.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.data_options import add_data_options
+from roundoff.cli.subject import add_subject_options, check_subject, open_subject, subject_inputs
+from roundoff.cli.terminal import Terminal
+from roundoff.cli.values import positive, size, threads
+from roundoff.errors import EXIT_OK, BadInput
+
+if TYPE_CHECKING:
+    from roundoff.core.document import RunDocument
+    from roundoff.core.layer_scores import LayerReport
+    from roundoff.core.target import Arithmetic
+
+SUMMARY = "show what quantization costs each layer, and where it begins"
+
+_DEFAULT_ROWS = 20
+# By this an earlier table of ours is known.
+_CSV_START = "order,node,op_type,"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_subject_options(parser)
+    parser.add_argument(
+        "--method", choices=("local", "accumulated", "both"), default="both", help="which error (default: both)"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("reference", "integer"),
+        default="reference",
+        help="fake quantization in onnxruntime, or exact integer arithmetic (default: reference)",
+    )
+    parser.add_argument(
+        "--arithmetic",
+        metavar="NAME|FILE",
+        help="for --mode integer: compute like this target (default: the one quantized for, else the widest)",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--sort", choices=("worst", "order"), default="worst", help="order of the table")
+    output.add_argument(
+        "--top", type=_rows, default=_DEFAULT_ROWS, metavar="N|all", help="rows shown (default: 20)"
+    )
+    output.add_argument("--json", action="store_true", help="print the run document instead of the table")
+    output.add_argument("--csv", type=Path, metavar="FILE", help="also write all rows and columns as CSV")
+    output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and layers.csv to DIR")
+    output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--max-memory", type=size, metavar="SIZE", help="memory to stay within, in several passes if need be"
+    )
+    limits.add_argument("--threads", type=threads, metavar="N", help="threads to use (default: all cores)")
+    add_data_options(parser)
+
+
+def _rows(text: str) -> int | None:
+    return None if text == "all" else positive(text)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Quantize or read, measure, print, write."""
+    from roundoff.analysis.layers import LayerSettings, analyze_layers
+
+    started = time.monotonic()
+    _check_options(args)
+    _check_outputs(args)
+    chosen = _chosen_arithmetic(args)
+    subject = open_subject(args, terminal)
+    settings = LayerSettings(
+        method=args.method,
+        mode=args.mode,
+        arithmetic=subject.arithmetic if chosen is None else chosen,
+        max_memory=args.max_memory,
+        threads=args.threads,
+    )
+    report = analyze_layers(subject.quantized, subject.samples, settings, progress=terminal)
+    document = _document(args, report, time.monotonic() - started)
+    written = _write(args, document, report)
+    _print(args, terminal, document, report)
+    if written:
+        terminal.note("written: " + ", ".join(str(path) for path in written))
+    return EXIT_OK
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect."""
+    check_subject(args)
+    if args.arithmetic is not None and args.mode != "integer":
+        what = "--arithmetic has no effect without --mode integer."
+        raise BadInput(what, fix="add --mode integer, or leave it out")
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Refuse before the work what could not be written after it."""
+    from roundoff.core.files import check_output_directory, check_output_file
+    from roundoff.report.documents import DOCUMENT_NAME
+
+    if args.output is not None:
+        check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
+    if args.csv is not None and not (args.force and _is_ours(args.csv)):
+        check_output_file(args.csv, force=False, option="--csv")
+
+
+def _is_ours(path: Path) -> bool:
+    from roundoff.core.files import read_small
+
+    return path.is_file() and read_small(path, what="The file").startswith(_CSV_START.encode())
+
+
+def _chosen_arithmetic(args: argparse.Namespace) -> "Arithmetic | None":
+    """That of --arithmetic; looked up first, so that a wrong name is not told after minutes of work."""
+    from roundoff.quantize.targets import load_target
+
+    return None if args.arithmetic is None else load_target(args.arithmetic).arithmetic
+
+
+def _document(args: argparse.Namespace, report: "LayerReport", elapsed_s: float) -> "RunDocument":
+    from roundoff.cli.provenance import environment, input_file
+    from roundoff.core.document import SCHEMA, RunDocument
+
+    read = list(subject_inputs(args))
+    if args.arithmetic and Path(args.arithmetic).is_file():
+        read.append(input_file("arithmetic", Path(args.arithmetic)))
+    return RunDocument(
+        schema=SCHEMA,
+        command=("roundoff", *args.words),
+        inputs=tuple(read),
+        layers=report,
+        environment=environment(elapsed_s),
+    )
+
+
+def _write(args: argparse.Namespace, document: "RunDocument", report: "LayerReport") -> list[Path]:
+    from roundoff.core.files import write_text
+    from roundoff.report.layers import layers_csv
+    from roundoff.report.run_directory import write_run
+
+    written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
+    if args.csv is not None:
+        write_text(args.csv, layers_csv(report))
+        written.append(args.csv)
+    return written
+
+
+def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", report: "LayerReport") -> None:
+    from roundoff.report.documents import to_json
+    from roundoff.report.layers import layers_table, layers_verdict
+
+    if args.json:
+        terminal.text(to_json(document))
+        return
+    terminal.print(layers_verdict(report))
+    terminal.print("")
+    terminal.print(layers_table(report, sort=args.sort, most=args.top))

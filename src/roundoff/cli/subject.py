@@ -1,0 +1,140 @@
+"""What is analyzed: a model that is quantized here, or was before; shared by all commands that look into one.
+
+Loaded for every --help, so it imports the standard library alone until models are opened.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from roundoff.cli.data_options import samples_from
+from roundoff.cli.quantize_options import add_quantize_options, given_quantize_options, settings_from
+from roundoff.errors import BadInput
+
+if TYPE_CHECKING:
+    from roundoff.cli.terminal import Terminal
+    from roundoff.core.document import InputFile
+    from roundoff.core.target import Arithmetic
+    from roundoff.graph.load import Model
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.runtime.feeds import Samples
+
+__all__ = ["Subject", "add_subject_options", "check_subject", "open_subject", "subject_inputs"]
+
+
+class Subject(NamedTuple):
+    """What is analyzed: the quantized model, what it is fed, and the arithmetic it is made for."""
+
+    quantized: "QuantizedModel"
+    samples: "Samples"
+    arithmetic: "Arithmetic"
+
+
+def add_subject_options(parser: argparse.ArgumentParser) -> None:
+    """Declare FLOAT, --quantized, --target and how to quantize; threads and max_memory are the command's."""
+    parser.add_argument(
+        "model",
+        type=Path,
+        nargs="?",
+        metavar="FLOAT",
+        help="the float ONNX model; without it, what remains of the quantized one when nothing is quantized",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--quantized",
+        type=Path,
+        metavar="FILE|DIR",
+        help="the same model quantized by any tool, or a folder that roundoff quantize wrote",
+    )
+    what.add_argument("--target", metavar="NAME|FILE", help="quantize it for this chip first, on --data")
+    add_quantize_options(parser, title="How to quantize, with --target.")
+
+
+def check_subject(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect."""
+    if args.target is None:
+        given = given_quantize_options(args)
+        if given:
+            what = f"{' and '.join(given)} say how to quantize, but {args.quantized} is quantized already."
+            raise BadInput(what, fix="leave them out, or give --target instead of --quantized")
+    elif args.model is None:
+        what = "--target quantizes a float model, but none was given."
+        raise BadInput(what, fix="name the model before --target")
+
+
+def open_subject(args: argparse.Namespace, terminal: "Terminal") -> Subject:
+    """Quantize for --target, or read --quantized.
+
+    Raises:
+        BadInput: The options contradict each other, or what they name cannot be used.
+        ModelFailed: The model cannot be run.
+    """
+    check_subject(args)
+    return _quantized_before(args) if args.target is None else _quantized_here(args, terminal)
+
+
+def subject_inputs(args: argparse.Namespace) -> "tuple[InputFile, ...]":
+    """The files that were read, for the run document."""
+    from roundoff.cli.provenance import input_file
+
+    given = (("model", args.model), ("quantized", args.quantized), ("rules", args.rules))
+    read = [(role, path) for role, path in given if path is not None]
+    if args.target and Path(args.target).is_file():
+        read.append(("target", Path(args.target)))
+    for text in args.data or ():
+        path = Path(text)
+        read.append(("data", path if path.exists() else Path(text.partition("=")[2])))
+    return tuple(input_file(role, path) for role, path in read)
+
+
+def _samples(args: argparse.Namespace, model: "Model") -> "Samples":
+    from roundoff.graph.interface import inputs
+    from roundoff.runtime.feeds import NO_INPUTS
+
+    specs = inputs(model)
+    return samples_from(args, specs) if specs or args.data else NO_INPUTS
+
+
+def _quantized_here(args: argparse.Namespace, terminal: "Terminal") -> Subject:
+    from roundoff.graph.load import load_model
+    from roundoff.quantize.pipeline import quantize_model
+
+    settings = settings_from(args)
+    model = load_model(args.model)
+    samples = _samples(args, model)
+    result = quantize_model(model, samples, settings, progress=terminal)
+    return Subject(result.quantized, samples, settings.target.arithmetic)
+
+
+def _quantized_before(args: argparse.Namespace) -> Subject:
+    from roundoff.core.target import Arithmetic
+    from roundoff.graph.load import load_model
+    from roundoff.graph.reading import read_quantized
+
+    if args.quantized.is_dir():
+        quantized, arithmetic = _stored(args)
+    else:
+        model = None if args.model is None else load_model(args.model)
+        quantized, arithmetic = read_quantized(load_model(args.quantized), float_model=model), Arithmetic()
+    return Subject(quantized, _samples(args, quantized.float_model), arithmetic)
+
+
+def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic]":
+    """What an earlier run of quantize stored in a folder."""
+    from roundoff.cli.provenance import input_file
+    from roundoff.graph.load import load_model
+    from roundoff.graph.preparation import prepare
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.graph.reading import read_quantized
+    from roundoff.quantize.plan_file import load_plan
+
+    saved = load_plan(args.quantized)
+    if args.model is None:
+        return read_quantized(load_model(args.quantized / saved.files["fake_quant"])), saved.arithmetic
+    if input_file("model", args.model).sha256 != saved.model_sha256:
+        raise BadInput(
+            f"{args.quantized} was made from {saved.model}, whose content differs from that of {args.model}.",
+            fix="give the float model it was made from, or quantize this one",
+        )
+    prepared = prepare(load_model(args.model))
+    return QuantizedModel(prepared.model, saved.quantizers(), saved.notes), saved.arithmetic

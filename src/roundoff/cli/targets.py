@@ -1,0 +1,37 @@
+"""List the targets, or show everything about one.
+
+A target says what a chip can do: bit widths, scales, rounding, what it
+computes as one and what it cannot compute in integers. Each is a TOML file;
+--target takes the name of a shipped one or the path of your own.
+"""
+
+import argparse
+
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK
+
+SUMMARY = "list the chips to quantize for, or show one"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "target", nargs="?", metavar="TARGET", help="name of a target, or path of a TOML file, to show whole"
+    )
+    parser.add_argument("--json", action="store_true", help="print the targets as JSON")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Print the targets."""
+    from roundoff.quantize.targets import load_target, target_names
+    from roundoff.report.targets import target_page, targets_json, targets_list
+
+    targets = [load_target(name) for name in ([args.target] if args.target is not None else target_names())]
+    if args.json:
+        terminal.text(targets_json(targets))
+    elif args.target is not None:
+        terminal.text(target_page(targets[0]))
+    else:
+        terminal.text(targets_list(targets))
+        terminal.note("\nroundoff targets NAME shows everything about one; docs/reference/targets.md explains it.")
+    return EXIT_OK

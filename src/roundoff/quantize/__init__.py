@@ -1,0 +1,1 @@
+"""Quantizing: planning against a target, calibration, quantized models."""

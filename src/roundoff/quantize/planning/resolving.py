@@ -1,0 +1,156 @@
+"""What became of every rule."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from roundoff.core.quant_plan import FLOAT, NodePlan, Resolution
+from roundoff.core.quantizer import Consumer
+from roundoff.quantize.planning.quantizers import Quantizers
+from roundoff.quantize.planning.roles import Roles
+from roundoff.quantize.planning.selecting import Selection
+from roundoff.quantize.planning.storing import Storage
+from roundoff.quantize.planning.wishes import PARTS, Part, TensorWish
+
+__all__ = ["Resolver"]
+
+_GONE = "it is no node of its own any more: what it computes was computed ahead of time"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """Compares rules with what nodes became.
+
+    Attributes:
+        roles: What every unit is.
+        storage: How tensors are stored.
+        quantizers: What is quantized.
+        plans: The plans of all nodes by their names in the graph.
+    """
+
+    roles: Roles
+    storage: Storage
+    quantizers: Quantizers
+    plans: Mapping[str, NodePlan]
+
+    def resolve(self, selection: Selection) -> Resolution:
+        """What became of one rule."""
+        reasons: dict[str, str] = {}
+        for name, node in selection.nodes.items():
+            reason = self._reason(selection, node) if node else _GONE
+            if reason:
+                reasons[name] = reason
+        applied = tuple(name for name in selection.nodes if name not in reasons)
+        return Resolution(selection.rule, tuple(selection.nodes), applied, reasons)
+
+    def _reason(self, selection: Selection, node: str) -> str:
+        """Why a node is not what a rule asks for; empty when it is."""
+        if not selection.ranks[node]:
+            texts = (self._tensor_reason(selection, tensor, node) for tensor in selection.tensors)
+            return "; ".join(dict.fromkeys(text for text in texts if text))
+        compared = [(part, wanted, got) for part, wanted, got in self._parts(selection, node) if got]
+        missed = next(((part, got) for part, wanted, got in compared if wanted != got), None)
+        if compared and missed is None:
+            return ""
+        reasons = (
+            self._outranked(selection, node),
+            self._refused(selection, node),
+            self.plans[node].reason,
+            *((self._by_another(node, *missed), f"its {missed[0]} is {missed[1]}") if missed is not None else ()),
+        )
+        return next((reason for reason in reasons if reason), "")
+
+    def _by_another(self, node: str, part: Part, got: str) -> str:
+        """Which other node of the same unit decides."""
+        unit = self.roles.unit_of(node)
+        wish = self.roles.decisions(unit)[part].wish
+        if wish is not None and wish.dtype == got and wish.node != self.roles.names.original(node):
+            return f"it is computed as one with {wish.node}, for which {wish.rule!r} asks for {got}"
+        return self.plans[unit.last.name].reason
+
+    def _parts(self, selection: Selection, node: str) -> Iterator[tuple[Part, str, str]]:
+        """What is asked for the parts of a node, and what they are; empty where they do not exist."""
+        unit = self.roles.unit_of(node)
+        for part in PARTS:
+            wanted, got = getattr(selection.rule.precision, part), getattr(self.plans[node].effective, part)
+            if part == "output" and self.roles.view.by_name[node] in self.roles.wishes.owners(unit, part):
+                got = self.plans[unit.last.name].effective.output
+            if wanted:
+                yield part, wanted, got
+
+    def _refused(self, selection: Selection, node: str) -> str:
+        """Why the target cannot grant what a rule asks for."""
+        if self.roles.role_of(node) in ("none", "follow"):
+            return ""
+        for decision in self.roles.decisions(self.roles.unit_of(node)).values():
+            for wish, reason in decision.refused:
+                if wish.order == selection.order:
+                    return reason
+        return ""
+
+    def _outranked(self, selection: Selection, node: str) -> str:
+        """Which rule that names the same node counts more."""
+        for part in PARTS:
+            wishes = self.roles.wishes.every(self.roles.view.by_name[node], part)
+            own = next((wish for wish in wishes if wish.order == selection.order), None)
+            if own is None or wishes[0] is own or wishes[0].dtype == own.dtype:
+                continue
+            later = wishes[0].strength[0] == own.strength[0]
+            return f"{wishes[0].rule!r} {'comes later and' if later else 'is more specific and'} counts more"
+        return ""
+
+    def _tensor_reason(self, selection: Selection, tensor: str, node: str) -> str:
+        """Why a tensor is not what a rule asks for, as far as a node is concerned."""
+        if node not in self._touching(tensor):
+            return ""
+        strongest = self.roles.wishes.tensors[tensor]
+        if strongest.order != selection.order and not _agrees(selection, strongest):
+            return f"{strongest.rule!r} counts more for {tensor!r}"
+        if strongest.refusal:
+            return strongest.refusal
+        if tensor in self.roles.inner:
+            unit = self.roles.unit_of(self.roles.view.producers[tensor].name)
+            last = self.roles.names.original(unit.last.name)
+            return f"{tensor!r} does not exist: what computes it is computed as one with {last}"
+        got = list(dict.fromkeys(self._dtypes(tensor)))
+        if got in ([strongest.dtype], []):
+            return "" if got else f"nothing reads or writes {tensor!r} as a value"
+        return f"{tensor!r} is {'/'.join(got)}" + self._why(tensor)
+
+    def _touching(self, tensor: str) -> set[str]:
+        producer = self.roles.view.producers.get(tensor)
+        return {producer.name} if producer is not None else {r.node for r in self.roles.view.readers[tensor]}
+
+    def _why(self, tensor: str) -> str:
+        stored = self.storage.stored.get(self.storage.group_of.get(tensor, ""))
+        why = stored.why if stored is not None else ""
+        if why:
+            return f": {why}"
+        producer = self.roles.view.producers.get(tensor)
+        reason = self.plans[producer.name].reason if producer is not None else ""
+        return f": {reason}" if reason else ": the nodes that read it are not computed in integers"
+
+    def _dtypes(self, tensor: str) -> Iterator[str]:
+        """In which dtypes a tensor exists."""
+        view = self.roles.view
+        if not view.is_float(tensor):
+            return
+        if view.is_constant(tensor):
+            for reader in view.readers[tensor]:
+                if any(reader == edge for edge, _ in view.operands(view.by_name[reader.node])):
+                    yield self._dtype_for(reader)
+            return
+        stored = self.storage.spec_of(tensor)
+        if stored is not None:
+            yield stored.spec.dtype
+            return
+        for reader in view.readers[tensor]:
+            if self.roles.is_operand(reader):
+                yield self._dtype_for(reader)
+
+    def _dtype_for(self, reader: Consumer) -> str:
+        spec = self.quantizers.weights.get(reader, self.storage.seen.get(reader))
+        return spec.dtype if spec is not None else FLOAT
+
+
+def _agrees(selection: Selection, wish: TensorWish) -> bool:
+    return wish.dtype in (selection.rule.precision.output, selection.rule.precision.weight)

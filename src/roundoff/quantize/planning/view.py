@@ -1,0 +1,220 @@
+"""The main graph of a model as a planner sees it: who computes, reads and holds what, and which are values."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.quantizer import Consumer
+from roundoff.graph.element_types import by_number
+from roundoff.graph.interface import outputs
+from roundoff.graph.load import Model
+from roundoff.graph.shapes import Value, values
+from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import reads, subgraphs
+from roundoff.quantize.planning.sockets import CARRIES_NO_DATA, SAME_TYPE, setting_inputs, value_inputs
+
+__all__ = ["GraphView", "NodeView"]
+
+_FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
+_STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
+# Their results have a type of their own, whatever their inputs have.
+_OWN_TYPE = frozenset({"Cast", "CastLike", "Shape", "Size", "ArgMax", "ArgMin", "NonZero", "IsNaN", "IsInf",
+                       "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "And", "Or",
+                       "Xor"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeView:
+    """One node.
+
+    Attributes:
+        proto: The `onnx.NodeProto`.
+        place: Its place in execution order.
+        name: Its name.
+        operation: Its op type; one of another domain with it and a dot in front.
+        inputs: Names of its inputs; empty for one that is left out.
+        outputs: Names of its outputs, likewise.
+        nodes_inside: How many nodes its subgraphs hold, in all depths.
+    """
+
+    proto: Any
+    place: int
+    name: str
+    operation: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes_inside: int
+
+    @property
+    def is_control_flow(self) -> bool:
+        """Whether it holds graphs of its own."""
+        return self.nodes_inside > 0
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """One of its attributes."""
+        from onnx.helper import get_attribute_value
+
+        found = next((each for each in self.proto.attribute if each.name == name), None)
+        return default if found is None else get_attribute_value(found)
+
+    def value_edges(self) -> Iterator[tuple[Consumer, str]]:
+        """Its inputs that are values, as far as its op type tells, each with its tensor."""
+        for place in value_inputs(self.operation, len(self.inputs)):
+            if place < len(self.inputs) and self.inputs[place]:
+                yield Consumer(self.name, place), self.inputs[place]
+
+
+def _nodes_inside(node: Any) -> int:
+    return sum(1 + _nodes_inside(inner) for graph in subgraphs(node) for inner in graph.node)
+
+
+def _node_view(node: Any, place: int) -> NodeView:
+    operation = node.op_type if node.domain in _STANDARD_DOMAINS else f"{node.domain}.{node.op_type}"
+    return NodeView(node, place, node.name, operation, tuple(node.input), tuple(node.output), _nodes_inside(node))
+
+
+class GraphView:
+    """The nodes and tensors of a model's main graph."""
+
+    def __init__(self, model: Model) -> None:
+        graph = model.proto.graph
+        self.model = model
+        self.weights = Weights(model)
+        self.nodes = tuple(
+            _node_view(node, place)
+            for place, node in enumerate(node for node in graph.node if node.op_type != "Constant")
+        )
+        self.by_name = {node.name: node for node in self.nodes}
+        self.producers = {name: node for node in self.nodes for name in node.outputs if name}
+        self.outputs = frozenset(outputs(model))
+        self._values = {value.name: value for value in values(model)}
+        self.inputs = tuple(name for name, value in self._values.items() if not value.node)
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[Consumer, ...]]:
+        """The node inputs at which each tensor is read, in execution order."""
+        found: dict[str, list[Consumer]] = defaultdict(list)
+        for node in self.nodes:
+            for place, name in enumerate(node.inputs):
+                if name:
+                    found[name].append(Consumer(node.name, place))
+        return defaultdict(tuple, {name: tuple(places) for name, places in found.items()})
+
+    @cached_property
+    def captured(self) -> frozenset[str]:
+        """Tensors that subgraphs read from outside."""
+        return frozenset(
+            name
+            for node in self.nodes
+            if node.is_control_flow
+            for name in reads(node.proto)
+            if name not in node.inputs
+        )
+
+    def read_at(self, reader: Consumer) -> str:
+        """The tensor that a node input reads."""
+        return self.by_name[reader.node].inputs[reader.input]
+
+    def is_constant(self, tensor: str) -> bool:
+        """Whether a tensor is part of the model."""
+        return tensor in self.weights.protos
+
+    def is_private(self, tensor: str) -> bool:
+        """Whether only nodes of the main graph read a tensor."""
+        return tensor not in self.outputs and tensor not in self.captured
+
+    def shape(self, tensor: str) -> tuple[int, ...] | None:
+        """Shape of a tensor; None when unknown."""
+        if self.is_constant(tensor):
+            return self.weights.shape(tensor)
+        value = self._values.get(tensor)
+        return value.shape if value is not None else None
+
+    def rank(self, tensor: str) -> int | None:
+        """Number of axes; None when unknown."""
+        shape = self.shape(tensor)
+        return None if shape is None else len(shape)
+
+    def is_float(self, tensor: str) -> bool:
+        """Whether a tensor holds floats, and at least one."""
+        shape = self.shape(tensor)
+        return self._dtypes.get(tensor, "") in _FLOATS and (shape is None or math.prod(shape) > 0)
+
+    @cached_property
+    def _dtypes(self) -> dict[str, str]:
+        """Element types as far as they are known; past unknown operations they are guessed from operands."""
+        known = {name: _constant_dtype(holder) for name, holder in self.weights.protos.items()}
+        known |= {name: _dtype(value) for name, value in self._values.items()}
+        for node in self.nodes:
+            if node.operation in _OWN_TYPE or "." in node.operation or node.is_control_flow:
+                continue
+            operands = [tensor for _, tensor in node.value_edges()]
+            dtype = next((known[tensor] for tensor in operands if known.get(tensor)), "")
+            alike = [*node.outputs[:1], *(operands if node.operation in SAME_TYPE else ())]
+            known |= {name: dtype for name in alike if name and not known.get(name)}
+        return known
+
+    @cached_property
+    def data(self) -> frozenset[str]:
+        """Tensors that depend on what is fed, and not on its shape alone."""
+        found = set(self.inputs)
+        for node in self.nodes:
+            fed = any(name in found for name in reads(node.proto)) or not reads(node.proto)
+            if fed and node.operation not in CARRIES_NO_DATA:
+                found.update(name for name in node.outputs if name)
+        return frozenset(found)
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """Tensors whose values reach an output of the network other than as a shape, a count or a limit."""
+        found = set(self.outputs) | self.captured
+        for node in reversed(self.nodes):
+            if any(name in found for name in node.outputs):
+                settings = setting_inputs(node.operation, len(node.inputs))
+                found.update(name for place, name in enumerate(node.inputs) if place not in settings)
+        return frozenset(found)
+
+    def computes_values(self, node: NodeView) -> bool:
+        """Whether a node works on values: on float data that matters for more than shapes."""
+        results = any(self.is_float(name) and name in self.data and name in self.used for name in node.outputs)
+        reading = any(self.is_float(tensor) and tensor in self.data for _, tensor in node.value_edges())
+        return results or (reading and any(name in self.used for name in node.outputs))
+
+    def operands(self, node: NodeView) -> Iterator[tuple[Consumer, str]]:
+        """The inputs of a node that are float values, each with its tensor; constants among them."""
+        return ((edge, tensor) for edge, tensor in node.value_edges() if self.is_float(tensor))
+
+    def value_inputs_of(self, nodes: Iterable[NodeView]) -> Iterator[str]:
+        """Tensors that nodes read as float values, constants not among them."""
+        return (tensor for node in nodes for _, tensor in self.operands(node) if not self.is_constant(tensor))
+
+    def results(self, node: NodeView) -> tuple[str, ...]:
+        """The outputs of a node that are float values."""
+        return tuple(name for name in node.outputs if name and self.is_float(name))
+
+    def is_finite(self, tensor: str) -> bool:
+        """Whether all values of a constant are numbers."""
+        return bool(np.isfinite(self.weights[tensor]).all())
+
+
+def _dtype(value: Value) -> str:
+    if value.kind != "tensor":
+        return value.kind
+    return value.element.dtype if value.element is not None else ""
+
+
+def _constant_dtype(holder: Any) -> str:
+    """Element type of an `onnx.TensorProto` or of a Constant node."""
+    if not hasattr(holder, "op_type"):
+        number = holder.data_type
+    elif holder.attribute[0].HasField("t"):
+        number = holder.attribute[0].t.data_type
+    else:
+        return "float32" if holder.attribute[0].name.startswith("value_float") else "int64"
+    kind = by_number(number)
+    return kind.dtype if kind is not None else ""

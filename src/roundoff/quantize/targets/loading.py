@@ -1,0 +1,131 @@
+"""Reading target files: by name or path, with what they extend, and all their errors at once."""
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roundoff.core.files import read_small
+from roundoff.core.target import Target
+from roundoff.errors import BadInput, nearest
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["load_target", "target_names"]
+
+_SUFFIX = ".toml"
+_FIX = "correct it; docs/reference/targets.md describes every key, 'roundoff targets NAME' shows an example"
+
+
+def target_names() -> tuple[str, ...]:
+    """Names of the targets that come with roundoff, sorted."""
+    files = resources.files("roundoff.quantize.targets").iterdir()
+    return tuple(sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX)))
+
+
+def load_target(name_or_path: str | Path) -> Target:
+    """Read a target.
+
+    Args:
+        name_or_path: The name of one that comes with roundoff, or the path of a TOML file.
+
+    Raises:
+        BadInput: There is none of that name, or the file cannot be used; all its errors are named at once.
+    """
+    path = _path(str(name_or_path))
+    content = _complete(path, seen=())
+    content.setdefault("name", path.stem)
+    return _checked(content, path)
+
+
+def _path(name: str) -> Path:
+    if name in target_names():
+        return Path(str(resources.files("roundoff.quantize.targets").joinpath(name + _SUFFIX)))
+    if _is_path(name) or Path(name).is_file():
+        return Path(name)
+    raise BadInput(f"There is no target {name!r}.", fix=f"{nearest(name, target_names())} Or give a .toml file")
+
+
+def _is_path(name: str) -> bool:
+    return name.lower().endswith(_SUFFIX) or "/" in name or "\\" in name
+
+
+def _complete(path: Path, *, seen: tuple[Path, ...]) -> dict[str, Any]:
+    """What a file says, on top of what the one says that it extends."""
+    content = _parse(path)
+    base = content.pop("extends", None)
+    if base is None:
+        return content
+    if not isinstance(base, str):
+        raise BadInput(f"{path}: extends should be a name or a path, got {base!r:.60}.", fix=_FIX)
+    before = (*seen, path.resolve())
+    # A name is one of ours; a path is seen from the file that names it.
+    below = path.parent / base if _is_path(base) else _path(base)
+    if below.resolve() in before:
+        raise BadInput(f"{path} extends {base}, which extends it in turn.", fix="remove one 'extends'")
+    return _merged({key: value for key, value in _complete(below, seen=before).items() if key != "name"}, content)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    data = read_small(path, what="The target file")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{path} is not valid TOML: {error}.", fix="correct it") from error
+
+
+def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Tables key by key, everything else replaced; a table, or an entry of one, that is ``false`` is removed."""
+    result = dict(base)
+    for key, value in change.items():
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = _merged(result[key], value)
+        elif value is False and not isinstance(result.get(key, False), bool):
+            del result[key]
+        else:
+            result[key] = value
+    return result
+
+
+def _checked(content: dict[str, Any], path: Path) -> Target:
+    from pydantic import ValidationError
+
+    from roundoff.quantize.targets.schema import TargetFile
+
+    try:
+        return TargetFile.model_validate(content).target()
+    except ValidationError as error:
+        lines = [line for item in error.errors() for line in _explain(item, TargetFile)]
+    count = "an error" if len(lines) == 1 else f"{len(lines)} errors"
+    raise BadInput("\n".join([f"The target file {path} has {count}:", *(f"  {line}" for line in lines)]), fix=_FIX)
+
+
+def _explain(error: Any, model: "type[BaseModel]") -> list[str]:
+    """One error of the schema as lines: where it is, what is wrong, what is allowed."""
+    place = ".".join(str(part) for part in error["loc"] if part != "[key]") or "the file"
+    if error["type"] == "extra_forbidden":
+        return [f"{place}: unknown key; {nearest(str(error['loc'][-1]), _keys(model, error['loc'][:-1]))}"]
+    if error["type"] == "missing":
+        return [f"{place}: missing"]
+    if error["type"] == "value_error":
+        text = str(error["msg"]).removeprefix("Value error, ")
+        return text.splitlines() if not error["loc"] else [f"{place}: {text}"]
+    return [f"{place}: {error['msg']}, got {error['input']!r:.60}"]
+
+
+def _keys(model: "type[BaseModel]", location: tuple[Any, ...]) -> list[str]:
+    """Keys of the table at a place of the file."""
+    from roundoff.quantize.targets import schema
+
+    tables: dict[str, type[BaseModel]] = {
+        "activations": schema.SpecTable,
+        "weights": schema.SpecTable,
+        "live_operand": schema.LiveTable,
+        "float": schema.FloatTable,
+        "arithmetic": schema.ArithmeticTable,
+        "calibration": schema.CalibrationTable,
+    }
+    table = tables[location[0]] if location else model
+    names = [field.alias or name for name, field in table.model_fields.items()]
+    return names if location else [*names, "extends"]
