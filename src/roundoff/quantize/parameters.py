@@ -22,8 +22,8 @@ Parameters = Mapping[str, QuantParams]
 
 # A note names so many biases.
 _LISTED = 5
-# Integer biases must fit with room for float32 rounding of the scale.
-_LARGEST_BIAS = float(2**31 - 1) * (1 - 2**-20)
+# Half of what 32 bits hold: products are added to the bias in the same accumulator.
+_LARGEST_BIAS = float(2**30)
 
 
 class Ranges(Protocol):

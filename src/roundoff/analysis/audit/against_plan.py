@@ -1,0 +1,152 @@
+"""Whether a model has the quantizers that its plan says it has."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from roundoff.core.audit import AuditFinding
+from roundoff.core.quantization import quantize
+from roundoff.core.quantizer import Consumer, Quantizer
+from roundoff.core.tensors import Array
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.weights import Weights
+
+__all__ = ["compare_codes", "compare_with_plan"]
+
+Findings = dict[str, list[AuditFinding]]
+
+_STORED_BITS = (4, 8, 16, 32)
+
+
+def compare_with_plan(planned: Sequence[Quantizer], model: QuantizedModel, *, file: str) -> Findings:
+    """What differs between a plan and a model, by node; silently, because a plan says what it wants differently.
+
+    Args:
+        planned: The quantizers of the plan, with their numbers.
+        model: What the file holds.
+        file: What the file is called in sentences.
+    """
+    findings: Findings = defaultdict(list)
+    producers = {name: node.name for node in model.float_model.proto.graph.node for name in node.output}
+    partners = _partners(planned, model.quantizers)
+    for wanted in planned:
+        found = partners.get(wanted.name)
+        if found is None:
+            text = f"{file}: {_what(wanted)} should be {wanted.spec.dtype} and is not quantized"
+            _blame(findings, wanted, producers, AuditFinding("missing", "silent", text))
+            continue
+        for kind, text in _differences(wanted, found):
+            finding = AuditFinding(kind, "silent", f"{file}: {_what(wanted)} {text}")
+            _blame(findings, wanted, producers, finding)
+    matched = {found.name for found in partners.values()}
+    for extra in model.quantizers:
+        if extra.name not in matched:
+            text = f"{file}: {_what(extra)} is quantized to {extra.spec.dtype}, which the plan does not ask for"
+            _blame(findings, extra, producers, AuditFinding("extra", "silent", text))
+    return dict(findings)
+
+
+def _partners(planned: Sequence[Quantizer], found: Sequence[Quantizer]) -> dict[str, Quantizer]:
+    """For each planned quantizer the one in the model: of the same name, or at the same place."""
+    by_name = {quantizer.name: quantizer for quantizer in found}
+    partners = {wanted.name: by_name[wanted.name] for wanted in planned if wanted.name in by_name}
+    taken = {quantizer.name for quantizer in partners.values()}
+    by_place = {_place(quantizer): quantizer for quantizer in found if quantizer.name not in taken}
+    for wanted in planned:
+        if wanted.name not in partners and _place(wanted) in by_place:
+            partners[wanted.name] = by_place[_place(wanted)]
+    return partners
+
+
+def _place(quantizer: Quantizer) -> tuple[frozenset[Consumer], bool, str]:
+    return frozenset(quantizer.consumers), quantizer.output, quantizer.kind
+
+
+def _what(quantizer: Quantizer) -> str:
+    noun = {"activation": "tensor", "weight": "weight", "bias": "bias"}[quantizer.kind]
+    return f"{noun} {quantizer.tensor!r}"
+
+
+def _differences(wanted: Quantizer, found: Quantizer) -> Iterator[tuple[str, str]]:
+    if not _same_form(wanted, found):
+        yield "dtype", f"should be {wanted.spec.dtype} and is {found.spec.dtype}"
+    if _slices(wanted) != _slices(found):
+        yield "granularity", f"should be {_granularity(wanted)} and is {_granularity(found)}"
+        return
+    if not np.array_equal(wanted.params.scale, found.params.scale):
+        yield "scale", f"should have {_numbers(wanted.params.scale)}, and has {_numbers(found.params.scale)}"
+    if not np.array_equal(wanted.params.zero_point, found.params.zero_point):
+        asked, got = wanted.params.zero_point, found.params.zero_point
+        yield "zero_point", f"should have the zero point {_range(asked)} and has {_range(got)}"
+    if wanted.spec.rounding != found.spec.rounding and wanted.kind == "activation":
+        yield "rounding", f"should be rounded {wanted.spec.rounding} and is rounded {found.spec.rounding}"
+    if set(wanted.consumers) != set(found.consumers) or wanted.output != found.output:
+        yield "place", f"should be seen by {_readers(wanted)} and is seen by {_readers(found)}"
+
+
+def _same_form(wanted: Quantizer, found: Quantizer) -> bool:
+    ours, theirs = wanted.spec, found.spec
+    if (ours.bits, ours.signed) == (theirs.bits, theirs.signed):
+        return True
+    # A constant of codes that no element type has is kept in the next wider one.
+    stored = next((bits for bits in _STORED_BITS if bits >= ours.bits), 0)
+    return wanted.kind != "activation" and (stored, ours.signed) == (theirs.bits, theirs.signed)
+
+
+def _slices(quantizer: Quantizer) -> tuple[int | None, int]:
+    axis = quantizer.spec.axis if quantizer.params.scale.ndim else None
+    return axis, int(quantizer.params.scale.size)
+
+
+def _granularity(quantizer: Quantizer) -> str:
+    axis, count = _slices(quantizer)
+    return "per tensor" if axis is None else f"per channel (axis {axis}, {count} scales)"
+
+
+def _numbers(scale: Array) -> str:
+    if scale.size == 1:
+        return f"the scale {float(scale.ravel()[0]):.9g}"
+    return f"{scale.size} scales from {scale.min():.6g} to {scale.max():.6g}"
+
+
+def _range(numbers: Array) -> str:
+    low, high = int(numbers.min()), int(numbers.max())
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _readers(quantizer: Quantizer) -> str:
+    names = [f"input {edge.input} of {edge.node}" for edge in sorted(quantizer.consumers)]
+    names += ["the output"] if quantizer.output else []
+    return ", ".join(names) or "nothing"
+
+
+def _blame(findings: Findings, quantizer: Quantizer, producers: Mapping[str, str], finding: AuditFinding) -> None:
+    """Put a finding on the nodes that see a tensor; on the one that computes it when none does."""
+    nodes = dict.fromkeys(edge.node for edge in quantizer.consumers)
+    for node in nodes or [producers.get(quantizer.tensor, quantizer.tensor)]:
+        findings[node].append(finding)
+
+
+def compare_codes(fake_quant: QuantizedModel, deploy: QuantizedModel) -> Findings:
+    """Whether the integers that a deployed model holds are those that the simulated one computes."""
+    findings: Findings = defaultdict(list)
+    simulated = {quantizer.name: quantizer for quantizer in fake_quant.quantizers}
+    floats, values = Weights(fake_quant.float_model), Weights(deploy.float_model)
+    for quantizer in deploy.quantizers:
+        partner = simulated.get(quantizer.name)
+        if quantizer.kind == "activation" or partner is None or partner.tensor not in floats:
+            continue
+        ours = _codes(quantizer, values[quantizer.tensor])
+        theirs = _codes(partner, floats[partner.tensor])
+        if ours.shape != theirs.shape or not np.array_equal(ours, theirs):
+            apart = "shape" if ours.shape != theirs.shape else f"{np.mean(ours != theirs):.2%} of its codes"
+            text = f"{_what(partner)} differs between the two models: {apart}"
+            _blame(findings, quantizer, {}, AuditFinding("codes", "silent", text))
+    return dict(findings)
+
+
+def _codes(quantizer: Quantizer, values: Array) -> Array:
+    if quantizer.codes is not None:
+        return quantizer.codes.astype(np.int64)
+    return quantize(values.astype(np.float32, copy=False), quantizer.params, quantizer.spec).astype(np.int64)

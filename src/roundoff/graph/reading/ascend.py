@@ -1,0 +1,285 @@
+"""AMCT's models: AscendQuant and AscendDequant around integer layers, or the same with plain operators in float.
+
+Between the two a layer computes with whole numbers: codes less their offset, and the codes of the weights. Here
+activations are dequantized at once, weights and bias get a DequantizeLinear of their own, and what scaled the sums
+of the layer falls away: the deploy model and both kinds of simulating models become the same.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.element_types import ElementType, by_dtype
+from roundoff.graph.reading.ascend_nodes import ToNumbers, ToValues, to_numbers, to_values
+from roundoff.graph.reading.constants import attribute
+from roundoff.graph.reading.draft import Draft
+from roundoff.graph.reading.movers import data_inputs
+from roundoff.graph.reading.rewriting import Coding, Rewriting
+
+__all__ = ["rewrite_ascend"]
+
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+# What they compute from numbers with a step is the same with values, but for that step.
+_LINEAR = ("AveragePool", "GlobalAveragePool", "Relu", "ReduceMean", "LeakyRelu")
+_OWN = ("AscendQuant", "AscendQuantV2", "AscendDequant", "AscendAntiQuant")
+_REFUSED = ("AscendRequant", "AscendRequantS16", "AscendDequantS16")
+_SCALE_TOLERANCE = 1e-5
+"""Two float32 products of the same scales in another order differ by less."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """Whole numbers on their way.
+
+    Attributes:
+        origin: Where they come from.
+        step: What 1 stood for before the layer.
+        layer: The layer with constant weights that they went through.
+        biases: Node and input of what was added to them.
+    """
+
+    origin: ToNumbers
+    step: Array
+    layer: Any = None
+    biases: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """Codes that take the place of a constant input.
+
+    Attributes:
+        origin: Name of the node that made the numbers they are for.
+        codes: The codes.
+        scale: Their scale, of shape [] or [C].
+        zero_point: Of the same shape.
+        axis: Axis of the slices.
+        element: Type of the codes.
+    """
+
+    origin: str
+    codes: Array
+    scale: Array
+    zero_point: Array
+    axis: int | None
+    element: ElementType
+
+
+def rewrite_ascend(draft: Draft) -> None:
+    """Replace what goes over to whole numbers and back by QuantizeLinear and DequantizeLinear.
+
+    Raises:
+        BadInput: A node that only AMCT writes is used in a way that cannot be followed.
+    """
+    own = any(node.op_type in (*_OWN, *_REFUSED) for node in draft.nodes)
+    if not own and not any(node.op_type == "Round" for node in draft.nodes):
+        return
+    for node in draft.nodes:
+        if node.op_type in _REFUSED:
+            raise BadInput(
+                f"Node {node.name!r} is {node.op_type}, of a compiled model in which scales are merged.",
+                fix="give the deploy or fake-quant model that AMCT wrote before it was compiled",
+            )
+    following = _Following(draft)
+    following.run()
+    following.write()
+
+
+class _Following:
+    """Follows whole numbers through a model."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._starts = {start.node.name: start for start in to_numbers(draft)}
+        self._numbers: dict[str, _Numbers] = {}
+        self._ends: dict[str, ToValues] = {}
+        self._constants: dict[tuple[str, int], _Constant] = {}
+
+    def run(self) -> None:
+        for node in self._draft.nodes:
+            start = self._starts.get(node.name)
+            if start is not None:
+                self._numbers[start.result] = _Numbers(start, start.step)
+            elif any(name in self._numbers for name in node.input):
+                self._pass(node)
+        for output, tensor in self._draft.outputs.items():
+            if tensor in self._numbers:
+                self._lost(self._numbers[tensor], f"output {output!r}")
+
+    def _pass(self, node: Any) -> None:
+        incoming = {at: self._numbers[name] for at, name in enumerate(node.input) if name in self._numbers}
+        first = next(iter(incoming.values()))
+        end = to_values(self._draft, node)
+        if end is not None:
+            self._end(node, first, end)
+        elif node.op_type in _LAYERS:
+            self._numbers[node.output[0]] = self._layer(node, incoming)
+        elif node.op_type in _LINEAR or data_inputs(node):
+            self._numbers.update((name, first) for name in node.output if name)
+        elif node.op_type == "Add" and len(incoming) == 1:
+            constant = 1 - next(iter(incoming))
+            if node.input[constant] not in self._draft.constants:
+                self._lost(first, f"node {node.name!r} ({node.op_type})")
+                return
+            self._numbers[node.output[0]] = replace(first, biases=(*first.biases, (node.name, constant)))
+        else:
+            self._lost(first, f"node {node.name!r} ({node.op_type})")
+
+    def _lost(self, numbers: _Numbers, where: str) -> None:
+        """Chains of plain operators may be anything; AMCT's own nodes have to be understood."""
+        start = numbers.origin
+        if start.node.op_type in _OWN:
+            raise BadInput(
+                f"What {start.node.name!r} ({start.node.op_type}) writes reaches {where} and is not dequantized.",
+                fix="give the deploy or fake-quant model as AMCT wrote it",
+            )
+        self._starts.pop(start.node.name, None)
+
+    def _layer(self, node: Any, incoming: dict[int, _Numbers]) -> _Numbers:
+        first = next(iter(incoming.values()))
+        if 0 in incoming and 1 in incoming:
+            return replace(first, step=np.asarray(incoming[0].step * incoming[1].step))
+        if first.layer is not None:
+            self._lost(first, f"a second layer, {node.name!r},")
+        biases = first.biases
+        if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2]:
+            biases = (*biases, (node.name, 2))
+        return replace(first, layer=node, biases=biases)
+
+    def _end(self, node: Any, numbers: _Numbers, end: ToValues) -> None:
+        self._ends[node.name] = end
+        if numbers.layer is None:
+            expected = numbers.step.ravel()
+            if end.step.size != 1 or not np.allclose(end.step, expected, rtol=_SCALE_TOLERANCE):
+                start = numbers.origin.node
+                self._draft.odd(
+                    "disagreement",
+                    numbers.origin.source,
+                    f"{start.name!r} quantizes {numbers.origin.source!r} with the scale {expected[0]:.6g} but "
+                    f"{node.name!r} dequantizes with {end.step.ravel()[0]:.6g}; taken here is the first",
+                )
+        else:
+            self._weights(numbers, end)
+        if np.any(end.shift):
+            text = (
+                f"sums of {node.name!r} are shifted right by up to {end.shift.max()} bits, which is left out here"
+            )
+            self._draft.odd("not_represented", node.name, text)
+
+    def _weights(self, numbers: _Numbers, end: ToValues) -> None:
+        """Give the weights of a layer, and what is added to its sums, the scales that follow from those around."""
+        layer = numbers.layer
+        at = 0 if layer.input[0] in self._draft.constants else 1
+        codes, zero_point = self._codes(layer, at)
+        scale = (end.step.astype(np.float64) / numbers.step.astype(np.float64)).astype(np.float32)
+        whole = scale.size == 1
+        shape = () if whole else (-1,)
+        zero_point = np.broadcast_to(zero_point + end.weight_offset, scale.shape)
+        width = 4 if numbers.origin.bits == 4 and codes.min(initial=0) >= -8 and codes.max(initial=0) <= 7 else 8
+        self._constants[layer.name, at] = _Constant(
+            numbers.origin.node.name,
+            codes,
+            scale.reshape(shape),
+            zero_point.reshape(shape),
+            None if whole else _weight_axis(layer, at),
+            _element(codes, width),
+        )
+        for name, position in numbers.biases:
+            node = next(node for node in self._draft.nodes if node.name == name)
+            sums, _ = self._codes(node, position)
+            zeros = np.zeros(scale.shape, np.int64).reshape(shape)
+            self._constants[name, position] = _Constant(
+                numbers.origin.node.name,
+                sums,
+                end.step.reshape(shape),
+                zeros,
+                None if whole else 0,
+                _element(sums, 32),
+            )
+
+    def _codes(self, node: Any, at: int) -> tuple[Array, Array]:
+        """The codes that a constant input holds, in whichever type, and their zero point."""
+        draft, name = self._draft, node.input[at]
+        maker = draft.producer(name)
+        zero_point = np.zeros(1, np.int64)
+        if maker is not None and maker.op_type == "AscendWeightQuant":
+            name = maker.input[0]
+            if len(maker.input) > 1 and maker.input[1] in draft.constants:
+                zero_point = draft.constants.value(maker.input[1]).ravel().astype(np.int64)
+        values = draft.constants.value(name) if name in draft.constants else None
+        if values is None or np.any(values != np.rint(values.astype(np.float64))):
+            raise BadInput(
+                f"Input {at} of node {node.name!r} ({node.op_type}) should be whole numbers between a quantizer "
+                "and its counterpart, and is not.",
+                fix="give the deploy or fake-quant model as AMCT wrote it",
+            )
+        return values, zero_point
+
+    def write(self) -> None:
+        rewriting = Rewriting(self._draft)
+        for node in self._draft.nodes:
+            start, end = self._starts.get(node.name), self._ends.get(node.name)
+            if start is not None:
+                self._write_start(rewriting, start)
+            elif end is not None and self._starts.get(self._numbers[end.source].origin.node.name) is not None:
+                if end.relu:
+                    rewriting.add(
+                        "Relu", [rewriting.current(end.source)], node.output[0], name=f"{node.name}.relu"
+                    )
+                else:
+                    rewriting.rename(node.output[0], end.source)
+            else:
+                self._write_layer(rewriting, node)
+        rewriting.finish()
+
+    def _write_start(self, rewriting: Rewriting, start: ToNumbers) -> None:
+        draft = self._draft
+        element = by_dtype(f"int{start.bits}")
+        scale = draft.add_constant(start.step, f"{start.node.name}.scale")
+        zero = draft.add_constant(start.offset, f"{start.node.name}.offset", element)
+        coding = Coding(scale, zero, axis=start.axis, rounding=start.rounding)
+        codes = rewriting.quantize(rewriting.current(start.source), coding)
+        rewriting.dequantize(codes, coding, start.result)
+
+    def _write_layer(self, rewriting: Rewriting, node: Any) -> None:
+        draft = self._draft
+        places = {at: self._constants[node.name, at] for at in range(len(node.input)) if self._of(node, at)}
+        inputs = {}
+        for at, constant in places.items():
+            name = node.input[at]
+            codes = draft.add_constant(constant.codes, f"{name}_quantized", constant.element)
+            scale = draft.add_constant(constant.scale, f"{name}_scale")
+            zero = draft.add_constant(constant.zero_point, f"{name}_zero_point", constant.element)
+            inputs[at] = rewriting.dequantize(codes, Coding(scale, zero, axis=constant.axis))
+        kept = rewriting.keep(node)
+        if inputs:
+            copy = type(node)()
+            copy.CopyFrom(kept)
+            for at, name in inputs.items():
+                copy.input[at] = name
+            rewriting.replace_last(copy)
+
+    def _of(self, node: Any, at: int) -> bool:
+        constant = self._constants.get((node.name, at))
+        return constant is not None and constant.origin in self._starts
+
+
+def _weight_axis(layer: Any, at: int) -> int:
+    if layer.op_type == "Gemm":
+        return 0 if attribute(layer, "transB", 0) else 1
+    if layer.op_type == "MatMul":
+        return -1 if at == 1 else -2
+    return 1 if layer.op_type == "ConvTranspose" else 0
+
+
+def _element(codes: Array, bits: int) -> ElementType:
+    low, high = (float(codes.min()), float(codes.max())) if codes.size else (0.0, 0.0)
+    if low < -(1 << (bits - 1)) or high > (1 << (bits - 1)) - 1:
+        bits = 16 if bits < 16 else 64
+    found = by_dtype(f"int{bits}")
+    if found is None:
+        raise BadInput(f"Codes of {bits} bits cannot be held.", fix="quantize the model again")
+    return found

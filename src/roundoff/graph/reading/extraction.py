@@ -1,0 +1,222 @@
+"""From a graph with QuantizeLinear and DequantizeLinear to a float graph and the quantizers that were in it."""
+
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.quantizer import Consumer
+from roundoff.graph.reading.draft import Draft
+from roundoff.graph.reading.flow import CodeFlow, find_codes
+from roundoff.graph.reading.movers import data_inputs, is_code_clip, moved_constants, only_looks
+from roundoff.graph.reading.own_marks import absorbed, is_cast_back
+from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, Point, is_operator, limited
+from roundoff.graph.reading.stages import Codes, Stage, Stages, Wire
+from roundoff.graph.reading.value_names import ValueNames
+from roundoff.graph.wiring import reads
+
+__all__ = ["Extraction"]
+
+_SUFFIXES = (f"_{QUANTIZE}", f"_{DEQUANTIZE}")
+
+
+class Extraction:
+    """Takes the quantizers out of a graph.
+
+    Attributes:
+        draft: The quantized model, in Q/DQ form.
+        nodes: The nodes of the float graph, in execution order; some may be of no use any more.
+        stages: The quantizers.
+        leaving: For each output of the network the tensor of the float graph that it is.
+        inputs: Inputs that were codes and are values now.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.nodes: list[Any] = []
+        self.stages = Stages()
+        self.leaving: dict[str, str] = {}
+        self._wires: dict[str, Wire | Codes] = {}
+        self._flow: CodeFlow = find_codes(draft)
+        self.inputs = self._flow.inputs
+        self._computed: set[str] = set()
+        self._fed = {value.name for value in draft.model.proto.graph.input}
+        self._value_names = ValueNames(draft, self._flow)
+
+    def run(self) -> None:
+        """Do it."""
+        for name in sorted(self._flow.inputs):
+            self._wires[name] = Codes(Wire(name), self._flow.codes[name], name)
+            self.draft.odd("interface", name, f"input {name!r} is codes in the file, and values here")
+        for node in self.draft.nodes:
+            self._take(node)
+        self._computed = {name for node in self.nodes for name in node.output}
+        for output, tensor in self.draft.outputs.items():
+            self._leave(output, tensor)
+
+    def _take(self, node: Any) -> None:
+        point = self._flow.points.get(node.name)
+        if point is not None and is_operator(node, QUANTIZE):
+            source, point = absorbed(self.draft, node, point)
+            wire = self._wire(source)
+            self._wires[node.output[0]] = Codes(wire, point, _called(node, wire.tensor))
+            if node.output[0] in self._flow.needed:
+                self._copy(node)
+        elif point is not None:
+            self._dequantize(node, point)
+        elif node.name in self._flow.movers:
+            self._move(node)
+        elif is_cast_back(node, self._wires.get(node.input[0] if node.input else "")):
+            self._wires[node.output[0]] = self._wires[node.input[0]]
+        else:
+            if node.op_type == "Identity" and node.output[0] in self.draft.constants:
+                self._wires[node.output[0]] = Wire(self.draft.constants.origin(node.output[0]))
+            self._copy(node)
+
+    def _wire(self, tensor: str) -> Wire:
+        known = self._wires.get(tensor)
+        return known if isinstance(known, Wire) else Wire(tensor)
+
+    def _dequantize(self, node: Any, point: Point) -> None:
+        known = self._wires.get(node.input[0])
+        if isinstance(known, Codes):
+            if not known.point.same(point):
+                self._disagree(node, known, point)
+            self._wires[node.output[0]] = self._values(known)
+        else:
+            stage = self._stage_of_codes(node, point)
+            self._wires[node.output[0]] = Wire(stage.tensor, stage)
+
+    def _disagree(self, node: Any, codes: Codes, point: Point) -> None:
+        self.draft.odd(
+            "disagreement",
+            codes.source.tensor,
+            f"{codes.source.tensor!r} is quantized with {codes.point.describe()} but dequantized by {node.name!r} "
+            f"with {point.describe()}; taken here is the first",
+        )
+
+    def _values(self, codes: Codes) -> Wire:
+        """The values that codes stand for; makes their quantizer when there is none yet."""
+        if codes.exact:
+            return codes.source
+        if codes.stage is None:
+            codes.stage = self.stages.add(codes.name, codes.source.tensor, codes.point)
+            codes.stage.before = codes.source.stage
+        return Wire(codes.source.tensor, codes.stage)
+
+    def _stage_of_codes(self, node: Any, point: Point) -> Stage:
+        """The quantizer of a constant of which only the codes are there."""
+        codes = self.draft.constants.origin(node.input[0])
+        stage = self.stages.of_codes(codes, point)
+        if stage is None:
+            tensor = self._value_names.of_constant(codes, node.output[0])
+            stage = self.stages.add(_called(node, tensor), tensor, point, codes=codes)
+        return stage
+
+    def _move(self, node: Any) -> None:
+        """A node that works on codes works on the values instead."""
+        data = [self._codes_of(node, at) for at in data_inputs(node)]
+        first = data[0]
+        clipped = None if first.exact else self._clipped(node, first)
+        if clipped is not None:
+            self._wires[node.output[0]] = clipped
+            return
+        for at, codes in zip(data_inputs(node), data, strict=True):
+            self._wires[node.input[at]] = codes
+        if node.op_type == "Cast":
+            self._wires[node.output[0]] = first
+        else:
+            self._move_values(node, first.point)
+
+    def _move_values(self, node: Any, point: Point) -> None:
+        needed = any(name in self._flow.needed for name in node.output)
+        if needed:
+            self._copy(node)
+        copy = self._copy(node, values=True, name=self.draft.free_node(node.name) if needed else node.name)
+        for at, value in moved_constants(self.draft, node, point).items():
+            name = self.draft.add_constant(np.asarray(value, dtype=point.values), f"{node.name}_value")
+            copy.input.extend([""] * (at + 1 - len(copy.input)))
+            copy.input[at] = name
+        for at, name in enumerate(node.output):
+            if name in self._flow.codes:
+                copy.output[at] = self.draft.free(name) if needed else self._value_names.of_computed(name)
+                self._wires[name] = Codes(Wire(copy.output[at]), point, copy.output[at], exact=True)
+            elif needed and name:
+                copy.output[at] = self.draft.free(name)
+
+    def _codes_of(self, node: Any, at: int) -> Codes:
+        known = self._wires.get(node.input[at])
+        if isinstance(known, Codes):
+            return known
+        # Codes that are a constant.
+        point = self._flow.codes[node.input[at]]
+        plain = self.draft.constants.origin(node.input[at])
+        tensor = self._value_names.of_constant(plain, f"{plain}_dequantized")
+        stage = self.stages.add(tensor, tensor, point, codes=plain)
+        return Codes(Wire(tensor), point, tensor, stage=stage)
+
+    def _clipped(self, node: Any, codes: Codes) -> Codes | None:
+        """Codes of fewer bits: quantized to a wider type, and then limited to what they may be."""
+        limits = is_code_clip(self.draft, node, codes.point.spec)
+        point = None if limits is None else limited(codes.point, *limits)
+        return None if point is None else Codes(codes.source, point, codes.name)
+
+    def _copy(self, node: Any, *, values: bool = False, name: str = "") -> Any:
+        """Add a node that reads float values where it read dequantized ones, or also where it read codes."""
+        copy = type(node)()
+        copy.CopyFrom(node)
+        copy.name = name or node.name
+        for at, tensor in enumerate(node.input):
+            known = self._wires.get(tensor)
+            if isinstance(known, Codes) and (values or only_looks(node)):
+                known = self._values(known)
+            if isinstance(known, Wire):
+                copy.input[at] = known.tensor
+                if known.stage is not None:
+                    known.stage.consumers.append(Consumer(copy.name, at))
+        for tensor in reads(node):
+            known = self._wires.get(tensor)
+            if tensor not in node.input and isinstance(known, Wire):
+                self._name_for_subgraph(tensor, known)
+        self.nodes.append(copy)
+        return copy
+
+    def _name_for_subgraph(self, name: str, wire: Wire) -> None:
+        """Keep the name of a dequantized tensor that a subgraph takes from outside."""
+        self._pass_on(wire, name)
+        self._wires.pop(name)
+
+    def _pass_on(self, wire: Wire, name: str) -> None:
+        from onnx.helper import make_node
+
+        node = make_node("Identity", [wire.tensor], [name], name=self.draft.free_node(f"{name}_Identity"))
+        if wire.stage is not None:
+            wire.stage.consumers.append(Consumer(node.name, 0))
+        self.nodes.append(node)
+
+    def _leave(self, output: str, tensor: str) -> None:
+        """Find, or make, the tensor of the float graph that an output is."""
+        known = self._wires.get(tensor)
+        if isinstance(known, Codes):
+            if tensor in self._flow.needed or output in self._fed:
+                return
+            self.draft.odd("interface", output, f"output {output!r} is codes in the file, and values here")
+            known = self._values(known)
+        if known is None:
+            known = Wire(tensor)
+        if known == Wire(output):
+            return
+        elsewhere = known.tensor in self.draft.outputs and known.tensor != output
+        if known.tensor not in self._computed or known.tensor in self.leaving.values() or elsewhere:
+            self._pass_on(known, output)
+        else:
+            self.leaving[output] = known.tensor
+            if known.stage is not None:
+                known.stage.output = True
+
+
+def _called(node: Any, tensor: str) -> str:
+    """A name for a quantizer, as it was inserted under if that is to be seen."""
+    for suffix in _SUFFIXES:
+        if node.name.endswith(suffix) and node.name != suffix:
+            return str(node.name.removesuffix(suffix))
+    return tensor

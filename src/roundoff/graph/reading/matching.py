@@ -1,0 +1,253 @@
+"""Which node of a float model is which node of another, although names, fused nodes and folded ones differ."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.graph.load import Model
+from roundoff.graph.reading.constants import attribute
+from roundoff.graph.units import derived_constants
+from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import reads
+
+__all__ = ["match_nodes"]
+
+# What may stand between two nodes on one side only: folded into its neighbour, or done by the limits of the codes.
+_MAY_BE_MISSING = frozenset({"BatchNormalization", "Relu", "Clip", "Identity", "Dropout", "Cast", "Pad"})
+_MAY_BE_FOLDED = frozenset({"Mul", "Add", "Sub", "Div"})
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+# Operators that tools turn into one another.
+_ALIKE = {"MatMul": "Gemm", "Gemm": "MatMul"}
+_TOLD_APART_BY = ("kernel_shape", "strides", "group", "axis", "perm", "dilations")
+_FARTHEST = 6
+"""Nodes that may be missing in a row: Conv, BatchNormalization, Relu, Pad, and some to spare."""
+_COMPARED_VALUES = 4096
+_TELLING_SIZE = 16
+"""Fewer weights than this may agree by chance."""
+_SAME_WEIGHTS = 0.98
+
+
+Values = Callable[[str], Array]
+
+
+class _Graph:
+    """Wiring of one model, without its constants."""
+
+    def __init__(self, model: Model, values: Values) -> None:
+        graph = model.proto.graph
+        self._weights = Weights(model)
+        self._values = values
+        self.constants = derived_constants(graph)
+        self.nodes = [
+            node for node in graph.node if not all(name in self.constants for name in node.output if name)
+        ]
+        self.outputs = [value.name for value in graph.output]
+        self.inputs = [value.name for value in graph.input if value.name not in self.constants]
+        self.producers = {name: node for node in self.nodes for name in node.output if name}
+        self.readers: dict[str, list[Any]] = defaultdict(list)
+        for node in self.nodes:
+            for name in reads(node):
+                self.readers[name].append(node)
+
+    def weight_shape(self, node: Any) -> tuple[int, ...] | None:
+        """Shape of a layer's second operand, if that is a constant of the model."""
+        name = self._weight(node)
+        return self._weights.shape(name) if name else None
+
+    def weight(self, node: Any) -> Array | None:
+        """Values of a layer's second operand, if that is a constant of the model."""
+        name = self._weight(node)
+        return self._values(name) if name else None
+
+    def _weight(self, node: Any) -> str:
+        name = node.input[1] if node.op_type in _LAYERS and len(node.input) > 1 else ""
+        return str(name) if name in self._weights.protos else ""
+
+    def live(self, node: Any) -> list[str]:
+        """The inputs of a node that are computed."""
+        return [name for name in node.input if name and name not in self.constants]
+
+    def behind(self, tensor: str) -> Iterator[tuple[str, int]]:
+        """A tensor and those that differ from it only by nodes that may be missing, each with its distance."""
+        front, seen = [tensor], {tensor}
+        for distance in range(_FARTHEST):
+            yield from ((name, distance) for name in front)
+            found = [node for name in front for node in self.readers[name] if self._may_be_missing(node)]
+            front = [node.output[0] for node in found if node.output[0] not in seen]
+            seen.update(front)
+
+    def before(self, tensor: str) -> Iterator[Any]:
+        """The node that computes a tensor, and those before it as long as the ones between may be missing."""
+        for _ in range(_FARTHEST):
+            node = self.producers.get(tensor)
+            if node is None:
+                return
+            yield node
+            live = self.live(node)
+            if not self._may_be_missing(node) or not live:
+                return
+            tensor = live[0]
+
+    def _may_be_missing(self, node: Any) -> bool:
+        if node.op_type in _MAY_BE_MISSING:
+            return True
+        return node.op_type in _MAY_BE_FOLDED and len(self.live(node)) == 1
+
+
+def match_nodes(twin: Model, model: Model, *, twin_values: Values) -> dict[str, str]:
+    """For each node of one float model the node of another that does the same, as far as there is one.
+
+    Nodes are paired in execution order: what reads the same tensors and computes alike. Where several do, the
+    values of the weights decide, then the name, then the name of the result.
+
+    Args:
+        twin: The model whose nodes are looked for.
+        model: The model in which.
+        twin_values: Gives the values of a constant of the first.
+    """
+    return _Matcher(_Graph(twin, twin_values), _Graph(model, Weights(model).__getitem__)).run()
+
+
+class _Matcher:
+    def __init__(self, twin: _Graph, model: _Graph) -> None:
+        self._twin, self._model = twin, model
+        self._tensors: dict[str, str] = {}
+        self._matched: dict[str, str] = {}
+        self._used: set[str] = set()
+        self._by_name = {node.name: node for node in model.nodes}
+        self._outputs = _paired(twin.outputs, model.outputs)
+
+    def run(self) -> dict[str, str]:
+        self._tensors |= _paired(self._twin.inputs, self._model.inputs)
+        # Forth, back from what was found behind a gap, and forth again from there.
+        self._forth()
+        self._back()
+        self._forth()
+        return self._matched
+
+    def _forth(self) -> None:
+        for node in self._twin.nodes:
+            if node.name in self._matched:
+                continue
+            found = self._find(node)
+            if found is not None:
+                self._pair(node, found)
+            else:
+                self._skip(node)
+
+    def _back(self) -> None:
+        for node in reversed(self._twin.nodes):
+            if node.name not in self._matched:
+                found = next((other for other in self._leading_to(node) if self._fits(node, other)), None)
+                if found is not None:
+                    self._pair(node, found)
+
+    def _leading_to(self, node: Any) -> Iterator[Any]:
+        """Nodes of the other model in front of those that were found for what reads a node's results."""
+        for tensor in node.output:
+            if tensor in self._outputs:
+                yield from self._model.before(self._outputs[tensor])
+            for reader in self._twin.readers[tensor]:
+                other = self._by_name.get(self._matched.get(reader.name, ""))
+                at = list(reader.input).index(tensor) if tensor in reader.input else len(reader.input)
+                if other is not None and at < len(other.input):
+                    yield from self._model.before(other.input[at])
+
+    def _pair(self, node: Any, other: Any) -> None:
+        self._matched[node.name] = other.name
+        self._used.add(other.name)
+        self._tensors.update(zip(node.output, other.output, strict=False))
+
+    def _find(self, node: Any) -> Any:
+        live = self._twin.live(node)
+        known = [self._tensors.get(name) for name in live]
+        named = self._by_name.get(node.name)
+        if not live or any(name is None for name in known):
+            # Behind something that has no counterpart only names and weights can tell.
+            return named if named is not None and self._fits(node, named) else self._anywhere(node)
+        reach = [dict(self._model.behind(name)) for name in known if name is not None]
+        candidates = [
+            (self._likeness(node, other), -distance, other)
+            for tensor, distance in reach[0].items()
+            for other in self._model.readers[tensor]
+            if self._fits(node, other) and self._reads(other, reach)
+        ]
+        candidates.sort(key=lambda candidate: candidate[:2], reverse=True)
+        return self._by_weights(node, [other for _, _, other in candidates])
+
+    def _reads(self, other: Any, reach: list[dict[str, int]]) -> bool:
+        live = self._model.live(other)
+        return len(live) == len(reach) and all(name in near for name, near in zip(live, reach, strict=True))
+
+    def _fits(self, node: Any, other: Any) -> bool:
+        """Whether two nodes can be the same: operation, attributes and shapes of the weights."""
+        alike = other.op_type in (node.op_type, _ALIKE.get(node.op_type))
+        if other.name in self._used or not alike or len(self._twin.live(node)) != len(self._model.live(other)):
+            return False
+        for name in _TOLD_APART_BY if node.op_type == other.op_type else ():
+            ours, theirs = attribute(node, name), attribute(other, name)
+            # Exporters leave out what is the default.
+            if ours is not None and theirs is not None and ours != theirs:
+                return False
+        return self._same_weights_shape(node, other)
+
+    def _same_weights_shape(self, node: Any, other: Any) -> bool:
+        ours, theirs = self._twin.weight_shape(node), self._model.weight_shape(other)
+        if ours is None or theirs is None:
+            return True
+        return ours == theirs or (len(ours) == 2 and ours == theirs[::-1])
+
+    def _likeness(self, node: Any, other: Any) -> int:
+        same_result = bool(node.output) and node.output[0] in other.output
+        return 2 * int(node.name == other.name) + int(same_result)
+
+    def _by_weights(self, node: Any, rivals: list[Any]) -> Any:
+        """The first of several candidates that has the same weights; names of exporters often mean nothing."""
+        ours = self._twin.weight(node) if len(rivals) > 1 else None
+        if ours is None or not rivals:
+            return rivals[0] if rivals else None
+        likeness = [_similarity(ours, self._model.weight(rival)) for rival in rivals]
+        same = next((rival for rival, like in zip(rivals, likeness, strict=True) if like > _SAME_WEIGHTS), None)
+        return rivals[int(np.argmax(likeness))] if same is None else same
+
+    def _anywhere(self, node: Any) -> Any:
+        """The node with the same weights, wherever it is, if there is only one."""
+        ours = self._twin.weight(node)
+        if ours is None or ours.size < _TELLING_SIZE:
+            return None
+        fitting = [other for other in self._model.nodes if self._fits(node, other)]
+        same = [other for other in fitting if _similarity(ours, self._model.weight(other)) > _SAME_WEIGHTS]
+        # Branches that share their weights cannot be told apart by them.
+        return same[0] if len(same) == 1 else None
+
+    def _skip(self, node: Any) -> None:
+        """A node without counterpart that may be missing on the other side passes its tensor on."""
+        live = self._twin.live(node)
+        may = node.op_type in _MAY_BE_MISSING or node.op_type in _MAY_BE_FOLDED
+        if len(live) == 1 and may and live[0] in self._tensors and node.output:
+            self._tensors[node.output[0]] = self._tensors[live[0]]
+
+
+def _paired(ours: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
+    """Inputs, or outputs, of two models: by name, and by place where they have as many."""
+    by_place = dict(zip(ours, theirs, strict=True)) if len(ours) == len(theirs) else {}
+    free = {name: other for name, other in by_place.items() if name not in theirs and other not in ours}
+    return free | {name: name for name in ours if name in theirs}
+
+
+def _similarity(ours: Array, theirs: Array | None) -> float:
+    """Mean cosine of the rows of two weights: rows that were scaled, as folding does, still agree."""
+    if theirs is None or ours.size != theirs.size or not ours.size or ours.ndim == 0:
+        return -1.0
+    if ours.shape != theirs.shape:
+        theirs = theirs.T
+    rows = [
+        values.reshape(len(values), -1)[:64, :_COMPARED_VALUES].astype(np.float64) for values in (ours, theirs)
+    ]
+    norms = [np.sqrt(np.vecdot(row, row)) for row in rows]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines = np.vecdot(rows[0], rows[1]) / (norms[0] * norms[1])
+    return float(np.nan_to_num(cosines).mean())

@@ -1,0 +1,196 @@
+"""What one QuantizeLinear or DequantizeLinear says: the form of the codes, scale and zero point."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.quantizer import QuantParams, QuantSpec, Rounding
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.element_types import ElementType, by_dtype, by_number
+from roundoff.graph.reading.constants import attribute
+from roundoff.graph.reading.draft import Draft
+
+__all__ = [
+    "DEQUANTIZE",
+    "FORM",
+    "MICROSOFT",
+    "QUANTIZE",
+    "ROUNDING",
+    "CannotRepresent",
+    "Point",
+    "code_type",
+    "is_operator",
+    "limited",
+    "parameters",
+    "read_point",
+    "spec_of",
+]
+
+QUANTIZE = "QuantizeLinear"
+DEQUANTIZE = "DequantizeLinear"
+MICROSOFT = "com.microsoft"
+_DOMAINS = ("", "ai.onnx", MICROSOFT)
+# Attributes by which the rewriting of a dialect says what the operators have no words for; no file has them.
+FORM = "roundoff_form"
+ROUNDING = "roundoff_rounding"
+
+
+class CannotRepresent(Exception):
+    """A quantizer cannot be made of a node; the reason is the end of a sentence about it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """How values are quantized at one place.
+
+    Attributes:
+        spec: The form of the codes.
+        params: Scale and zero point.
+        values: numpy name of the type of the values.
+    """
+
+    spec: QuantSpec
+    params: QuantParams
+    values: str = "float32"
+
+    def same(self, other: "Point") -> bool:
+        """Whether both give the same codes the same meaning."""
+        alike = (self.spec.signed, self.spec.axis) == (other.spec.signed, other.spec.axis)
+        return alike and np.array_equal(self.params.scale, other.params.scale) and self._same_zero(other)
+
+    def _same_zero(self, other: "Point") -> bool:
+        return np.array_equal(self.params.zero_point, other.params.zero_point)
+
+    def describe(self) -> str:
+        """Type, scale and zero point in a few words."""
+        scale, zero = self.params.scale, self.params.zero_point
+        if scale.ndim:
+            return f"{self.spec.dtype}, {scale.size} scales {scale.min():.6g} to {scale.max():.6g}"
+        return f"{self.spec.dtype}, scale {float(scale):.6g}, zero point {int(zero)}"
+
+
+def is_operator(node: Any, op_type: str) -> bool:
+    """Whether a node is QuantizeLinear or DequantizeLinear, the standard one or onnxruntime's own."""
+    return node.op_type == op_type and node.domain in _DOMAINS
+
+
+def spec_of(element: ElementType, zero_point: Array, *, rounding: Rounding = "half_even") -> QuantSpec:
+    """The form of codes of an element type; symmetric when all zero points are where symmetric ones are.
+
+    Raises:
+        CannotRepresent: The type is no integer.
+    """
+    signed = element.dtype.startswith("int")
+    if not signed and not element.dtype.startswith("uint"):
+        raise CannotRepresent(f"its codes are {element.session_name}, and only integer codes can be represented")
+    spec = QuantSpec(element.bits, signed, symmetric=False, rounding=rounding)
+    return replace(spec, symmetric=_is_symmetric(spec, zero_point))
+
+
+def limited(point: "Point", low: int, high: int) -> "Point | None":
+    """The same with no other codes than those from low to high; None when that is no whole number of bits."""
+    spec = point.spec
+    bits = high.bit_length() + spec.signed
+    for narrow in (False, True) if spec.signed else (False,):
+        found = replace(spec, bits=bits, narrow=narrow)
+        if bits > 0 and (found.code_min, found.code_max) == (low, high):
+            symmetric = _is_symmetric(found, point.params.zero_point)
+            return replace(point, spec=replace(found, symmetric=symmetric))
+    return None
+
+
+def _is_symmetric(spec: QuantSpec, zero_point: Array) -> bool:
+    return bool(np.all(zero_point == (0 if spec.signed else 1 << (spec.bits - 1))))
+
+
+def code_type(draft: Draft, node: Any, known: ElementType | None) -> ElementType:
+    """The type of the codes that a QuantizeLinear writes or a DequantizeLinear reads."""
+    if known is not None:
+        return known
+    zero_point = node.input[2] if len(node.input) > 2 else ""
+    element = draft.constants.element(zero_point) if zero_point and zero_point in draft.constants else None
+    if element is None and node.op_type == QUANTIZE:
+        element = by_number(attribute(node, "output_dtype", 0))
+    if element is None:
+        element = by_dtype("uint8")
+    if element is None:
+        raise CannotRepresent("the type of its codes is not known")
+    return element
+
+
+def read_point(
+    draft: Draft, node: Any, *, known: ElementType | None = None, shape: tuple[int, ...] | None = None
+) -> Point:
+    """What a QuantizeLinear or DequantizeLinear says.
+
+    Args:
+        draft: The model.
+        node: The node.
+        known: Type of the codes, where something else than the node tells.
+        shape: Shape of what is quantized, as far as it is known.
+
+    Raises:
+        CannotRepresent: It cannot be said by scale and zero point.
+    """
+    if attribute(node, "block_size", 0):
+        raise CannotRepresent(
+            f"it has one scale per block of {attribute(node, 'block_size')} elements; "
+            "only one scale for the whole tensor, or one per slice along an axis, can be represented"
+        )
+    scale, zero_point = parameters(draft, node)
+    spec = spec_of(code_type(draft, node, known), zero_point, rounding=attribute(node, ROUNDING, "half_even"))
+    form = attribute(node, FORM)
+    if form is not None:
+        spec = replace(spec, bits=int(form[0]), signed=bool(form[1]), narrow=bool(form[2]))
+        spec = replace(spec, symmetric=_is_symmetric(spec, zero_point))
+    if scale.ndim > 1:
+        raise CannotRepresent(f"its scale has the shape {list(scale.shape)}; only [] and [C] can be represented")
+    given = attribute(node, "axis")
+    if scale.ndim == 1 and scale.size == 1 and not (given is not None and _has_one_slice(shape, int(given))):
+        scale, zero_point = scale.reshape(()), zero_point.reshape(())
+    if scale.ndim:
+        spec = replace(spec, axis=_axis(1 if given is None else int(given), scale.size, shape))
+    stored = draft.constants.element(node.input[1])
+    return Point(spec, QuantParams(scale, zero_point), "float32" if stored is None else stored.dtype)
+
+
+def parameters(draft: Draft, node: Any) -> tuple[Array, Array]:
+    """Scale and zero point of a node, float32 and int64 of one shape.
+
+    Raises:
+        CannotRepresent: They are not constants.
+    """
+    names = [name for name in node.input[1:3] if name]
+    if not node.input[1]:
+        raise CannotRepresent("it has no scale")
+    if any(name not in draft.constants for name in names):
+        raise CannotRepresent("its scale is computed while the model runs")
+    try:
+        scale = draft.constants.value(names[0]).astype(np.float32)
+        zeros = np.zeros(scale.shape, np.int64)
+        zero_point = draft.constants.value(names[1]).astype(np.int64) if len(names) > 1 else zeros
+    except (BadInput, ValueError, TypeError) as error:
+        raise CannotRepresent("its scale cannot be read") from error
+    if zero_point.shape != scale.shape:
+        if zero_point.size not in (1, scale.size):
+            raise CannotRepresent(f"it has {scale.size} scales and {zero_point.size} zero points")
+        zero_point = np.broadcast_to(zero_point.ravel(), scale.size).reshape(scale.shape)
+    return scale, np.asarray(zero_point)
+
+
+def _has_one_slice(shape: tuple[int, ...] | None, axis: int) -> bool:
+    return shape is not None and -len(shape) <= axis < len(shape) and shape[axis] == 1
+
+
+def _axis(axis: int, slices: int, shape: tuple[int, ...] | None) -> int:
+    """The axis, counted from the front where the rank is known."""
+    if shape is None:
+        return axis
+    if -len(shape) <= axis < len(shape) and shape[axis] == slices:
+        return axis % len(shape)
+    fitting = [index for index, size in enumerate(shape) if size == slices]
+    if len(fitting) != 1:
+        raise CannotRepresent(f"it has {slices} scales along axis {axis} of a tensor of shape {list(shape)}")
+    return fitting[0]

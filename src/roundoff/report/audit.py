@@ -1,0 +1,204 @@
+"""An audit for people, for spreadsheets and for programs."""
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from roundoff.core.audit import Audit, AuditRow, QuantizedPart, Severity
+from roundoff.core.quant_plan import FLOAT, Precision
+from roundoff.core.wording import counted
+from roundoff.report.cells import safe_cell
+
+__all__ = ["AUDIT_SCHEMA", "audit_csv", "audit_json", "audit_table", "audit_verdict"]
+
+AUDIT_SCHEMA = 1
+_ORDER: tuple[Severity | None, ...] = ("silent", "explained", "info", None)
+_STYLES = {"silent": "bold red", "explained": "yellow", "info": "dim"}
+_LISTED = 3
+_COLUMNS = (
+    "node", "op_type", "severity",
+    *(f"{side}_{part}" for side in ("requested", "effective") for part in ("activation", "weight", "output")),
+    "granularity", "scale_min", "scale_max", "zero_point", "reason", "findings",
+)  # fmt: skip
+
+
+def audit_verdict(audit: Audit) -> RenderableType:
+    """What a busy person reads: silent differences or none, and what the model is made of."""
+    silent = audit.count("silent")
+    text = Text()
+    if silent:
+        text.append("SILENT DIFFERENCES", style="bold red")
+        text.append(f": {silent} in {counted(len(audit.rows), 'node')} of {audit.subject}")
+    else:
+        text.append("OK", style="bold green")
+        text.append(f": no silent difference in {counted(len(audit.rows), 'node')} of {audit.subject}")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, line in _lines(audit):
+        grid.add_row(f"  {label}", Text(line))
+    return Group(text, grid)
+
+
+def _lines(audit: Audit) -> Iterator[tuple[str, str]]:
+    yield "asked by", audit.request or "nobody: only what can be seen in the model itself is judged"
+    quantized = [row for row in audit.rows if _is_quantized(row)]
+    floats = Counter(row.op_type for row in audit.rows if row not in quantized and _computes(row))
+    left = ", ".join(f"{count} {op_type}" for op_type, count in floats.most_common(_LISTED))
+    more = " ..." if len(floats) > _LISTED else ""
+    yield (
+        "quantized",
+        f"{len(quantized)} of {counted(len(audit.rows), 'node')}" + (f"; in float: {left}{more}" if left else ""),
+    )
+    yield from _kinds(audit)
+    explained, remarks = audit.count("explained"), audit.count("info")
+    if explained:
+        yield "explained", f"{counted(explained, 'node')} not as asked for, with the reason on record"
+    if remarks:
+        yield "remarks", f"on {counted(remarks, 'node')}"
+    for finding in audit.findings:
+        yield finding.severity, finding.text
+    for note in audit.notes:
+        yield "note", note
+
+
+def _kinds(audit: Audit) -> Iterator[tuple[str, str]]:
+    """The types in use, most common first."""
+    for part, label in (("activation", "activations"), ("weight", "weights")):
+        seen = {(each.tensor, each.dtype, each.axis is not None) for row in audit.rows for each in row.parts
+                if each.part == part or (part == "activation" and each.part == "output")}  # fmt: skip
+        kinds = Counter((dtype, sliced) for _, dtype, sliced in seen)
+        if kinds:
+            yield (
+                label,
+                ", ".join(
+                    f"{count} {dtype} {'per channel' if sliced else 'per tensor'}"
+                    for (dtype, sliced), count in kinds.most_common()
+                ),
+            )
+
+
+def _is_quantized(row: AuditRow) -> bool:
+    parts = (row.effective.activation, row.effective.weight, row.effective.output)
+    return any(part and part != FLOAT for part in parts)
+
+
+def _computes(row: AuditRow) -> bool:
+    return row.effective != Precision()
+
+
+def audit_table(audit: Audit, *, everything: bool = False) -> RenderableType:
+    """Nodes with findings, the worst first; or all nodes in execution order.
+
+    Args:
+        audit: What to show.
+        everything: Show every node.
+    """
+    rows = list(audit.rows) if everything else _with_findings(audit)
+    if not rows:
+        return Text("")
+    asked = any(row.requested != Precision() for row in audit.rows)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("node", overflow="fold", ratio=3, min_width=12)
+    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=10)
+    if asked:
+        table.add_column("asked", no_wrap=True)
+    table.add_column("in/weight/out", no_wrap=True)
+    table.add_column("finding" if not everything else "scales, findings", overflow="fold", ratio=5, min_width=24)
+    for row in rows:
+        cells: list[RenderableType] = [Text(row.node), Text(row.op_type)]
+        cells += [_short(row.requested)] if asked else []
+        table.add_row(*cells, _short(row.effective), _remarks(row, scales=everything))
+    return table
+
+
+def _with_findings(audit: Audit) -> list[AuditRow]:
+    found = [row for row in audit.rows if row.findings]
+    return sorted(found, key=lambda row: _ORDER.index(row.severity))
+
+
+def _short(precision: Precision) -> str:
+    parts = (precision.activation, precision.weight, precision.output)
+    return "-" if not any(parts) else " ".join(part or "-" for part in parts)
+
+
+def _remarks(row: AuditRow, *, scales: bool) -> Text:
+    text = Text()
+    for finding in row.findings:
+        text.append(f"{finding.severity}: ", style=_STYLES[finding.severity])
+        text.append(f"{finding.text}\n")
+    if scales:
+        for part in row.parts:
+            text.append(f"{part.part}: {_scale(part)}\n", style="dim")
+    text.rstrip()
+    return text
+
+
+def _scale(part: QuantizedPart) -> str:
+    size = f"{part.scale_min:.4g}"
+    if part.scale_max != part.scale_min:
+        size += f"..{part.scale_max:.4g}"
+    zero = f"{part.zero_point_min}" + (
+        f"..{part.zero_point_max}" if part.zero_point_max != part.zero_point_min else ""
+    )
+    return f"{part.dtype} {part.granularity}, scale {size}, zero point {zero}"
+
+
+def audit_csv(audit: Audit) -> str:
+    """All nodes in execution order, one row each."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(_COLUMNS)
+    for row in audit.rows:
+        writer.writerow(_cells(row))
+    return out.getvalue()
+
+
+def _cells(row: AuditRow) -> list[object]:
+    precisions = [
+        getattr(side, part)
+        for side in (row.requested, row.effective)
+        for part in ("activation", "weight", "output")
+    ]
+    parts = row.parts
+    numbers = (
+        "; ".join(f"{part.part} {part.tensor}: {part.granularity}" for part in parts),
+        "; ".join(f"{part.scale_min!r}" for part in parts),
+        "; ".join(f"{part.scale_max!r}" for part in parts),
+        "; ".join(_zero_points(part) for part in parts),
+    )
+    findings = "; ".join(f"{finding.severity}: {finding.text}" for finding in row.findings)
+    words = (row.node, row.op_type, row.severity or "", *precisions, *numbers, row.reason, findings)
+    return [safe_cell(word) for word in words]
+
+
+def _zero_points(part: QuantizedPart) -> str:
+    low, high = part.zero_point_min, part.zero_point_max
+    return str(low) if low == high else f"{low}..{high}"
+
+
+def audit_json(audit: Audit) -> str:
+    """Everything, for programs."""
+    content: dict[str, Any] = {
+        "schema": AUDIT_SCHEMA,
+        "passed": audit.passed,
+        "counts": {severity: audit.count(severity) for severity in ("silent", "explained", "info")},
+    }
+    content |= asdict(audit)
+    for row, record in zip(audit.rows, content["rows"], strict=True):
+        record["severity"] = row.severity
+        for part, facts in zip(row.parts, record["parts"], strict=True):
+            facts["granularity"] = part.granularity
+            for key in ("scale_min", "scale_max"):
+                # JSON has no infinity and no NaN, and a broken model may have both.
+                facts[key] = facts[key] if math.isfinite(facts[key]) else str(facts[key])
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,152 @@
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnxruntime.quantization import QuantType
+
+from roundoff.cli import main
+from tests.graph.reading.tools import quantized_by_onnxruntime
+from tests.models import conv_net, random_feed, save
+
+Run = Callable[..., tuple[int, str, str]]
+SHAPES = {"image": (1, 3, 8, 8)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """float.onnx, what onnxruntime made of it (quantized.onnx), and a run of ours."""
+    place = tmp_path_factory.mktemp("audit")
+    for activations, name in ((QuantType.QInt8, "signed.onnx"), (QuantType.QUInt8, "quantized.onnx")):
+        options = {"activation_type": activations, "weight_type": QuantType.QInt8, "per_channel": True}
+        quantized_by_onnxruntime((conv_net(), dict(SHAPES)), place, **options)
+        (place / "quantized.onnx").rename(place / name)
+    (place / "data").mkdir()
+    for seed in range(2):
+        np.save(place / "data" / f"{seed}.npy", random_feed(SHAPES, seed)["image"])
+    words = ["--data", str(place / "data"), "--target", "generic-int8", "-o", str(place / "run")]
+    assert main(["quantize", str(place / "float.onnx"), *words]) == 0
+    return place
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``roundoff audit`` in that folder; gives exit code, stdout, stderr."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    capsys.readouterr()
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main(["audit", *words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def tampered(source: Path, target: Path, scale: str, factor: float) -> Path:
+    """A copy of a model with one scale changed."""
+    proto = onnx.load(source)
+    (tensor,) = [each for each in proto.graph.initializer if each.name == scale]
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(factor), scale))
+    return save(proto, target)
+
+
+def test_a_model_of_another_tool(run: Run) -> None:
+    code, out, err = run("quantized.onnx")
+    assert (code, err) == (0, "")
+    assert out.startswith("OK: no silent difference in 7 nodes of quantized.onnx\n")
+    assert "weights      3 s8 per channel" in out
+
+
+def test_every_node_with_its_scales(run: Run) -> None:
+    code, out, _ = run("quantized.onnx", "--all", "--float", "float.onnx")
+    assert code == 0
+    assert "Relu1" in out
+    assert "weight: s8 per channel (axis 0, 4" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_a_wrong_scale_is_a_silent_difference(run: Run, folder: Path) -> None:
+    tampered(folder / "quantized.onnx", folder / "tampered.onnx", "b3_quantized_scale", 2)
+    code, out, _ = run("tampered.onnx")
+    assert code == 1
+    assert out.startswith("SILENT DIFFERENCES: 1 in 7 nodes of tampered.onnx\n")
+    assert "the scale of bias 'b3' is off" in " ".join(out.split())
+
+
+def test_only_some_nodes(run: Run, folder: Path) -> None:
+    tampered(folder / "quantized.onnx", folder / "tampered.onnx", "b3_quantized_scale", 2)
+    code, out, _ = run("tampered.onnx", "--nodes", "Conv*")
+    assert (code, out.splitlines()[0]) == (0, "OK: no silent difference in 4 nodes of tampered.onnx")
+    code, _, err = run("tampered.onnx", "--nodes", "Conv*", "Clasifier")
+    assert code == 2
+    assert err == "error: --nodes 'Clasifier' matches no node of tampered.onnx.\nfix: did you mean 'Classifier'?\n"
+
+
+def test_a_target_as_the_request(run: Run) -> None:
+    code, out, _ = run("signed.onnx", "--float", "float.onnx", "--target", "onnxruntime")
+    assert code == 0
+    assert "asked by     target onnxruntime" in out
+    code, out, _ = run("quantized.onnx", "--float", "float.onnx", "--target", "onnxruntime")
+    assert code == 1
+    assert "input 0 (image) is u8; target onnxruntime makes it s8" in " ".join(out.split())
+
+
+def test_a_run_keeps_what_it_promised(run: Run) -> None:
+    code, out, _ = run("run")
+    assert code == 0
+    assert out.startswith("OK: no silent difference in 7 nodes of run\n")
+    assert "asked by     the plan of the run" in out
+    assert run("run/plan.json")[0] == 0
+
+
+def test_a_run_whose_model_was_changed_afterwards(run: Run, folder: Path) -> None:
+    file = folder / "run" / "float_deploy_model.onnx"
+    untouched = file.read_bytes()
+    names = [each.name for each in onnx.load(file).graph.initializer if each.name.startswith("w2")]
+    (scale,) = [name for name in names if name.endswith("_scale")]
+    try:
+        tampered(file, file, scale, 1.5)
+        code, out, _ = run("run")
+    finally:
+        file.write_bytes(untouched)
+    assert code == 1
+    text = " ".join(out.split())
+    assert "silent: deploy model: weight" in text
+    assert "should have 4 scales" in text
+    assert "fake-quant model:" not in text
+
+
+def test_json_and_csv(run: Run, folder: Path) -> None:
+    code, out, err = run("quantized.onnx", "--json", "--csv", "nodes.csv")
+    content = json.loads(out)
+    assert (code, content["passed"], len(content["rows"])) == (0, True, 7)
+    assert err == "written: nodes.csv\n"
+    with (folder / "nodes.csv").open(newline="", encoding="utf-8") as file:
+        assert next(csv.DictReader(file))["node"] == "Conv1"
+    code, _, err = run("quantized.onnx", "--csv", "nodes.csv")
+    assert (code, err.splitlines()[0]) == (2, "error: nodes.csv exists.")
+    (folder / "nodes.csv").unlink()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["float.onnx"], "float.onnx is not quantized: no quantizer of a known kind was found in it."),
+        (["data"], "data has no plan.json, so it is no run of 'roundoff quantize'."),
+        (["run", "--target", "ascend"], "--target was given, but run is a run, which has its own plan."),
+        (["run", "--float", "float.onnx"], "--float was given, but run is a run, which has its own plan."),
+        (["quantized.onnx", "--target", "ascent"], "ascent"),
+        (["missing.onnx"], "missing.onnx does not exist."),
+    ],
+)
+def test_what_cannot_be_audited(run: Run, words: list[str], says: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert "\nfix: " in err
