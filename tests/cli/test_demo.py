@@ -120,7 +120,9 @@ def test_the_whole_demo_finds_the_planted_fault(tmp_path: Path, capsys: pytest.C
     """The real comparison, end to end, as a newcomer sees it."""
     assert roundoff.cli.main(["demo", "-o", str(tmp_path / "demo")]) == 0
     printed = capsys.readouterr()
-    verdict = load_document(tmp_path / "demo" / "comparison").comparison.verdict
+    comparison = load_document(tmp_path / "demo" / "comparison").comparison
+    assert comparison is not None
+    verdict = comparison.verdict
     assert verdict.first_divergence == "block3/relu"
     assert verdict.introduces == ("block3/relu",)
     start = next(line for line in printed.out.splitlines() if "starts at" in line)

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from tests.models import value, wrapped
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.agreement import compare_outputs, spread
+from tests.models import value, wrapped
 
 
 class _Samples:

@@ -271,7 +271,9 @@ def test_a_document_survives_the_round_trip(tmp_path: Path) -> None:
     files = write_run(DOCUMENT, tmp_path / "run", force=False)
     assert [file.name for file in files] == ["run.json", "tensors.csv"]
     assert load_document(tmp_path / "run") == DOCUMENT
-    assert load_document(tmp_path / "run" / "run.json").comparison.rows[0].score.values["sqnr_db"] == math.inf
+    comparison = load_document(tmp_path / "run" / "run.json").comparison
+    assert comparison is not None
+    assert comparison.rows[0].score.values["sqnr_db"] == math.inf
 
 
 def test_the_same_run_gives_the_same_text() -> None:

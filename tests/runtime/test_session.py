@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.errors import ModelFailed
-from roundoff.graph.load import load_model
+from roundoff.graph.load import Model, load_model
 from roundoff.graph.tap import tap
 from roundoff.runtime.session import available_threads, open_session, share_threads
 from tests.models import conv_net, loaded, random_feed, residual, save, single_node, two_outputs, value, wrapped
@@ -138,3 +140,26 @@ def test_at_least_one_thread_is_there() -> None:
 @pytest.mark.parametrize(("total", "shares"), [(1, (1, 1)), (2, (1, 1)), (3, (2, 1)), (8, (4, 4))])
 def test_threads_are_shared_between_running_and_reading(total: int, shares: tuple[int, int]) -> None:
     assert share_threads(total) == shares
+
+
+def test_constants_can_be_given_beside_the_model(tmp_path: Path) -> None:
+    weights = np.arange(8, dtype=np.float32).reshape(4, 2)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")]
+    declared = TensorProto(name="w", dims=(4, 2), data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+    declared.external_data.add(key="location", value="nowhere")
+    proto = wrapped(nodes, [X], [value("y", (2, 2))], [declared])
+    model = Model(proto, tmp_path / "model.onnx", 0)
+    taps = replace(tap(model, ["y"]), constants={"w": weights})
+    x = np.ones((2, 4), np.float32)
+
+    np.testing.assert_array_equal(open_session(model, outputs=taps).run({"x": x})[0], x @ weights)
+
+
+def test_runs_in_several_threads_can_be_stopped_together(tmp_path: Path) -> None:
+    session = open_session(loaded(conv_net(), tmp_path))
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda _: session.run(FEED)[0], range(6)))
+    for result in results:
+        np.testing.assert_array_equal(result, results[0])
+    session.stop()  # with nothing under way this changes nothing
+    np.testing.assert_array_equal(session.run(FEED)[0], results[0])

@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.core.accumulation import Accumulation
+from roundoff.core.channel_spread import ChannelReport
 from roundoff.core.comparison import Comparison
+from roundoff.core.distributions import DistributionReport
+from roundoff.core.layer_scores import LayerReport
+from roundoff.core.outliers import OutlierReport
+from roundoff.core.partial import PartialQuantization
+from roundoff.core.worst_samples import WorstSamples
 
 __all__ = ["SCHEMA", "Environment", "InputFile", "RunDocument"]
 
@@ -16,7 +23,7 @@ class InputFile:
     """A file or folder the run read.
 
     Attributes:
-        role: What it was used as: reference, candidate, model, data, aliases.
+        role: What it was used as: reference, candidate, model, quantized, rules, data, aliases.
         path: As the user gave it.
         size_bytes: Size, all files of a folder together.
         sha256: Hash, by which a changed input is noticed.
@@ -43,7 +50,7 @@ class Environment:
     elapsed_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunDocument:
     """One run. Everything but `environment` is the same, bit for bit, when the same is run twice.
 
@@ -51,12 +58,26 @@ class RunDocument:
         schema: Version of this layout.
         command: The command line, word by word.
         inputs: What it read.
-        comparison: What a comparison found.
+        comparison: What a comparison found; None when it was none.
+        layers: What a layer-by-layer run found; None when it was none.
+        distributions: How values are distributed; None when that was not asked.
+        channels: How channels differ; None when that was not asked.
+        outliers: The outlier table; None when that was not asked.
+        worst_samples: The ranking of samples; None when that was not asked.
+        accumulation: Curves of accumulated error; None when none were measured.
+        partial: What a sweep of partial quantization found; None when it was none.
         environment: Versions, host and time.
     """
 
     schema: int
     command: tuple[str, ...]
     inputs: tuple[InputFile, ...]
-    comparison: Comparison
+    comparison: Comparison | None = None
+    layers: LayerReport | None = None
+    distributions: DistributionReport | None = None
+    channels: ChannelReport | None = None
+    outliers: OutlierReport | None = None
+    worst_samples: WorstSamples | None = None
+    accumulation: Accumulation | None = None
+    partial: PartialQuantization | None = None
     environment: Environment

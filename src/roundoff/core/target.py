@@ -20,8 +20,9 @@ class Arithmetic:
         accumulator_bits: Width of the sums of products.
         overflow: What a sum does that does not fit.
         tables: Operations computed by looking up each input code in a table of output codes.
-        rounds_twice: The product with the fixed-point multiplier is first rounded (half up) to the width of the sum,
-            and the shift rounds again, as the reference kernels of some runtimes do; otherwise only the shift rounds.
+        rounds_twice: The product with the fixed-point multiplier is first rounded (half up) to the width of the
+            sum, and the shift rounds again, as the reference kernels of some runtimes do; otherwise only the shift
+            rounds.
     """
 
     rounding: Rounding = "half_even"

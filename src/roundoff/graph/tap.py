@@ -1,9 +1,10 @@
 """Making intermediate tensors of a model readable from outside, without changing what it computes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.element_types import by_dtype
 from roundoff.graph.interface import hidden_tensors, outputs
@@ -19,10 +20,13 @@ class Taps:
     Attributes:
         data: The model, serialized.
         outputs: The output that carries each tensor asked for, in the order asked.
+        constants: Values of initializers that the model declares as external data and has nowhere; the session
+            gets them beside it, so that they need not be serialized and read again.
     """
 
     data: bytes
     outputs: tuple[str, ...]
+    constants: Mapping[str, Array] = field(default_factory=dict)
 
 
 def tap(model: Model, tensors: Sequence[str], *, widen: Mapping[str, str] | None = None) -> Taps:

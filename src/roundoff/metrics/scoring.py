@@ -4,7 +4,7 @@ from roundoff.core.moments import PairMoments
 from roundoff.core.scores import Status, TensorScore
 from roundoff.metrics.registry import all_metrics
 
-__all__ = ["score"]
+__all__ = ["score", "status_of"]
 
 
 def score(moments: PairMoments) -> TensorScore:
@@ -13,7 +13,7 @@ def score(moments: PairMoments) -> TensorScore:
     Non-finite elements are left out and counted; both sides zero, or an empty tensor, is perfect; one side zero is
     the worst a metric can say. The status tells when one of these applies.
     """
-    status, detail = _status(moments)
+    status, detail = status_of(moments)
     if moments.count == 0 and moments.excluded:
         return TensorScore(status, {}, detail)
     if moments.count == 0:
@@ -22,7 +22,8 @@ def score(moments: PairMoments) -> TensorScore:
     return TensorScore(status, {m.name: m.compute(moments) for m in all_metrics()}, detail)
 
 
-def _status(moments: PairMoments) -> tuple[Status, str]:
+def status_of(moments: PairMoments) -> tuple[Status, str]:
+    """The status of a pair, and in words what was left out or is not there."""
     if moments.excluded:
         total = moments.count + moments.excluded
         sides = f"{moments.reference.nonfinite} in the reference, {moments.candidate.nonfinite} in the candidate"

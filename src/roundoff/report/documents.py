@@ -16,9 +16,11 @@ def to_json(document: RunDocument) -> str:
     """The document as JSON text; infinities and NaN are written as strings, so that none is lost."""
     from pydantic import RootModel
 
-    model = RootModel[RunDocument](document)
+    content = RootModel[RunDocument](document).model_dump()
+    # A document has one result; those of other kinds of runs are not mentioned.
+    kept = {key: value for key, value in content.items() if value is not None}
     # pydantic would write inf as null; model_dump keeps the float and json refuses it loudly if one were left.
-    return json.dumps(_plain(model.model_dump()), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_plain(kept), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def load_document(path: Path) -> RunDocument:
@@ -33,7 +35,7 @@ def load_document(path: Path) -> RunDocument:
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != SCHEMA:
             what = f"{file} has schema {schema!r}; this version reads {SCHEMA}."
-            raise BadInput(what, fix="run the comparison again with this version of roundoff")
+            raise BadInput(what, fix="run the command again with this version of roundoff")
         return TypeAdapter(RunDocument).validate_python(content)
     except (json.JSONDecodeError, ValidationError) as error:
         raise BadInput(

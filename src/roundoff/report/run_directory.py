@@ -1,19 +1,55 @@
 """The run directory: the document, its tables, and what the terminal said."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from roundoff.core.document import RunDocument
-from roundoff.core.files import output_directory, write_text
+from roundoff.core.files import output_directory, write_bytes, write_text
+from roundoff.report.accumulation import accumulation_csv
+from roundoff.report.channels import channels_csv
+from roundoff.report.distributions import distribution_csv, histogram_csv
 from roundoff.report.documents import DOCUMENT_NAME, to_json
+from roundoff.report.layers import layers_csv
+from roundoff.report.outliers import outliers_csv
+from roundoff.report.partial import partial_csv
 from roundoff.report.tables import comparison_csv
+from roundoff.report.worst_samples import worst_samples_csv
 
 __all__ = ["write_run"]
 
 
-def write_run(document: RunDocument, directory: Path, *, force: bool) -> tuple[Path, ...]:
-    """Write a run directory, whole or not at all; return its files."""
-    files = {DOCUMENT_NAME: to_json(document), "tensors.csv": comparison_csv(document.comparison)}
+def write_run(
+    document: RunDocument, directory: Path, *, force: bool, pictures: Mapping[str, bytes] | None = None
+) -> tuple[Path, ...]:
+    """Write a run directory, whole or not at all; return its files.
+
+    Args:
+        document: The run.
+        directory: Where it goes.
+        force: Replace an earlier run.
+        pictures: More files, by name.
+    """
+    files = {DOCUMENT_NAME: to_json(document), **_tables(document)}
     with output_directory(directory, marker=DOCUMENT_NAME, force=force) as staged:
         for name, text in files.items():
             write_text(staged / name, text)
-    return tuple(directory / name for name in files)
+        for name, data in (pictures or {}).items():
+            write_bytes(staged / name, data)
+    return tuple(directory / name for name in (*files, *(pictures or {})))
+
+
+def _tables(document: RunDocument) -> dict[str, str]:
+    """The tables of what was found, by file name."""
+    tables: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
+        ("tensors.csv", document.comparison, comparison_csv),
+        ("layers.csv", document.layers, layers_csv),
+        ("distribution.csv", document.distributions, distribution_csv),
+        ("histograms.csv", document.distributions, histogram_csv),
+        ("channels.csv", document.channels, channels_csv),
+        ("outliers.csv", document.outliers, outliers_csv),
+        ("samples.csv", document.worst_samples, worst_samples_csv),
+        ("curves.csv", document.accumulation, accumulation_csv),
+        ("partial.csv", document.partial, partial_csv),
+    )
+    return {name: write(found) for name, found, write in tables if found is not None}

@@ -131,6 +131,9 @@ def open_session(
     # Threads that spin while they wait take the cores from the statistics computed next to the run.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
+    if taps.constants:
+        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in taps.constants.values()]
+        options.add_external_initializers(list(taps.constants), values)
     try:
         # A fallback would be announced on stdout, among the results.
         raw = ort.InferenceSession(taps.data, options, providers=["CPUExecutionProvider"], enable_fallback=0)

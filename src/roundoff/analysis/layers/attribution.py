@@ -1,0 +1,177 @@
+"""Where the error at a network's outputs comes from, estimated from what each unit adds.
+
+Independent errors add up in energy. So of the error of a tensor in the running quantized network, the share
+``own / accumulated`` was added by the unit that writes it, and the rest came with its inputs. From the outputs
+backwards that splits the error among all units without running the network once for each of them.
+
+A wrecked tensor cannot get worse, and its last wrecker would seem to have done it all. What keeps adding up is the
+logarithm of what is left: two stages that each keep half of a signal keep a quarter together. That is the `loss`
+here; for small errors it equals the energy of the error over that of the tensor.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.analysis.layers.tally import Tally
+from roundoff.core.layer_scores import Cause
+from roundoff.core.light_measure import ErrorTotals
+from roundoff.core.topology import NodeInfo, Topology
+
+__all__ = ["OwnError", "loss_of", "output_shares", "own_error"]
+
+# Operations whose result takes over the errors of its inputs as they are; elsewhere relative errors add up.
+_ADDITIVE = frozenset({"Add", "Concat", "Max", "Mean", "Min", "Sub", "Sum", "Where"})
+# An error beyond measure, such as NaN, counts as this many times the tensor's energy.
+_ENDLESS = 1e6
+# A cosine below this is nothing in common; it cannot be told from chance.
+_LEAST_COMMON = 0.01
+# Mean squared error of rounding, in squared steps.
+_ROUNDING, _FLOOR = 1 / 12, 1 / 3
+# Channels with less of the mean channel's energy than this carry no signal to lose.
+_QUIET_CHANNEL = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class OwnError:
+    """What a unit adds to the tensor it writes, its inputs being exact.
+
+    Attributes:
+        ratio: Energy of the error over that of the tensor.
+        loss: The same on the scale on which losses add up.
+        channel_ratio: The same in the median channel.
+        cause: What makes most of it.
+        clipped: Share of the float values that are cut off.
+        used_levels: Distinct codes that occur.
+    """
+
+    ratio: float
+    loss: float
+    channel_ratio: float
+    cause: Cause
+    clipped: float | None
+    used_levels: int | None
+
+
+def own_error(tally: Tally, *, has_weights: bool) -> OwnError:
+    """What a unit adds, from the variants ``own`` and ``coded`` of the tensor it writes.
+
+    Args:
+        tally: The tensor; an input of the network has the variant ``coded`` only.
+        has_weights: Whether the unit has weights or biases that are quantized.
+    """
+    coded = tally.variants["coded"]
+    part = tally.variants.get("own", coded)
+    ratio = _finite(part.totals.noise_ratio)
+    cause: Cause = _quantizer_cause(tally)
+    if has_weights and ratio > 2 * coded.totals.noise_ratio:
+        cause = "weights"
+    quantized = tally.tensor.quantizer is not None and tally.count > 0
+    return OwnError(
+        ratio=ratio,
+        loss=loss_of(part.totals),
+        channel_ratio=_median_channel(part.totals, ratio),
+        cause=cause,
+        clipped=tally.clipped / tally.count if quantized else None,
+        used_levels=None if part.levels is None else part.levels.used,
+    )
+
+
+def _quantizer_cause(tally: Tally) -> Cause:
+    """Whether most of the error of a quantizer is more than rounding explains."""
+    sums, quantizer = tally.variants["coded"].totals, tally.tensor.quantizer
+    if quantizer is None or not tally.clipped:
+        return "rounding"
+    squared_steps = float(np.square(quantizer.params.scale.astype(np.float64)).mean())
+    rounding = sums.count * squared_steps * (_FLOOR if quantizer.spec.rounding == "floor" else _ROUNDING)
+    return "clipping" if sums.error > 2 * rounding else "rounding"
+
+
+def _median_channel(sums: ErrorTotals, whole: float) -> float:
+    channels = sums.channels
+    if channels is None:
+        return whole
+    loud = channels.reference > _QUIET_CHANNEL * channels.reference.mean()
+    if not loud.any():
+        return whole
+    return _finite(float(np.median(channels.error[loud] / channels.reference[loud])))
+
+
+def output_shares(
+    topology: Topology,
+    own: Mapping[str, OwnError],
+    accumulated: Mapping[str, ErrorTotals],
+    *,
+    inside: Collection[str],
+) -> dict[str, float]:
+    """Split the error at the outputs among the tensors at which it was added; the shares sum up to 1.
+
+    Args:
+        topology: The float network.
+        own: What was added at each tensor, inputs of the network included.
+        accumulated: The error of each tensor in the running quantized network, likewise.
+        inside: Tensors that never leave their units; what is added there is counted at the unit's end.
+    """
+    losses = {name: loss_of(sums) for name, sums in accumulated.items()}
+    lost = {name: losses.get(name, 0.0) for name in topology.outputs}
+    total = math.fsum(lost.values())
+    blame = {name: loss / total for name, loss in lost.items() if loss}
+    shares: dict[str, float] = {}
+    ends: dict[str, str] = {}
+    for node in reversed(topology.nodes):
+        for tensor in node.outputs:
+            part = blame.pop(tensor, 0.0)
+            if not part:
+                continue
+            added = 0.0 if tensor in inside or tensor not in own else own[tensor].loss
+            fraction = min(1.0, added / losses[tensor]) if losses.get(tensor) else 1.0
+            sources = _sources(node, tensor, losses, accumulated)
+            if not sources:
+                fraction = 1.0
+            end = ends.get(tensor, tensor)
+            shares[end] = shares.get(end, 0.0) + part * fraction
+            ends |= {name: end for name in sources if name in inside}
+            for name, weight in sources.items():
+                blame[name] = blame.get(name, 0.0) + part * (1 - fraction) * weight
+    for name, part in blame.items():  # what is left has come to the inputs of the network
+        shares[name] = shares.get(name, 0.0) + part
+    return {name: share for name, share in shares.items() if share > 0}
+
+
+def _sources(
+    node: NodeInfo, tensor: str, losses: Mapping[str, float], accumulated: Mapping[str, ErrorTotals]
+) -> dict[str, float]:
+    """In which parts the error that a node inherits comes from each of its inputs."""
+    if node.op_type in _ADDITIVE:
+        size = accumulated[tensor].count if tensor in accumulated else 0
+        weights = {
+            name: _spread_energy(accumulated[name], size, node) for name in node.inputs if name in accumulated
+        }
+    else:
+        weights = {name: losses[name] for name in node.inputs if name in losses}
+    total = math.fsum(weights.values())
+    return {name: weight / total for name, weight in weights.items() if weight} if total else {}
+
+
+def _spread_energy(sums: ErrorTotals, size: int, node: NodeInfo) -> float:
+    """The energy of an input's error in the result, where a smaller input may be broadcast."""
+    repeats = size / sums.count if node.op_type != "Concat" and sums.count else 1.0
+    energy = sums.error * max(1.0, repeats)
+    return min(energy, _ENDLESS * max(sums.reference, 1.0))
+
+
+def loss_of(sums: ErrorTotals) -> float:
+    """How much of a tensor an error destroys, on a scale on which independent losses add up."""
+    ratio, energy = sums.noise_ratio, sums.reference * sums.candidate
+    if ratio == 0:
+        return 0.0
+    # The error of a tensor that has nothing in common with the right one is no larger than both together, so the
+    # energy of the error alone would not show it.
+    common = sums.product / math.sqrt(energy) if energy > 0 else 1.0
+    return max(math.log1p(_finite(ratio)), -2 * math.log(min(1.0, max(_LEAST_COMMON, common))))
+
+
+def _finite(ratio: float) -> float:
+    return min(ratio, _ENDLESS)

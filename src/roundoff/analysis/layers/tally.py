@@ -1,0 +1,169 @@
+"""What is summed up of one tensor over the samples, in each variant of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from roundoff.analysis.layers.copies import Variant
+from roundoff.analysis.layers.tensors import LayerTensor
+from roundoff.core.levels import LevelSet
+from roundoff.core.light_measure import CodedValues, ErrorTotals, Job, LightMeter, noise_ratio
+from roundoff.core.measure import channel_axis_of
+from roundoff.core.quantization import quantize
+from roundoff.core.scores import Status
+from roundoff.core.tensors import Array
+
+__all__ = ["Candidate", "Measurement", "Tally", "VariantTally", "measure_sample"]
+
+Candidate = Array | CodedValues
+
+
+@dataclass(slots=True)
+class VariantTally:
+    """One variant of a tensor.
+
+    Attributes:
+        totals: Sums over the samples so far.
+        worst_sample: The sample with the largest error against its own energy.
+        worst_ratio: That ratio.
+        levels: Codes that occur; None when it has none.
+        failure: Status and reason when a sample could not be compared.
+    """
+
+    totals: ErrorTotals = field(default_factory=ErrorTotals)
+    worst_sample: str = ""
+    worst_ratio: float = 0.0
+    levels: LevelSet | None = None
+    failure: tuple[Status, str] | None = None
+
+
+class Tally:
+    """The running sums of one tensor.
+
+    Attributes:
+        tensor: What is measured.
+        shape: Its shape in the first sample; None before.
+        samples: How many samples were taken in.
+        count: Float values seen.
+        clipped: Those more than half a step outside of what the quantizer can represent.
+        variants: The sums of each variant.
+        code_meaning: Scale and zero point of its codes, where there is one of each.
+        codes_compared: Codes of integer arithmetic that were compared with those of fake quantization.
+        codes_differing: Those of them that differ.
+        codes_distant: Those that differ by more than one.
+    """
+
+    def __init__(self, tensor: LayerTensor, variants: Sequence[Variant]) -> None:
+        self.tensor = tensor
+        self.shape: tuple[int, ...] | None = None
+        self.samples = 0
+        self.count = self.clipped = 0
+        self.codes_compared = self.codes_differing = self.codes_distant = 0
+        quantizer = tensor.quantizer
+        spec = None if quantizer is None else quantizer.spec
+        self.variants = {
+            variant: VariantTally(levels=LevelSet(spec) if spec is not None and spec.bits <= 16 else None)
+            for variant in variants
+        }
+        self._limits, self._axis = tensor.limits, tensor.axis
+        self.code_meaning = (1.0, 0)
+        if quantizer is not None and tensor.axis is None:
+            params = quantizer.params
+            self.code_meaning = float(params.scale.reshape(())), int(params.zero_point.reshape(()))
+
+    def begin(self, sample: str, reference: Array, candidates: Mapping[Variant, Candidate]) -> "Measurement":
+        """What is to be measured of one sample.
+
+        Args:
+            sample: Its name.
+            reference: Float values.
+            candidates: Values or codes of each variant.
+        """
+        comparable = []
+        for variant, candidate in candidates.items():
+            failure = _failure(reference, candidate)
+            if failure is None:
+                comparable.append(variant)
+            elif self.variants[variant].failure is None:
+                status, reason = failure
+                self.variants[variant].failure = status, f"{reason} (sample {sample})" if sample else reason
+        totals = [self.variants[variant].totals for variant in comparable]
+        job = Job(
+            reference,
+            [candidates[variant] for variant in comparable],
+            totals,
+            channel_axis_of(reference.shape) if self._axis is None else self._axis,
+            self._limits,
+        )
+        before = [(total.reference, total.error, total.nonfinite) for total in totals]
+        return Measurement(self, job, comparable, before)
+
+    def end(self, measured: "Measurement", sample: str) -> None:
+        """Take in what was measured."""
+        job = measured.job
+        for variant, candidate, before in zip(measured.variants, job.candidates, measured.before, strict=True):
+            part = self.variants[variant]
+            ratio = _ratio_since(part.totals, *before)
+            if ratio > part.worst_ratio:
+                part.worst_ratio, part.worst_sample = ratio, sample
+            self._see_levels(variant, candidate)
+        self.shape = job.reference.shape if self.shape is None else self.shape
+        self.samples += 1
+        self.count += job.reference.size
+        self.clipped += job.clipped
+
+    def _see_levels(self, variant: Variant, candidate: Candidate) -> None:
+        levels, quantizer = self.variants[variant].levels, self.tensor.quantizer
+        if levels is None or quantizer is None:
+            return
+        if isinstance(candidate, CodedValues):
+            levels.add(candidate.codes)
+        else:
+            # These values are on the grid of codes but for the last bits: only the nearest code can be meant.
+            levels.add(quantize(candidate, quantizer.params, replace(quantizer.spec, rounding="half_even")))
+
+
+class Measurement(NamedTuple):
+    """One tensor of one sample: its tally, what to do, and for each variant what its totals were before."""
+
+    tally: Tally
+    job: Job
+    variants: Sequence[Variant]
+    before: Sequence[tuple[float, float, tuple[int, int]]]
+
+
+def measure_sample(
+    meter: LightMeter, sample: str, tensors: Iterable[tuple[Tally, Array, Mapping[Variant, Candidate]]]
+) -> None:
+    """Measure tensors of one sample and take that in.
+
+    Args:
+        meter: What measures.
+        sample: Its name.
+        tensors: Their tallies, their float values, and values or codes of each variant.
+    """
+    measured = [tally.begin(sample, reference, candidates) for tally, reference, candidates in tensors]
+    with np.errstate(all="ignore"):
+        meter.measure([each.job for each in measured])
+    for each in measured:
+        each.tally.end(each, sample)
+
+
+def _ratio_since(totals: ErrorTotals, reference: float, error: float, nonfinite: tuple[int, int]) -> float:
+    """The noise of what was added since the totals were these."""
+    found = totals.nonfinite[0] - nonfinite[0], totals.nonfinite[1] - nonfinite[1]
+    return noise_ratio(totals.reference - reference, totals.error - error, found)
+
+
+def _failure(reference: Array, candidate: Candidate) -> tuple[Status, str] | None:
+    values = candidate.codes if isinstance(candidate, CodedValues) else candidate
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiub":
+        return "unreadable", "it holds no real numbers"
+    if values.shape != reference.shape:
+        shapes = " against ".join(
+            "x".join(map(str, shape)) or "scalar" for shape in (reference.shape, values.shape)
+        )
+        return "shape", shapes
+    return None

@@ -1,0 +1,228 @@
+"""Layer-by-layer reports for people and for programs."""
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+
+from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument
+from roundoff.core.layer_scores import (
+    Cause,
+    Culprit,
+    Introduced,
+    LayerReport,
+    LayerRow,
+    LayerScore,
+    LayerVerdict,
+    Overflow,
+)
+from roundoff.report.documents import load_document, to_json
+from roundoff.report.layers import layers_csv, layers_table, layers_verdict
+from roundoff.report.run_directory import write_run
+
+GOOD = LayerScore("ok", "", 0.99999, 1e-4, 44.4, 0.3, 1.5, 240, 3, 41.0, "s1", 43.0)
+BAD = LayerScore("ok", "", 0.8, 0.5, 4.5, 40.0, 300.0, 256, 1, 0.5, "s0", 3.3)
+
+
+def row(
+    order: int, tensor: str, score: LayerScore = GOOD, share: float = 0.1, cause: Cause = "rounding"
+) -> LayerRow:
+    return LayerRow(
+        order=order,
+        node=f"node of {tensor}",
+        op_type="Conv",
+        unit=f"node of {tensor}",
+        tensor=tensor,
+        shape=(1, 8, 4, 4),
+        dtype="float32",
+        quantized="u8",
+        output=tensor == "logits",
+        samples=2,
+        levels=256,
+        clipped=0.25 if score is BAD else 0.0,
+        local=score,
+        accumulated=score,
+        introduced=Introduced(score.sqnr_db or 0.0, 40.0, share, cause),
+    )
+
+
+FUSED = LayerRow(
+    1, "act", "Relu", "conv", "inner", (1, 8, 4, 4), "float32", "fused", False, 2,
+    local=replace(GOOD, rms_steps=None, max_steps=None, used_levels=None), accumulated=GOOD,
+)  # fmt: skip
+ROWS = (row(0, "=HYPERLINK(1)"), FUSED, row(2, "spoilt/卷积层", BAD, 0.85, "clipping"), row(3, "logits"))
+CULPRIT = Culprit("conv2", "Conv", "spoilt/卷积层", Introduced(4.5, 3.0, 0.85, "clipping"), 0.25, 256, 256)
+VERDICT = LayerVerdict("local", ("logits",), False, "cosine >= 0.99", (CULPRIT,), (), 0.85, 12, 1)
+REPORT = LayerReport(
+    reference="float.onnx",
+    samples=("s0", "s1"),
+    method="both",
+    mode="reference",
+    arithmetic="fake quantization",
+    rows=ROWS,
+    verdict=VERDICT,
+    notes=("two nodes were folded",),
+)
+DOCUMENT = RunDocument(
+    schema=SCHEMA,
+    command=("roundoff", "layers", "a"),
+    inputs=(InputFile("model", "a", 3, "00", "content"),),
+    layers=REPORT,
+    environment=Environment("0.1.0", "3.11", {"numpy": "2"}, "host", "float64", 0.5),
+)
+
+
+def shown(renderable: RenderableType, width: int = 80) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(renderable)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def said(report: LayerReport) -> str:
+    return " ".join(shown(layers_verdict(report), 200).split())
+
+
+def test_a_local_loss_names_the_node_the_tensor_and_the_cause() -> None:
+    text = said(REPORT)
+    assert text.startswith("LOCAL: 1 of 12 units adds 85% of the error at the outputs (2 samples)")
+    assert "logits: 44.4 dB, cosine 0.99999 accumulated; misses cosine >= 0.99" in text
+    assert "conv2 (Conv) at spoilt/卷积层: 85% of it; alone 4.5 dB; 25% of its values are clipped" in text
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("rounding", "rounding, 256 of 256 levels used"),
+        ("weights", "its weights"),
+        ("integer arithmetic", "integer arithmetic"),
+    ],
+)
+def test_every_cause_has_words(cause: Cause, words: str) -> None:
+    culprit = replace(CULPRIT, introduced=replace(CULPRIT.introduced, cause=cause))
+    assert words in said(replace(REPORT, verdict=replace(VERDICT, culprits=(culprit,))))
+
+
+def test_a_distributed_loss_says_over_how_many() -> None:
+    verdict = replace(VERDICT, kind="distributed", culprits=(), share=0.14, half=5)
+    text = said(replace(REPORT, verdict=verdict))
+    assert text.startswith("DISTRIBUTED, not local: half of the error at the outputs comes from 5 of 12 units")
+    assert "the largest adds 14%" in text
+
+
+def test_a_fine_network_is_called_so() -> None:
+    text = said(replace(REPORT, verdict=LayerVerdict("fine", ("logits",), True, "cosine >= 0.99")))
+    assert text.startswith("FINE: the outputs agree and no unit stands out (2 samples)")
+    assert "misses" not in text
+
+
+@pytest.mark.parametrize("method", ["local", "accumulated"])
+def test_one_method_alone_says_how_to_get_a_verdict(method: str) -> None:
+    verdict = LayerVerdict("open", (), None, "")
+    text = said(replace(REPORT, method=method, verdict=verdict))  # type: ignore[arg-type]
+    assert text.startswith(f"OPEN: only {method} errors were measured")
+    assert "--method both" in text
+
+
+def test_an_input_of_the_network_can_be_the_culprit() -> None:
+    culprit = replace(CULPRIT, node="", op_type="", tensor="image")
+    assert "input image: 85% of it" in said(replace(REPORT, verdict=replace(VERDICT, culprits=(culprit,))))
+
+
+def test_many_culprits_are_named_in_one_line_after_the_first() -> None:
+    culprits = tuple(replace(CULPRIT, node=f"conv{index}") for index in range(6))
+    text = shown(layers_verdict(replace(REPORT, verdict=replace(VERDICT, culprits=culprits))), 200)
+    assert len(text.splitlines()) == 6
+    assert "and conv3, conv4, conv5" in text
+
+
+def test_what_is_masked_is_mentioned() -> None:
+    text = said(replace(REPORT, verdict=replace(VERDICT, masked=("a", "b", "c", "d"))))
+    assert "also a, b, c ...: bad alone, but hardly shows" in text
+
+
+def test_several_outputs_are_told_by_the_worst() -> None:
+    text = said(replace(REPORT, verdict=replace(VERDICT, outputs=("logits", "inner"))))
+    assert "outputs worst is logits: 44.4 dB" in text
+    assert "1 other" in text
+
+
+def test_integer_runs_tell_of_overflows_and_float_nodes() -> None:
+    overflows = (Overflow("conv1", "Conv", "3 of 9 sums do not fit"), Overflow("conv2", "Conv", "1 of 9"))
+    text = said(replace(REPORT, overflows=overflows, float_nodes={"softmax": "Softmax: no table"}))
+    assert "overflow conv1 (Conv): 3 of 9 sums do not fit; and 1 more" in text
+    assert "in float 1 node: softmax" in text
+
+
+def test_the_table_fits_a_terminal_whatever_the_names() -> None:
+    long = replace(ROWS[0], tensor="/model/" + "很长的名字" * 20, op_type="BatchNormalization")
+    report = replace(REPORT, rows=(*ROWS, replace(long, order=4)))
+    for width in (80, 200):
+        lines = shown(layers_table(report), width).splitlines()
+        assert max(cell_len(line) for line in lines) <= width
+    assert "卷积层" in shown(layers_table(report), 200)
+
+
+def test_worst_rows_come_first_and_the_rest_is_counted() -> None:
+    lines = shown(layers_table(REPORT, most=2)).splitlines()
+    numbers = [line.split()[0] for line in lines if line.split() and line.split()[0].isdigit()]
+    assert numbers == ["2", "0", "2"]  # two rows, and how many are left out
+    assert "2 rows that matter less are left out; --top all shows them" in lines[-2]
+    assert lines[-1].strip() == "note: two nodes were folded"
+    in_order = shown(layers_table(REPORT, sort="order"))
+    assert in_order.index("inner") < in_order.index("spoilt") < in_order.index("logits")
+
+
+def test_rows_without_a_score_come_before_all_others() -> None:
+    broken = replace(ROWS[3], local=LayerScore("shape", "1x2 against 1x3"), accumulated=GOOD)
+    lines = shown(layers_table(replace(REPORT, rows=(*ROWS[:3], broken)))).splitlines()
+    assert "logits" in lines[2]
+    assert "shape" in lines[2]
+
+
+def test_a_wide_table_has_every_column() -> None:
+    head = " ".join(shown(layers_table(REPORT), 200).splitlines()[:2])
+    for name in ("shape", "cosine", "steps", "max", "mse", "channel", "clip", "levels", "adds"):
+        assert name in head
+    assert "1: 0.5" in shown(layers_table(REPORT), 200)
+
+
+def test_only_what_was_measured_has_a_column() -> None:
+    rows = tuple(replace(each, accumulated=None, introduced=None) for each in ROWS)
+    head = " ".join(shown(layers_table(replace(REPORT, method="local", rows=rows))).splitlines()[:2])
+    assert "local" in head
+    assert "accum" not in head
+    assert "adds" not in head
+
+
+def test_the_csv_has_all_scores_and_no_formulas() -> None:
+    records = list(csv.DictReader(io.StringIO(layers_csv(REPORT))))
+    assert len(records) == len(ROWS)
+    assert records[0]["tensor"] == "'=HYPERLINK(1)"
+    spoilt = records[2]
+    assert spoilt["tensor"] == "spoilt/卷积层"
+    assert float(spoilt["local_sqnr_db"]) == 4.5
+    assert float(spoilt["accumulated_max_steps"]) == 300
+    assert (spoilt["shape"], spoilt["output"], spoilt["cause"]) == ("1x8x4x4", "no", "clipping")
+    assert float(spoilt["output_share"]) == 0.85
+    assert records[1]["local_rms_steps"] == records[1]["clipped"] == records[1]["cause"] == ""
+    assert records[3]["output"] == "yes"
+
+
+def test_a_run_directory_holds_the_document_and_the_table(tmp_path: Path) -> None:
+    perfect = replace(ROWS[0], local=replace(GOOD, sqnr_db=math.inf))
+    document = replace(DOCUMENT, layers=replace(REPORT, rows=(perfect, *ROWS[1:])))
+    files = write_run(document, tmp_path / "run", force=False)
+    assert [file.name for file in files] == ["run.json", "layers.csv"]
+    assert load_document(tmp_path / "run") == document
+
+
+def test_a_document_mentions_only_its_own_kind_of_result() -> None:
+    content = json.loads(to_json(DOCUMENT))
+    assert "layers" in content
+    assert "comparison" not in content
