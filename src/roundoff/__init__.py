@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from roundoff.core.measure import measure_pair
     from roundoff.core.quantizer import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
-    from roundoff.data import ImageOptions, SampleOptions, open_samples
+    from roundoff.data import ArraySamples, ImageOptions, SampleOptions, open_samples
     from roundoff.errors import RoundoffError
     from roundoff.formats import open_source
     from roundoff.graph.insertion import bake_quantizers, insert_quantizers
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArraySamples",
     "CompareSettings",
     "Comparison",
     "ImageOptions",
@@ -78,6 +79,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ArraySamples": "data",
     "CompareSettings": "analysis.compare",
     "Comparison": "core.comparison",
     "ImageOptions": "data",
@@ -126,3 +128,7 @@ def __getattr__(name: str) -> Any:
     # The package `roundoff.align` would hide a function of that name here.
     there = "align" if name == "pair_tensors" else name
     return getattr(importlib.import_module(f"roundoff.{_HOMES[name]}"), there)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

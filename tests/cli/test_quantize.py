@@ -41,7 +41,7 @@ def _outputs(path: str, images: Array) -> Array:
 def test_it_writes_models_that_stock_onnxruntime_runs(run: Run) -> None:
     code, out, err = run()
     assert code == 0
-    assert out.splitlines()[0] == "digits.onnx quantized for generic-int8: minmax, 12 samples"
+    assert out.splitlines()[0] == "FINE: digits.onnx quantized for generic-int8, minmax on 12 samples"
     assert "logits: cosine 0.999" in out
     assert "the prepared model's outputs equal the original's" in err
     images, labels = load_split("test")
@@ -49,6 +49,14 @@ def test_it_writes_models_that_stock_onnxruntime_runs(run: Run) -> None:
     deploy = _outputs("out/digits_deploy_model.onnx", images)
     assert np.mean(fake.argmax(axis=1) == labels) > 0.98
     assert np.mean(deploy.argmax(axis=1) == labels) > 0.98
+
+
+def test_outputs_that_do_not_agree_are_called_lossy_with_what_to_type_next(run: Run) -> None:
+    code, out, _ = run("--set", "*=weight=s4")
+    assert code == 0
+    assert out.startswith("LOSSY: digits.onnx")
+    assert "next roundoff layers" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_the_deploy_model_holds_integers_only(run: Run) -> None:

@@ -124,18 +124,18 @@ def _write(args: argparse.Namespace, result: "Quantization", *, origin: "InputFi
 
 def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization") -> None:
     from roundoff.core.wording import counted
-    from roundoff.report.quantization import agreement_line, methods_table, plan_lines, resolutions_table
+    from roundoff.metrics.thresholds import load_profile
+    from roundoff.report.quantization import methods_table, quantization_verdict, resolutions_table
 
     best = result.best
     if args.json:
         terminal.text(_json(result))
         return
     seen = counted(result.calibration.samples, "sample")
-    terminal.text(f"{args.model.name} quantized for {result.target.name}: {best.method}, {seen}")
-    for agreement in best.agreement:
-        terminal.text(f"  {agreement_line(agreement)} (against float, {counted(agreement.samples, 'sample')})")
-    for line in plan_lines(best.plan):
-        terminal.text(f"  {line}")
+    title = f"{args.model.name} quantized for {result.target.name}, {best.method} on {seen}"
+    advice = f"roundoff layers {args.model} --quantized {args.output} with the same --data shows where it is lost"
+    limits = load_profile("default")
+    terminal.print(quantization_verdict(title, best.agreement, best.plan, limits=limits, advice=advice))
     if len(result.trials) > 1:
         terminal.text("")
         tried = {trial.method: trial.agreement for trial in result.trials}

@@ -32,7 +32,8 @@ class OutputAgreement:
         output: Its name.
         samples: How many samples that is.
         score: All metrics; without values when the shapes differ or nothing is a number.
-        same_top1: Share of rows whose largest element is at the same place; None when it has no rows of several.
+        same_top1: Share of rows whose largest element is at the same place; None for outputs that are
+            no vector of scores.
     """
 
     output: str

@@ -10,7 +10,7 @@ from roundoff.graph.external import check_external_data, external_bytes
 from roundoff.graph.naming import name_nodes
 from roundoff.graph.wiring import is_sorted, sort_nodes
 
-__all__ = ["Model", "load_model"]
+__all__ = ["Model", "load_model", "model_from_proto"]
 
 # The format behind ONNX cannot hold more in one file; larger models keep their weights beside it.
 _LARGEST_FILE_BYTES = 2**31 - 1
@@ -43,14 +43,35 @@ class Model:
         return self.file_bytes + external_bytes(self.proto)
 
 
-def load_model(path: Path) -> Model:
+def load_model(path: Path | str) -> Model:
     """Read an ONNX model.
 
     Raises:
         BadInput: The file is missing, damaged, not an ONNX model, or refers to external data that is missing,
             too short or outside of its folder.
     """
-    proto, size = _parse(path)
+    file = Path(path)
+    proto, size = _parse(file)
+    return _checked(proto, file, size)
+
+
+def model_from_proto(proto: Any, *, path: Path) -> Model:
+    """A model that is in memory already, as `load_model` gives it.
+
+    Args:
+        proto: The `onnx.ModelProto`; it is copied.
+        path: What to call it; external data is looked for in that folder.
+
+    Raises:
+        BadInput: It is no usable model, or its external data is missing.
+    """
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    return _checked(copy, path, copy.ByteSize())
+
+
+def _checked(proto: Any, path: Path, size: int) -> Model:
+    """Name and sort the nodes; refuse what cannot be run."""
     graph = proto.graph
     if not proto.HasField("graph") or not graph.output:
         lacks = "outputs" if graph.node else "graph"

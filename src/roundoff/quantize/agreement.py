@@ -18,6 +18,9 @@ from roundoff.runtime.session import open_session
 
 __all__ = ["compare_outputs", "spread"]
 
+# Outputs with more axes are maps or sequences; a largest element in each row of them means nothing.
+_CLASSIFIER_RANK = 2
+
 
 def spread(total: int, most: int) -> tuple[int, ...]:
     """At most so many indices, evenly from the first to the last."""
@@ -80,7 +83,7 @@ class _Tally:
             return
         moments = measure_pair(ours, theirs)
         self._moments = self._moments.merge(moments) if self._samples > 1 else moments
-        if ours.ndim and ours.shape[-1] > 1 and ours.size:
+        if 1 <= ours.ndim <= _CLASSIFIER_RANK and ours.shape[-1] > 1 and ours.size:
             same = np.argmax(ours, axis=-1) == np.argmax(theirs, axis=-1)
             self._rows += int(np.size(same))
             self._agreeing += int(np.count_nonzero(same))

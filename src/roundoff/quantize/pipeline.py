@@ -26,6 +26,8 @@ __all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]
 
 # Samples on which outputs are compared; the figure is a first impression, `roundoff layers` measures on all.
 _CHECKED_SAMPLES = 16
+# To choose between methods takes more, and a difference below this many decibels is noise.
+_CHOOSING_SAMPLES, _NOISE_DB = 64, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class QuantizeSettings:
     Attributes:
         target: For which chip.
         rules: Wishes for single nodes.
-        methods: Calibration methods of activations; with several the one whose outputs agree best is taken.
+        methods: Calibration methods of activations; with several the first whose outputs agree as well as
+            those of the best is taken.
             The target's own when empty.
         weight_method: Calibration method of weights; the target's own when empty.
         options: Options of the calibration methods.
@@ -140,6 +143,7 @@ def quantize_model(
     check = check_preparation(model, prepared.model, samples)
     if calibration is None:
         calibration = _observe(prepared, plans, samples, settings, weights=weights, progress=progress)
+    most = _CHECKED_SAMPLES if len(plans) == 1 else _CHOOSING_SAMPLES
     trials = []
     for method, plan in plans.items():
         ranges = _Ranges(calibration, settings.options)
@@ -148,12 +152,13 @@ def quantize_model(
             prepared.model,
             switch_on(prepared.model, numbers.quantizers),
             samples,
-            indices=spread(len(samples.names), _CHECKED_SAMPLES),
+            indices=spread(len(samples.names), most),
             threads=settings.threads,
             progress=progress,
         )
         trials.append(MethodTrial(method, plan, numbers, agreement))
-    best = max(trials, key=lambda trial: trial.sqnr_db)  # the first of equals
+    limit = max(trial.sqnr_db for trial in trials) - _NOISE_DB
+    best = next(trial for trial in trials if trial.sqnr_db >= limit)
     return Quantization(settings.target, prepared, check, calibration, best, tuple(trials))
 
 

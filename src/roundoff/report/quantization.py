@@ -10,13 +10,12 @@ from rich.text import Text
 
 from roundoff.core.quant_plan import FLOAT, NodePlan, QuantPlan, Resolution, rule_text
 from roundoff.core.scores import OutputAgreement
+from roundoff.core.thresholds import ThresholdSet
 from roundoff.core.wording import counted
 
-__all__ = ["agreement_line", "methods_table", "plan_lines", "resolutions_table"]
+__all__ = ["agreement_line", "methods_table", "plan_lines", "quantization_verdict", "resolutions_table"]
 
 _LISTED = 4
-# Reasons for staying in float that are told; the file has the rest.
-_REASONS = 3
 
 
 def agreement_line(agreement: OutputAgreement) -> str:
@@ -45,27 +44,53 @@ def methods_table(trials: Mapping[str, Sequence[OutputAgreement]], *, taken: str
     return table
 
 
+def quantization_verdict(
+    title: str, agreements: Sequence[OutputAgreement], plan: QuantPlan, *, limits: ThresholdSet, advice: str
+) -> RenderableType:
+    """What a busy person reads: whether outputs agree with those of the float model, and what is quantized.
+
+    Args:
+        title: What was quantized, for what, and how.
+        agreements: Of all outputs.
+        plan: What is quantized.
+        limits: What outputs must keep to be called fine.
+        advice: What to type next when they do not.
+    """
+    judged = [each.score.values for each in agreements if each.score.values]
+    fine = bool(judged) and all(limits.holds(values) for values in judged)
+    headline = Text("FINE" if fine else "LOSSY", style="bold green" if fine else "bold red")
+    headline.append(f": {title}", style="not bold default")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for index, agreement in enumerate(agreements):
+        grid.add_row("" if index else "  output", Text(agreement_line(agreement)))
+    seen = agreements[0].samples if agreements else 0
+    grid.add_row("  judged", Text(f"against float on {counted(seen, 'sample')}, {limits.describe()}"))
+    for index, line in enumerate(plan_lines(plan)):
+        grid.add_row("" if index else "  nodes", Text(line))
+    if not fine:
+        grid.add_row("  next", Text(advice))
+    return Group(headline, grid)
+
+
 def plan_lines(plan: QuantPlan) -> Iterator[str]:
     """What is quantized and what is not, in a few lines."""
-    quantized = [node for node in plan.nodes if not _is_float(node)]
+    left = [node for node in plan.nodes if _is_float(node)]
     kinds = Counter(each.kind for each in plan.quantizers)
     placed = f"{kinds['activation']} activations, {kinds['weight']} weights, {kinds['bias']} biases"
-    yield f"{len(quantized)} of {counted(len(plan.nodes), 'node')} quantized ({placed})"
-    reasons: dict[str, list[str]] = {}
-    for node in plan.nodes:
-        if _is_float(node):
-            reasons.setdefault(node.reason or "left in float", []).append(f"{node.node} ({node.op_type})")
-    commonest = sorted(reasons.items(), key=lambda item: -len(item[1]))
-    for reason, names in commonest[:_REASONS]:
-        yield f"in float, {counted(len(names), 'node')}, {reason}: {_few(names)}"
-    rest = sum(len(names) for _, names in commonest[_REASONS:])
-    if rest:
-        yield f"in float, {counted(rest, 'more node')} for other reasons; plan.json has them all"
+    yield f"{len(plan.nodes) - len(left)} of {counted(len(plan.nodes), 'node')} quantized ({placed})"
+    by_type = Counter(node.op_type for node in left)
+    if by_type:
+        types = ", ".join(f"{count} {op_type}" for op_type, count in by_type.most_common(_LISTED))
+        more = f" and {len(by_type) - _LISTED} more types" if len(by_type) > _LISTED else ""
+        yield f"in float: {types}{more}; plan.json and roundoff audit say why for each"
 
 
 def _is_float(node: NodePlan) -> bool:
-    parts = (node.effective.activation, node.effective.weight, node.effective.output)
-    return all(part in ("", FLOAT) for part in parts)
+    """Whether a node computes in float; one inside a fused unit has no parts of its own and counts with it."""
+    parts = {node.effective.activation, node.effective.weight, node.effective.output} - {""}
+    return parts == {FLOAT} or (not parts and node.unit == node.node)
 
 
 def resolutions_table(resolutions: Sequence[Resolution]) -> RenderableType:
