@@ -284,15 +284,35 @@ def test_unknown_targets_are_refused(name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("extends = 3", "extends should be a name or a path, got 3"),
+        ("extends = 3", "extends: should be a name or a path, got 3"),
         ('extends = "mine.toml"', "which extends it in turn"),
-        ('extends = "nothing"', "There is no target"),
+        ('extends = "nothing"', "There is no target 'nothing'"),
+        ('extends = "nothing.toml"', "extends: .*nothing.toml does not exist"),
         ("= 3", "is not valid TOML"),
     ],
 )
 def test_files_that_lead_nowhere_are_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=message):
         load_target(written(tmp_path, text))
+
+
+def test_what_cannot_be_extended_is_told_with_all_other_errors(tmp_path: Path) -> None:
+    text = """
+        extends = "generic-int9"
+        bais = "float"
+        weight_axes = false
+        default_activation = "u8"
+        [activations.u8]
+        symmetric = "perhaps"
+    """
+    with pytest.raises(BadInput) as caught:
+        load_target(written(tmp_path, text))
+    lines = caught.value.what.splitlines()
+    assert lines[0].endswith("has 3 errors:")
+    # What is missing, or removed, is not held against it: it may have been in what it extends.
+    assert lines[1] == "  extends: There is no target 'generic-int9'; did you mean 'generic-int8'? Or give a .toml file"
+    assert lines[2].startswith("  activations.u8.symmetric: ")
+    assert lines[3].startswith("  bais: unknown key; did you mean 'bias'")
 
 
 def test_operations_of_other_domains_can_be_named(tmp_path: Path) -> None:

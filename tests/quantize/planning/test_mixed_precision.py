@@ -312,6 +312,42 @@ def test_the_later_of_two_rules_for_a_tensor_and_its_reader_counts(tmp_path: Pat
     assert plan.plan.resolutions[0].reasons == {"c2": "'tensor:t1=u16' names 't1'"}
 
 
+def test_a_part_that_another_rule_decides(tmp_path: Path) -> None:
+    plan = planned(chain(), tmp_path, "generic-int8", "c2=float", "c2=weight=s4")
+    assert plan.precision("c2") == ("float", "s4", "float")
+    whole, part = plan.plan.resolutions
+    assert (whole.applied, whole.reasons) == (("c2",), {})
+    assert whole.remarks == {"c2": "its weight is s4: 'c2=weight=s4' comes later and counts more"}
+    assert (part.applied, part.reasons, part.remarks) == (("c2",), {}, {})
+
+
+def test_an_output_that_nobody_reads_as_wide_as_asked(tmp_path: Path) -> None:
+    nobody = "'t1' is stored as u16, but its reader c2 reads a copy in u8, so that nothing is gained: "
+    for rule in ("c1=output=u16", "c1=u16"):
+        (resolution,) = planned(chain(), tmp_path, "generic-int8", rule).plan.resolutions
+        assert resolution.applied == ("c1",)
+        assert resolution.remarks == {"c1": f"{nobody}give it u16 too"}
+    # Somebody reads it so, or it is a result of the network.
+    for rules in (("c1=output=u16", "c2=activation=u16"), ("c3=output=u16",), ("tensor:t1=u16",)):
+        assert planned(chain(), tmp_path, "generic-int8", *rules).plan.resolutions[0].remarks == {}
+
+
+def test_an_output_that_several_read_behind_what_passes_it_on(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="first"),
+        helper.make_node("Transpose", ["a"], ["t"], name="turn", perm=[0, 1, 3, 2]),
+        helper.make_node("Conv", ["t", "w"], ["b"], name="left"),
+        helper.make_node("Conv", ["a", "w"], ["c"], name="right"),
+        helper.make_node("Add", ["b", "c"], ["y"], name="sum"),
+    ]
+    net = wrapped(nodes, [value("x", (1, 3, 4, 4))], [value("y")], [weight("w", 3, 3, 1, 1)])
+    (resolution,) = planned(net, tmp_path, "generic-int8", "first=output=u16").plan.resolutions
+    assert "its readers left, right read a copy in u8, so that nothing is gained" in resolution.remarks["first"]
+    for reader in ("left", "right"):
+        rules = ("first=output=u16", f"{reader}=activation=u16")
+        assert planned(net, tmp_path, "generic-int8", *rules).plan.resolutions[0].remarks == {}
+
+
 def test_what_computes_no_values_says_so(tmp_path: Path) -> None:
     plan = planned(NETWORKS["shape_games"](), tmp_path, "generic-int8", "shape=u16", "tensor:size=u8")
     expected = "it computes shapes, indices or other whole numbers: there is nothing to quantize"

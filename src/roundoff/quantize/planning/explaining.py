@@ -141,6 +141,8 @@ class Explainer:
             yield from self._neighbours(unit)
         if node.name in self.quantizers.notes:
             yield self.quantizers.notes[node.name]
+        if requested == effective == Precision() and node not in (unit.first, unit.last):
+            yield f"computed inside the unit of {self.roles.names.original(unit.first.name)}"
 
     def _why(self, unit: Unit, node: NodeView, part: Part, got: str) -> str:
         """Why a part of a node is not what was asked for."""

@@ -1,11 +1,13 @@
 """Planning a quantization: from a float model, a target and the user's rules to quantizers without numbers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from roundoff.core.quant_plan import Precision, QuantPlan, Rule, rule_text
 from roundoff.core.target import Target
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
+from roundoff.graph.precisions import NodePrecisions
 from roundoff.quantize.planning.explaining import Explainer
 from roundoff.quantize.planning.fusing import find_units
 from roundoff.quantize.planning.quantizers import Methods, make_quantizers
@@ -54,7 +56,11 @@ def plan_quantization(
     methods = Methods(method or target.calibration.method, weight_method or target.calibration.weight_method)
     quantizers = make_quantizers(roles, storage, methods)
     explainer = Explainer(roles, storage, quantizers)
-    plans = {node.name: explainer.plan(node) for node in view.nodes}
+    seen = NodePrecisions(model, quantizers.planned)
+    plans = {
+        node.name: replace(explainer.plan(node), seen=seen.effective(seen.by_name[node.name]))
+        for node in view.nodes
+    }
     resolver = Resolver(roles, storage, quantizers, plans)
     return QuantPlan(
         target.name,

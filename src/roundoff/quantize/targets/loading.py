@@ -34,9 +34,9 @@ def load_target(name_or_path: str | Path) -> Target:
         BadInput: There is none of that name, or the file cannot be used; all its errors are named at once.
     """
     path = _path(str(name_or_path))
-    content = _complete(path, seen=())
+    content, broken = _complete(_parse(path), path, seen=())
     content.setdefault("name", path.stem)
-    return _checked(content, path)
+    return _checked(content, path, broken)
 
 
 def _path(name: str) -> Path:
@@ -51,20 +51,24 @@ def _is_path(name: str) -> bool:
     return name.lower().endswith(_SUFFIX) or "/" in name or "\\" in name
 
 
-def _complete(path: Path, *, seen: tuple[Path, ...]) -> dict[str, Any]:
-    """What a file says, on top of what the one says that it extends."""
-    content = _parse(path)
+def _complete(content: dict[str, Any], path: Path, *, seen: tuple[Path, ...]) -> tuple[dict[str, Any], str]:
+    """What a file says, on top of what it extends; and why that cannot be had, empty when it can."""
+    content = dict(content)
     base = content.pop("extends", None)
     if base is None:
-        return content
+        return content, ""
     if not isinstance(base, str):
-        raise BadInput(f"{path}: extends should be a name or a path, got {base!r:.60}.", fix=_FIX)
+        return content, f"extends: should be a name or a path, got {base!r:.60}"
     before = (*seen, path.resolve())
-    # A name is one of ours; a path is seen from the file that names it.
-    below = path.parent / base if _is_path(base) else _path(base)
-    if below.resolve() in before:
-        raise BadInput(f"{path} extends {base}, which extends it in turn.", fix="remove one 'extends'")
-    return _merged({key: value for key, value in _complete(below, seen=before).items() if key != "name"}, content)
+    try:
+        # A name is one of ours; a path is seen from the file that names it.
+        below = path.parent / base if _is_path(base) else _path(base)
+        if below.resolve() in before:
+            return content, f"extends: {path} extends {base}, which extends it in turn; remove one of the two"
+        said, broken = _complete(_parse(below), below, seen=before)
+    except BadInput as error:
+        return content, f"extends: {error.what.rstrip('.')}; {error.fix}"
+    return _merged({key: value for key, value in said.items() if key != "name"}, content), broken
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -88,17 +92,35 @@ def _merged(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _checked(content: dict[str, Any], path: Path) -> Target:
+def _checked(content: dict[str, Any], path: Path, broken: str) -> Target:
+    """The target a file describes.
+
+    Args:
+        content: What the file says, on top of what it extends.
+        path: The file.
+        broken: Why what it extends is not among it.
+    """
     from pydantic import ValidationError
 
     from roundoff.quantize.targets.schema import TargetFile
 
+    lines = [broken] if broken else []
     try:
-        return TargetFile.model_validate(content).target()
+        target = TargetFile.model_validate(content).target()
+        if not broken:
+            return target
     except ValidationError as error:
-        lines = [line for item in error.errors() for line in _explain(item, TargetFile)]
+        # What is missing may be in what is extended; without it nobody knows.
+        wrong = [item for item in error.errors() if not broken or not _is_missing(item)]
+        lines += [line for item in wrong for line in _explain(item, TargetFile)]
     count = "an error" if len(lines) == 1 else f"{len(lines)} errors"
     raise BadInput("\n".join([f"The target file {path} has {count}:", *(f"  {line}" for line in lines)]), fix=_FIX)
+
+
+def _is_missing(error: Any) -> bool:
+    """Whether an error may be one only because what is extended is not there: it may be what ``false`` removes."""
+    of_the_whole = error["type"] == "value_error" and not error["loc"]
+    return of_the_whole or error["type"] == "missing" or error["input"] is False
 
 
 def _explain(error: Any, model: "type[BaseModel]") -> list[str]:

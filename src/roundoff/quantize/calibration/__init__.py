@@ -1,0 +1,51 @@
+"""Calibration: what is observed of tensors, and the methods that turn it into ranges.
+
+To add a method, write a function of a distribution in a file of its own, register it and import it below.
+"""
+
+# Importing a method registers it; the order here is the order of the tables.
+from roundoff.quantize.calibration import minmax, percentile, mse, entropy, ifmr, hfmg  # noqa: I001
+from roundoff.quantize.calibration.calibration import Calibration
+from roundoff.quantize.calibration.comparison import MethodResult, compare_methods
+from roundoff.quantize.calibration.files import load_calibration, save_calibration
+from roundoff.quantize.calibration.observation import Observation
+from roundoff.quantize.calibration.observer import Observer
+from roundoff.quantize.calibration.ranges import RangeError, observed_range, range_error, weight_range
+from roundoff.quantize.calibration.registry import (
+    Detail,
+    Method,
+    Option,
+    Options,
+    all_methods,
+    get_method,
+    options_of,
+)
+from roundoff.quantize.calibration.run import calibrate
+
+__all__ = [
+    "Calibration",
+    "Detail",
+    "Method",
+    "MethodResult",
+    "Observation",
+    "Observer",
+    "Option",
+    "Options",
+    "RangeError",
+    "all_methods",
+    "calibrate",
+    "compare_methods",
+    "entropy",
+    "get_method",
+    "hfmg",
+    "ifmr",
+    "load_calibration",
+    "minmax",
+    "mse",
+    "observed_range",
+    "options_of",
+    "percentile",
+    "range_error",
+    "save_calibration",
+    "weight_range",
+]

@@ -1,0 +1,90 @@
+"""Running a model over samples and observing its tensors: one pass over the data serves all methods."""
+
+import contextlib
+import ctypes
+from collections.abc import Mapping
+
+from roundoff.core.progress import SILENT, Progress
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.quantize.calibration.calibration import Calibration
+from roundoff.quantize.calibration.observation import ChannelMismatch
+from roundoff.quantize.calibration.observer import Observer
+from roundoff.quantize.calibration.registry import Detail
+from roundoff.runtime.capture import LiveSource
+from roundoff.runtime.feeds import Samples
+from roundoff.runtime.session import available_threads
+
+__all__ = ["calibrate"]
+
+
+def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it may take
+    model: Model,
+    samples: Samples,
+    tensors: Mapping[str, int | None],
+    *,
+    detail: Detail,
+    threads: int | None = None,
+    max_memory: int | None = None,
+    progress: Progress = SILENT,
+) -> Calibration:
+    """Observe tensors of a model.
+
+    Memory does not depend on the number of samples. The result does not depend on their order.
+
+    Args:
+        model: The model; inputs and what nodes compute can be observed, constants cannot.
+        samples: What to feed it.
+        tensors: What to observe, each with the axis along which channels are told apart, or None.
+        detail: Whether ranges are enough, or distributions are needed.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        progress: Told of every sample.
+
+    Raises:
+        BadInput: There is no such tensor, it holds no numbers, its channels change from sample to sample, or the
+            samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    if not tensors:
+        return Calibration({}, len(samples.names), detail)
+    observers = {name: Observer(axis, ranges_only=detail == "range") for name, axis in tensors.items()}
+    source = LiveSource(
+        model, samples, tensors=list(tensors), max_memory=max_memory, threads=_running_threads(threads, detail)
+    )
+    names = [info.name for info in source.tensors]
+    progress.start("calibrating", len(source.samples))
+    try:
+        for index, sample in enumerate(source.samples):
+            for name in names:
+                _observe(observers[name], source, name, sample)
+            if index == 0:
+                _give_back_memory()
+            progress.advance()
+    finally:
+        progress.finish()
+        source.close()
+    # Each observer goes as soon as it has told what it knows.
+    return Calibration({name: observers.pop(name).observation() for name in names}, len(source.samples), detail)
+
+
+def _running_threads(total: int | None, detail: Detail) -> int:
+    """Threads for the model: counting keeps one busy next to it, looking for the range does not."""
+    cores = total or available_threads()
+    return max(1, cores - (detail == "histogram"))
+
+
+def _give_back_memory() -> None:
+    """Return to the system what opening the model took and no longer needs: several times the size of its file."""
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # not every C library has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _observe(observer: Observer, source: LiveSource, name: str, sample: str) -> None:
+    try:
+        observer.add(source.read(name, sample))
+    except ChannelMismatch as error:
+        raise BadInput(
+            f"Tensor {name!r} cannot have a scale for each channel: {error} (sample {sample!r}).",
+            fix="quantize it with one scale for the whole tensor",
+        ) from error

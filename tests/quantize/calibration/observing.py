@@ -1,0 +1,25 @@
+"""Observations of arrays, for tests."""
+
+from dataclasses import replace
+
+from roundoff.core.tensors import Array
+from roundoff.quantize.calibration import Observation, Observer
+from roundoff.quantize.calibration.counting import histogram_of
+from roundoff.quantize.calibration.float_grid import TENSOR_GRID, Grid
+
+__all__ = ["counted", "observed"]
+
+
+def observed(*arrays: Array, axis: int | None = None) -> Observation:
+    """What is known after seeing some arrays."""
+    observer = Observer(axis)
+    for array in arrays:
+        observer.add(array)
+    return observer.observation()
+
+
+def counted(observation: Observation, grid: Grid = TENSOR_GRID) -> Observation:
+    """The same as if there had been too many elements to keep."""
+    if observation.elements is None:
+        return observation
+    return replace(observation, elements=None, histogram=histogram_of(observation.elements, grid))
