@@ -98,6 +98,15 @@ def test_curves_that_are_asked_for(run: Run) -> None:
     assert json.loads(out)["accumulation"]["verdict"]["dominance"] is None
 
 
+def test_the_model_may_come_behind_the_names(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--quantized", "quantized.onnx", "--data", "images.npy", "--json", "--samples", "1"]
+    for option in ("--only", "--except"):
+        assert main(["accumulate", *words, option, "stem/conv", MODEL]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert [entry["role"] for entry in document["inputs"]] == ["model", "quantized", "data"]
+        assert len(document["accumulation"]["curves"]) == 2
+
+
 def test_what_is_misspelt_is_told_before_the_work(run: Run) -> None:
     for words, what, fix in (
         (("--only", "stem/con"), "'stem/con' is no quantized node", "did you mean 'stem/conv'?"),

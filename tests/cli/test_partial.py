@@ -118,7 +118,7 @@ def test_what_cannot_be_used_is_told(run: Run) -> None:
     for words, what in (
         (("--nodes", "stem/con"), "did you mean 'stem/conv'?"),
         (("--nodes", "stem/conv", "--kind", "weight"), "--kind weight has no effect"),
-        (("--evaluator", "eval.py", "--score", "cosine"), "--score cosine has no effect with --evaluator"),
+        (("--evaluator", "eval.py", "--score", "cosine"), "An evaluator and the score 'cosine' were given"),
         (("--evaluator", "broken.py"), "failed in line 2: ZeroDivisionError"),
         (("--labels", "none.npy"), "none.npy does not exist"),
         (("--score", "accuracy"), "give --labels FILE or --evaluator FILE"),

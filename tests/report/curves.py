@@ -50,7 +50,9 @@ def sweep_of() -> PartialQuantization:
     """The table of the case this analysis is named after."""
     scores = ((0, "", 0.71138), (1, "a/conv", 0.73), (2, "b/conv", 0.78004), (3, "c/conv", 0.779))
     steps = tuple(
-        PartialStep(count, name, "Conv" if name else "", (name,), score, score / 0.78788, {"cosine": 0.9 + count / 100})
+        PartialStep(
+            count, name, "Conv" if name else "", (name,), score, score / 0.78788, {"cosine": 0.9 + count / 100}
+        )
         for count, name, score in scores
     )
     return PartialQuantization(

@@ -19,6 +19,16 @@ _EXPLAINS = 0.9
 _FEW = 1e-3
 # Smaller tensors have no "few" elements, and no order to speak of.
 _FEWEST = 16
+# Elements are in another order when ... the error is at least this part of the spread of the values,
+_OUT_OF_PLACE = 0.2
+# at those elements that have more of it than this part of the mean,
+_MOVED = 0.01
+# it is at least this part of their own spread (2 where values are unrelated),
+_UNRELATED = 0.6
+# sorted, this part of it is left at most,
+_SORTED_AGREE = 2e-3
+# and this part of what sorting leaves of noise of the same size.
+_BETTER_THAN_NOISE = 0.01
 # The second look at larger tensors is at their first elements: it sorts, and must stay small in memory.
 _MOST_ELEMENTS = 1 << 20
 
@@ -173,12 +183,20 @@ def _outliers(x: Array, _y: Array, energy: Array) -> Difference | None:
 
 def _permutation(x: Array, y: Array, energy: Array) -> Difference | None:
     """The same values in another order; as far as values can tell, or another tensor of the same distribution."""
-    if x.size < _FEWEST:
+    if x.size < _FEWEST or energy.sum() < _OUT_OF_PLACE * np.square(x - x.mean()).sum():
         return None
-    rest = np.square(np.sort(x) - np.sort(y)).sum()
-    spread = np.square(x - x.mean()).sum()
-    # Weak noise hardly changes the sorted values either, and strong noise widens them: only values out of place
-    # make an error as large as the spread and leave nothing of it when sorted.
-    if rest <= 0.01 * energy.sum() and energy.sum() >= 0.2 * spread:
+    moved = energy > _MOVED * energy.mean()
+    # Elements in their place agree, and those out of place are unrelated: noise is on all of them, and leaves
+    # most of each as it was.
+    if energy[moved].sum() < _UNRELATED * np.square(x[moved] - x[moved].mean()).sum():
+        return None
+    ordered = np.sort(x)
+    rest = np.square(ordered - np.sort(y)).sum()
+    if rest > _SORTED_AGREE * energy.sum():
+        return None
+    # Sorting makes any noise small. The same errors at other elements tell how small.
+    shuffled = np.random.default_rng(0).permutation(y - x)
+    by_sorting = np.square(ordered - np.sort(x + shuffled)).sum()
+    if rest <= _BETTER_THAN_NOISE * by_sorting:
         return Difference("permutation", "sorted, both sides agree: the elements are in another order")
     return None

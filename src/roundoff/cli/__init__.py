@@ -15,7 +15,10 @@ from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError
 __all__ = ["COMMANDS", "main"]
 
 # In the order a newcomer would want them.
-COMMANDS = ("compare", "dump", "quantize", "layers", "audit", "targets", "self-check", "demo")
+COMMANDS = (
+    "compare", "dump", "quantize", "layers", "sensitivity", "accumulate", "partial", "distribution",
+    "channels", "outliers", "samples", "audit", "targets", "self-check", "horizon", "demo",
+)  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
 4 the model failed to run, 130 interrupted."""
@@ -116,6 +119,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace | None:
         parser.print_help(sys.stderr)
         return None
     arguments, unknown = parser.parse_known_args(argv)
-    if unknown:
+    # argparse takes words in one place only; names may stand behind options, too.
+    loose = [] if any(word.startswith("-") for word in unknown) else unknown
+    if loose and "more_words" in arguments:
+        getattr(arguments, arguments.more_words).extend(loose)
+    elif unknown:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return arguments

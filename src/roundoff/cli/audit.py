@@ -63,9 +63,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.text(audit_json(found))
     else:
         terminal.print(audit_verdict(found))
-        if args.all or any(row.findings for row in found.rows):
+        table = audit_table(found, everything=args.all)
+        if table is not None:
             terminal.print("")
-            terminal.print(audit_table(found, everything=args.all))
+            terminal.print(table)
     if args.csv is not None:
         terminal.note(f"written: {args.csv}")
     return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
@@ -77,11 +78,12 @@ def _audit(args: argparse.Namespace) -> "Audit":
         if given:
             what = f"{given[0]} was given, but {args.subject} is a run, which has its own plan."
             raise BadInput(what, fix=f"leave {given[0]} out, or give one of the run's models")
-        return _audit_run(args.subject)
+        return _audit_run(args.subject, notes=args.all or args.json)
     return _audit_model(args)
 
 
-def _audit_run(path: Path) -> "Audit":
+def _audit_run(path: Path, *, notes: bool) -> "Audit":
+    """The audit of a run; what its user was told when it was made is told again on request."""
     from roundoff.analysis.audit import audit_run
     from roundoff.graph.load import load_model
     from roundoff.graph.reading import read_quantized
@@ -99,7 +101,7 @@ def _audit_run(path: Path) -> "Audit":
     if not models:
         raise BadInput(f"{path} names no models.", fix="write the run again with 'roundoff quantize'")
     found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path))
-    return replace(found, notes=(*found.notes, *saved.notes))
+    return replace(found, notes=(*found.notes, *saved.notes)) if notes else found
 
 
 def _audit_model(args: argparse.Namespace) -> "Audit":

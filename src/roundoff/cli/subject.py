@@ -30,8 +30,13 @@ class Subject(NamedTuple):
     arithmetic: "Arithmetic"
 
 
-def add_subject_options(parser: argparse.ArgumentParser) -> None:
-    """Declare FLOAT, --quantized, --target and how to quantize; threads and max_memory are the command's."""
+def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Declare FLOAT, --quantized, --target and how to quantize; threads and max_memory are the command's.
+
+    Args:
+        parser: Of the command.
+        required: Whether there must be something quantized; otherwise a float model will do.
+    """
     parser.add_argument(
         "model",
         type=Path,
@@ -39,7 +44,7 @@ def add_subject_options(parser: argparse.ArgumentParser) -> None:
         metavar="FLOAT",
         help="the float ONNX model; without it, what remains of the quantized one when nothing is quantized",
     )
-    what = parser.add_mutually_exclusive_group(required=True)
+    what = parser.add_mutually_exclusive_group(required=required)
     what.add_argument(
         "--quantized",
         type=Path,
@@ -55,22 +60,34 @@ def check_subject(args: argparse.Namespace) -> None:
     if args.target is None:
         given = given_quantize_options(args)
         if given:
-            what = f"{' and '.join(given)} say how to quantize, but {args.quantized} is quantized already."
+            already = (
+                "nothing is quantized" if args.quantized is None else f"{args.quantized} is quantized already"
+            )
+            what = f"{' and '.join(given)} say how to quantize, but {already}."
             raise BadInput(what, fix="leave them out, or give --target instead of --quantized")
+        if args.model is None and args.quantized is None:
+            raise BadInput("No model was given.", fix="name a float model, or a quantized one with --quantized")
     elif args.model is None:
         what = "--target quantizes a float model, but none was given."
         raise BadInput(what, fix="name the model before --target")
 
 
-def open_subject(args: argparse.Namespace, terminal: "Terminal") -> Subject:
-    """Quantize for --target, or read --quantized.
+def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_samples: bool = True) -> Subject:
+    """Quantize for --target, or read --quantized; without both it is the float model.
+
+    Args:
+        args: Parsed options.
+        terminal: Told of progress.
+        needs_samples: Whether samples must be given even where nothing has to be calibrated.
 
     Raises:
         BadInput: The options contradict each other, or what they name cannot be used.
         ModelFailed: The model cannot be run.
     """
     check_subject(args)
-    return _quantized_before(args) if args.target is None else _quantized_here(args, terminal)
+    if args.target is not None:
+        return _quantized_here(args, terminal)
+    return _quantized_before(args, needs_samples=needs_samples)
 
 
 def subject_inputs(args: argparse.Namespace) -> "tuple[InputFile, ...]":
@@ -87,12 +104,12 @@ def subject_inputs(args: argparse.Namespace) -> "tuple[InputFile, ...]":
     return tuple(input_file(role, path) for role, path in read)
 
 
-def _samples(args: argparse.Namespace, model: "Model") -> "Samples":
+def _samples(args: argparse.Namespace, model: "Model", *, needed: bool = True) -> "Samples":
     from roundoff.graph.interface import inputs
     from roundoff.runtime.feeds import NO_INPUTS
 
     specs = inputs(model)
-    return samples_from(args, specs) if specs or args.data else NO_INPUTS
+    return samples_from(args, specs) if args.data or (specs and needed) else NO_INPUTS
 
 
 def _quantized_here(args: argparse.Namespace, terminal: "Terminal") -> Subject:
@@ -106,17 +123,20 @@ def _quantized_here(args: argparse.Namespace, terminal: "Terminal") -> Subject:
     return Subject(result.quantized, samples, settings.target.arithmetic)
 
 
-def _quantized_before(args: argparse.Namespace) -> Subject:
+def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subject:
     from roundoff.core.target import Arithmetic
     from roundoff.graph.load import load_model
+    from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.graph.reading import read_quantized
 
-    if args.quantized.is_dir():
+    if args.quantized is None:
+        quantized, arithmetic = QuantizedModel(load_model(args.model), ()), Arithmetic()
+    elif args.quantized.is_dir():
         quantized, arithmetic = _stored(args)
     else:
         model = None if args.model is None else load_model(args.model)
         quantized, arithmetic = read_quantized(load_model(args.quantized), float_model=model), Arithmetic()
-    return Subject(quantized, _samples(args, quantized.float_model), arithmetic)
+    return Subject(quantized, _samples(args, quantized.float_model, needed=needs_samples), arithmetic)
 
 
 def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic]":

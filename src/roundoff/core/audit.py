@@ -4,8 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.quant_plan import Precision
+from roundoff.core.wording import counted
 
-__all__ = ["Audit", "AuditFinding", "AuditRow", "Part", "QuantizedPart", "Severity"]
+__all__ = ["RUN_PLAN", "Audit", "AuditFinding", "AuditRow", "Part", "QuantizedPart", "Severity"]
+
+RUN_PLAN = "the plan of the run"
+"""The request where a run is audited."""
 
 Severity = Literal["silent", "explained", "info"]
 Part = Literal["activation", "weight", "bias", "output"]
@@ -20,11 +24,15 @@ class AuditFinding:
         severity: ``silent``: the model is not what was asked for, or not sound, and nothing says so.
             ``explained``: it is not what was asked for, and the reason is on record. ``info``: a remark.
         text: What it is, as a sentence without its full stop.
+        what: What part of a node it is about, to count findings of one sort: ``input``, ``weight``; may be empty.
+        how: How that is, in a few words that do not depend on the node: ``u8 instead of s8``.
     """
 
     kind: str
     severity: Severity
     text: str
+    what: str = ""
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,8 @@ class QuantizedPart:
     @property
     def granularity(self) -> str:
         """In words: ``per tensor``, or ``per channel (axis 0, 32 scales)``."""
-        return "per tensor" if self.axis is None else f"per channel (axis {self.axis}, {self.scales} scales)"
+        scales = counted(self.scales, "scale")
+        return "per tensor" if self.axis is None else f"per channel (axis {self.axis}, {scales})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,7 @@ class AuditRow:
         reason: Why they differ, as recorded with the plan.
         parts: How its inputs and its output are quantized.
         findings: What is worth knowing of it.
+        float_between_integers: The plan computes it in float, although all it reads is quantized.
     """
 
     node: str
@@ -80,6 +90,7 @@ class AuditRow:
     reason: str = ""
     parts: tuple[QuantizedPart, ...] = ()
     findings: tuple[AuditFinding, ...] = ()
+    float_between_integers: bool = False
 
     @property
     def severity(self) -> Severity | None:
@@ -95,7 +106,7 @@ class Audit:
 
     Attributes:
         subject: What was audited, as the user named it.
-        request: Where the request comes from: ``the plan of the run``, ``target ascend``; empty without one.
+        request: Where the request comes from: `RUN_PLAN`, ``target ascend``; empty without one.
         rows: All nodes, in execution order.
         findings: What concerns no single node.
         notes: How the model was read, and the like.
@@ -111,6 +122,11 @@ class Audit:
         """How many nodes, and findings of no node, have this as their worst."""
         rows = sum(row.severity == severity for row in self.rows)
         return rows + sum(finding.severity == severity for finding in self.findings)
+
+    @property
+    def of_a_run(self) -> bool:
+        """Whether it is of a run of roundoff, and not of a model alone."""
+        return self.request == RUN_PLAN
 
     @property
     def passed(self) -> bool:

@@ -10,6 +10,7 @@ from roundoff.core.distributions import DistributionReport
 from roundoff.core.layer_scores import LayerReport
 from roundoff.core.outliers import OutlierReport
 from roundoff.core.partial import PartialQuantization
+from roundoff.core.sensitivity_report import SensitivityReport
 from roundoff.core.worst_samples import WorstSamples
 
 __all__ = ["SCHEMA", "Environment", "InputFile", "RunDocument"]
@@ -66,6 +67,7 @@ class RunDocument:
         worst_samples: The ranking of samples; None when that was not asked.
         accumulation: Curves of accumulated error; None when none were measured.
         partial: What a sweep of partial quantization found; None when it was none.
+        sensitivity: Rankings of what hurts; None when none were made.
         environment: Versions, host and time.
     """
 
@@ -80,4 +82,5 @@ class RunDocument:
     worst_samples: WorstSamples | None = None
     accumulation: Accumulation | None = None
     partial: PartialQuantization | None = None
+    sensitivity: SensitivityReport | None = None
     environment: Environment

@@ -18,6 +18,7 @@ __all__ = [
     "read_small",
     "reading",
     "regular_file",
+    "write_bytes",
     "write_text",
     "writing",
 ]
@@ -96,7 +97,12 @@ def _not_written(path: Path, error: OSError, *, option: str = "-o") -> BadInput:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all, replacing an old one only when the new one is complete.
+    """Write a text file whole or not at all, as UTF-8 with line ends as they are; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, replacing an old one only when the new one is complete.
 
     A link is followed: what it points to is replaced, not the link.
     """
@@ -107,9 +113,7 @@ def write_text(path: Path, text: str) -> None:
         staged = target.with_name(f".{_unique()}.partial")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            # newline="" keeps the line ends of CSV as they are given.
-            with staged.open("w", encoding="utf-8", newline="") as file:
-                file.write(text)
+            staged.write_bytes(content)
             staged.replace(target)
             add_to_list(target)
         finally:

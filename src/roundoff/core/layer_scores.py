@@ -8,6 +8,7 @@ from roundoff.core.scores import Status
 __all__ = [
     "Cause",
     "Culprit",
+    "Experiment",
     "Introduced",
     "LayerReport",
     "LayerRow",
@@ -68,8 +69,9 @@ class Introduced:
     Attributes:
         sqnr_db: At the tensor it writes.
         channel_sqnr_db: The same in the median channel: an outlier in one channel hides what all others lose.
-        output_share: Estimated share of the error at the network's outputs that comes from here, 0 to 1.
-        cause: What makes most of it.
+        output_share: Estimated share of the error at the network's outputs that comes from here, 0 to 1. It says in
+            which order to try units; what they really cost is measured, see `Experiment`.
+        cause: What makes most of it at this tensor.
     """
 
     sqnr_db: float
@@ -124,17 +126,43 @@ class LayerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Experiment:
+    """What the outputs of the quantized network are when some of it is in float, measured.
+
+    Attributes:
+        switched_off: Names of the quantizers that were off.
+        sqnr_db: Of the worst output.
+        cosine: Of that output.
+        agrees: Whether all outputs keep the thresholds.
+    """
+
+    switched_off: tuple[str, ...]
+    sqnr_db: float
+    cosine: float
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Culprit:
-    """A unit that introduces an error that matters at the outputs.
+    """A unit that, with few others, was proven to make most of the error at the outputs.
 
     Attributes:
         node: The node to look at: the one whose weights or whose result is to blame; empty for an input.
         op_type: Its operation.
         tensor: The tensor the unit writes, or the input of the network.
-        introduced: How much, and what of it arrives.
+        introduced: How much it adds at that tensor.
         clipped: Share of the tensor's float values that are cut off.
         used_levels: Distinct codes of the tensor that occur when its inputs are exact.
         levels: Codes it has.
+        remedy: What to give to ``--set`` for what was in float of it.
+        quantized_again: The outputs with this unit alone quantized and the other culprits in float; None where it is
+            the only one.
+        weights_again: The same with the unit's weights quantized, and what it writes in float; None when not tried.
+        result_again: The same with what it writes quantized, and its weights in float; None when not tried.
+        worst_channel: Channel of the tensor that loses most; None without channels.
+        worst_channel_sqnr_db: Its SQNR, the unit's inputs being exact.
+        lost_channels: Channels of which nothing is left: below 3 dB.
+        channels: All channels that are not silent.
     """
 
     node: str
@@ -144,6 +172,14 @@ class Culprit:
     clipped: float | None
     used_levels: int | None
     levels: int | None
+    remedy: tuple[str, ...] = ()
+    quantized_again: Experiment | None = None
+    weights_again: Experiment | None = None
+    result_again: Experiment | None = None
+    worst_channel: int | None = None
+    worst_channel_sqnr_db: float | None = None
+    lost_channels: int = 0
+    channels: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +202,22 @@ class LayerVerdict:
     """Whether the loss is local or accumulates.
 
     Attributes:
-        kind: ``fine``: the outputs agree and nothing stands out; ``local``: few units introduce most of the loss;
-            ``distributed``: it adds up over many; ``open``: not everything that decides it was measured.
+        kind: ``fine``: the outputs agree and nothing stands out; ``local``: few units in float were measured to take
+            most of the loss away; ``distributed``: they do not; ``open``: not everything that decides it was measured.
         outputs: The network's outputs, worst first; their scores are in the rows.
         agrees: Whether all outputs keep the thresholds.
         thresholds: Those, in words.
-        culprits: Units that introduce the loss, largest share first; what stands out when nothing accumulated was
-            measured.
+        culprits: The units that take the loss away when they are in float, those first that look worst.
         masked: Tensors of other units that are bad on their own, but hardly show at the outputs as things are.
-        share: Share of the outputs' error that the culprits explain.
         contributors: How many units add an error.
-        half: How many of them, the largest first, make half of the error.
+        tried: Tensors of the units that were in float in `after`.
+        samples: On how many samples units were put into float; 0 when none was.
+        before: The outputs of the quantized network on these samples.
+        after: Those with the culprits in float, where the loss is local; else with the units in float that helped
+            most of all sets tried.
+        float_weights: Those with all weights in float; measured where the loss is distributed.
+        float_activations: Those with all activations in float, likewise.
+        not_judged: What no score here tells anything of, and why.
     """
 
     kind: VerdictKind
@@ -185,9 +226,14 @@ class LayerVerdict:
     thresholds: str
     culprits: tuple[Culprit, ...] = ()
     masked: tuple[str, ...] = ()
-    share: float | None = None
     contributors: int = 0
-    half: int = 0
+    tried: tuple[str, ...] = ()
+    samples: int = 0
+    before: Experiment | None = None
+    after: Experiment | None = None
+    float_weights: Experiment | None = None
+    float_activations: Experiment | None = None
+    not_judged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +251,8 @@ class LayerReport:
         overflows: Where integers were too small.
         float_nodes: Nodes that ran in float although the run was to be in integers, with the reason.
         notes: What the reader should know of how the result came about.
+        quantized: What was analyzed, in words: its file, or for which target and how it was quantized.
+        preparation: What was noted when the model was prepared, quantized or read.
     """
 
     reference: str
@@ -217,3 +265,5 @@ class LayerReport:
     overflows: tuple[Overflow, ...] = ()
     float_nodes: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    quantized: str = ""
+    preparation: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The plan of a quantization: what was asked for each node, what it gets, which quantizers follow from that."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.core.quantizer import Consumer, Kind, QuantSpec
@@ -9,6 +9,7 @@ __all__ = [
     "FLOAT",
     "PRECISION_PARTS",
     "NodePlan",
+    "NumberKind",
     "PlannedQuantizer",
     "Precision",
     "QuantPlan",
@@ -24,6 +25,9 @@ FLOAT = "float"
 
 PRECISION_PARTS = ("activation", "weight", "output")
 """Parts of a node that have a precision of their own."""
+
+NumberKind = Literal["integer", "float", "none"]
+"""What a node computes with; none for shapes, indices and the like."""
 
 SelectorKind = Literal["node", "tensor", "op", "between", "any"]
 
@@ -41,6 +45,16 @@ class Precision:
     activation: str = ""
     weight: str = ""
     output: str = ""
+
+    @property
+    def arithmetic(self) -> NumberKind:
+        """What a node computes with that has these: float as soon as something is float that it reads.
+
+        What reads nothing is what it hands on; without any of it there are no values to compute.
+        """
+        read = {*self.activation.split("/"), *self.weight.split("/")} - {""}
+        dtypes = read or set(self.output.split("/")) - {""}
+        return "float" if FLOAT in dtypes else "integer" if dtypes else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +96,16 @@ class Resolution:
     Attributes:
         rule: The rule.
         matched: Nodes it names, by their names in the user's model.
-        applied: Those of them that have the precision asked for.
+        applied: Those of them that have the precision asked for, as far as no other rule asks for something else.
         reasons: Why the others have not, by node.
+        remarks: What is worth knowing of those that have: which part another rule decides, what is without effect.
     """
 
     rule: Rule
     matched: tuple[str, ...]
     applied: tuple[str, ...]
     reasons: dict[str, str]
+    remarks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +117,10 @@ class NodePlan:
         op_type: Its operation.
         unit: The first node of the fused group it is computed in; its own name when it stands alone.
         requested: By the most specific rule that names it, or by the target.
-        effective: What it gets.
+        effective: What it gets, of the parts that are its own: a node inside a unit has none.
         reason: Why that differs from the request, or from the target's default; empty when it does not.
+        seen: What it reads, its weight and what it hands on in the model that is written, as
+            `roundoff.graph.precisions` sees it there; a node inside a unit has the inputs and the output of that.
     """
 
     node: str
@@ -111,6 +129,17 @@ class NodePlan:
     requested: Precision
     effective: Precision
     reason: str = ""
+    seen: Precision = Precision()
+
+    @property
+    def in_float(self) -> bool:
+        """Whether it reads something that is not quantized, and so computes in float."""
+        return self.seen.arithmetic == "float"
+
+    @property
+    def float_between_integers(self) -> bool:
+        """Whether it is meant to compute in float although all it reads is quantized."""
+        return self.seen.arithmetic == "integer" and FLOAT in (self.effective.activation, self.effective.weight)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,6 +24,23 @@ AUDIT_SCHEMA = 1
 _ORDER: tuple[Severity | None, ...] = ("silent", "explained", "info", None)
 _STYLES = {"silent": "bold red", "explained": "yellow", "info": "dim"}
 _LISTED = 3
+_MOST_SORTS = 6
+_MOST_ROWS = 20
+# Three types side by side; more of them fold.
+_WIDEST_TYPES = 11
+_PHRASES = {
+    "float_island": "left in float between quantized ones",
+    "partial_inputs": "with only some inputs quantized",
+    "disagreement": "with values that are not dequantized as quantized, or not those of the float model",
+    "granularity": "with one scale for a weight where others have one per channel",
+    "bias_scale": "with a bias of another scale than the product of input and weight",
+    "two_scales": "whose result has two scales",
+    "degenerate_scale": "with an impossible scale",
+    "zero_point_range": "with an impossible zero point",
+    "bias_overflow": "with a bias that does not fit",
+    "request": "other than asked for",
+}
+"""How nodes are that have a silent finding of a kind."""
 _COLUMNS = (
     "node", "op_type", "severity",
     *(f"{side}_{part}" for side in ("requested", "effective") for part in ("activation", "weight", "output")),
@@ -51,24 +68,62 @@ def audit_verdict(audit: Audit) -> RenderableType:
 
 def _lines(audit: Audit) -> Iterator[tuple[str, str]]:
     yield "asked by", audit.request or "nobody: only what can be seen in the model itself is judged"
-    quantized = [row for row in audit.rows if _is_quantized(row)]
-    floats = Counter(row.op_type for row in audit.rows if row not in quantized and _computes(row))
-    left = ", ".join(f"{count} {op_type}" for op_type, count in floats.most_common(_LISTED))
-    more = " ..." if len(floats) > _LISTED else ""
-    yield (
-        "quantized",
-        f"{len(quantized)} of {counted(len(audit.rows), 'node')}" + (f"; in float: {left}{more}" if left else ""),
-    )
+    yield from _sorts(audit)
+    yield from _computed(audit)
     yield from _kinds(audit)
     explained, remarks = audit.count("explained"), audit.count("info")
     if explained:
         yield "explained", f"{counted(explained, 'node')} not as asked for, with the reason on record"
     if remarks:
-        yield "remarks", f"on {counted(remarks, 'node')}"
+        yield "remarks", f"on {counted(remarks, 'node')}" + ("; --all shows them" if audit.of_a_run else "")
     for finding in audit.findings:
         yield finding.severity, finding.text
     for note in audit.notes:
         yield "note", note
+
+
+def _sorts(audit: Audit) -> Iterator[tuple[str, str]]:
+    """How many silent differences of each sort there are, when there are several."""
+    silent = [each for row in audit.rows for each in row.findings if each.severity == "silent"]
+    if len(silent) < 2:
+        return
+    sorts = Counter((each.what or "node", each.how or _PHRASES.get(each.kind, each.kind)) for each in silent)
+    for at, ((what, how), count) in enumerate(sorts.most_common(_MOST_SORTS)):
+        yield "" if at else "silent", f"{_counted(count, what)} {how}"
+    if len(sorts) > _MOST_SORTS:
+        yield "", f"and {len(sorts) - _MOST_SORTS} more sorts"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} biases" if noun == "bias" and number != 1 else counted(number, noun)
+
+
+def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
+    """How many nodes compute with integers, and what the others are."""
+    rows = [row for row in audit.rows if row.effective.arithmetic != "none"]
+    at_run_time = [row for row in rows if any(each.kind == "dynamic" for each in row.findings)]
+    floats = [row for row in rows if row.effective.arithmetic == FLOAT and row not in at_run_time]
+    text = f"{len(rows) - len(floats)} of {counted(len(rows), 'node')}"
+    text += f"; in float: {_by_type(floats)}" if floats else ""
+    weights = sum(bool(row.effective.weight) and FLOAT not in row.effective.weight.split("/") for row in floats)
+    text += f" ({weights} with a quantized weight)" if weights else ""
+    yield "quantized", text
+    if at_run_time:
+        yield "", f"{counted(len(at_run_time), 'node')} of them with scales found at run time"
+    if len(rows) < len(audit.rows):
+        yield (
+            "",
+            f"{counted(len(audit.rows) - len(rows), 'more node')} without values: shapes, indices and the like",
+        )
+    meant = [row for row in rows if row.float_between_integers]
+    if meant:
+        yield "", f"{len(meant)} of them read integers and are meant to compute in float: {_by_type(meant)}"
+
+
+def _by_type(rows: Sequence[AuditRow]) -> str:
+    types = Counter(row.op_type for row in rows)
+    left = ", ".join(f"{count} {op_type}" for op_type, count in types.most_common(_LISTED))
+    return left + (" ..." if len(types) > _LISTED else "")
 
 
 def _kinds(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -87,42 +142,41 @@ def _kinds(audit: Audit) -> Iterator[tuple[str, str]]:
             )
 
 
-def _is_quantized(row: AuditRow) -> bool:
-    parts = (row.effective.activation, row.effective.weight, row.effective.output)
-    return any(part and part != FLOAT for part in parts)
+def audit_table(audit: Audit, *, everything: bool = False) -> RenderableType | None:
+    """Nodes with findings, the worst first and not too many, None without any; or all nodes in execution order.
 
-
-def _computes(row: AuditRow) -> bool:
-    return row.effective != Precision()
-
-
-def audit_table(audit: Audit, *, everything: bool = False) -> RenderableType:
-    """Nodes with findings, the worst first; or all nodes in execution order.
+    What is remarkable about a run of ours was decided by us, and told then: it is shown on request only.
 
     Args:
         audit: What to show.
-        everything: Show every node.
+        everything: Show every node, and all that is known of it.
     """
-    rows = list(audit.rows) if everything else _with_findings(audit)
+    found = list(audit.rows) if everything else _with_findings(audit)
+    rows = found if everything else found[:_MOST_ROWS]
     if not rows:
-        return Text("")
+        return None
     asked = any(row.requested != Precision() for row in audit.rows)
+    # Columns that fold lose nothing when they get narrow.
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("node", overflow="fold", ratio=3, min_width=12)
-    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=10)
+    table.add_column("op", overflow="fold", max_width=10)
     if asked:
-        table.add_column("asked", no_wrap=True)
-    table.add_column("in/weight/out", no_wrap=True)
+        table.add_column("asked", overflow="fold", max_width=_WIDEST_TYPES)
+    table.add_column("in/wgt/out", overflow="fold", max_width=_WIDEST_TYPES)
     table.add_column("finding" if not everything else "scales, findings", overflow="fold", ratio=5, min_width=24)
     for row in rows:
         cells: list[RenderableType] = [Text(row.node), Text(row.op_type)]
         cells += [_short(row.requested)] if asked else []
-        table.add_row(*cells, _short(row.effective), _remarks(row, scales=everything))
-    return table
+        remarks = _remarks(row, everything=everything, info=everything or not audit.of_a_run)
+        table.add_row(*cells, _short(row.effective), remarks)
+    left = len(found) - len(rows)
+    more = Text(f"and {counted(left, 'more node')} with findings; --all shows them, --csv FILE writes them")
+    return Group(table, more) if left else table
 
 
 def _with_findings(audit: Audit) -> list[AuditRow]:
-    found = [row for row in audit.rows if row.findings]
+    hidden = ("info", None) if audit.of_a_run else (None,)
+    found = [row for row in audit.rows if row.severity not in hidden]
     return sorted(found, key=lambda row: _ORDER.index(row.severity))
 
 
@@ -131,12 +185,15 @@ def _short(precision: Precision) -> str:
     return "-" if not any(parts) else " ".join(part or "-" for part in parts)
 
 
-def _remarks(row: AuditRow, *, scales: bool) -> Text:
+def _remarks(row: AuditRow, *, everything: bool, info: bool) -> Text:
     text = Text()
     for finding in row.findings:
-        text.append(f"{finding.severity}: ", style=_STYLES[finding.severity])
-        text.append(f"{finding.text}\n")
-    if scales:
+        if info or finding.severity != "info":
+            text.append(f"{finding.severity}: ", style=_STYLES[finding.severity])
+            text.append(f"{finding.text}\n")
+    if everything:
+        if row.reason and not any(row.reason in finding.text for finding in row.findings):
+            text.append(f"{row.reason}\n", style="dim")
         for part in row.parts:
             text.append(f"{part.part}: {_scale(part)}\n", style="dim")
     text.rstrip()

@@ -7,7 +7,7 @@ from roundoff.core.document import SCHEMA, RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput
 
-__all__ = ["DOCUMENT_NAME", "load_document", "to_json"]
+__all__ = ["DOCUMENT_NAME", "json_text", "load_document", "to_json"]
 
 DOCUMENT_NAME = "run.json"
 
@@ -19,8 +19,14 @@ def to_json(document: RunDocument) -> str:
     content = RootModel[RunDocument](document).model_dump()
     # A document has one result; those of other kinds of runs are not mentioned.
     kept = {key: value for key, value in content.items() if value is not None}
-    # pydantic would write inf as null; model_dump keeps the float and json refuses it loudly if one were left.
-    return json.dumps(_plain(kept), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    # pydantic would write inf as null; model_dump keeps the float.
+    return json_text(kept)
+
+
+def json_text(content: object) -> str:
+    """Dictionaries, lists, texts and numbers as JSON; infinities and NaN are written as strings."""
+    # Should a float that JSON lacks be left, it refuses it loudly.
+    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def load_document(path: Path) -> RunDocument:

@@ -13,6 +13,7 @@ from roundoff.report.documents import DOCUMENT_NAME, to_json
 from roundoff.report.layers import layers_csv
 from roundoff.report.outliers import outliers_csv
 from roundoff.report.partial import partial_csv
+from roundoff.report.sensitivity import sensitivity_csv
 from roundoff.report.tables import comparison_csv
 from roundoff.report.worst_samples import worst_samples_csv
 
@@ -51,5 +52,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("samples.csv", document.worst_samples, worst_samples_csv),
         ("curves.csv", document.accumulation, accumulation_csv),
         ("partial.csv", document.partial, partial_csv),
+        ("sensitivity.csv", document.sensitivity, sensitivity_csv),
     )
     return {name: write(found) for name, found, write in tables if found is not None}

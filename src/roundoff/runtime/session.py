@@ -124,7 +124,9 @@ def open_session(
     options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimize else levels.ORT_DISABLE_ALL
     if fused:
         options.graph_optimization_level = levels.ORT_ENABLE_ALL
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
+    # Otherwise, even at the basic level, onnxruntime would quantize float weights by itself where the activations
+    # around them are quantized.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.intra_op_num_threads = threads or available_threads()
     options.enable_cpu_mem_arena = keep_memory
     options.log_severity_level = _ONLY_FATAL  # everything that matters comes back as an exception

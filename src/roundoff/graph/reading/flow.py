@@ -122,7 +122,8 @@ def _dequantizer(draft: Draft, node: Any, flow: CodeFlow) -> Point | None:
     try:
         if source in flow.codes:
             known = flow.codes[source]
-            return read_point(draft, node, known=_element(known) or code_type(draft, node, None))
+            element = _element(known) or code_type(draft, node, None)
+            return read_point(draft, node, known=element, shape=_quantized_shape(draft, source))
         if source in draft.constants:
             element, shape = draft.constants.element(source), draft.constants.shape(source)
             return read_point(draft, node, known=element, shape=shape)
@@ -130,6 +131,14 @@ def _dequantizer(draft: Draft, node: Any, flow: CodeFlow) -> Point | None:
     except CannotRepresent as reason:
         _leave(draft, node, str(reason))
         return None
+
+
+def _quantized_shape(draft: Draft, codes: str) -> tuple[int, ...] | None:
+    """The shape of codes that are computed from a constant; None for others."""
+    node = draft.producer(codes)
+    if node is None or not is_operator(node, QUANTIZE) or node.input[0] not in draft.constants:
+        return None
+    return draft.constants.shape(node.input[0])
 
 
 def _element(point: Point) -> ElementType | None:

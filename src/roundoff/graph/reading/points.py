@@ -56,19 +56,21 @@ class Point:
     values: str = "float32"
 
     def same(self, other: "Point") -> bool:
-        """Whether both give the same codes the same meaning."""
-        alike = (self.spec.signed, self.spec.axis) == (other.spec.signed, other.spec.axis)
-        return alike and np.array_equal(self.params.scale, other.params.scale) and self._same_zero(other)
-
-    def _same_zero(self, other: "Point") -> bool:
-        return np.array_equal(self.params.zero_point, other.params.zero_point)
+        """Whether both give the same codes the same meaning; one scale per slice of a single one is one scale."""
+        whole = self.params.scale.size == other.params.scale.size == 1
+        alike = self.spec.signed == other.spec.signed and (whole or self.spec.axis == other.spec.axis)
+        pairs = (
+            (self.params.scale, other.params.scale),
+            (self.params.zero_point, other.params.zero_point),
+        )
+        return alike and all(np.array_equal(one.ravel(), two.ravel()) for one, two in pairs)
 
     def describe(self) -> str:
         """Type, scale and zero point in a few words."""
         scale, zero = self.params.scale, self.params.zero_point
-        if scale.ndim:
+        if scale.size > 1:
             return f"{self.spec.dtype}, {scale.size} scales {scale.min():.6g} to {scale.max():.6g}"
-        return f"{self.spec.dtype}, scale {float(scale):.6g}, zero point {int(zero)}"
+        return f"{self.spec.dtype}, scale {scale.item():.6g}, zero point {zero.item()}"
 
 
 def is_operator(node: Any, op_type: str) -> bool:

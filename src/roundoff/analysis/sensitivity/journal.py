@@ -1,0 +1,148 @@
+"""A file that remembers what was measured, so that a run that was ended goes on where it was.
+
+One line of JSON per measurement, each under a hash of everything it depends on: the model, the quantizers, what
+was switched, the samples and how they were run. What depends on something else is simply not found.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from roundoff.core.files import reading, regular_file, writing
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.external import weight_tensors
+from roundoff.graph.load import Model
+
+__all__ = ["Journal", "combined_hash", "model_hash", "quantizer_hash"]
+
+_HEADER = {"roundoff": "sensitivity journal", "schema": 1}
+_SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+class Journal:
+    """Measurements by their hash, in memory and in a file.
+
+    Args:
+        path: The file; it is made when it does not exist. Without one nothing is remembered.
+
+    Raises:
+        BadInput: The file is something else, or cannot be read or written.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._known: dict[str, Array] = {}
+        self._file: IO[str] | None = None
+        if path is None:
+            return
+        whole_bytes = self._read(path) if path.exists() else 0
+        with writing(path, option="--journal"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a", encoding="utf-8")
+            # What a killed run left of its last line goes.
+            self._file.truncate(whole_bytes)
+        if not whole_bytes:
+            self._write(_HEADER)
+
+    @property
+    def used(self) -> bool:
+        """Whether there is a file."""
+        return self._file is not None
+
+    def find(self, key: str) -> Array | None:
+        """What was measured under a hash."""
+        return self._known.get(key)
+
+    def add(self, key: str, values: Array) -> None:
+        """Remember a measurement; it is on the disk when this returns."""
+        if self._file is None:
+            return
+        self._known[key] = values
+        numbers = [number if math.isfinite(number) else str(number) for number in values.ravel().tolist()]
+        self._write({"key": key, "shape": values.shape, "values": numbers})
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+
+    def _read(self, path: Path) -> int:
+        """Take in a file; gives the bytes up to the end of its last whole line."""
+        size = regular_file(path, what="The journal")
+        with reading(path, what="The journal"):
+            data = path.read_bytes() if size else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        lines = whole.splitlines()
+        if (lines and _parsed(lines[0]) != _HEADER) or (data and not lines and not _begins_header(data)):
+            raise BadInput(
+                f"{path} is not a journal of 'roundoff sensitivity'.", fix="name a file that does not exist yet"
+            )
+        for line in lines[1:]:
+            entry = _parsed(line)
+            if isinstance(entry, dict) and {"key", "shape", "values"} <= entry.keys():
+                numbers = [_SPECIAL.get(number, number) for number in entry["values"]]
+                self._known[entry["key"]] = np.array(numbers, dtype=np.float64).reshape(entry["shape"])
+        return len(whole)
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _begins_header(data: bytes) -> bool:
+    return json.dumps(_HEADER).encode().startswith(data)
+
+
+def combined_hash(parts: Iterable[object]) -> str:
+    """A hash of some values that print the same when they are the same."""
+    return hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def model_hash(model: Model) -> str:
+    """A hash of a model; weights outside its file count by place, size and time of change."""
+    outside = set()
+    for tensor in weight_tensors(model.proto):
+        if tensor.data_location == tensor.EXTERNAL:
+            outside.add(next((entry.value for entry in tensor.external_data if entry.key == "location"), ""))
+    stats: list[tuple[str, os.stat_result]] = [(name, (model.folder / name).stat()) for name in sorted(outside)]
+    return combined_hash(
+        [
+            *((package, metadata.version(package)) for package in ("roundoff", "onnxruntime", "numpy")),
+            hashlib.sha256(model.proto.SerializeToString(deterministic=True)).hexdigest(),
+            *((name, status.st_size, status.st_mtime_ns) for name, status in stats),
+        ]
+    )
+
+
+def quantizer_hash(quantizers: Sequence[Quantizer]) -> str:
+    """A hash of quantizers, their numbers included."""
+    return combined_hash(
+        (
+            each.name, each.tensor, each.kind, each.spec, each.consumers, each.output, each.after,
+            _array_hash(each.params.scale), _array_hash(each.params.zero_point),
+            "" if each.codes is None else _array_hash(each.codes),
+        )
+        for each in sorted(quantizers, key=lambda quantizer: quantizer.name)
+    )  # fmt: skip
+
+
+def _array_hash(array: Array) -> str:
+    data = np.asarray(array, order="C")
+    return hashlib.sha256(f"{data.dtype} {data.shape} ".encode() + data.tobytes()).hexdigest()

@@ -1,0 +1,114 @@
+"""From scores of single samples to means, intervals and ranks."""
+
+import math
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from roundoff.core.sensitivity import Engine, Mode, RankedSubject, Subject, SubjectScore
+from roundoff.core.student import mean_interval, paired_probability
+from roundoff.core.tensors import Array
+from roundoff.metrics.registry import Metric
+
+__all__ = ["leading", "rank", "sample_values", "summarize"]
+
+# Two of the first samples' ranks count as exchangeable unless a difference like theirs is rarer than this.
+_DOUBT = 0.05
+
+
+def summarize(
+    subject: Subject,
+    samples: Sequence[int],
+    values: Array,
+    metrics: Sequence[Metric],
+    *,
+    engine: Engine = "exact",
+) -> SubjectScore:
+    """Means and intervals of what was measured.
+
+    Args:
+        subject: What was switched.
+        samples: Indices of the samples.
+        values: Of shape (samples, outputs, metrics).
+        metrics: The metrics.
+        engine: What measured it.
+    """
+    mean, interval, per_output = {}, {}, {}
+    for place, metric in enumerate(metrics):
+        table = values[:, :, place]
+        by_output = _means(table, metric, axis=0)
+        per_output[metric.name] = tuple(by_output.tolist())
+        mean[metric.name] = float(_means(by_output, metric, axis=0))
+        by_sample = _means(table, metric, axis=1)
+        interval[metric.name] = mean_interval(by_sample[_kept(by_sample, metric, 0)])
+    return SubjectScore(subject, tuple(samples), values, mean, interval, per_output, engine)
+
+
+def sample_values(score: SubjectScore, metric: Metric, place: int) -> Array:
+    """A metric's value in each sample, mean over outputs."""
+    return _means(score.values[:, :, place], metric, axis=1)
+
+
+def rank(
+    scores: Sequence[SubjectScore], metrics: Sequence[Metric], *, mode: Mode, leaders: Collection[Subject] = ()
+) -> tuple[RankedSubject, ...]:
+    """Order by the first metric, what hurts most first.
+
+    Those measured on all samples because they led on the first ones stay ahead of the rest: means over different
+    samples are not compared. Equal ones keep their order.
+    """
+    metric = metrics[0]
+    ahead = frozenset(leaders)
+    ordered = sorted(scores, key=lambda score: (score.subject not in ahead, *_harm(score, metric, mode)))
+    rows = []
+    for place, score in enumerate(ordered):
+        following = ordered[place + 1] if place + 1 < len(ordered) else None
+        chance = None if following is None else _chance(score, following, metric)
+        rows.append(RankedSubject(place + 1, score, chance))
+    return tuple(rows)
+
+
+def leading(
+    scores: Sequence[SubjectScore], metrics: Sequence[Metric], *, mode: Mode, top: int
+) -> tuple[Subject, ...]:
+    """The first so many, and as many again at most of those that cannot be told apart from the last of them."""
+    ordered = [row.score for row in rank(scores, metrics, mode=mode)]
+    if len(ordered) <= top:
+        return tuple(score.subject for score in ordered)
+    last = ordered[top - 1]
+    doubtful = [score for score in ordered[top : 2 * top] if (_chance(last, score, metrics[0]) or 0.0) >= _DOUBT]
+    return tuple(score.subject for score in (*ordered[:top], *doubtful))
+
+
+def _harm(score: SubjectScore, metric: Metric, mode: Mode) -> tuple[bool, float]:
+    """Sorts what hurts most first; what has no score last."""
+    value = score.mean[metric.name]
+    # Alone, the one with the worst outputs hurts most; left out, the one without which they are best.
+    worst_is_low = (metric.direction == "higher") == (mode == "alone")
+    return math.isnan(value), value if worst_is_low else -value
+
+
+def _chance(left: SubjectScore, right: SubjectScore, metric: Metric) -> float | None:
+    """The probability of such a difference by chance, over the samples both were measured on."""
+    shared = sorted(set(left.samples) & set(right.samples))
+    sides = []
+    for score in (left, right):
+        rows = {sample: row for row, sample in enumerate(score.samples)}
+        sides.append(sample_values(score, metric, 0)[[rows[sample] for sample in shared]])
+    return paired_probability(sides[0], sides[1])
+
+
+def _kept(values: Array, metric: Metric, axis: int) -> Array:
+    """What a mean along an axis takes in: all but NaN, and infinite values that are perfect only when all are."""
+    known = ~np.isnan(values)
+    if metric.perfect is None or not math.isinf(metric.perfect):
+        return known
+    imperfect = known & (values != metric.perfect)
+    return np.where(imperfect.any(axis=axis, keepdims=True), imperfect, known)
+
+
+def _means(values: Array, metric: Metric, *, axis: int) -> Array:
+    """Means along an axis; NaN where there is nothing to take in."""
+    kept = _kept(values, metric, axis)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(kept, values, 0.0).sum(axis=axis) / kept.sum(axis=axis))

@@ -1,0 +1,77 @@
+"""Show how values are distributed, and what their quantizers make of them.
+
+NODE is the name of a node (its outputs, before and after quantization), of a
+tensor, of a weight, or of a quantizer (the values it is fed with; also by
+the name other tools give it, as TENSOR_QuantizeLinear); or a glob, best in
+quotes. Weights need no --data.
+"""
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from roundoff.cli.inspection_options import (
+    add_inspection_options,
+    add_limits,
+    document_of,
+    limits_from,
+    names_from,
+    open_inspected,
+)
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
+from roundoff.cli.subject import check_subject
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from roundoff.cli.results import Painter
+    from roundoff.core.distributions import Distribution, DistributionReport
+
+SUMMARY = "show histograms, clipping and levels of weights and activations"
+
+_MOST_BINS = 10_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_inspection_options(parser, names="names or globs of nodes, tensors, weights and quantizers")
+    parser.add_argument("--bins", type=_bins, metavar="N", help="bins of a histogram (default: by the values)")
+    add_result_options(parser, table="distribution.csv", pictures=True)
+    add_limits(parser)
+
+
+def _bins(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 2 <= int(text) <= _MOST_BINS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bins; write 2 to {_MOST_BINS}")
+    return int(text)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Open, look, print, write."""
+    from roundoff.analysis.distribution import DistributionSettings, describe_distributions
+    from roundoff.report.distributions import DISTRIBUTION_CSV_START
+
+    started = time.monotonic()
+    names = names_from(args)
+    check_subject(args)
+    check_results(args, csv_start=DISTRIBUTION_CSV_START)
+    quantized, samples = open_inspected(args, terminal)
+    settings = DistributionSettings(names=names, kinds=tuple(args.kind), bins=args.bins, limits=limits_from(args))
+    report = describe_distributions(quantized, samples, settings, progress=terminal)
+    show_results(args, terminal, _results(args, report, time.monotonic() - started))
+    return EXIT_OK
+
+
+def _results(args: argparse.Namespace, report: "DistributionReport", elapsed_s: float) -> Results:
+    from roundoff.plots.distribution import distribution_picture
+    from roundoff.report.distributions import distribution_csv, distribution_page
+
+    def painter(each: "Distribution") -> "Painter":
+        return lambda form: distribution_picture(each, form=form)
+
+    return Results(
+        document=document_of(args, elapsed_s, distributions=report),
+        csv=distribution_csv(report),
+        picture={f"{each.name}_{each.kind}": painter(each) for each in report.distributions},
+        pages=(distribution_page(report),),
+    )

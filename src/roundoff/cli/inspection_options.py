@@ -1,0 +1,110 @@
+"""Options of the commands that look at tensors by name, shared by them.
+
+Loaded for every --help, so it imports the standard library alone until they are read.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roundoff.cli.data_options import add_data_options
+from roundoff.cli.subject import add_subject_options, open_subject, subject_inputs
+from roundoff.cli.values import positive, size, threads
+from roundoff.errors import BadInput
+
+if TYPE_CHECKING:
+    from roundoff.analysis.watching import RunLimits
+    from roundoff.cli.terminal import Terminal
+    from roundoff.core.document import RunDocument
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.runtime.feeds import Samples
+
+__all__ = [
+    "KINDS",
+    "add_inspection_options",
+    "add_limits",
+    "document_of",
+    "limits_from",
+    "names_from",
+    "open_inspected",
+    "rows",
+]
+
+KINDS = ("weight", "bias", "constant", "activation", "node")
+
+
+def add_inspection_options(parser: argparse.ArgumentParser, *, names: str) -> None:
+    """Declare what is looked at and what it is fed; where results go is the command's.
+
+    Args:
+        parser: Of the command.
+        names: What the names say, for the help.
+    """
+    add_subject_options(parser, required=False)
+    parser.add_argument("nodes", nargs="*", metavar="NODE", help=names)
+    parser.set_defaults(more_words="nodes")
+    parser.add_argument(
+        "--kind",
+        action="append",
+        choices=KINDS,
+        default=[],
+        help="look only at these: quantized weights or biases, other constants, inputs of activation quantizers, "
+        "outputs of nodes; may be repeated",
+    )
+    add_data_options(parser)
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """Declare memory and threads."""
+    group = parser.add_argument_group("limits")
+    group.add_argument(
+        "--max-memory", type=size, metavar="SIZE", help="memory to stay within, in several passes if need be"
+    )
+    group.add_argument("--threads", type=threads, metavar="N", help="threads to use (default: all cores)")
+
+
+def limits_from(args: argparse.Namespace) -> "RunLimits":
+    """What the run may take."""
+    from roundoff.analysis.watching import RunLimits
+
+    return RunLimits(threads=args.threads, max_memory=args.max_memory)
+
+
+def names_from(args: argparse.Namespace) -> tuple[str, ...]:
+    """The names; a first word that is no file is one of them where the model is named by --quantized.
+
+    Raises:
+        BadInput: There are none.
+    """
+    model: Path | None = args.model
+    if model is not None and args.quantized is not None and not model.exists() and model.suffix != ".onnx":
+        args.nodes.insert(0, str(model))
+        args.model = None
+    if not args.nodes:
+        raise BadInput(
+            "No node, tensor or quantizer was named.", fix="name some behind the model; '*' for all nodes"
+        )
+    return tuple(args.nodes)
+
+
+def open_inspected(args: argparse.Namespace, terminal: "Terminal") -> "tuple[QuantizedModel, Samples | None]":
+    """The model, and what it is fed; None when it has inputs and nothing was given for them."""
+    from roundoff.graph.interface import inputs
+
+    subject = open_subject(args, terminal, needs_samples=False)
+    nothing = not args.data and inputs(subject.quantized.float_model)
+    return subject.quantized, None if nothing else subject.samples
+
+
+def document_of(args: argparse.Namespace, elapsed_s: float, **found: Any) -> "RunDocument":
+    """The run document with what was found."""
+    from roundoff.cli.provenance import environment
+    from roundoff.core.document import SCHEMA, RunDocument
+
+    words, read = ("roundoff", *args.words), subject_inputs(args)
+    return RunDocument(schema=SCHEMA, command=words, inputs=read, environment=environment(elapsed_s), **found)
+
+
+def rows(text: str) -> int | None:
+    """A number of rows to show, or all."""
+    return None if text == "all" else positive(text)

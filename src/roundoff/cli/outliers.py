@@ -1,0 +1,75 @@
+"""Count in every tensor the channels that are small against its largest value.
+
+The level of a channel is the logarithm (to the base 2, or --log-base) of the
+tensor's largest magnitude over that of the channel: at level 6 one scale for
+all leaves it 4 of 256 levels. Many such channels ask for smoothing, for a scale
+per channel or for 16 bits. Needs no quantized model.
+"""
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from roundoff.cli.data_options import add_data_options
+from roundoff.cli.inspection_options import add_limits, document_of, limits_from, rows
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
+from roundoff.cli.subject import add_subject_options, check_subject, open_subject
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from roundoff.core.outliers import OutlierReport
+
+SUMMARY = "count the channels that outliers leave few levels"
+
+_DEFAULT_ROWS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_subject_options(parser, required=False)
+    parser.add_argument(
+        "--nodes", nargs="+", default=[], metavar="GLOB", help="only tensors or nodes whose names match (quote it)"
+    )
+    parser.add_argument(
+        "--log-base", type=float, default=2.0, metavar="X", help="base of the logarithm, above 1 (default: 2)"
+    )
+    parser.add_argument(
+        "--axis", type=int, metavar="N", help="where the channels are (default: as usual for the operation)"
+    )
+    output = add_result_options(parser, table="outliers.csv", pictures=True)
+    output.add_argument("--sort", choices=("worst", "order"), default="worst", help="order of the table")
+    output.add_argument(
+        "--top", type=rows, default=_DEFAULT_ROWS, metavar="N|all", help="rows shown (default: 20)"
+    )
+    add_limits(parser)
+    add_data_options(parser)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Open, look, print, write."""
+    from roundoff.analysis.outliers import OutlierSettings, find_outliers
+    from roundoff.report.outliers import OUTLIERS_CSV_START
+
+    started = time.monotonic()
+    check_subject(args)
+    check_results(args, csv_start=OUTLIERS_CSV_START)
+    settings = OutlierSettings(
+        names=tuple(args.nodes), log_base=args.log_base, axis=args.axis, limits=limits_from(args)
+    )
+    subject = open_subject(args, terminal)
+    report = find_outliers(subject.quantized, subject.samples, settings, progress=terminal)
+    show_results(args, terminal, _results(args, report, time.monotonic() - started))
+    return EXIT_OK
+
+
+def _results(args: argparse.Namespace, report: "OutlierReport", elapsed_s: float) -> Results:
+    from roundoff.plots.outliers import outliers_picture
+    from roundoff.report.outliers import outliers_csv, outliers_page
+
+    return Results(
+        document=document_of(args, elapsed_s, outliers=report),
+        csv=outliers_csv(report),
+        picture={"outliers": lambda form: outliers_picture(report, form=form)},
+        pages=(outliers_page(report, sort=args.sort, most=args.top),),
+    )

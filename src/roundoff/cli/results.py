@@ -1,0 +1,220 @@
+"""Where results go, shared by all commands that find some: the terminal, JSON, CSV, a picture, a run directory.
+
+Loaded for every --help, so it imports the standard library alone until results are written.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from roundoff.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from roundoff.cli.terminal import Terminal
+    from roundoff.core.document import RunDocument
+    from roundoff.plots.canvas import PictureForm
+
+__all__ = ["Painter", "Results", "add_result_options", "check_results", "picture_form", "show_results"]
+
+Painter = Callable[["PictureForm"], bytes]
+"""Draws a picture."""
+
+# A picture's first bytes, by which an earlier one is known.
+_PICTURE_STARTS = (b"\x89PNG", b"<?xml")
+_LOOKED_AT_BYTES = 64
+# Drawing takes a third of a second; more pictures are drawn where they are asked for with --plot.
+_MOST_UNASKED = 20
+
+
+class Results(NamedTuple):
+    """What a command found, in every form it can be given out.
+
+    Attributes:
+        document: The run document.
+        csv: The table.
+        picture: Draws it; where there may be several pictures, what draws each, by the name of what it shows.
+        pages: What the terminal shows, with an empty line between each.
+    """
+
+    document: "RunDocument"
+    csv: str
+    picture: "Painter | Mapping[str, Painter]"
+    pages: "tuple[RenderableType, ...]"
+
+
+def add_result_options(
+    parser: argparse.ArgumentParser, *, table: str, pictures: bool = False
+) -> argparse._ArgumentGroup:
+    """Declare where results go.
+
+    Args:
+        parser: Of the command.
+        table: Name of the CSV file in a run directory.
+        pictures: Whether there may be several pictures.
+
+    Returns:
+        The group of options, for more of them.
+    """
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print the run document instead of the table")
+    group.add_argument("--csv", type=Path, metavar="FILE", help="also write everything as CSV")
+    group.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE|DIR" if pictures else "FILE",
+        help="also draw it, as .png or .svg" + (", or each in a folder" if pictures else ""),
+    )
+    drawn = " and pictures" if pictures else ""
+    group.add_argument("-o", "--output", type=Path, metavar="DIR", help=f"write run.json, {table}{drawn} to DIR")
+    parser.set_defaults(several_pictures=pictures)
+    group.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
+    return group
+
+
+def check_results(args: argparse.Namespace, *, csv_start: str) -> None:
+    """Refuse before the work what could not be written after it.
+
+    Args:
+        args: Parsed options.
+        csv_start: By this an earlier table of the same kind is known.
+
+    Raises:
+        BadInput: A file exists, cannot be written, or is of a kind that cannot be drawn.
+    """
+    from roundoff.core.files import check_output_directory, check_output_file
+    from roundoff.report.documents import DOCUMENT_NAME
+
+    if args.output is not None:
+        check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
+    folder = args.plot is not None and _is_folder(args)
+    for option, path, starts in (
+        ("--csv", args.csv, (csv_start.encode(),)),
+        ("--plot", None if folder else args.plot, _PICTURE_STARTS),
+    ):
+        if path is not None and not (args.force and _begins(path, starts)):
+            check_output_file(path, force=False, option=option)
+    if args.plot is not None:
+        from roundoff.plots.canvas import require_matplotlib
+
+        if folder:
+            _check_folder(args)
+        else:
+            picture_form(args.plot)
+        require_matplotlib()
+
+
+def _is_folder(args: argparse.Namespace) -> bool:
+    """Whether --plot names a folder of pictures: where there may be several, whatever has no known ending."""
+    return bool(args.several_pictures) and args.plot.suffix.lower() not in (".png", ".svg")
+
+
+def _check_folder(args: argparse.Namespace) -> None:
+    from roundoff.core.files import check_output_file, reading
+
+    if not args.plot.is_dir():
+        check_output_file(args.plot, force=False, option="--plot")
+        return
+    with reading(args.plot, what="The folder"):
+        filled = any(args.plot.iterdir())
+    if filled and not args.force:
+        fix = "add --force to replace pictures in it, or choose another folder with --plot"
+        raise BadInput(f"{args.plot} is not empty.", fix=fix)
+
+
+def _begins(path: Path, starts: tuple[bytes, ...]) -> bool:
+    from roundoff.core.files import reading
+
+    if not path.is_file():
+        return False
+    with reading(path, what="The file"), path.open("rb") as file:
+        return file.read(_LOOKED_AT_BYTES).startswith(starts)
+
+
+def picture_form(path: Path) -> "PictureForm":
+    """What kind of picture a file name asks for.
+
+    Raises:
+        BadInput: None that can be drawn.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".png":
+        return "png"
+    if suffix == ".svg":
+        return "svg"
+    raise BadInput(f"--plot {path} is neither .png nor .svg.", fix="give the file one of these endings")
+
+
+def show_results(args: argparse.Namespace, terminal: "Terminal", results: Results) -> None:
+    """Write the files that were asked for, and print."""
+    from roundoff.core.files import write_bytes, write_text
+    from roundoff.report.documents import to_json
+    from roundoff.report.run_directory import write_run
+
+    written: list[Path] = []
+    if args.output is not None:
+        pictures = _unasked_pictures(results.picture, terminal)
+        written += write_run(results.document, args.output, force=args.force, pictures=pictures)
+    if args.csv is not None:
+        write_text(args.csv, results.csv)
+        written.append(args.csv)
+    for path, painter in _picture_files(args, results.picture):
+        if path.exists() and not (args.force and _begins(path, _PICTURE_STARTS)):
+            terminal.note(f"note: {path} exists and was not replaced")
+            continue
+        write_bytes(path, painter(picture_form(path)))
+        written.append(path)
+    if args.json:
+        terminal.text(to_json(results.document))
+    else:
+        for number, page in enumerate(results.pages):
+            if number:
+                terminal.text("")
+            terminal.print(page)
+    if written:
+        terminal.note("written: " + ", ".join(str(path) for path in written))
+
+
+def _picture_files(
+    args: argparse.Namespace, picture: "Painter | Mapping[str, Painter]"
+) -> "list[tuple[Path, Painter]]":
+    """The files that --plot asks for, and what draws each."""
+    if args.plot is None:
+        return []
+    if not isinstance(picture, Mapping):
+        return [(args.plot, picture)]
+    if _is_folder(args):
+        return [(args.plot / f"{stem}.png", painter) for stem, painter in _stems(picture).items()]
+    if len(picture) == 1:
+        return [(args.plot, painter) for painter in picture.values()]
+    # One file has no room for several; they get its name and their own.
+    return [
+        (args.plot.with_name(f"{args.plot.stem}_{stem}{args.plot.suffix}"), painter)
+        for stem, painter in _stems(picture).items()
+    ]
+
+
+def _stems(pictures: "Mapping[str, Painter]") -> "dict[str, Painter]":
+    from roundoff.core.names import FileNames
+
+    names = FileNames()
+    return {names.stem(name): painter for name, painter in pictures.items()}
+
+
+def _unasked_pictures(picture: "Painter | Mapping[str, Painter]", terminal: "Terminal") -> dict[str, bytes]:
+    """The pictures that go into a run directory; none where nothing can be drawn, which is said."""
+    from roundoff.errors import MissingExtra
+    from roundoff.plots.canvas import require_matplotlib
+
+    if not isinstance(picture, Mapping):
+        return {}
+    try:
+        require_matplotlib()
+    except MissingExtra as error:
+        terminal.note(f"note: no pictures in the folder; {error.fix} to have them")
+        return {}
+    if len(picture) > _MOST_UNASKED:
+        terminal.note(f"note: pictures of the first {_MOST_UNASKED} of {len(picture)} only; --plot DIR draws all")
+    return {f"{stem}.png": painter("png") for stem, painter in list(_stems(picture).items())[:_MOST_UNASKED]}

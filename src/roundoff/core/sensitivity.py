@@ -1,0 +1,150 @@
+"""What each part of a network does to its outputs when it alone is quantized, as data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from roundoff.core.tensors import Array
+
+__all__ = [
+    "Effort",
+    "Engine",
+    "Interval",
+    "Mode",
+    "RankedSubject",
+    "Sensitivity",
+    "Subject",
+    "SubjectKind",
+    "SubjectScore",
+]
+
+SubjectKind = Literal["node", "weight", "activation", "bias", "group"]
+Mode = Literal["alone", "left_out"]
+"""alone: only the subject is quantized; left_out: everything but the subject is."""
+
+Engine = Literal["exact", "estimate"]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Quantizers that are switched together.
+
+    Attributes:
+        name: The node; for a single quantizer its name; for a group what the user calls it.
+        kind: What it is.
+        quantizers: Names of the quantizers; those of a node are the ones on its inputs.
+        node: For a node itself, for a quantizer the first node that reads it; empty for groups.
+        op_type: That node's operation.
+        tensor: What a single quantizer quantizes; empty otherwise.
+    """
+
+    name: str
+    kind: SubjectKind
+    quantizers: tuple[str, ...]
+    node: str = ""
+    op_type: str = ""
+    tensor: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SubjectScore:
+    """How the outputs agree with those of the float model when a subject is switched.
+
+    Attributes:
+        subject: What was switched.
+        samples: Indices of the samples it was measured on.
+        values: Of shape (samples, outputs, metrics), float64; NaN where there is no score.
+        mean: For each metric the mean over samples, then over outputs; what is NaN is left out, and so are perfect
+            samples of a metric whose perfect value is infinite, unless all are perfect.
+        interval: For each metric where its mean over many more samples like these lies, with a confidence of 95 %
+            (Student's t); None for fewer than two samples or values that are not finite.
+        per_output: For each metric the mean over samples, by output.
+        engine: What found it.
+    """
+
+    subject: Subject
+    samples: tuple[int, ...]
+    values: Array
+    mean: Mapping[str, float]
+    interval: Mapping[str, Interval | None]
+    per_output: Mapping[str, tuple[float, ...]]
+    engine: Engine = "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class RankedSubject:
+    """One row of a ranking.
+
+    Attributes:
+        rank: From 1, the one that hurts most.
+        score: What was measured.
+        differs_from_next: How probable a difference like that to the next row is when there is none (paired t-test
+            over the samples both were measured on); None when it cannot be said.
+    """
+
+    rank: int
+    score: SubjectScore
+    differs_from_next: float | None = None
+
+    @property
+    def told_apart(self) -> bool | None:
+        """Whether this row and the next can be told apart; None when that is not known."""
+        return None if self.differs_from_next is None else self.differs_from_next < 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How the result was come by.
+
+    Attributes:
+        blocks: Blocks the model was cut into.
+        batch: Samples run at a time.
+        arithmetic: ``plain``: scores are those of the graph run node by node. ``precise``: quantizers round what
+            they round there, but kernels below them are fused. ``fast``: all kernels are fused, and a few values
+            may be rounded to the other side.
+        agreement_db: How float outputs of the kernels used agree with those of the graph run node by node; +inf
+            when equal.
+        planned: Subjects to measure.
+        measured: Subjects measured.
+        resumed: Of these, how many came from an earlier run.
+        first_samples: Samples that all subjects were measured on.
+    """
+
+    blocks: int
+    batch: int
+    arithmetic: Literal["fast", "precise", "plain"]
+    agreement_db: float
+    planned: int
+    measured: int
+    resumed: int
+    first_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """Rankings of what hurts.
+
+    Attributes:
+        mode: What was done with each subject.
+        metrics: Metric names; the first one ranks.
+        outputs: The tensors that were compared.
+        samples: Names of the samples.
+        rankings: For each kind of subject its rows, the one that hurts most first.
+        quantized: The score with everything quantized; None where that was not measured.
+        unreached: Subjects that no output depends on.
+        complete: Whether everything planned was done.
+        effort: How the result was come by.
+        notes: What the reader should know.
+    """
+
+    mode: Mode
+    metrics: tuple[str, ...]
+    outputs: tuple[str, ...]
+    samples: tuple[str, ...]
+    rankings: Mapping[SubjectKind, tuple[RankedSubject, ...]]
+    quantized: SubjectScore | None
+    unreached: tuple[Subject, ...]
+    complete: bool
+    effort: Effort
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,308 @@
+"""Cutting a model into consecutive blocks where few bytes pass from one to the next.
+
+A block can be run, or replaced by a changed copy, without running what comes before it: it starts from the tensors
+that are live at its beginning. Where to cut weighs what is run in vain (a change in the middle of a block runs the
+block from its beginning), what it takes to open a changed block, and what it takes to hand tensors on.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.graph.external import stored_bytes
+from roundoff.graph.load import Model
+from roundoff.graph.node_costs import BYTE_S, node_seconds
+from roundoff.graph.shapes import Value
+from roundoff.graph.units import derived_constants
+from roundoff.graph.wiring import reads
+
+__all__ = ["MOST_BLOCKS", "Block", "Cutting", "Tail", "cut_model"]
+
+MOST_BLOCKS = 16
+"""Blocks a model is cut into at most; more save little and each keeps a session open."""
+
+# A tensor handed on is copied out of one block, read by the next and brought into its layout.
+_HAND_ON_S = 3 * BYTE_S
+# Per sample, as several are run at a time.
+_RUN_START_S = 4e-6
+# A session is opened for each change: for itself, for each of its nodes, for each byte of its weights.
+_OPEN_S, _OPEN_NODE_S, _OPEN_BYTE_S = 1e-3, 5e-5, 2e-9
+# What onnxruntime computes in one go where it can: cut in between, the tensor is written and read once more.
+_HEADS = frozenset({"Add", "BatchNormalization", "Conv", "ConvTranspose", "Gemm", "MatMul"})
+_TAILS = frozenset(
+    {"Add", "BatchNormalization", "Clip", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mul", "PRelu", "Relu"}
+    | {"Sigmoid", "Softplus", "Tanh"}
+)
+# Places looked at; of more, those where fewest bytes are live.
+_MOST_PLACES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive nodes of a model.
+
+    Attributes:
+        nodes: Their names, in execution order; nodes that only compute constants are in no block.
+        reads: What they need from before: inputs of the model, and tensors of earlier blocks.
+        writes: What later blocks read of theirs, and what is wanted of the model.
+        seconds: Expected run time in one sample.
+    """
+
+    nodes: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A block from one of its nodes on.
+
+    Attributes:
+        index: Which block.
+        block: That node and those after it in the block.
+        live: What must be there before it so that it and all later blocks can run.
+    """
+
+    index: int
+    block: Block
+    live: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """A model as a row of blocks; what its wanted tensors do not depend on is left out.
+
+    Attributes:
+        blocks: In execution order.
+        live: For each block, what must be there before it so that it and all later ones can run.
+        wanted: The tensors asked for.
+        tails: What is left of blocks from the nodes on that changes were announced for, where that is less than
+            the block and the model could be cut there.
+    """
+
+    blocks: tuple[Block, ...]
+    live: tuple[tuple[str, ...], ...]
+    wanted: tuple[str, ...]
+    tails: Mapping[str, Tail]
+
+    def seconds_from(self, block: int) -> float:
+        """Expected run time in one sample of a block and all after it."""
+        return sum(each.seconds for each in self.blocks[block:])
+
+
+def cut_model(
+    model: Model,
+    values: Sequence[Value],
+    *,
+    wanted: Sequence[str],
+    changes: Mapping[str, float] | None = None,
+    samples: int = 1,
+    tail_bytes: int = 0,
+    blocks: int | None = None,
+) -> Cutting:
+    """Cut a model.
+
+    It is never cut inside of a node with subgraphs, nor where something is live that is no array of numbers.
+
+    Args:
+        model: The model.
+        values: All its tensors, with their types and, as far as they are known, their shapes in one sample.
+        wanted: Tensors it is run for: outputs, or any others.
+        changes: How many changed copies will be run of each node; by default one of each.
+        samples: How many samples each of them will be run on.
+        tail_bytes: What may be kept of each sample, so that changes can start in the middle of blocks; if what is
+            live before all changed nodes is more, none can.
+        blocks: How many blocks, as far as there are places to cut; by default what is best, at most `MOST_BLOCKS`.
+    """
+    path = _Path(model, values, wanted)
+    demand = np.array([1.0 if changes is None else changes.get(name, 0.0) for name in path.names])
+    places = path.places()
+    with_tails = path.bytes_before(demand > 0) <= tail_bytes
+    chosen = _Choice(path, demand, samples=samples, with_tails=with_tails).best(places, blocks)
+    bounds = [0, *chosen, len(path.names)]
+    spans = [(start, end) for start, end in pairwise(bounds) if end > start]
+    possible = np.isfinite(path.live_bytes())
+    tails = {
+        path.names[at]: Tail(index, path.block(at, end), path.live(at))
+        for index, (start, end) in enumerate(spans)
+        for at in range(start + 1, end)
+        if with_tails and demand[at] and possible[at]
+    }
+    return Cutting(
+        tuple(path.block(start, end) for start, end in spans),
+        tuple(path.live(start) for start, _ in spans),
+        tuple(wanted),
+        tails,
+    )
+
+
+class _Path:
+    """The nodes that wanted tensors depend on, and how long each tensor is needed."""
+
+    def __init__(self, model: Model, values: Sequence[Value], wanted: Sequence[str]) -> None:
+        graph = model.proto.graph
+        constant = derived_constants(graph)
+        self._wanted = frozenset(wanted)
+        self._values = {value.name: value for value in values}
+        self._nodes = _needed(graph.node, wanted, constant)
+        self.names = [node.name for node in self._nodes]
+        self._reads = [tuple(name for name in reads(node) if name not in constant) for node in self._nodes]
+        weights = {tensor.name: tensor for tensor in graph.initializer}
+        shapes = {value.name: value.shape for value in values if value.shape is not None}
+        shapes |= {name: tuple(tensor.dims) for name, tensor in weights.items()}
+        self.seconds = np.array([node_seconds(node, shapes, weights) for node in self._nodes])
+        self.weight_bytes = np.array(
+            [
+                sum(stored_bytes(weights[name]) for name in set(reads(node)) & weights.keys())
+                for node in self._nodes
+            ],
+            dtype=np.float64,
+        )
+        self._made, self._last = self._lifetimes()
+
+    def _lifetimes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The node that computes each tensor, -1 for inputs, and the last one that reads it."""
+        made: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for index, node in enumerate(self._nodes):
+            for name in self._reads[index]:
+                made.setdefault(name, -1)
+                last[name] = index
+            made |= {name: index for name in node.output if name}
+        return made, last
+
+    def live_bytes(self) -> Array:
+        """Bytes live before each node, and after the last; infinite where something cannot be handed on."""
+        steps = np.zeros(len(self._nodes) + 2)
+        barred = np.zeros(len(self._nodes) + 2, dtype=np.int64)
+        for name, last in self._last.items():
+            span = self._made[name] + 1, last + 1
+            value = self._values.get(name)
+            plain = value is not None and _is_plain(value)
+            steps[span[0]] += value.size_bytes if value is not None and plain else 0
+            steps[span[1]] -= value.size_bytes if value is not None and plain else 0
+            barred[span[0]] += not plain
+            barred[span[1]] -= not plain
+        found = np.cumsum(steps)[:-1]
+        found[np.cumsum(barred)[:-1] > 0] = np.inf
+        return found
+
+    def bytes_before(self, chosen: Array) -> int:
+        """Size of all that is live before any of some nodes."""
+        last = np.flatnonzero(chosen)
+        total = 0
+        for name, end in self._last.items():
+            first = np.searchsorted(last, self._made[name] + 1)
+            if first < len(last) and last[first] <= end and name in self._values:
+                total += self._values[name].size_bytes
+        return total
+
+    def places(self) -> list[int]:
+        """Nodes before which the model may be cut, best not between nodes that are computed in one go."""
+        live = self.live_bytes()
+        possible = [place for place in range(1, len(self._nodes)) if np.isfinite(live[place])]
+        allowed = [place for place in possible if not self._splits_pair(place)] or possible
+        if len(allowed) <= _MOST_PLACES:
+            return allowed
+        groups = np.array_split(np.array(allowed), _MOST_PLACES)
+        return [int(group[np.argmin(live[group])]) for group in groups]
+
+    def _splits_pair(self, place: int) -> bool:
+        before, after = self._nodes[place - 1], self._nodes[place]
+        if before.op_type not in _HEADS or after.op_type not in _TAILS:
+            return False
+        return any(name in before.output and self._last[name] == place for name in self._reads[place])
+
+    def live(self, place: int) -> tuple[str, ...]:
+        """Tensors that exist before a node and are read by it or later ones."""
+        return tuple(name for name, last in self._last.items() if self._made[name] < place <= last)
+
+    def block(self, start: int, end: int) -> Block:
+        inside = range(start, end)
+        read = dict.fromkeys(name for index in inside for name in self._reads[index] if self._made[name] < start)
+        written = dict.fromkeys(
+            name
+            for index in inside
+            for name in self._nodes[index].output
+            if name and (name in self._wanted or self._last.get(name, -1) >= end)
+        )
+        names = tuple(self.names[start:end])
+        return Block(names, tuple(read), tuple(written), float(self.seconds[start:end].sum()))
+
+
+def _needed(nodes: Iterable[Any], wanted: Iterable[str], constant: frozenset[str]) -> list[Any]:
+    """The nodes that wanted tensors depend on, in order, without those that compute constants."""
+    missing = set(wanted) - constant
+    found = []
+    for node in reversed(list(nodes)):
+        if not missing.isdisjoint(node.output):
+            found.append(node)
+            missing.update(name for name in reads(node) if name not in constant)
+    return found[::-1]
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether it is a tensor whose elements numpy has; others cannot be handed from one session to the next."""
+    element = value.element
+    return value.kind == "tensor" and element is not None and element.bits > 0 and element.widened == element.dtype
+
+
+class _Choice:
+    """Finds the cuts with the least expected time, all changes together."""
+
+    def __init__(self, path: _Path, demand: Array, *, samples: int, with_tails: bool) -> None:
+        self._with_tails = with_tails
+        start = np.concatenate([[0.0], np.cumsum(path.seconds)])
+        self._samples = samples
+        self._start = start
+        self._demand = np.concatenate([[0.0], np.cumsum(demand)])
+        # What all changes up to a node would run of the model before their own nodes.
+        self._before = np.concatenate([[0.0], np.cumsum(demand * start[:-1])])
+        self._weights = np.concatenate([[0.0], np.cumsum(path.weight_bytes)])
+        self._live = path.live_bytes()
+
+    def best(self, places: Sequence[int], blocks: int | None) -> list[int]:
+        """The places to cut at."""
+        points = np.array([0, *places, len(self._start) - 1])
+        count = len(points)
+        most = min(MOST_BLOCKS if blocks is None else blocks, count - 1)
+        if most <= 1:
+            return []
+        cost = np.array([self._cost(points, points[index]) for index in range(count)])
+        total, came_from = cost[:, 0], [np.zeros(count, np.int64)]
+        totals = [total[-1]]
+        for _ in range(most - 1):
+            through = cost + total[None, :]
+            came_from.append(np.argmin(through, axis=1))
+            total = through.min(axis=1)
+            totals.append(total[-1])
+        used = int(np.argmin(totals)) if blocks is None else most - 1
+        chosen, at = [], count - 1
+        for step in range(used, 0, -1):
+            at = int(came_from[step][at])
+            chosen.append(int(points[at]))
+        return chosen[::-1]
+
+    def _cost(self, starts: Array, end: int) -> Array:
+        """Expected seconds that blocks from each start to this end add; infinite for those that are none."""
+        changes = self._demand[end] - self._demand[starts]
+        in_vain = self._before[end] - self._before[starts] - self._start[starts] * changes
+        if self._with_tails:
+            in_vain = np.zeros_like(in_vain)
+        opening = (
+            _OPEN_S + _OPEN_NODE_S * (end - starts) + _OPEN_BYTE_S * (self._weights[end] - self._weights[starts])
+        )
+        # Every change further up hands its tensors on to this block.
+        if self._with_tails:
+            # A change opens, in the mean, half of its block.
+            opening = _OPEN_S + (opening - _OPEN_S) / 2
+        handing = np.where(
+            starts > 0, self._demand[starts] * (_RUN_START_S + _HAND_ON_S * self._live[starts]), 0.0
+        )
+        cost = self._samples * (in_vain + handing) + changes * opening
+        return np.where(starts < end, cost, np.inf)

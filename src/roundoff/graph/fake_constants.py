@@ -1,0 +1,125 @@
+"""Constants as quantizers leave them: quantized and turned back into values, once, before anything runs."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Lock
+
+import numpy as np
+
+from roundoff.core.quantization import dequantize, fake_quantize
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.graph.load import Model
+from roundoff.graph.weights import Weights
+
+__all__ = ["FakeConstants", "chain_of", "fake_quantized"]
+
+# Values of one step: with all that is computed between, they stay in the cache.
+_BLOCK_ELEMENTS = 1 << 16
+_EXACT_BITS = 16
+# What is kept for the next to ask; most models have less.
+_KEPT_BYTES = 64 << 20
+
+
+def fake_quantized(values: Array, quantizer: Quantizer) -> Array:
+    """Values as one quantizer leaves them, in the type they had; what is computed between stays small."""
+    spec, params = quantizer.spec, quantizer.params
+    result = np.empty(values.shape, values.dtype)
+    if values.ndim == 0:
+        result[...] = _fake(values, quantizer)
+        return result
+    rows = max(1, _BLOCK_ELEMENTS // max(1, values[:1].size))
+    by_row = params.scale.ndim > 0 and spec.axis is not None and spec.axis % values.ndim == 0
+    for start in range(0, values.shape[0], rows):
+        part = slice(start, start + rows)
+        own = quantizer
+        if by_row:
+            own = replace(
+                quantizer, params=replace(params, scale=params.scale[part], zero_point=params.zero_point[part])
+            )
+        if quantizer.codes is not None:
+            own = replace(own, codes=quantizer.codes[part])
+        result[part] = _fake(values[part], own)
+    return result
+
+
+def _fake(values: Array, quantizer: Quantizer) -> Array:
+    spec, params = quantizer.spec, quantizer.params
+    if quantizer.codes is not None:
+        return dequantize(quantizer.codes, params, spec.axis)
+    # As the operators do: they compute in float32, whatever the type of the model.
+    narrow = values.astype(np.float32, copy=False)
+    if spec.bits > _EXACT_BITS or spec.rounding != "half_even" or not np.isfinite(narrow).all():
+        return fake_quantize(narrow, params, spec)
+    shape = [1] * values.ndim
+    if params.scale.ndim and spec.axis is not None:
+        shape[spec.axis] = -1
+    scale, zero = params.scale.reshape(shape), params.zero_point.reshape(shape)
+    # The same in fewer steps: whole numbers of so few bits are exact in float32, with or without the zero point.
+    with np.errstate(over="ignore"):
+        steps = np.rint(narrow / scale)
+    low, high = (np.asarray(code - zero, dtype=np.float32) for code in (spec.code_min, spec.code_max))
+    np.clip(steps, low, high, out=steps)
+    steps += np.float32(0)  # there is no negative zero among codes
+    return np.multiply(steps, scale, out=steps)
+
+
+class FakeConstants:
+    """The constants of a model as quantizers leave them; those asked for last are kept.
+
+    Safe to use from threads.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._weights = Weights(model)
+        self._kept: OrderedDict[tuple[str, ...], Array] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def __contains__(self, tensor: str) -> bool:
+        """Whether a tensor is a constant."""
+        return tensor in self._weights.protos
+
+    def values(self, quantizer: Quantizer, earlier: Mapping[str, Quantizer]) -> Array:
+        """What a quantizer makes of its constant.
+
+        Args:
+            quantizer: The quantizer.
+            earlier: Quantizers by name; those it follows (`Quantizer.after`) come before it if they are here.
+        """
+        chain = chain_of(quantizer, earlier)
+        key = tuple(each.name for each in chain)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        values = self._weights[quantizer.tensor]
+        for each in chain:
+            values = fake_quantized(values, each)
+        with self._lock:
+            self._keep(key, values)
+        return values
+
+    def is_idle(self, quantizer: Quantizer) -> bool:
+        """Whether a quantizer leaves its constant as it is, bit for bit."""
+        if quantizer.tensor not in self:
+            return False
+        return np.array_equal(self.values(quantizer, {}), self._weights[quantizer.tensor])
+
+    def _keep(self, key: tuple[str, ...], values: Array) -> None:
+        if key in self._kept or values.nbytes > _KEPT_BYTES:
+            return
+        self._kept[key] = values
+        self._bytes += values.nbytes
+        while self._bytes > _KEPT_BYTES:
+            _, dropped = self._kept.popitem(last=False)
+            self._bytes -= dropped.nbytes
+
+
+def chain_of(quantizer: Quantizer, others: Mapping[str, Quantizer]) -> list[Quantizer]:
+    """A quantizer and those of the others that come before it, the first first."""
+    chain = [quantizer]
+    while chain[-1].after in others:
+        chain.append(others[chain[-1].after])
+    return chain[::-1]

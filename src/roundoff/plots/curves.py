@@ -1,0 +1,139 @@
+"""Pictures of curves: accumulated error along a network, and scores of a sweep."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from roundoff.core.accumulation import Accumulation, CurveNode
+from roundoff.core.partial import PartialQuantization
+from roundoff.plots.canvas import COLORS, PictureForm, draw, drawable, shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["accumulation_picture", "partial_picture"]
+
+# Up to so many nodes each has its name on the axis; of more only the outputs and what the verdict names.
+_MOST_NAMED = 40
+_MOST_IN_LEGEND = 12
+_BASE_COLOR = "#222222"
+_PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def accumulation_picture(found: Accumulation, *, form: PictureForm = "png") -> bytes:
+    """Draw all curves, nodes from the inputs on the left to the outputs on the right; the base line is thick.
+
+    Infinite values, as signal to noise without any noise, are left out.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    names = len(found.nodes) <= _MOST_NAMED
+
+    def paint(figure: "Figure") -> None:
+        axes = figure.subplots()
+        for number, curve in enumerate(found.curves):
+            values = [_finite(value) for value in found.shown(curve)]
+            base = number == 0
+            axes.plot(
+                range(len(values)),
+                values,
+                color=_BASE_COLOR if base else _PALETTE[(number - 1) % len(_PALETTE)],
+                linestyle=_DASHES[0 if base else (number - 1) // len(_PALETTE) % len(_DASHES)],
+                linewidth=2.2 if base else 1.3,
+                marker="o" if names else None,
+                markersize=3,
+                zorder=3 if base else 2,
+                label=drawable(shortened(f"{curve.name} (everything quantized)" if base else curve.name, 40)),
+            )
+        average = ", mean of all nodes up to here" if found.average else ""
+        axes.set_title(f"Accumulated error: {found.metric}{average}, {len(found.samples)} samples", loc="left")
+        better = "higher" if found.higher_is_better else "lower"
+        axes.set_ylabel(f"{found.metric} ({better} is better)")
+        axes.margins(x=0.01)
+        _name_nodes(axes, found)
+        _add_legend(axes, len(found.curves))
+
+    return draw((9.0 if names else 13.0, 5.4), paint, form=form)
+
+
+def _finite(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else math.nan
+
+
+def _name_nodes(axes: "Axes", found: Accumulation) -> None:
+    if len(found.nodes) <= _MOST_NAMED:
+        labels = [drawable(shortened(node.node, 30)) for node in found.nodes]
+        axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=7)
+        return
+    axes.set_xlabel(f"{len(found.nodes)} quantized nodes in execution order")
+    verdict = found.verdict
+    places = [jump.order for jump in verdict.jumps] + ([] if verdict.falls_at is None else [verdict.falls_at])
+    _annotate(axes, found, [found.nodes[place] for place in sorted(set(places))])
+
+
+def _annotate(axes: "Axes", found: Accumulation, nodes: Sequence[CurveNode]) -> None:
+    values = found.shown(found.base_line)
+    for number, node in enumerate(nodes):
+        value = _finite(values[node.order])
+        if math.isnan(value):
+            continue
+        to_left = node.order > len(found.nodes) / 2
+        axes.annotate(
+            drawable(shortened(node.node, 34)), (node.order, value),
+            xytext=(-14 if to_left else 14, 8 + 12 * number),
+            textcoords="offset points", ha="right" if to_left else "left", fontsize=7,
+            bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1},
+            arrowprops={"arrowstyle": "-", "color": COLORS["quiet"], "linewidth": 0.6},
+        )  # fmt: skip
+
+
+def _add_legend(axes: "Axes", curves: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if curves <= _MOST_IN_LEGEND:
+        axes.legend(loc="best")
+        return
+    shown = slice(0, _MOST_IN_LEGEND - 1)
+    axes.legend(
+        [*handles[shown], handles[-1]],
+        [*labels[shown], f"... {labels[-1]}"],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+    )
+
+
+def partial_picture(found: PartialQuantization, *, form: PictureForm = "png") -> bytes:
+    """Draw the score against the number of subjects that are changed, with float, the goal and the knee.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+
+    def paint(figure: "Figure") -> None:
+        axes = figure.subplots()
+        counts = [step.count for step in found.steps]
+        scores = [_finite(step.score) for step in found.steps]
+        axes.plot(counts, scores, color=COLORS["before"], marker="o", markersize=4)
+        if math.isfinite(found.float_score):
+            axes.axhline(found.float_score, color=COLORS["difference"], linewidth=1, label="float")
+        goal = f"goal {drawable(found.goal.text)}"
+        axes.axhline(found.goal.value, color=COLORS["threshold"], linestyle="--", linewidth=1, label=goal)
+        if found.knee is not None:
+            label = f"reached with {found.knee}"
+            axes.axvline(found.knee, color=COLORS["threshold"], linestyle=":", linewidth=1, label=label)
+        if found.levels_off is not None and found.levels_off != found.knee:
+            label = f"levels off at {found.levels_off}"
+            axes.axvline(found.levels_off, color=COLORS["quiet"], linestyle=":", linewidth=1, label=label)
+        if len(found.steps) <= _MOST_NAMED:
+            labels = [drawable(shortened(step.subject or "all quantized", 28)) for step in found.steps]
+            ticks = [f"{count}  {label}" for count, label in zip(counts, labels, strict=True)]
+            axes.set_xticks(counts, ticks, rotation=90, fontsize=7)
+        changed = "left in float" if found.to == "float" else f"raised to {found.to}"
+        axes.set_title(f"The first so many {changed}, {found.samples} samples", loc="left")
+        better = "higher" if found.higher_is_better else "lower"
+        axes.set_ylabel(f"{drawable(shortened(found.score, 30))} ({better} is better)")
+        axes.legend(loc="best")
+
+    return draw((9.0, 5.4), paint, form=form)

@@ -1,0 +1,103 @@
+"""Channels for people, and as CSV."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from roundoff.core.channel_spread import LEVEL_BOUNDS, ChannelBox, ChannelReport, ChannelSpread
+from roundoff.core.wording import counted
+from roundoff.report.figures import csv_text, number, percentage, shape_text
+
+__all__ = ["CHANNELS_CSV_START", "channels_csv", "channels_page"]
+
+# Tensors whose poorest channels are listed, and how many of each.
+_MOST_DETAILED, _POOREST = 3, 5
+
+CHANNELS_CSV_START = "name,kind,tensor,axis,channel,low,p01"
+"""By this an earlier table of ours is known."""
+
+
+def channels_page(report: ChannelReport) -> RenderableType:
+    """Which tensors one scale serves badly."""
+    risky = [each for each in report.spreads if each.risk in ("some", "high")]
+    over = f" ({counted(len(report.samples), 'sample')})" if report.samples else ""
+    total = counted(len(report.spreads), "tensor")
+    has = "has" if 1 in (len(risky), len(report.spreads)) else "have"
+    title = Text(f"{len(risky)} of {total} {has} channels with few levels{over}")
+    title.stylize("bold")
+    parts: list[RenderableType] = [title, Text(""), _table(report), Text("")]
+    parts += [Text(f"{each.name}: {each.advice}") for each in (risky or report.spreads)[: 2 * _MOST_DETAILED]]
+    if len(report.spreads) <= _MOST_DETAILED:
+        parts += [part for each in report.spreads for part in _poorest(each)]
+    coarse = max((each.resolution for each in report.spreads), default=0.0)
+    if coarse:
+        parts.append(
+            Text(f"note: quantiles are read off bins up to {percentage(coarse)} of the value wide", "dim")
+        )
+    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    return Group(*parts)
+
+
+def _table(report: ChannelReport) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("name", overflow="fold", min_width=12)
+    headings = [
+        "axis",
+        "channels",
+        "zero",
+        "q",
+        "ratio",
+        *(f"<{bound}" for bound in LEVEL_BOUNDS),
+        "gain dB",
+        "risk",
+    ]
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in report.spreads:
+        dtype = f"({each.dtype})" if each.assumed else each.dtype
+        counts = [str(each.below[str(bound)]) for bound in LEVEL_BOUNDS]
+        cells = [str(each.axis), str(len(each.boxes)), str(len(each.boxes) - each.live), dtype]
+        cells += [number(each.range_ratio, 3), *counts, f"{each.gain_db:.1f}", each.risk]
+        table.add_row(Text(each.name, style="bold" if each.risk == "high" else ""), *cells)
+    return table
+
+
+def _poorest(each: ChannelSpread) -> Iterator[RenderableType]:
+    live = sorted((box for box in each.boxes if box.reach > 0), key=lambda box: box.levels)
+    if not live:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for heading in ("channel", "levels", "own scale", "smallest", "25 %", "median", "75 %", "largest", "mean"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    shown = live[:_POOREST] + live[-1:] if len(live) > _POOREST + 1 else live
+    for box in shown:
+        values = (box.low, box.p25, box.median, box.p75, box.high, box.mean)
+        cells = (f"{box.levels:.1f}", f"{box.own_levels:.0f}", *(number(value, 3) for value in values))
+        table.add_row(str(box.channel), *cells)
+    yield Text("")
+    yield Text(f"{each.name}: channels with the fewest levels, and the one with the most", style="dim")
+    yield table
+
+
+def channels_csv(report: ChannelReport) -> str:
+    """One row for each channel of each tensor."""
+    names = [field.name for field in fields(ChannelBox)]
+    heading = ["name", "kind", "tensor", "axis", *names, "shape", "dtype", "own_scales", "step"]
+
+    def rows() -> Iterator[list[object]]:
+        for each in report.spreads:
+            last = [shape_text(each.shape), each.dtype, each.own_scales, each.step]
+            for box in each.boxes:
+                yield [
+                    each.name,
+                    each.kind,
+                    each.tensor,
+                    each.axis,
+                    *(getattr(box, name) for name in names),
+                    *last,
+                ]
+
+    return csv_text(heading, rows())

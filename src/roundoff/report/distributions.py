@@ -1,0 +1,174 @@
+"""Distributions for people: a card for each of a few, a table of many; and as CSV."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from roundoff.core.distributions import Bins, Distribution, DistributionReport, QuantizerFacts, ValueSummary
+from roundoff.core.wording import counted
+from roundoff.report.figures import csv_text, decibels, exactness, number, percentage, shape_text
+
+__all__ = ["DISTRIBUTION_CSV_START", "distribution_csv", "distribution_page", "histogram_csv"]
+
+# More than this are a table.
+_MOST_CARDS = 8
+_BARS = " ▁▂▃▄▅▆▇█"
+_SKETCH_COLUMNS = 48
+_VALUES = (
+    "count", "nonfinite", "zeros", "minimum", "maximum", "mean", "std", "skewness", "excess_kurtosis",
+    "edge_share", "central_range",
+)  # fmt: skip
+_FACTS = (
+    "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "levels_used", "levels",
+    "entropy_bits", "sqnr_db",
+)  # fmt: skip
+
+DISTRIBUTION_CSV_START = "name,kind,tensor,node,op_type,shape,suits,unimodal,peaks"
+"""By this an earlier table of ours is known."""
+
+
+def distribution_page(report: DistributionReport) -> RenderableType:
+    """Everything a person wants to know first."""
+    found = report.distributions
+    fine = sum(1 for each in found if each.suits)
+    over = f" ({counted(len(report.samples), 'sample')})" if report.samples else ""
+    text = Text(
+        f"{fine} of {counted(len(found), 'distribution')} {'suits' if fine == 1 else 'suit'} quantization{over}"
+    )
+    text.stylize("bold")
+    parts: list[RenderableType] = [text, Text("")]
+    parts += [_card(each) for each in found] if len(found) <= _MOST_CARDS else [_table(found), *_remarks(found)]
+    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    return Group(*parts)
+
+
+def _card(each: Distribution) -> RenderableType:
+    what = f"{each.kind}, {each.op_type}" if each.op_type else "input" if each.kind == "node" else each.kind
+    title = Text(each.name, style="bold") + Text(f"  {what}, {shape_text(each.shape)}", style="dim")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in _lines(each):
+        grid.add_row(f"  {label}", Text(text))
+    return Group(title, grid, Text(""))
+
+
+def _lines(each: Distribution) -> Iterator[tuple[str, str]]:
+    yield "float", _values_in_words(each.before)
+    if each.before.bins is not None:
+        yield "", _sketch(each.before.bins)
+    if each.peaks:
+        near = ", ".join(number(peak, 3) for peak in each.peaks[:5]) + (" ..." if len(each.peaks) > 5 else "")
+        yield "peaks", f"{len(each.peaks)}, near {near}"
+    if each.quantizer is not None:
+        yield from _facts_in_words(each.quantizer, each.tensor)
+    if each.difference is not None and each.difference.std is not None:
+        mean, std = number(each.difference.mean, 3), number(each.difference.std, 3)
+        yield "quantized", f"less float: mean {mean}, std {std}, at most {number(each.difference.largest, 3)}"
+    yield "so", each.advice
+    if each.resolution:
+        yield "exactness", exactness(each.resolution)
+
+
+def _values_in_words(values: ValueSummary) -> str:
+    if values.minimum is None:
+        return "no finite values"
+    low, high, mean, std = map(number, (values.minimum, values.maximum, values.mean, values.std))
+    text = f"{low} to {high}, mean {mean}, std {std}"
+    if values.skewness is not None:
+        text += f", skewness {number(values.skewness, 3)}, excess kurtosis {number(values.excess_kurtosis, 3)}"
+    if values.zeros:
+        text += f", {percentage(values.zeros / values.count)} zeros"
+    if values.nonfinite:
+        text += f", {values.nonfinite} not finite"
+    return text
+
+
+def _facts_in_words(facts: QuantizerFacts, tensor: str) -> Iterator[tuple[str, str]]:
+    steps = (
+        f"step {number(facts.scales[0])}"
+        if facts.axis is None
+        else f"steps {number(facts.scales[0])} to {number(facts.scales[1])} on axis {facts.axis}"
+    )
+    where = "" if facts.axis is None else " (narrowest channel)"
+    clipped = f"{percentage(facts.clipped)} clipped beyond {number(facts.low)} and {number(facts.high)}{where}"
+    name = "" if facts.name == tensor else f"{facts.name}: "
+    yield "quantizer", f"{name}{facts.dtype}, {steps}, {clipped}"
+    levels = (
+        f"{facts.levels_used} of {facts.levels} used, {facts.entropy_bits:.2f} of {facts.bits} bits of information"
+    )
+    yield "levels", f"{levels}, {decibels(facts.sqnr_db)} dB".replace("exact dB", "nothing lost")
+
+
+def _sketch(bins: Bins) -> str:
+    """The histogram in one line; a bin that towers over all others is cut."""
+    columns = min(_SKETCH_COLUMNS, len(bins.counts))
+    heights = [0.0] * columns
+    for index, count in enumerate(bins.counts):
+        heights[index * columns // len(bins.counts)] += count
+    ordered = sorted(heights, reverse=True)
+    top = max(ordered[1] * 2 if len(ordered) > 1 and ordered[1] else ordered[0], 1e-300)
+    marks = [0 if not height else max(1, round(8 * min(height, top) / min(top, ordered[0]))) for height in heights]
+    return "".join(_BARS[min(mark, 8)] for mark in marks)
+
+
+def _table(found: Sequence[Distribution]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("name", overflow="fold", min_width=12)
+    for heading in ("q", "min", "max", "std", "clip", "levels", "bits", "dB", "peaks"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in found:
+        facts, values = each.quantizer, each.before
+        cells = ["float", *(number(value, 3) for value in (values.minimum, values.maximum, values.std))]
+        cells += ["", "", "", ""]
+        if facts is not None:
+            cells[0] = facts.dtype
+            levels = f"{facts.levels_used}/{facts.levels}" if facts.bits <= 16 else f"{facts.levels_used}"
+            cells[4:] = [percentage(facts.clipped), levels, f"{facts.entropy_bits:.1f}", decibels(facts.sqnr_db)]
+        name = Text(each.name, style="" if each.suits else "bold")
+        table.add_row(name, *cells, str(len(each.peaks)))
+    return table
+
+
+def _remarks(found: Sequence[Distribution]) -> Iterator[RenderableType]:
+    for each in [each for each in found if not each.suits][:_MOST_CARDS]:
+        yield Text(f"{each.name}: {each.advice}")
+
+
+def distribution_csv(report: DistributionReport) -> str:
+    """All distributions in execution order, with all numbers but the histograms."""
+    heading = [*DISTRIBUTION_CSV_START.split(","), "advice", "resolution"]
+    for side in ("before", "after", "difference"):
+        heading += [f"{side}_{name}" for name in _VALUES]
+    heading += [f"quantizer_{name}" for name in ("name", "smallest_scale", "largest_scale", *_FACTS)]
+
+    def row(each: Distribution) -> list[object]:
+        cells: list[object] = [
+            each.name, each.kind, each.tensor, each.node, each.op_type, shape_text(each.shape), each.suits,
+            each.unimodal, each.peaks, each.advice, each.resolution,
+        ]  # fmt: skip
+        for values in (each.before, each.after, each.difference):
+            cells += [None if values is None else getattr(values, name) for name in _VALUES]
+        facts = each.quantizer
+        cells += [None] * 3 if facts is None else [facts.name, *facts.scales]
+        return cells + [None if facts is None else getattr(facts, name) for name in _FACTS]
+
+    return csv_text(heading, (row(each) for each in report.distributions))
+
+
+def histogram_csv(report: DistributionReport) -> str:
+    """All bins of all histograms."""
+
+    def rows() -> Iterator[list[object]]:
+        for each in report.distributions:
+            sides = (("before", each.before), ("after", each.after), ("difference", each.difference))
+            for side, values in sides:
+                if values is None or values.bins is None:
+                    continue
+                edges = values.bins.edges
+                for low, high, count in zip(edges, edges[1:], values.bins.counts, strict=False):
+                    yield [each.name, each.kind, side, low, high, count]
+
+    return csv_text(["name", "kind", "values", "from", "to", "count"], rows())

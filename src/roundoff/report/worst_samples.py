@@ -1,0 +1,94 @@
+"""A ranking of samples for people, and as CSV."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from roundoff.core.wording import counted
+from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
+from roundoff.report.figures import csv_text, number
+
+__all__ = ["WORST_SAMPLES_CSV_START", "worst_samples_csv", "worst_samples_page"]
+
+# More outputs than this have no columns of their own.
+_MOST_OUTPUTS = 3
+
+WORST_SAMPLES_CSV_START = "rank,sample,index,score,moved_top"
+"""By this an earlier table of ours is known."""
+
+
+def worst_samples_page(worst: WorstSamples, *, most: int | None = 10) -> RenderableType:
+    """The worst samples.
+
+    Args:
+        worst: The ranking.
+        most: Show at most so many; all when None.
+    """
+    kept = worst.samples[:most]
+    parts: list[RenderableType] = [_headline(worst), Text(""), _table(worst, kept)]
+    parts += [Text(f"note: {note}", style="dim") for note in worst.notes]
+    return Group(*parts)
+
+
+def _headline(worst: WorstSamples) -> Text:
+    metric, first = worst.metrics[0], worst.samples[0]
+    score = "no score" if first.score is None else f"{metric} {number(first.score)}"
+    text = f"The worst of {counted(len(worst.samples), 'sample')} is {first.sample or 'the only one'}: {score}"
+    if worst.median is not None:
+        text += f", median {number(worst.median)}"
+    if worst.moved_top is not None:
+        text += f"; the largest output moves in {worst.moved_top} of {len(worst.samples)}"
+    if worst.unscored:
+        text += f"; {counted(worst.unscored, 'sample')} without a score"
+    return Text(text, "bold")
+
+
+def _table(worst: WorstSamples, kept: tuple[SampleScore, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("sample", overflow="fold", min_width=8)
+    names = [output.output for output in worst.samples[0].outputs]
+    few = len(names) <= _MOST_OUTPUTS
+    if few:
+        headings = [
+            metric if len(names) == 1 else f"{name}\n{metric}" for name in names for metric in worst.metrics
+        ]
+    else:
+        headings = [*worst.metrics, "worst output"]
+    for heading in (*headings, "top moved"):
+        table.add_column(Text(heading), justify="right", overflow="fold")
+    for each in kept:
+        shown = each.outputs if few else (_worst_output(each, worst),)
+        cells = [number(output.values.get(metric)) for output in shown for metric in worst.metrics]
+        if not few:
+            cells.append(shown[0].output)
+        moved = f"{each.moved_top} of {rows}" if (rows := sum(output.rows for output in each.outputs)) else ""
+        table.add_row(str(each.rank), Text(each.sample), *map(Text, cells), moved)
+    return table
+
+
+def _worst_output(each: SampleScore, worst: WorstSamples) -> OutputScore:
+    def badness(output: OutputScore) -> float:
+        value = output.values.get(worst.metrics[0])
+        if value is None:
+            return float("-inf")
+        return value if worst.higher_is_better else -value
+
+    return min(each.outputs, key=badness)
+
+
+def worst_samples_csv(worst: WorstSamples) -> str:
+    """All samples, the worst first."""
+    names = [output.output for output in worst.samples[0].outputs] if worst.samples else []
+    heading = WORST_SAMPLES_CSV_START.split(",")
+    for name in names:
+        heading += [f"{name} {column}" for column in ("status", *worst.metrics, "rows", "moved_top")]
+
+    def row(each: SampleScore) -> list[object]:
+        cells: list[object] = [each.rank, each.sample, each.index, each.score, each.moved_top]
+        for output in each.outputs:
+            values = [output.values.get(metric) for metric in worst.metrics]
+            cells += [output.status, *values, output.rows, output.moved_top]
+        return cells
+
+    return csv_text(heading, (row(each) for each in worst.samples))

@@ -1,0 +1,48 @@
+"""A folder with images and a quantized model, in which commands that look at tensors are run."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from roundoff.cli import main
+from roundoff.demo import load_split, model_path
+from roundoff.graph.insertion import insert_quantizers
+from roundoff.plots import channels, distribution, outliers
+from tests.analysis.layers.support import demo_network
+from tests.quantized import with_scale_times
+
+__all__ = ["MODEL", "Run", "runner"]
+
+Run = Callable[..., tuple[int, str, str]]
+MODEL = str(model_path())
+
+
+@cache
+def _quantized() -> bytes:
+    quantized, _ = demo_network()
+    # A range that is too small: a planted fault.
+    spoilt = with_scale_times(quantized, ["block3/relu"], 0.2)
+    return bytes(insert_quantizers(spoilt.float_model, spoilt.quantizers).proto.SerializeToString())
+
+
+def runner(command: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs one command in a folder with ``images.npy`` and ``quantized.onnx``."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "100")
+    np.save("images.npy", load_split("calibration")[0][:12])
+    onnx.save(onnx.ModelProto.FromString(_quantized()), "quantized.onnx")
+    # What is in the pictures is tested with them; drawing each again would take most of the time.
+    for module in (channels, distribution, outliers):
+        monkeypatch.setattr(
+            module, "draw", lambda size, paint, *, form: {"png": b"\x89PNG", "svg": b"<?xml"}[form]
+        )
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = main([command, *words])
+        return (code, *capsys.readouterr())
+
+    return call
