@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantType
 
 from roundoff.cli import main
+from roundoff.core.quant_plan import Precision
+from roundoff.quantize.targets import target_names
 from tests.graph.reading.tools import quantized_by_onnxruntime
-from tests.models import conv_net, random_feed, save
+from tests.models import conv_net, random_feed, save, value, weight, wrapped
 
 Run = Callable[..., tuple[int, str, str]]
 SHAPES = {"image": (1, 3, 8, 8)}
@@ -41,6 +43,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     capsys.readouterr()
 
     def call(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
         code = main(["audit", *words])
         out, err = capsys.readouterr()
         return code, out, err
@@ -103,6 +106,47 @@ def test_a_run_keeps_what_it_promised(run: Run) -> None:
     assert out.startswith("OK: no silent difference in 7 nodes of run\n")
     assert "asked by     the plan of the run" in out
     assert run("run/plan.json")[0] == 0
+
+
+def test_what_a_run_said_is_repeated_on_request_only(run: Run) -> None:
+    said = "the prepared model's outputs equal the original's"
+    assert said not in run("run")[1]
+    assert said in " ".join(run("run", "--all")[1].split())
+    assert any(note.startswith(said) for note in json.loads(run("run", "--json")[1])["notes"])
+
+
+@pytest.mark.parametrize("target", target_names())
+def test_our_own_models_pass_and_count_alike(run: Run, folder: Path, target: str) -> None:
+    """Also with a convolution of a single output channel, whose scales are one, and with nodes inside of units."""
+    nodes = [
+        helper.make_node("Conv", ["image", "w1", "b1"], ["a"], name="wide"),
+        helper.make_node("Sigmoid", ["a"], ["s"], name="sigmoid"),
+        helper.make_node("Mul", ["a", "s"], ["b"], name="mul"),
+        helper.make_node("Conv", ["b", "w2", "b2"], ["c"], name="single"),
+        helper.make_node("Relu", ["c"], ["y"], name="relu"),
+    ]
+    held = [weight("w1", 4, 3, 3, 3), weight("b1", 4), weight("w2", 1, 4, 3, 3), weight("b2", 1)]
+    model = folder / f"single_{target}.onnx"
+    save(wrapped(nodes, [value("image", (1, 3, 8, 8))], [value("y")], held), model)
+    out = f"single_{target}"
+    words = ["--data", "data", "--target", target, "-o", out]
+    assert main(["quantize", str(model), *words]) == 0
+    code, text, _ = run(out, "--json")
+    assert code == 0, text
+    counts = {counted(text)}
+    for kind in ("fake_quant", "deploy"):
+        code, text, _ = run(f"{out}/single_{target}_{kind}_model.onnx", "--json")
+        assert code == 0, text
+        counts.add(counted(text))
+        assert run(f"{out}/single_{target}_{kind}_model.onnx", "--target", target)[0] == 0
+    plan = json.loads((folder / out / "plan.json").read_text())["plan"]
+    counts.add(tuple(Precision(**node["seen"]) for node in plan["nodes"]))
+    assert len(counts) == 1
+
+
+def counted(text: str) -> tuple[Precision, ...]:
+    """The effective precision of every node."""
+    return tuple(Precision(**row["effective"]) for row in json.loads(text)["rows"])
 
 
 def test_a_run_whose_model_was_changed_afterwards(run: Run, folder: Path) -> None:

@@ -114,7 +114,7 @@ def test_without_matplotlib(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         (("x",), "is not an ONNX model|does not exist|No node"),
         ((MODEL, "nosuch", "--data", "images.npy"), "'nosuch' names no node, tensor or quantizer"),
         ((MODEL, "logits"), "values of 'logits' are computed, and no samples were given"),
-        ((MODEL, "logits", "--data", "images.npy", "--set", "a=u8"), "--set say how to quantize, but nothing is"),
+        ((MODEL, "logits", "--data", "images.npy", "--set", "a=u8"), "--set says how to quantize, but nothing is"),
         ((MODEL, "logits", "--data", "images.npy", "--bins", "1"), "'1' is not a number of bins"),
         ((MODEL, "logits", "--data", "images.npy", "--nosuch"), "unrecognized arguments: --nosuch"),
     ],

@@ -89,6 +89,16 @@ def test_statistics_serve_another_plan(run: Run) -> None:
     assert load_plan(Path("other")).numbers != load_plan(Path("first")).numbers
 
 
+def test_with_statistics_samples_are_not_needed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run("--calibration", "mse", out="first")
+    words = ["quantize", MODEL, "--target", "generic-int8", "--statistics", "first/calibration.npz", "-o", "again"]
+    assert main([*words, "--calibration", "mse"]) == 0
+    assert capsys.readouterr().out.startswith("NOT JUDGED: digits.onnx quantized for generic-int8")
+    assert load_plan(Path("again")).numbers == load_plan(Path("first")).numbers
+    assert main([*words, "--calibration", "mse,minmax", "--force"]) == 2
+    assert "none were given" in capsys.readouterr().err
+
+
 def test_statistics_of_ranges_only_are_not_enough_for_a_histogram_method(run: Run) -> None:
     run(out="first")
     code, _, err = run("--calibration", "mse", "--statistics", "first/calibration.npz", out="again")

@@ -11,6 +11,7 @@ from roundoff.core.quant_plan import PlannedQuantizer, QuantPlan
 from roundoff.core.quantization import quantize
 from roundoff.core.quantizer import Consumer, Quantizer, QuantSpec
 from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.quantize.parameters import find_parameters, weight_parameters
 from tests.models import value, wrapped
@@ -129,3 +130,12 @@ def test_a_fixed_range_is_not_calibrated() -> None:
     quantizers = (PlannedQuantizer("y", "y", "activation", U8, (), output=True, fixed_range=(0.0, 1.0)),)
     found, _ = _found(_gemm(WEIGHT, BIAS), QuantPlan("t", quantizers, ()), _Seen())
     np.testing.assert_allclose(found["y"].params.scale, 1 / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("weight", "bias", "name"), [(np.nan, 0.0, "w"), (1.0, -np.inf, "b")])
+def test_constants_that_are_not_finite_are_named(weight: float, bias: float, name: str) -> None:
+    weights, biases = WEIGHT.copy(), BIAS.copy()
+    weights[0, 0], biases[1] = weight, bias
+    with pytest.raises(BadInput, match=f"'{name}' holds 1 value that is NaN or infinite") as caught:
+        weight_parameters(_plan(per_channel=True), _gemm(weights, biases))
+    assert "--set 'fc=float'" in caught.value.fix

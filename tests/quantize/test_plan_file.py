@@ -68,8 +68,9 @@ def test_scales_survive_bit_for_bit(tmp_path: Path) -> None:
     [
         ({"schema": 99}, "has schema 99"),
         ({"plan": 3}, "is not a plan"),
-        ({"numbers": {}}, "no usable scale for the quantizer 'x'"),
+        ({"numbers": {}}, "no usable scale and zero point for the quantizer 'x'"),
         ({"numbers": {"x": {"scale": [0.0], "zero_point": [0]}}}, "no usable scale"),
+        ({"numbers": {"x": {"scale": [1.0], "zero_point": [999]}}}, "no usable scale and zero point"),
         ({"numbers": {"x": {"scale": [1.0, 2.0], "zero_point": [0, 0]}}}, "no usable scale"),
     ],
 )

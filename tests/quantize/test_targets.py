@@ -310,7 +310,10 @@ def test_what_cannot_be_extended_is_told_with_all_other_errors(tmp_path: Path) -
     lines = caught.value.what.splitlines()
     assert lines[0].endswith("has 3 errors:")
     # What is missing, or removed, is not held against it: it may have been in what it extends.
-    assert lines[1] == "  extends: There is no target 'generic-int9'; did you mean 'generic-int8'? Or give a .toml file"
+    assert (
+        lines[1]
+        == "  extends: There is no target 'generic-int9'; did you mean 'generic-int8'? Or give a .toml file"
+    )
     assert lines[2].startswith("  activations.u8.symmetric: ")
     assert lines[3].startswith("  bais: unknown key; did you mean 'bias'")
 

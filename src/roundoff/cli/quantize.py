@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--statistics",
         type=Path,
         metavar="FILE",
-        help="take what an earlier run observed (its calibration.npz) instead of observing --data again",
+        help="take what an earlier run observed (its calibration.npz); --data then only serves to compare outputs",
     )
     parser.add_argument("--force", action="store_true", help="replace what an earlier run wrote to DIR")
     parser.add_argument("--json", action="store_true", help="print the plan and the figures as JSON")
@@ -69,9 +69,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     settings = settings_from(args)
     model = load_model(args.model)
     specs = inputs(model)
-    samples: Samples = samples_from(args, specs) if specs or args.data else NO_INPUTS
     origin = input_file("model", args.model)
     calibration = _statistics(args, origin)
+    samples: Samples | None = None if specs else NO_INPUTS
+    if args.data or (specs and calibration is None):
+        samples = samples_from(args, specs)
     result = quantize_model(model, samples, settings, calibration=calibration, progress=terminal)
     _write(args, result, origin=origin, prefix=prefix)
     _print(args, terminal, result)

@@ -60,6 +60,10 @@ def settings_from(args: argparse.Namespace) -> "QuantizeSettings":
     from roundoff.quantize.planning import load_rules, parse_rule
     from roundoff.quantize.targets import load_target
 
+    for name in ("calibration", "weight_method"):
+        if getattr(args, name) == "":
+            option = "--" + name.replace("_", "-")
+            raise BadInput(f"{option} is empty.", fix="name a calibration method, or leave it out")
     rules = [] if args.rules is None else list(load_rules(args.rules))
     return QuantizeSettings(
         target=load_target(args.target),

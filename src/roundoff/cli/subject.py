@@ -23,11 +23,12 @@ __all__ = ["Subject", "add_subject_options", "check_subject", "open_subject", "s
 
 
 class Subject(NamedTuple):
-    """What is analyzed: the quantized model, what it is fed, and the arithmetic it is made for."""
+    """What is analyzed: the quantized model, what it is fed, the arithmetic it is made for, and words for it."""
 
     quantized: "QuantizedModel"
     samples: "Samples"
     arithmetic: "Arithmetic"
+    words: str = ""
 
 
 def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -63,7 +64,8 @@ def check_subject(args: argparse.Namespace) -> None:
             already = (
                 "nothing is quantized" if args.quantized is None else f"{args.quantized} is quantized already"
             )
-            what = f"{' and '.join(given)} say how to quantize, but {already}."
+            say = "says" if len(given) == 1 else "say"
+            what = f"{' and '.join(given)} {say} how to quantize, but {already}."
             raise BadInput(what, fix="leave them out, or give --target instead of --quantized")
         if args.model is None and args.quantized is None:
             raise BadInput("No model was given.", fix="name a float model, or a quantized one with --quantized")
@@ -120,26 +122,31 @@ def _quantized_here(args: argparse.Namespace, terminal: "Terminal") -> Subject:
     model = load_model(args.model)
     samples = _samples(args, model)
     result = quantize_model(model, samples, settings, progress=terminal)
-    return Subject(result.quantized, samples, settings.target.arithmetic)
+    words = f"quantized for {settings.target.name}, calibrated by {result.best.method}"
+    return Subject(result.quantized, samples, settings.target.arithmetic, words)
 
 
 def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subject:
     from roundoff.core.target import Arithmetic
     from roundoff.graph.load import load_model
+    from roundoff.graph.preparation import check_float
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.graph.reading import read_quantized
 
+    words = "" if args.quantized is None else str(args.quantized)
     if args.quantized is None:
         quantized, arithmetic = QuantizedModel(load_model(args.model), ()), Arithmetic()
     elif args.quantized.is_dir():
-        quantized, arithmetic = _stored(args)
+        quantized, arithmetic, words = _stored(args)
     else:
         model = None if args.model is None else load_model(args.model)
+        if model is not None:
+            check_float(model)
         quantized, arithmetic = read_quantized(load_model(args.quantized), float_model=model), Arithmetic()
-    return Subject(quantized, _samples(args, quantized.float_model, needed=needs_samples), arithmetic)
+    return Subject(quantized, _samples(args, quantized.float_model, needed=needs_samples), arithmetic, words)
 
 
-def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic]":
+def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]":
     """What an earlier run of quantize stored in a folder."""
     from roundoff.cli.provenance import input_file
     from roundoff.graph.load import load_model
@@ -149,12 +156,13 @@ def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic]":
     from roundoff.quantize.plan_file import load_plan
 
     saved = load_plan(args.quantized)
+    words = f"{args.quantized}, quantized for {saved.plan.target}, calibrated by {saved.method}"
     if args.model is None:
-        return read_quantized(load_model(args.quantized / saved.files["fake_quant"])), saved.arithmetic
+        return read_quantized(load_model(args.quantized / saved.files["fake_quant"])), saved.arithmetic, words
     if input_file("model", args.model).sha256 != saved.model_sha256:
         raise BadInput(
             f"{args.quantized} was made from {saved.model}, whose content differs from that of {args.model}.",
             fix="give the float model it was made from, or quantize this one",
         )
     prepared = prepare(load_model(args.model))
-    return QuantizedModel(prepared.model, saved.quantizers(), saved.notes), saved.arithmetic
+    return QuantizedModel(prepared.model, saved.quantizers(), saved.notes), saved.arithmetic, words

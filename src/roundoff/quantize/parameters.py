@@ -12,6 +12,7 @@ from roundoff.core.quantization import parameters_from_range
 from roundoff.core.quantizer import Quantizer, QuantParams, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
+from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration import weight_range
@@ -68,13 +69,31 @@ def find_parameters(plan: QuantPlan, model: Model, ranges: Ranges, *, weights: P
 
 
 def weight_parameters(plan: QuantPlan, model: Model) -> dict[str, QuantParams]:
-    """Scales of the weights that depend on the model alone; those shared with activations are not among them."""
+    """Scales of the weights that depend on the model alone; those shared with activations are not among them.
+
+    Raises:
+        BadInput: A weight or bias holds values that are not finite.
+    """
     constants = Weights(model)
+    _check_finite(plan, constants)
     return {
         planned.name: _of_weight(constants[planned.tensor], planned)
         for planned in plan.quantizers
         if planned.kind == "weight" and not planned.group and planned.fixed_range is None
     }
+
+
+def _check_finite(plan: QuantPlan, weights: Weights) -> None:
+    """Refuse constants that no code stands for; each tool would make something else of them."""
+    for planned in plan.quantizers:
+        if planned.kind == "activation":
+            continue
+        bad = int(np.count_nonzero(~np.isfinite(weights[planned.tensor].astype(np.float32, copy=False))))
+        if bad:
+            many = f"{counted(bad, 'value')} that {'is' if bad == 1 else 'are'} NaN or infinite"
+            what = f"The {planned.kind} {planned.tensor!r} holds {many}."
+            readers = " ".join(f"--set '{consumer.node}=float'" for consumer in planned.consumers)
+            raise BadInput(what, fix=f"repair the model, or leave what reads it in float: {readers}")
 
 
 def _of_weight(values: Array, planned: PlannedQuantizer) -> QuantParams:

@@ -84,7 +84,7 @@ class Quantization:
     Attributes:
         target: For which chip.
         prepared: The float model with batch normalization folded and the like.
-        check: That this changed nothing.
+        check: That this changed nothing; None when there were no samples to check it on.
         calibration: What was observed; serves other plans too.
         best: The method taken.
         trials: All methods that were tried, in the order asked for.
@@ -92,7 +92,7 @@ class Quantization:
 
     target: Target
     prepared: Prepared
-    check: PreparationCheck
+    check: PreparationCheck | None
     calibration: Calibration
     best: MethodTrial
     trials: tuple[MethodTrial, ...]
@@ -100,7 +100,8 @@ class Quantization:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know."""
-        return (*self.prepared.notes, *self.check.notes, *self.calibration.notes, *self.best.numbers.notes)
+        checked = () if self.check is None else self.check.notes
+        return (*self.prepared.notes, *checked, *self.calibration.notes, *self.best.numbers.notes)
 
     @property
     def quantized(self) -> QuantizedModel:
@@ -118,7 +119,7 @@ class Quantization:
 
 def quantize_model(
     model: Model,
-    samples: Samples,
+    samples: Samples | None,
     settings: QuantizeSettings,
     *,
     calibration: Calibration | None = None,
@@ -128,7 +129,8 @@ def quantize_model(
 
     Args:
         model: The float model.
-        samples: What activations are observed on, and outputs compared on.
+        samples: What activations are observed on, and outputs compared on. None with an earlier calibration and
+            one method: outputs are then not compared.
         settings: For which chip, and how.
         calibration: Statistics of an earlier calibration of the same model; samples are then only compared on.
         progress: Told of every sample.
@@ -140,22 +142,31 @@ def quantize_model(
     prepared = prepare(model)
     plans = {method: _plan(prepared, settings, method) for method in _methods(settings)}
     weights = weight_parameters(next(iter(plans.values())), prepared.model)
-    check = check_preparation(model, prepared.model, samples)
+    check = None if samples is None else check_preparation(model, prepared.model, samples)
     if calibration is None:
+        if samples is None:
+            raise BadInput("Calibration needs samples and none were given.", fix="add --data PATH")
         calibration = _observe(prepared, plans, samples, settings, weights=weights, progress=progress)
+    if samples is None and len(plans) > 1:
+        what = (
+            f"To choose between {' and '.join(plans)}, outputs must be compared on samples, and none were given."
+        )
+        raise BadInput(what, fix="add --data PATH, or name one method")
     most = _CHECKED_SAMPLES if len(plans) == 1 else _CHOOSING_SAMPLES
     trials = []
     for method, plan in plans.items():
         ranges = _Ranges(calibration, settings.options)
         numbers = find_parameters(plan, prepared.model, ranges, weights=weights)
-        agreement = compare_outputs(
-            prepared.model,
-            switch_on(prepared.model, numbers.quantizers),
-            samples,
-            indices=spread(len(samples.names), most),
-            threads=settings.threads,
-            progress=progress,
-        )
+        agreement: tuple[OutputAgreement, ...] = ()
+        if samples is not None:
+            agreement = compare_outputs(
+                prepared.model,
+                switch_on(prepared.model, numbers.quantizers),
+                samples,
+                indices=spread(len(samples.names), most),
+                threads=settings.threads,
+                progress=progress,
+            )
         trials.append(MethodTrial(method, plan, numbers, agreement))
     limit = max(trial.sqnr_db for trial in trials) - _NOISE_DB
     best = next(trial for trial in trials if trial.sqnr_db >= limit)

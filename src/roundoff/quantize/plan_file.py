@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.files import read_small
 from roundoff.core.quant_plan import QuantPlan
-from roundoff.core.quantizer import Quantizer, QuantParams
+from roundoff.core.quantizer import Quantizer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
 from roundoff.quantize.parameters import Numbers, planned_with
@@ -111,12 +111,13 @@ def load_plan(path: Path) -> SavedPlan:
         raise BadInput(f"{file} is not a plan: {first}", fix=again) from error
     for planned in saved.plan.quantizers:
         numbers = saved.numbers.get(planned.name)
-        if numbers is None or not _sound(numbers, whole=planned.spec.axis is None):
-            what = f"{file} has no usable scale for the quantizer {planned.name!r}."
+        if numbers is None or not _sound(numbers, planned.spec):
+            what = f"{file} has no usable scale and zero point for the quantizer {planned.name!r}."
             raise BadInput(what, fix=again)
     return saved
 
 
-def _sound(numbers: SavedNumbers, *, whole: bool) -> bool:
-    same = len(numbers.scale) == len(numbers.zero_point) and (not whole or len(numbers.scale) == 1)
-    return same and all(math.isfinite(scale) and scale > 0 for scale in numbers.scale)
+def _sound(numbers: SavedNumbers, spec: QuantSpec) -> bool:
+    same = len(numbers.scale) == len(numbers.zero_point) and (spec.axis is not None or len(numbers.scale) == 1)
+    codes = all(spec.code_min <= zero_point <= spec.code_max for zero_point in numbers.zero_point)
+    return same and codes and all(math.isfinite(scale) and scale > 0 for scale in numbers.scale)

@@ -57,16 +57,19 @@ def quantization_verdict(
         advice: What to type next when they do not.
     """
     judged = [each.score.values for each in agreements if each.score.values]
-    fine = bool(judged) and all(limits.holds(values) for values in judged)
-    headline = Text("FINE" if fine else "LOSSY", style="bold green" if fine else "bold red")
+    fine = all(limits.holds(values) for values in judged)
+    word, style = ("FINE", "bold green") if fine else ("LOSSY", "bold red")
+    headline = Text(word, style=style) if judged else Text("NOT JUDGED", style="bold yellow")
     headline.append(f": {title}", style="not bold default")
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for index, agreement in enumerate(agreements):
         grid.add_row("" if index else "  output", Text(agreement_line(agreement)))
-    seen = agreements[0].samples if agreements else 0
-    grid.add_row("  judged", Text(f"against float on {counted(seen, 'sample')}, {limits.describe()}"))
+    judged_by = "not at all: outputs were not compared, because no samples were given"
+    if agreements:
+        judged_by = f"against float on {counted(agreements[0].samples, 'sample')}, {limits.describe()}"
+    grid.add_row("  judged", Text(judged_by))
     for index, line in enumerate(plan_lines(plan)):
         grid.add_row("" if index else "  nodes", Text(line))
     if not fine:

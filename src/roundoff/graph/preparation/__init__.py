@@ -1,5 +1,6 @@
 """Bringing a float model into the form that is quantized, without changing what it computes."""
 
+from roundoff.graph.preparation.checks import check_float
 from roundoff.graph.preparation.steps import Prepared, prepare
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "check_float", "prepare"]

@@ -8,7 +8,7 @@ from roundoff.graph.assembly import STANDARD_DOMAINS, opset_of
 from roundoff.graph.build import DEFAULT_OPSET
 from roundoff.graph.load import Model
 
-__all__ = ["check_supported", "unknown_operations"]
+__all__ = ["check_float", "check_supported", "unknown_operations"]
 
 _OLDEST_OPSET = 7
 """Before this, operators did not broadcast and carried their test mode as attributes."""
@@ -39,11 +39,16 @@ def check_supported(model: Model) -> None:
             f"{model.path} is of opset {opset}; the installed onnx knows opsets up to {newest}.",
             fix="pip install -U onnx onnxruntime, or export the model with an older opset",
         )
-    _check_float(model)
+    check_float(model)
     _check_standard(model, opset)
 
 
-def _check_float(model: Model) -> None:
+def check_float(model: Model) -> None:
+    """Refuse models that are quantized already.
+
+    Raises:
+        BadInput: Saying what in it is quantized.
+    """
     quantized = Counter(node.op_type for node in model.proto.graph.node if _is_quantized(node.op_type))
     if quantized:
         found = ", ".join(f"{count} {op_type}" for op_type, count in quantized.most_common())
