@@ -77,6 +77,38 @@ def test_permutation_is_told_from_noise(level: float) -> None:
     assert kind_of(x, shuffled + noise(x, level)).kind == "permutation"
 
 
+def relu(values: Array) -> Array:
+    return np.maximum(values, np.float32(0))
+
+
+@pytest.mark.parametrize("level", [0.0, 0.01])
+def test_permutations_of_rectified_values_and_of_some_channels(level: float) -> None:
+    x = relu(tensor(shape=(2, 16, 16, 16)) - np.float32(0.5))
+    turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(x.shape)
+    swapped = x[:, [1, 0, 3, 2, *range(4, 16)]]
+    for y in (turned, swapped):
+        assert kind_of(x, y + noise(x, level)).kind == "permutation"
+
+
+def test_a_smooth_picture_that_was_turned() -> None:
+    """Neighbours are alike, so that what is out of place is related to what belongs there."""
+    ramp = np.linspace(0, 1, 64, dtype=np.float32)
+    picture = np.broadcast_to(ramp[:, None] + np.float32(0.6) * ramp, (1, 3, 64, 64))
+    assert kind_of(picture, np.ascontiguousarray(picture.transpose(0, 1, 3, 2))).kind == "permutation"
+
+
+@given(st.floats(0.1, 3.0), st.integers(0, 999), st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_a_quantized_activation_is_not_in_another_order(coarseness: float, seed: int, shrinks: bool) -> None:
+    """Rounded weights far upstream: every value is a little off, and the distribution is the same."""
+    before, error = tensor(seed), tensor(seed + 7000)
+    part = 1 - 0.1 * coarseness if shrinks else 1.0
+    mixed = part * before + np.float32(np.sqrt(max(0.0, 1 - part**2)) if shrinks else 0.3 * coarseness) * error
+    y = relu((mixed - np.float32(0.3)).astype(np.float32))
+    step = np.float32(y.max() / 255)
+    assert kind_of(relu(before - np.float32(0.3)), np.rint(y / step) * step).kind != "permutation"
+
+
 def test_nan_comes_before_everything_else() -> None:
     x = tensor()
     y = x * 3

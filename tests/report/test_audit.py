@@ -8,7 +8,7 @@ import math
 import pytest
 from rich.console import Console, RenderableType
 
-from roundoff.core.audit import Audit, AuditFinding, AuditRow, QuantizedPart
+from roundoff.core.audit import RUN_PLAN, Audit, AuditFinding, AuditRow, QuantizedPart
 from roundoff.core.quant_plan import Precision
 from roundoff.report.audit import audit_csv, audit_json, audit_table, audit_verdict
 
@@ -44,10 +44,12 @@ KNOWN = AuditRow(
 AUDIT = Audit("model.onnx", "target t", (CLEAN, REMARK, BAD, KNOWN), notes=("read as QDQ",))
 
 
-def shown(renderable: RenderableType, width: int = 80) -> str:
+def shown(renderable: RenderableType | None, width: int = 80) -> str:
+    assert renderable is not None
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(renderable)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
 def test_the_verdict_comes_first() -> None:
@@ -104,8 +106,83 @@ def test_without_a_request_there_is_no_column_for_it() -> None:
     assert "asked" not in shown(audit_table(Audit("m", "", (row,))))
 
 
-def test_an_audit_without_findings_has_an_empty_table() -> None:
-    assert shown(audit_table(Audit("m", "", (CLEAN,)))).strip() == ""
+def test_an_audit_without_findings_has_no_table() -> None:
+    assert audit_table(Audit("m", "", (CLEAN,))) is None
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("width", [60, 80, 132])
+def test_nothing_is_cut_off(everything: bool, width: int) -> None:
+    """Every letter that was given is on the screen, whatever its column."""
+    name, op, mixed = "n" * 61 + "N", "O" * 30 + "P", Precision("u16/float", "s16/float", "s16/float")
+    finding = AuditFinding("dtype", "silent", "Z" * 150 + " " + "Y" * 20)
+    part = QuantizedPart("weight", "w", "s8", 0, 123456, 0.00123, 0.004567, -128, 127)
+    audit = Audit("m", "target t", (AuditRow(name, op, mixed, mixed, "V" * 40, (part,), (finding,)),))
+    text = shown(audit_table(audit, everything=everything), width)
+    body = text[text.index("nnn") :]
+    assert [body.count(letter) for letter in "NOPZY"] == [1, 30, 1, 150, 20]
+    assert body.count("V") == (40 if everything else 0)
+    squeezed = "".join(body.split())
+    assert "…" not in text
+    assert squeezed.count("6") >= (5 if everything else 4)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def silent_rows(count: int) -> list[AuditRow]:
+    found = [
+        AuditFinding("dtype", "silent", "input 0 (x) is u8; target t makes it s8", "input", "u8 instead of s8"),
+        AuditFinding("granularity", "silent", "sliced", "weight", "per tensor instead of per channel"),
+    ]
+    return [AuditRow(f"n{at}", "Conv", Precision(), Precision("u8"), findings=tuple(found)) for at in range(count)]
+
+
+def test_differences_are_counted_by_what_they_are() -> None:
+    island = AuditFinding("float_island", "silent", "left in float between quantized nodes")
+    odd = AuditRow("odd", "Conv", Precision(), Precision("float"), findings=(island,))
+    text = " ".join(shown(audit_verdict(Audit("m", "target t", (*silent_rows(30), odd)))).split())
+    sorts = ["30 inputs u8 instead of s8", "30 weights per tensor instead of per channel"]
+    assert f" silent {' '.join(sorts)} 1 node left in float between quantized ones quantized" in text
+
+
+def test_not_more_rows_than_somebody_reads() -> None:
+    audit = Audit("m", "target t", tuple(silent_rows(30)))
+    text = shown(audit_table(audit))
+    assert text.count("input 0 (x)") == 20
+    assert text.endswith("and 10 more nodes with findings; --all shows them, --csv FILE writes them\n")
+    assert shown(audit_table(audit, everything=True)).count("input 0 (x)") == 30
+    assert "more node" not in shown(audit_table(Audit("m", "", tuple(silent_rows(20)))))
+
+
+def test_remarks_on_a_run_of_ours_are_shown_on_request() -> None:
+    audit = Audit("run", RUN_PLAN, (REMARK, KNOWN))
+    assert "pool" not in shown(audit_table(audit))
+    assert "remarks    on 1 node; --all shows them\n" in shown(audit_verdict(audit))
+    assert "uses 3 % of its codes" in " ".join(shown(audit_table(audit, everything=True)).split())
+    assert audit_table(Audit("run", RUN_PLAN, (REMARK,))) is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "arithmetic"),
+    [
+        (Precision("u8", "s8", "u8"), "integer"),
+        (Precision("s8", "s8", "float"), "integer"),
+        (Precision("u8", "float", "u8"), "float"),
+        (Precision("u8/float", "", "u8"), "float"),
+        (Precision("float", "s8", "u8"), "float"),
+        (Precision("", "", "u8"), "integer"),
+        (Precision("", "", "float"), "float"),
+        (Precision(), "none"),
+    ],
+)
+def test_a_node_is_in_float_when_anything_it_reads_is(precision: Precision, arithmetic: str) -> None:
+    assert precision.arithmetic == arithmetic
+    row = AuditRow("n", "Conv", Precision(), precision)
+    text = shown(audit_verdict(Audit("m", "", (CLEAN, row))))
+    assert {
+        "integer": "quantized    2 of 2 nodes\n",
+        "float": "quantized    1 of 2 nodes; in float: 1 Conv",
+        "none": f"quantized    1 of 1 node\n{' ' * 15}1 more node without values",
+    }[arithmetic] in text
 
 
 def test_csv_has_every_node() -> None:

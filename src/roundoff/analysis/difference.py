@@ -21,14 +21,16 @@ _FEW = 1e-3
 _FEWEST = 16
 # Elements are in another order when ... the error is at least this part of the spread of the values,
 _OUT_OF_PLACE = 0.2
-# at those elements that have more of it than this part of the mean,
-_MOVED = 0.01
-# it is at least this part of their own spread (2 where values are unrelated),
-_UNRELATED = 0.6
 # sorted, this part of it is left at most,
 _SORTED_AGREE = 2e-3
-# and this part of what sorting leaves of noise of the same size.
+# and this part of what sorting leaves of noise of the same size,
 _BETTER_THAN_NOISE = 0.01
+# and elements that have more of it than this part of the mean
+_MOVED = 0.01
+# are correlated no more than this;
+_UNRELATED = 0.3
+# or when, sorted, next to nothing is left.
+_SORTED_EQUAL = 1e-5
 # The second look at larger tensors is at their first elements: it sorts, and must stay small in memory.
 _MOST_ELEMENTS = 1 << 20
 
@@ -185,14 +187,14 @@ def _permutation(x: Array, y: Array, energy: Array) -> Difference | None:
     """The same values in another order; as far as values can tell, or another tensor of the same distribution."""
     if x.size < _FEWEST or energy.sum() < _OUT_OF_PLACE * np.square(x - x.mean()).sum():
         return None
-    moved = energy > _MOVED * energy.mean()
-    # Elements in their place agree, and those out of place are unrelated: noise is on all of them, and leaves
-    # most of each as it was.
-    if energy[moved].sum() < _UNRELATED * np.square(x[moved] - x[moved].mean()).sum():
-        return None
     ordered = np.sort(x)
     rest = np.square(ordered - np.sort(y)).sum()
     if rest > _SORTED_AGREE * energy.sum():
+        return None
+    # Elements in their place agree, and those out of place are unrelated: noise is on all of them, and leaves a
+    # part of each as it was. What agrees better than codes of 8 bits can needs no such proof.
+    moved = energy > _MOVED * energy.mean()
+    if rest > _SORTED_EQUAL * energy.sum() and _correlation(x[moved], y[moved]) > _UNRELATED:
         return None
     # Sorting makes any noise small. The same errors at other elements tell how small.
     shuffled = np.random.default_rng(0).permutation(y - x)
@@ -200,3 +202,9 @@ def _permutation(x: Array, y: Array, energy: Array) -> Difference | None:
     if rest <= _BETTER_THAN_NOISE * by_sorting:
         return Difference("permutation", "sorted, both sides agree: the elements are in another order")
     return None
+
+
+def _correlation(x: Array, y: Array) -> float:
+    x, y = x - x.mean(), y - y.mean()
+    size = float(np.sqrt(np.square(x).sum() * np.square(y).sum()))
+    return float((x * y).sum()) / size if size else 0.0

@@ -69,8 +69,8 @@ class Introduced:
     Attributes:
         sqnr_db: At the tensor it writes.
         channel_sqnr_db: The same in the median channel: an outlier in one channel hides what all others lose.
-        output_share: Estimated share of the error at the network's outputs that comes from here, 0 to 1. It says in
-            which order to try units; what they really cost is measured, see `Experiment`.
+        output_share: Estimated share of the error at the network's outputs that comes from here, 0 to 1. It says
+            in which order to try units; what they really cost is measured, see `Experiment`.
         cause: What makes most of it at this tensor.
     """
 
@@ -149,15 +149,16 @@ class Culprit:
     Attributes:
         node: The node to look at: the one whose weights or whose result is to blame; empty for an input.
         op_type: Its operation.
+        weighted: The node of the unit that has weights; `node` itself where there is none.
         tensor: The tensor the unit writes, or the input of the network.
         introduced: How much it adds at that tensor.
         clipped: Share of the tensor's float values that are cut off.
         used_levels: Distinct codes of the tensor that occur when its inputs are exact.
         levels: Codes it has.
         remedy: What to give to ``--set`` for what was in float of it.
-        quantized_again: The outputs with this unit alone quantized and the other culprits in float; None where it is
-            the only one.
-        weights_again: The same with the unit's weights quantized, and what it writes in float; None when not tried.
+        quantized_again: The outputs with this unit quantized and the other culprits in float; None where it is the
+            only one.
+        weights_again: The same with its weights quantized, and what it writes in float; None when not tried.
         result_again: The same with what it writes quantized, and its weights in float; None when not tried.
         worst_channel: Channel of the tensor that loses most; None without channels.
         worst_channel_sqnr_db: Its SQNR, the unit's inputs being exact.
@@ -167,6 +168,7 @@ class Culprit:
 
     node: str
     op_type: str
+    weighted: str
     tensor: str
     introduced: Introduced
     clipped: float | None
@@ -202,8 +204,9 @@ class LayerVerdict:
     """Whether the loss is local or accumulates.
 
     Attributes:
-        kind: ``fine``: the outputs agree and nothing stands out; ``local``: few units in float were measured to take
-            most of the loss away; ``distributed``: they do not; ``open``: not everything that decides it was measured.
+        kind: ``fine``: the outputs agree and nothing stands out; ``local``: few units in float were measured to
+            take most of the loss away; ``distributed``: those tried do not; ``open``: not everything that decides
+            it was measured.
         outputs: The network's outputs, worst first; their scores are in the rows.
         agrees: Whether all outputs keep the thresholds.
         thresholds: Those, in words.

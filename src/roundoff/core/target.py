@@ -6,7 +6,7 @@ from typing import Literal
 
 from roundoff.core.quantizer import QuantSpec, Rounding
 
-__all__ = ["Arithmetic", "CalibrationDefaults", "Target"]
+__all__ = ["WIDEST", "Arithmetic", "CalibrationDefaults", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,10 @@ class Arithmetic:
     overflow: Literal["wrap", "saturate"] = "wrap"
     tables: frozenset[str] = frozenset()
     rounds_twice: bool = False
+
+
+WIDEST = Arithmetic(accumulator_bits=64, overflow="saturate")
+"""For models whose hardware is not known: sums so wide that overflow is no part of what is measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,10 @@ from roundoff.graph.patterns import find_patterns
 from roundoff.graph.units import Units, derived_constants
 from roundoff.graph.wiring import reads
 
-__all__ = ["joined_units"]
+__all__ = ["LAYERS", "joined_units"]
+
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operations with a weight, at their second input."""
 
 
 @dataclass(slots=True)
@@ -45,7 +48,7 @@ def joined_units(model: Model, quantizers: Iterable[Quantizer | PlannedQuantizer
 
     The result of one or several nodes stays inside a unit when it is not quantized, only one operation reads it,
     that reads no other values but constants, and what it computes is quantized or again stays inside; and when
-    the unit begins with an operation that reads quantized values.
+    the unit begins with an operation that reads quantized values and has no weight in float.
     """
     found = _Joining(model, tuple(quantizers))
     within = found.followers()
@@ -78,6 +81,7 @@ class _Joining:
         self._constant = derived_constants(graph)
         self._quantized = {each.tensor for each in quantizers}
         self._edges = {edge for each in quantizers if each.kind == "activation" for edge in each.consumers}
+        self._all_edges = {edge for each in quantizers for edge in each.consumers}
         self._outputs = set(outputs(model))
         self._nodes = [node for node in graph.node if any(name not in self._constant for name in node.output)]
         self._pattern_of = self._patterns(model)
@@ -125,8 +129,16 @@ class _Joining:
             yield from (Consumer(node.name, at) for at, name in enumerate(node.input) if name in own)
 
     def reads_integers(self, block: _Block) -> bool:
-        """Whether it reads a quantized activation."""
-        return any(edge in self._edges for _, edge in block.read)
+        """Whether it reads a quantized activation, and has no weight in float."""
+        weights = (
+            Consumer(node.name, at)
+            for node in block.nodes
+            if node.op_type in LAYERS
+            for at, name in enumerate(node.input[:2])
+            if name in self._constant
+        )
+        integers = any(edge in self._edges for _, edge in block.read)
+        return integers and all(edge in self._all_edges for edge in weights)
 
     def followers(self) -> dict[str, _Block]:
         """For each operation the one its result could go to without leaving a unit, if there is one."""

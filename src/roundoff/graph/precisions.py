@@ -13,15 +13,12 @@ from typing import Any, Generic, TypeVar
 from roundoff.core.quant_plan import FLOAT, PlannedQuantizer, Precision
 from roundoff.core.quantizer import Consumer, Quantizer
 from roundoff.graph.interface import outputs
-from roundoff.graph.joined import joined_units
+from roundoff.graph.joined import LAYERS, joined_units
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.units import Units, derived_constants
 
-__all__ = ["LAYERS", "NodePrecisions"]
-
-LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""Operations with a weight, at their second input."""
+__all__ = ["NodePrecisions"]
 
 _BIAS_AT = 2
 # Their output has the elements of their input: codes go through.
@@ -47,12 +44,14 @@ class NodePrecisions(Generic[AnyQuantizer]):
 
     def __init__(self, float_model: Model, quantizers: Iterable[AnyQuantizer]) -> None:
         self.float_model = float_model
-        self._quantizers = tuple(quantizers)
+        self._quantizers: tuple[AnyQuantizer, ...] = tuple(quantizers)
         graph = float_model.proto.graph
         self.constants = derived_constants(graph)
         self.nodes = [node for node in graph.node if any(name not in self.constants for name in node.output)]
         self.by_name = {node.name: node for node in graph.node}
-        self._by_edge = {edge: quantizer for quantizer in self._quantizers for edge in quantizer.consumers}
+        self._by_edge: dict[Consumer, AnyQuantizer] = {
+            edge: quantizer for quantizer in self._quantizers for edge in quantizer.consumers
+        }
         self._producers = {name: node for node in graph.node for name in node.output if name}
         self._outputs = set(outputs(float_model))
 

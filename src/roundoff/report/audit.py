@@ -26,6 +26,7 @@ _STYLES = {"silent": "bold red", "explained": "yellow", "info": "dim"}
 _LISTED = 3
 _MOST_SORTS = 6
 _MOST_ROWS = 20
+_WIDEST_NAME = 24
 # Three types side by side; more of them fold.
 _WIDEST_TYPES = 11
 _PHRASES = {
@@ -117,7 +118,11 @@ def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
         )
     meant = [row for row in rows if row.float_between_integers]
     if meant:
-        yield "", f"{len(meant)} of them read integers and are meant to compute in float: {_by_type(meant)}"
+        whole = len(rows) - len(floats)
+        yield (
+            "",
+            f"{len(meant)} of the {whole} are computed in float between integers, as planned: {_by_type(meant)}",
+        )
 
 
 def _by_type(rows: Sequence[AuditRow]) -> str:
@@ -156,14 +161,14 @@ def audit_table(audit: Audit, *, everything: bool = False) -> RenderableType | N
     if not rows:
         return None
     asked = any(row.requested != Precision() for row in audit.rows)
-    # Columns that fold lose nothing when they get narrow.
+    # Columns that fold lose nothing when they get narrow; one with a least width would be cut off.
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("node", overflow="fold", ratio=3, min_width=12)
+    table.add_column("node", overflow="fold", max_width=_WIDEST_NAME)
     table.add_column("op", overflow="fold", max_width=10)
     if asked:
         table.add_column("asked", overflow="fold", max_width=_WIDEST_TYPES)
     table.add_column("in/wgt/out", overflow="fold", max_width=_WIDEST_TYPES)
-    table.add_column("finding" if not everything else "scales, findings", overflow="fold", ratio=5, min_width=24)
+    table.add_column("finding" if not everything else "scales, findings", overflow="fold")
     for row in rows:
         cells: list[RenderableType] = [Text(row.node), Text(row.op_type)]
         cells += [_short(row.requested)] if asked else []

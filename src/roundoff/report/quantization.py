@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from roundoff.core.quant_plan import FLOAT, NodePlan, QuantPlan, Resolution, rule_text
+from roundoff.core.quant_plan import QuantPlan, Resolution, rule_text
 from roundoff.core.scores import OutputAgreement
 from roundoff.core.thresholds import ThresholdSet
 from roundoff.core.wording import counted
@@ -79,7 +79,7 @@ def quantization_verdict(
 
 def plan_lines(plan: QuantPlan) -> Iterator[str]:
     """What is quantized and what is not, in a few lines."""
-    left = [node for node in plan.nodes if _is_float(node)]
+    left = [node for node in plan.nodes if node.in_float]
     kinds = Counter(each.kind for each in plan.quantizers)
     placed = f"{kinds['activation']} activations, {kinds['weight']} weights, {kinds['bias']} biases"
     yield f"{len(plan.nodes) - len(left)} of {counted(len(plan.nodes), 'node')} quantized ({placed})"
@@ -88,12 +88,9 @@ def plan_lines(plan: QuantPlan) -> Iterator[str]:
         types = ", ".join(f"{count} {op_type}" for op_type, count in by_type.most_common(_LISTED))
         more = f" and {len(by_type) - _LISTED} more types" if len(by_type) > _LISTED else ""
         yield f"in float: {types}{more}; plan.json and roundoff audit say why for each"
-
-
-def _is_float(node: NodePlan) -> bool:
-    """Whether a node computes in float; one inside a fused unit has no parts of its own and counts with it."""
-    parts = {node.effective.activation, node.effective.weight, node.effective.output} - {""}
-    return parts == {FLOAT} or (not parts and node.unit == node.node)
+    between = sum(node.float_between_integers for node in plan.nodes)
+    if between:
+        yield f"{counted(between, 'node')} computed in float between integers"
 
 
 def resolutions_table(resolutions: Sequence[Resolution]) -> RenderableType:
@@ -102,10 +99,10 @@ def resolutions_table(resolutions: Sequence[Resolution]) -> RenderableType:
     table.add_column("rule", overflow="fold", ratio=2)
     table.add_column("nodes", justify="right", no_wrap=True)
     table.add_column("applied", justify="right", no_wrap=True)
-    table.add_column("why not", overflow="fold", ratio=3)
+    table.add_column("why not, and remarks", overflow="fold", ratio=3)
     for resolution in resolutions:
         why: dict[str, list[str]] = {}
-        for node, reason in resolution.reasons.items():
+        for node, reason in (*resolution.reasons.items(), *resolution.remarks.items()):
             why.setdefault(reason, []).append(node)
         said = "\n".join(f"{_few(nodes)}: {reason}" for reason, nodes in why.items())
         counts = (str(len(resolution.matched)), str(len(resolution.applied)))

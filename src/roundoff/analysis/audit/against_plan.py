@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from roundoff.core.audit import AuditFinding
+from roundoff.core.quant_plan import FLOAT
 from roundoff.core.quantization import quantize
 from roundoff.core.quantizer import Consumer, Quantizer
 from roundoff.core.tensors import Array
@@ -16,6 +17,13 @@ __all__ = ["compare_codes", "compare_with_plan"]
 
 Findings = dict[str, list[AuditFinding]]
 
+_HOW = {
+    "granularity": "of another granularity",
+    "scale": "with another scale",
+    "zero_point": "with another zero point",
+    "rounding": "rounded otherwise",
+    "place": "seen by other nodes",
+}
 _STORED_BITS = (4, 8, 16, 32)
 
 
@@ -34,16 +42,19 @@ def compare_with_plan(planned: Sequence[Quantizer], model: QuantizedModel, *, fi
         found = partners.get(wanted.name)
         if found is None:
             text = f"{file}: {_what(wanted)} should be {wanted.spec.dtype} and is not quantized"
-            _blame(findings, wanted, producers, AuditFinding("missing", "silent", text))
+            finding = AuditFinding("missing", "silent", text, _noun(wanted), f"{FLOAT} instead of quantized")
+            _blame(findings, wanted, producers, finding)
             continue
         for kind, text in _differences(wanted, found):
-            finding = AuditFinding(kind, "silent", f"{file}: {_what(wanted)} {text}")
+            how = _HOW.get(kind, f"{found.spec.dtype} instead of {wanted.spec.dtype}")
+            finding = AuditFinding(kind, "silent", f"{file}: {_what(wanted)} {text}", _noun(wanted), how)
             _blame(findings, wanted, producers, finding)
     matched = {found.name for found in partners.values()}
     for extra in model.quantizers:
         if extra.name not in matched:
             text = f"{file}: {_what(extra)} is quantized to {extra.spec.dtype}, which the plan does not ask for"
-            _blame(findings, extra, producers, AuditFinding("extra", "silent", text))
+            finding = AuditFinding("extra", "silent", text, _noun(extra), "quantized though not planned")
+            _blame(findings, extra, producers, finding)
     return dict(findings)
 
 
@@ -64,8 +75,11 @@ def _place(quantizer: Quantizer) -> tuple[frozenset[Consumer], bool, str]:
 
 
 def _what(quantizer: Quantizer) -> str:
-    noun = {"activation": "tensor", "weight": "weight", "bias": "bias"}[quantizer.kind]
-    return f"{noun} {quantizer.tensor!r}"
+    return f"{_noun(quantizer)} {quantizer.tensor!r}"
+
+
+def _noun(quantizer: Quantizer) -> str:
+    return "tensor" if quantizer.kind == "activation" else quantizer.kind
 
 
 def _differences(wanted: Quantizer, found: Quantizer) -> Iterator[tuple[str, str]]:
@@ -74,15 +88,19 @@ def _differences(wanted: Quantizer, found: Quantizer) -> Iterator[tuple[str, str
     if _slices(wanted) != _slices(found):
         yield "granularity", f"should be {_granularity(wanted)} and is {_granularity(found)}"
         return
-    if not np.array_equal(wanted.params.scale, found.params.scale):
+    if not _same(wanted.params.scale, found.params.scale):
         yield "scale", f"should have {_numbers(wanted.params.scale)}, and has {_numbers(found.params.scale)}"
-    if not np.array_equal(wanted.params.zero_point, found.params.zero_point):
+    if not _same(wanted.params.zero_point, found.params.zero_point):
         asked, got = wanted.params.zero_point, found.params.zero_point
         yield "zero_point", f"should have the zero point {_range(asked)} and has {_range(got)}"
     if wanted.spec.rounding != found.spec.rounding and wanted.kind == "activation":
         yield "rounding", f"should be rounded {wanted.spec.rounding} and is rounded {found.spec.rounding}"
     if set(wanted.consumers) != set(found.consumers) or wanted.output != found.output:
         yield "place", f"should be seen by {_readers(wanted)} and is seen by {_readers(found)}"
+
+
+def _same(one: Array, two: Array) -> bool:
+    return np.array_equal(one.ravel(), two.ravel())
 
 
 def _same_form(wanted: Quantizer, found: Quantizer) -> bool:
@@ -95,8 +113,9 @@ def _same_form(wanted: Quantizer, found: Quantizer) -> bool:
 
 
 def _slices(quantizer: Quantizer) -> tuple[int | None, int]:
-    axis = quantizer.spec.axis if quantizer.params.scale.ndim else None
-    return axis, int(quantizer.params.scale.size)
+    """The axis of the slices with a scale of their own, and how many there are; a single one is the whole."""
+    count = int(quantizer.params.scale.size)
+    return (None if count == 1 else quantizer.spec.axis), count
 
 
 def _granularity(quantizer: Quantizer) -> str:
@@ -142,7 +161,8 @@ def compare_codes(fake_quant: QuantizedModel, deploy: QuantizedModel) -> Finding
         if ours.shape != theirs.shape or not np.array_equal(ours, theirs):
             apart = "shape" if ours.shape != theirs.shape else f"{np.mean(ours != theirs):.2%} of its codes"
             text = f"{_what(partner)} differs between the two models: {apart}"
-            _blame(findings, quantizer, {}, AuditFinding("codes", "silent", text))
+            finding = AuditFinding("codes", "silent", text, _noun(quantizer), "with other codes in one model")
+            _blame(findings, quantizer, {}, finding)
     return dict(findings)
 
 

@@ -9,7 +9,7 @@ from roundoff.analysis.audit.against_target import compare_edges
 from roundoff.analysis.audit.checks import check_structure
 from roundoff.analysis.audit.effective import EffectiveView
 from roundoff.analysis.audit.numbers import check_numbers
-from roundoff.core.audit import Audit, AuditFinding, AuditRow
+from roundoff.core.audit import RUN_PLAN, Audit, AuditFinding, AuditRow
 from roundoff.core.quant_plan import NodePlan, Precision, QuantPlan, Resolution
 from roundoff.core.quantizer import Quantizer
 from roundoff.graph.quantized_model import QuantizedModel
@@ -72,7 +72,7 @@ def audit_run(
     if len(models) > 1:
         found.append(compare_codes(*list(models.values())[:2]))
     rules = tuple(finding for resolution in plan.resolutions for finding in _resolved(resolution))
-    return _audit(subject, "the plan of the run", view, _merged(*found), plans=plans, more=rules)
+    return _audit(subject, RUN_PLAN, view, _merged(*found), plans=plans, more=rules)
 
 
 def _explained(node: NodePlan) -> list[AuditFinding]:
@@ -153,17 +153,16 @@ def _audit(
     rows = []
     for node in view.nodes:
         plan, own = known.get(node.name), tuple(findings.get(node.name, ()))
-        # A plan knows more than its quantizers tell: what is computed in float although it is stored as codes.
-        as_planned = plan is not None and all(finding.severity != "silent" for finding in own)
         rows.append(
             AuditRow(
                 node=node.name,
                 op_type=node.op_type,
                 requested=Precision() if plan is None else plan.requested,
-                effective=plan.effective if plan is not None and as_planned else view.effective(node),
+                effective=view.effective(node),
                 reason="" if plan is None else plan.reason,
                 parts=view.parts(node),
                 findings=own,
+                float_between_integers=plan is not None and plan.float_between_integers,
             )
         )
     names = {row.node for row in rows}

@@ -2,14 +2,16 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from roundoff.analysis.audit.effective import LAYERS, EffectiveView
+from roundoff.analysis.audit.effective import EffectiveView
 from roundoff.core.audit import AuditFinding, Severity
 from roundoff.core.quant_plan import FLOAT
 from roundoff.core.quantizer import Quantizer
+from roundoff.graph.joined import LAYERS
 from roundoff.graph.reading.constants import attribute
 
 __all__ = ["check_structure"]
@@ -44,15 +46,18 @@ def _finding(kind: str, severity: Severity, text: str) -> AuditFinding:
 
 
 def _is_quantized(view: EffectiveView, node: Any) -> bool:
+    """Whether a node computes with integers, as far as its inputs tell; a float weight is a finding of its own."""
     precision = view.effective(node)
-    return any(FLOAT not in part.split("/") for part in (precision.activation, precision.output) if part)
+    return replace(precision, weight="").arithmetic == "integer"
 
 
 def _islands(view: EffectiveView) -> _Found:
     """Nodes in float, with quantized ones before and behind, while others of their kind are quantized."""
     quantized = {node.name for node in view.nodes if _is_quantized(view, node)}
     total = Counter(node.op_type for node in view.nodes)
-    done = Counter(node.op_type for node in view.nodes if node.name in quantized)
+    # Those that are computed with others do not tell whether their kind is quantized.
+    own = (node for node in view.nodes if node.name in quantized and view.outer_operands(node))
+    done = Counter(node.op_type for node in own)
     behind = view.reached(quantized, backwards=False)
     before = view.reached(quantized, backwards=True)
     for node in view.nodes:
@@ -73,7 +78,7 @@ def _partial(view: EffectiveView) -> _Found:
     for node in view.nodes:
         if node.op_type not in LAYERS and node.op_type not in _SEVERAL_OPERANDS:
             continue
-        places = dict.fromkeys([*view.operands(node), *view.weight_at(node)])
+        places = _places(view, node)
         floats = _in_float(view, node)
         if not floats or len(floats) == len(places):
             continue
@@ -92,8 +97,12 @@ def _partial(view: EffectiveView) -> _Found:
 
 def _in_float(view: EffectiveView, node: Any) -> list[int]:
     """The operands and weights of a node that are not quantized."""
-    places = dict.fromkeys([*view.operands(node), *view.weight_at(node)])
-    return [at for at in places if view.seen_at(node, at) is None]
+    return [at for at in _places(view, node) if view.seen_at(node, at) is None]
+
+
+def _places(view: EffectiveView, node: Any) -> list[int]:
+    """The inputs at which a node reads values from outside of its unit, and its weights."""
+    return list(dict.fromkeys([*view.outer_operands(node), *view.weight_at(node)]))
 
 
 def _granularity(view: EffectiveView) -> _Found:
@@ -105,11 +114,14 @@ def _granularity(view: EffectiveView) -> _Found:
             if quantizer is not None:
                 weights[node.op_type].append((node.name, quantizer))
     for op_type, group in weights.items():
-        sliced = sum(quantizer.params.scale.ndim > 0 for _, quantizer in group)
+        axes = Counter(quantizer.spec.axis for _, quantizer in group if quantizer.params.scale.ndim)
+        sliced = axes.total()
         if sliced <= _MOST_ARE * len(group):
             continue
+        axis = axes.most_common(1)[0][0]
         for node, quantizer in group:
-            if quantizer.params.scale.ndim == 0:
+            single = axis is not None and view.has_one_slice(quantizer.tensor, axis)
+            if quantizer.params.scale.ndim == 0 and not single:
                 others = f"{sliced} of {len(group)} {op_type} weights are per channel"
                 text = f"weight {quantizer.tensor!r} has one scale per tensor, while {others}"
                 yield node, _finding("granularity", "silent", text)

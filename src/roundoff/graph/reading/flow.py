@@ -122,8 +122,8 @@ def _dequantizer(draft: Draft, node: Any, flow: CodeFlow) -> Point | None:
     try:
         if source in flow.codes:
             known = flow.codes[source]
-            element = _element(known) or code_type(draft, node, None)
-            return read_point(draft, node, known=element, shape=_quantized_shape(draft, source))
+            codes = _element(known) or code_type(draft, node, None)
+            return read_point(draft, node, known=codes, shape=_quantized_shape(draft, source))
         if source in draft.constants:
             element, shape = draft.constants.element(source), draft.constants.shape(source)
             return read_point(draft, node, known=element, shape=shape)

@@ -51,7 +51,7 @@ def onto_float_model(extraction: Extraction, float_model: Model) -> QuantizedMod
         raise BadInput(
             f"{len(missing)} of {counted(len(quantizers), 'quantizer')} of {path} have no place in "
             f"{float_model.path}: it does not seem to be the float model it was made from.",
-            fix="give the float model that was quantized, or leave --float out",
+            fix="give the float model that was quantized, or none",
         )
     lost = tuple(
         Oddity("not_represented", name, f"quantizer {name!r} has no place in {float_model.path}, and was left out")

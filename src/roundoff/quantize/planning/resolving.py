@@ -115,7 +115,7 @@ class Resolver:
             if got and wanted != got:
                 yield f"its {part} is {got}: {self._outranked_at(selection, node, part, got)}"
         if named and selection.rule.precision.output:
-            tensors = self.roles.view.results(self.roles.unit_of(node).last)
+            tensors = list(self.roles.view.results(self.roles.unit_of(node).last))
         else:
             tensors = [] if named else [name for name in selection.tensors if node in self._touching(name)]
         for tensor in tensors:
