@@ -1,5 +1,6 @@
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,6 +165,33 @@ def test_a_run_whose_model_was_changed_afterwards(run: Run, folder: Path) -> Non
     assert "silent: deploy model: weight" in text
     assert "should have 4 scales" in text
     assert "fake-quant model:" not in text
+
+
+def test_a_plan_that_names_a_tensor_which_does_not_exist(run: Run, folder: Path) -> None:
+    shutil.copytree(folder / "run", folder / "other-tensor")
+    path = folder / "other-tensor" / "plan.json"
+    content = json.loads(path.read_text())
+    content["plan"]["quantizers"][0]["tensor"] = "zzz"
+    path.write_text(json.dumps(content))
+    code, out, _ = run("other-tensor", "--json")
+    assert code == 1
+    assert "'zzz' is what 'image' should quantize, and it quantizes 'image'" in out
+
+
+def test_only_an_earlier_table_is_replaced(run: Run, folder: Path) -> None:
+    assert run("run", "--csv", "again.csv")[0] == 0
+    written = (folder / "again.csv").read_text()
+    code, _, err = run("run", "--csv", "again.csv")
+    assert code == 2
+    assert "add --force" in err
+    (folder / "again.csv").write_text(written + "more")
+    assert run("run", "--csv", "again.csv", "--force")[0] == 0
+    assert (folder / "again.csv").read_text() == written
+    (folder / "mine.csv").write_text("mine")
+    code, _, err = run("run", "--csv", "mine.csv", "--force")
+    assert code == 2
+    assert "does not look like a table that this command wrote" in err
+    assert (folder / "mine.csv").read_text() == "mine"
 
 
 def test_json_and_csv(run: Run, folder: Path) -> None:

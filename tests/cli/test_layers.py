@@ -47,9 +47,11 @@ def test_the_verdict_comes_first_and_names_the_node(run: Run) -> None:
     code, out, err = run("--top", "3")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith("LOCAL: 1 of 15 units adds")
-    assert lines[1].startswith("  output    logits: ")
-    assert any(line.startswith("  added by  block3/relu (Relu): ") for line in lines)
+    assert lines[0].startswith("LOCAL: 1 of 14 units in float brings the output from ")
+    assert lines[2].startswith("  output     logits: ")
+    assert any(line.startswith("  caused by  block3/relu (Relu after block3/pointwise): ") for line in lines)
+    assert "  remedy     --set tensor:block3/relu=float" in lines
+    assert "  run        quantized.onnx; fake quantization in onnxruntime; 12 samples" in lines
     assert "of its values are clipped" in " ".join(out.split())
     assert max(map(len, lines)) <= 80
     assert "29 rows that matter less are left out; --top all shows them" in out
@@ -91,7 +93,7 @@ def test_the_same_twice_gives_the_same_document(run: Run) -> None:
 def test_rows_in_execution_order_and_one_method_only(run: Run) -> None:
     code, out, _ = run("--sort", "order", "--top", "all", "--method", "accumulated", "--samples", "5")
     assert code == 0
-    assert out.startswith("OPEN: only accumulated errors were measured (5 samples)")
+    assert out.startswith("OPEN: only accumulated errors were measured; ")
     assert out.index("stem/relu") < out.index("block4/relu") < out.index("head/pool")
 
 
@@ -108,6 +110,18 @@ def test_a_model_is_quantized_for_a_target_first(run: Run) -> None:
     code, out, _ = run("--target", "generic-int8", "--set", "logits=float", quantized=None)
     assert code == 0
     assert out.startswith("FINE: ")
+    assert "  run     quantized for generic-int8, calibrated by minmax; fake" in out
+
+
+def test_the_remedy_does_what_was_measured(run: Run) -> None:
+    spoilt = ("--target", "generic-int8", "--set", "block1/depthwise=weight=s4", "--json")
+    verdict = json.loads(run(*spoilt, quantized=None)[1])["layers"]["verdict"]
+    assert verdict["kind"] == "local"
+    rules = [word for each in verdict["culprits"] for rule in each["remedy"] for word in ("--set", rule)]
+    layers = json.loads(run(*spoilt, *rules, quantized=None)[1])["layers"]
+    output = next(row for row in layers["rows"] if row["output"])
+    assert output["accumulated"]["sqnr_db"] == pytest.approx(verdict["after"]["sqnr_db"], abs=0.01)
+    assert verdict["samples"] == len(layers["samples"])
 
 
 def test_a_folder_that_quantize_wrote_is_taken(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +149,7 @@ def test_a_folder_that_quantize_wrote_is_taken(run: Run, capsys: pytest.CaptureF
     ("words", "message"),
     [
         (["--set", "a=u16", "--rules", "r.toml"], "--set and --rules say how to quantize"),
-        (["--calibration", "mse"], "quantized.onnx is quantized already"),
+        (["--calibration", "mse"], "--calibration says how to quantize, but quantized.onnx is quantized already"),
         (["--arithmetic", "litert"], "--arithmetic has no effect without --mode integer"),
         (["--mode", "integer", "--arithmetic", "litertt"], "litertt"),
         (["--max-memory", "1MB"], "the budget is 1.0 MB"),

@@ -87,7 +87,7 @@ def test_constants_in_blocks_are_already_quantized(tmp_path: Path) -> None:
     switched = variants.switch(mixed_quantizers())
     graphs = [variants.model(index, switched).proto.graph for index in range(len(cutting.blocks))]
     names = {tensor.name for graph in graphs for tensor in graph.initializer}
-    assert {"w1_q_values", "w2_q_values", "w3_q_values", "b1_q_values"} <= names
+    assert {f"quantized/{name}_q_values" for name in ("w1", "w2", "w3", "b1")} <= names
     assert names.isdisjoint({"w1", "w2", "w3"})
     quantized = [node.input[0] for graph in graphs for node in graph.node if node.op_type == "QuantizeLinear"]
     assert sorted(set(quantized)) == ["act", "both", "deep", "flat", "image", "sum"]
@@ -135,7 +135,7 @@ def test_substitutes_get_a_free_name_and_may_be_shared(tmp_path: Path) -> None:
     block = BlockModels(model, everything).make(
         cutting.blocks[0], {Consumer("one", 1): other, Consumer("two", 1): other}
     )
-    assert [tensor.name for tensor in block.proto.graph.initializer] == ["c__", "c"]
+    assert [tensor.name for tensor in block.proto.graph.initializer] == ["quantized/c", "c"]
     np.testing.assert_array_equal(run_model(block, {"x": np.zeros(2, np.float32)})[0], [21, 21])
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from roundoff.graph.cutting import MOST_BLOCKS, Cutting, cut_model
+from roundoff.graph.cutting import MOST_BLOCKS, Cutting, Demand, cut_model
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.node_costs import node_seconds
@@ -30,7 +30,10 @@ def in_memory(proto: Any) -> Model:
 
 def cut(model: Model, shapes: Mapping[str, tuple[int, ...]], **options: Any) -> Cutting:
     options.setdefault("wanted", outputs(model))
-    return cut_model(model, values(model, shapes), **options)
+    demand = Demand(
+        **{name: options.pop(name) for name in ("changes", "samples", "tail_bytes") if name in options}
+    )
+    return cut_model(model, values(model, shapes), demand=demand, **options)
 
 
 @settings(max_examples=60, deadline=None)

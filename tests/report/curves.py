@@ -18,7 +18,7 @@ __all__ = ["curves_of", "sweep_of"]
 
 
 def curves_of(nodes: int = 4, names: tuple[str, ...] = ("weight", "activation")) -> Accumulation:
-    """Curves that fall at the third node; the first curve after the base line is like it, others stay at the top."""
+    """Curves that fall at the third node; the first after the base line is like it, others stay at the top."""
     places = tuple(
         CurveNode(at, f"block{at}/conv", "Conv", f"tensor{at}", output=at == nodes - 1) for at in range(nodes)
     )

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roundoff.cli.results import check_csv
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from roundoff.core.audit import Audit
 
 SUMMARY = "requested and effective precision of every node of a quantized model"
+
+# By this an earlier table of ours is known.
+_CSV_START = "node,op_type,severity,"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,15 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--all", action="store_true", help="show every node with its scales, not only findings")
     output.add_argument("--json", action="store_true", help="print the audit as JSON instead of the table")
     output.add_argument("--csv", type=Path, metavar="FILE", help="also write every node to a CSV file")
+    output.add_argument("--force", action="store_true", help="replace the CSV file of an earlier audit")
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Audit, print, write; 1 when there are silent differences."""
-    from roundoff.core.files import check_output_file, write_text
+    from roundoff.core.files import write_text
     from roundoff.report.audit import audit_csv, audit_json, audit_table, audit_verdict
 
     if args.csv is not None:
-        check_output_file(args.csv, force=False, option="--csv")
+        check_csv(args.csv, force=args.force, start=_CSV_START)
     found = _chosen(_audit(args), args.nodes)
     if args.csv is not None:
         write_text(args.csv, audit_csv(found))

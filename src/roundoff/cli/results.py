@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.plots.canvas import PictureForm
 
-__all__ = ["Painter", "Results", "add_result_options", "check_results", "picture_form", "show_results"]
+__all__ = [
+    "Painter",
+    "Results",
+    "add_result_options",
+    "check_csv",
+    "check_results",
+    "picture_form",
+    "show_results",
+]
 
 Painter = Callable[["PictureForm"], bytes]
 """Draws a picture."""
@@ -104,6 +112,26 @@ def check_results(args: argparse.Namespace, *, csv_start: str) -> None:
         else:
             picture_form(args.plot)
         require_matplotlib()
+
+
+def check_csv(path: Path, *, force: bool, start: str) -> None:
+    """Refuse a table that could not be written.
+
+    Args:
+        path: The file to be written.
+        force: Replace an earlier table.
+        start: By this one of the same kind is known.
+
+    Raises:
+        BadInput: It exists, or cannot be written.
+    """
+    from roundoff.core.files import check_output_file
+
+    if not (force and path.is_file()):
+        check_output_file(path, force=False, option="--csv")
+    elif not _begins(path, (start.encode(),)):
+        what = f"{path} exists and does not look like a table that this command wrote."
+        raise BadInput(what, fix="choose another file with --csv; --force replaces only earlier results")
 
 
 def _is_folder(args: argparse.Namespace) -> bool:

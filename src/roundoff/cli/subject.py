@@ -127,7 +127,7 @@ def _quantized_here(args: argparse.Namespace, terminal: "Terminal") -> Subject:
 
 
 def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subject:
-    from roundoff.core.target import Arithmetic
+    from roundoff.core.target import WIDEST
     from roundoff.graph.load import load_model
     from roundoff.graph.preparation import check_float
     from roundoff.graph.quantized_model import QuantizedModel
@@ -135,14 +135,14 @@ def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subje
 
     words = "" if args.quantized is None else str(args.quantized)
     if args.quantized is None:
-        quantized, arithmetic = QuantizedModel(load_model(args.model), ()), Arithmetic()
+        quantized, arithmetic = QuantizedModel(load_model(args.model), ()), WIDEST
     elif args.quantized.is_dir():
         quantized, arithmetic, words = _stored(args)
     else:
         model = None if args.model is None else load_model(args.model)
         if model is not None:
             check_float(model)
-        quantized, arithmetic = read_quantized(load_model(args.quantized), float_model=model), Arithmetic()
+        quantized, arithmetic = read_quantized(load_model(args.quantized), float_model=model), WIDEST
     return Subject(quantized, _samples(args, quantized.float_model, needed=needs_samples), arithmetic, words)
 
 

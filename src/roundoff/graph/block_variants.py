@@ -1,14 +1,13 @@
 """Blocks of a model with some quantizers switched on in them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from roundoff.core.quantizer import Consumer, Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.blocks import BlockModels, Substitute
+from roundoff.graph.blocks import BlockModels, Reading, Substitute
 from roundoff.graph.cutting import Block, Cutting
 from roundoff.graph.fake_constants import FakeConstants, chain_of, fake_quantized
-from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
 
@@ -101,24 +100,16 @@ class BlockVariants:
         if switched is None or not acting:
             return self._models.make(block)
         made: dict[str, Substitute] = {}
-        substitutes: dict[Consumer, Substitute] = {}
-        computed: dict[str, list[Consumer]] = {}
+        readings: dict[Consumer, Reading] = {}
         for consumer, quantizer in acting.items():
             if quantizer.tensor not in self._constants:
-                computed.setdefault(quantizer.name, []).append(consumer)
+                readings[consumer] = tuple(chain_of(quantizer, switched.by_name))
                 continue
             if quantizer.name not in made:
                 values = self._constants.values(quantizer, switched.by_name)
                 made[quantizer.name] = Substitute(f"{quantizer.name}_values", values)
-            substitutes[consumer] = made[quantizer.name]
-        model = self._models.make(block, substitutes)
-        return insert_quantizers(model, _restricted(computed, switched.by_name)) if computed else model
-
-
-def _restricted(consumers: Mapping[str, Sequence[Consumer]], by_name: Mapping[str, Quantizer]) -> list[Quantizer]:
-    """Quantizers that act only on these node inputs, and those they follow."""
-    needed = {each.name: each for name in consumers for each in chain_of(by_name[name], by_name)}
-    return [replace(each, consumers=tuple(consumers.get(each.name, ())), output=False) for each in needed.values()]
+            readings[consumer] = made[quantizer.name]
+        return self._models.make(block, readings)
 
 
 def leave(values: Array, quantizers: Sequence[Quantizer]) -> Array:

@@ -1,19 +1,20 @@
 """Blocks of a model as models of their own; each holds only the constants it reads."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from roundoff.core.quantizer import Consumer
+from roundoff.core.quantizer import Consumer, Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.assembly import all_names
+from roundoff.graph.assembly import Assembly, all_names
 from roundoff.graph.cutting import Block
 from roundoff.graph.load import Model
+from roundoff.graph.qdq import FLOAT32, add_quantizer
 from roundoff.graph.shapes import Value
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
 
-__all__ = ["BlockModels", "Substitute"]
+__all__ = ["BlockModels", "Reading", "Substitute"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +28,10 @@ class Substitute:
 
     name: str
     values: Array
+
+
+Reading = Substitute | tuple[Quantizer, ...]
+"""What a node input reads instead of its tensor: another constant, or the tensor after quantizers, in order."""
 
 
 class BlockModels:
@@ -52,41 +57,54 @@ class BlockModels:
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self._taken = frozenset(all_names(graph))
+        self._own = _free_prefix(self._taken)
+        self._needed: dict[tuple[str, ...], list[Any]] = {}
 
-    def make(self, block: Block, substitutes: Mapping[Consumer, Substitute] | None = None) -> Model:
+    def make(self, block: Block, readings: Mapping[Consumer, Reading] | None = None) -> Model:
         """The model of a block; its outputs are what the block writes.
 
         Args:
             block: The block.
-            substitutes: What some node inputs read instead of what they read in the whole model.
+            readings: What some node inputs read instead of what they read in the whole model.
+
+        Raises:
+            BadInput: ONNX has no operators for one of the quantizers.
         """
+        build = _Build(self._frame(block), self._values, self._own)
+        for node in self._with_constants(block.nodes):
+            build.add(node, readings or {})
+        graph = build.assembly.proto.graph
+        read = dict.fromkeys(name for node in graph.node for name in reads(node))
+        graph.initializer.extend(self._initializers[name] for name in read if name in self._initializers)
+        graph.sparse_initializer.extend(self._sparse[name] for name in read if name in self._sparse)
+        return Model(build.assembly.proto, self._model.path, self._model.file_bytes)
+
+    def nodes_in(self, block: Block) -> frozenset[str]:
+        """Names of all nodes in the model of a block, copies of those that compute constants included."""
+        return frozenset(node.name for node in self._with_constants(block.nodes))
+
+    def _frame(self, block: Block) -> Model:
+        """A model with the inputs and outputs of a block, and nothing between them."""
         from onnx import ModelProto
 
         source = self._model.proto
         proto = ModelProto(
             ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
         )
-        graph = proto.graph
-        graph.name = source.graph.name or "block"
-        nodes = self._with_constants(block.nodes)
-        graph.node.extend(nodes)
-        if substitutes:
-            self._substitute(graph, substitutes)
-        read = dict.fromkeys(name for node in graph.node for name in reads(node))
-        graph.initializer.extend(self._initializers[name] for name in read if name in self._initializers)
-        graph.sparse_initializer.extend(self._sparse[name] for name in read if name in self._sparse)
+        proto.graph.name = source.graph.name or "block"
         for name in block.reads:
-            self._add_input(graph, name)
+            self._add_input(proto.graph, name)
         for name in block.writes:
-            graph.output.add(name=name)
-        return Model(proto, self._model.path, proto.ByteSize())
+            proto.graph.output.add(name=name)
+        return Model(proto, self._model.path, 0)
 
-    def nodes_in(self, block: Block) -> frozenset[str]:
-        """Names of all nodes in the model of a block, copies of those that compute constants included."""
-        return frozenset(node.name for node in self._with_constants(block.nodes))
-
-    def _with_constants(self, names: Iterable[str]) -> list[Any]:
+    def _with_constants(self, names: tuple[str, ...]) -> list[Any]:
         """Nodes and what computes the constants they read, in order."""
+        if names not in self._needed:
+            self._needed[names] = self._find(names)
+        return self._needed[names]
+
+    def _find(self, names: Iterable[str]) -> list[Any]:
         found: dict[str, tuple[int, Any]] = {}
         waiting = list(names)
         while waiting:
@@ -98,21 +116,6 @@ class BlockModels:
             waiting += [self._producers[tensor] for tensor in reads(node) if tensor in self._producers]
         return [node for _, node in sorted(found.values(), key=lambda entry: entry[0])]
 
-    def _substitute(self, graph: Any, substitutes: Mapping[Consumer, Substitute]) -> None:
-        """Let node inputs read other constants, and add these."""
-        from onnx.numpy_helper import from_array
-
-        added: dict[int, str] = {}
-        for node in graph.node:
-            for position, name in enumerate(node.input):
-                other = substitutes.get(Consumer(node.name, position))
-                if other is None or not name:
-                    continue
-                if id(other) not in added:
-                    added[id(other)] = _free(other.name, self._taken)
-                    graph.initializer.append(from_array(other.values, added[id(other)]))
-                node.input[position] = added[id(other)]
-
     def _add_input(self, graph: Any, name: str) -> None:
         value = self._values[name]
         added = graph.input.add(name=name).type.tensor_type
@@ -123,8 +126,60 @@ class BlockModels:
                 added.shape.dim.add()
 
 
-def _free(wanted: str, taken: frozenset[str]) -> str:
-    name = wanted
-    while name in taken:
-        name += "_"
-    return name
+class _Build:
+    """The model of one block under construction."""
+
+    def __init__(self, frame: Model, values: Mapping[str, Value], prefix: str) -> None:
+        self.assembly = Assembly(frame)
+        self._values = values
+        self._prefix = prefix
+        self._made: dict[object, str] = {}
+
+    def add(self, node: Any, readings: Mapping[Consumer, Reading]) -> None:
+        """Add a node, and before it what it reads instead of tensors of the model."""
+        other: dict[int, str] = {}
+        if readings:
+            for position, name in enumerate(node.input):
+                reading = readings.get(Consumer(node.name, position)) if name else None
+                if isinstance(reading, Substitute):
+                    other[position] = self._constant(reading)
+                elif reading is not None:
+                    other[position] = self._quantized(reading)
+        copy = self.assembly.copy_node(node)
+        for position, name in other.items():
+            copy.input[position] = name
+
+    def _constant(self, substitute: Substitute) -> str:
+        if id(substitute) not in self._made:
+            self._made[id(substitute)] = self.assembly.add_constant(
+                substitute.values, f"{self._prefix}{substitute.name}"
+            )
+        return self._made[id(substitute)]
+
+    def _quantized(self, quantizers: tuple[Quantizer, ...]) -> str:
+        """The tensor after quantizers; the nodes are added when it is first read."""
+        key = tuple(each.name for each in quantizers)
+        if not key:
+            raise ValueError("nothing to read")
+        if key not in self._made:
+            last = quantizers[-1]
+            value = self._values.get(last.tensor)
+            target = self.assembly.free_tensor(f"{self._prefix}{last.name}_dequantized")
+            add_quantizer(
+                self.assembly,
+                replace(last, name=f"{self._prefix}{last.name}"),
+                last.tensor if len(quantizers) == 1 else self._quantized(quantizers[:-1]),
+                target=target,
+                element=value.element.number if value is not None and value.element is not None else FLOAT32,
+                rank=len(value.shape) if value is not None and value.shape is not None else None,
+            )
+            self._made[key] = target
+        return self._made[key]
+
+
+def _free_prefix(taken: frozenset[str]) -> str:
+    """What no name begins with, so that new names need no comparison with those of the whole model."""
+    prefix = "quantized/"
+    while any(name.startswith(prefix) for name in taken):
+        prefix = f"_{prefix}"
+    return prefix

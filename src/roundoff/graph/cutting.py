@@ -20,7 +20,7 @@ from roundoff.graph.shapes import Value
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
 
-__all__ = ["MOST_BLOCKS", "Block", "Cutting", "Tail", "cut_model"]
+__all__ = ["MOST_BLOCKS", "Block", "Cutting", "Demand", "Tail", "cut_model"]
 
 MOST_BLOCKS = 16
 """Blocks a model is cut into at most; more save little and each keeps a session open."""
@@ -95,14 +95,31 @@ class Cutting:
         return sum(each.seconds for each in self.blocks[block:])
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a model is cut for.
+
+    Attributes:
+        changes: How many changed copies will be run of each node; one of each when None.
+        samples: How many samples each of them will be run on.
+        tail_bytes: What may be kept of each sample, so that changes can start in the middle of blocks; if what is
+            live before all changed nodes is more, none can.
+    """
+
+    changes: Mapping[str, float] | None = None
+    samples: int = 1
+    tail_bytes: int = 0
+
+
+_ANY_CHANGE = Demand()
+
+
 def cut_model(
     model: Model,
     values: Sequence[Value],
     *,
     wanted: Sequence[str],
-    changes: Mapping[str, float] | None = None,
-    samples: int = 1,
-    tail_bytes: int = 0,
+    demand: Demand = _ANY_CHANGE,
     blocks: int | None = None,
 ) -> Cutting:
     """Cut a model.
@@ -113,17 +130,15 @@ def cut_model(
         model: The model.
         values: All its tensors, with their types and, as far as they are known, their shapes in one sample.
         wanted: Tensors it is run for: outputs, or any others.
-        changes: How many changed copies will be run of each node; by default one of each.
-        samples: How many samples each of them will be run on.
-        tail_bytes: What may be kept of each sample, so that changes can start in the middle of blocks; if what is
-            live before all changed nodes is more, none can.
+        demand: What it is cut for.
         blocks: How many blocks, as far as there are places to cut; by default what is best, at most `MOST_BLOCKS`.
     """
     path = _Path(model, values, wanted)
-    demand = np.array([1.0 if changes is None else changes.get(name, 0.0) for name in path.names])
-    places = path.places()
-    with_tails = path.bytes_before(demand > 0) <= tail_bytes
-    chosen = _Choice(path, demand, samples=samples, with_tails=with_tails).best(places, blocks)
+    changes = demand.changes
+    counts = np.array([1.0 if changes is None else changes.get(name, 0.0) for name in path.names])
+    with_tails = path.bytes_before(counts > 0) <= demand.tail_bytes
+    choice = _Choice(path, counts, samples=demand.samples, with_tails=with_tails)
+    chosen = choice.best(path.places(), blocks)
     bounds = [0, *chosen, len(path.names)]
     spans = [(start, end) for start, end in pairwise(bounds) if end > start]
     possible = np.isfinite(path.live_bytes())
@@ -131,7 +146,7 @@ def cut_model(
         path.names[at]: Tail(index, path.block(at, end), path.live(at))
         for index, (start, end) in enumerate(spans)
         for at in range(start + 1, end)
-        if with_tails and demand[at] and possible[at]
+        if with_tails and counts[at] and possible[at]
     }
     return Cutting(
         tuple(path.block(start, end) for start, end in spans),

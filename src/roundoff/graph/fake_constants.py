@@ -58,11 +58,11 @@ def _fake(values: Array, quantizer: Quantizer) -> Array:
     scale, zero = params.scale.reshape(shape), params.zero_point.reshape(shape)
     # The same in fewer steps: whole numbers of so few bits are exact in float32, with or without the zero point.
     with np.errstate(over="ignore"):
-        steps = np.rint(narrow / scale)
+        steps = np.asarray(np.rint(narrow / scale))
     low, high = (np.asarray(code - zero, dtype=np.float32) for code in (spec.code_min, spec.code_max))
     np.clip(steps, low, high, out=steps)
     steps += np.float32(0)  # there is no negative zero among codes
-    return np.multiply(steps, scale, out=steps)
+    return np.asarray(np.multiply(steps, scale, out=steps))
 
 
 class FakeConstants:

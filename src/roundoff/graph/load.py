@@ -1,6 +1,7 @@
 """Loading an ONNX model: the graph is read and checked, weights outside the file stay there."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,13 @@ class Model:
         proto: The `onnx.ModelProto`; values of external data are not loaded. Treat it as read-only.
         path: The file it came from.
         file_bytes: Size of that file.
+        renamed: Names that several nodes had in it, each with the new names of all but the first.
     """
 
     proto: Any
     path: Path
     file_bytes: int
+    renamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -77,12 +80,12 @@ def _checked(proto: Any, path: Path, size: int) -> Model:
         lacks = "outputs" if graph.node else "graph"
         raise BadInput(f"{path} is not a usable ONNX model: it has no {lacks}.", fix=_RE_EXPORT)
     _check_names(graph, path)
-    name_nodes(graph)
+    renamed = name_nodes(graph)
     if not is_sorted(graph) and not sort_nodes(graph):
         what = f"The nodes of {path} depend on one another in a circle, so the model cannot be run."
         raise BadInput(what, fix="export the model again")
     check_external_data(proto, path.absolute().parent)
-    return Model(proto, path, size)
+    return Model(proto, path, size, renamed)
 
 
 def _parse(path: Path) -> tuple[Any, int]:

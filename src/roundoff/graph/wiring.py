@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["constants", "is_sorted", "reads", "sort_nodes", "subgraphs"]
+__all__ = ["captured", "constants", "is_sorted", "reads", "sort_nodes", "subgraphs"]
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
@@ -17,10 +17,12 @@ def subgraphs(node: Any) -> Iterator[Any]:
 
 def reads(node: Any) -> tuple[str, ...]:
     """Every tensor a node needs, each once: its inputs and what its subgraphs capture."""
-    names = dict.fromkeys(name for name in node.input if name)
-    for graph in subgraphs(node):
-        names.update(dict.fromkeys(_captured(graph)))
-    return tuple(names)
+    return tuple(dict.fromkeys((*(name for name in node.input if name), *captured(node))))
+
+
+def captured(node: Any) -> tuple[str, ...]:
+    """Every tensor that the subgraphs of a node take from outside, each once; some may be its inputs too."""
+    return tuple(dict.fromkeys(name for graph in subgraphs(node) for name in _captured(graph)))
 
 
 def _captured(graph: Any) -> Iterator[str]:

@@ -14,6 +14,7 @@ from roundoff.graph.deferred import DeferredModel
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.preparation import Prepared, prepare
+from roundoff.graph.preparation.draft import named
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.agreement import compare_outputs, spread
 from roundoff.quantize.calibration import Calibration, calibrate, get_method, options_of
@@ -198,11 +199,34 @@ def _plan(prepared: Prepared, settings: QuantizeSettings, method: str) -> QuantP
         weight_method=settings.weight_method,
     )
     if not plan.quantizers:
-        raise BadInput(
-            f"Nothing in {prepared.model.path} can be quantized for the target {settings.target.name!r}.",
-            fix=f"see 'roundoff targets {settings.target.name}' for the operations it has integer versions of",
-        )
+        raise _nothing(prepared, settings)
     return plan
+
+
+def _nothing(prepared: Prepared, settings: QuantizeSettings) -> BadInput:
+    """Why nothing is quantized: the rules, functions that nobody looks into, or operations of others."""
+    target, proto, path = settings.target, prepared.model.proto, prepared.model.path
+    bare = plan_quantization(prepared.model, target, origins=prepared.origins) if settings.rules else None
+    if bare is not None and bare.quantizers:
+        what = f"The rules leave nothing of {path} to quantize: with them, all of it stays in float."
+        return BadInput(what, fix="leave a rule out, or let it name fewer nodes")
+    own = {(function.domain, function.name) for function in proto.functions}
+    calls = [node.name for node in proto.graph.node if (node.domain, node.op_type) in own]
+    what = f"Nothing in {path} can be quantized for the target {target.name!r}"
+    if calls:
+        is_call = "is a call of a function" if len(calls) == 1 else "are calls of functions"
+        return BadInput(
+            f"{what}: {named(calls)} {is_call} that the model defines, and these are not looked into.",
+            fix="inline them: onnx.inliner.inline_local_functions(model)",
+        )
+    foreign = {f"{node.domain}.{node.op_type}" for node in proto.graph.node if node.domain not in ("", "ai.onnx")}
+    if foreign:
+        return BadInput(
+            f"{what}: it has no integer versions of {named(sorted(foreign))}, which are not standard ONNX.",
+            fix="export the model with standard operations; of one that a runtime optimized, take the original",
+        )
+    fix = f"see 'roundoff targets {target.name}' for the operations it has integer versions of"
+    return BadInput(f"{what}.", fix=fix)
 
 
 def _observe(

@@ -1,6 +1,7 @@
 """A layer-by-layer report for people: a verdict of a few lines, then a table."""
 
 import math
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,44 +16,62 @@ from roundoff.report.layer_rows import LayerSort, layers_csv, sorted_rows
 __all__ = ["LayerSort", "layers_csv", "layers_table", "layers_verdict"]
 
 _LISTED = 3
+# A channel is told of when it is this bad, and so much worse than its tensor.
+_BAD_CHANNEL_DB, _WORSE_DB = 10.0, 10.0
 # From this width on a table has room for every column.
 _WIDE_COLUMNS = 150
+# So much better without weights than without activations, or the reverse: it is the former, or the latter.
+_CLEAR_DB = 6.0
 _Line = tuple[str, str]
 
 
 def layers_verdict(report: LayerReport) -> RenderableType:
-    """What a busy person reads: is the loss local, how good are the outputs, who introduces it."""
+    """What a busy person reads: is the loss local, how good are the outputs, who makes it, what was run."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for label, text in (*_outputs(report), *_culprits(report), *_integers(report)):
+    lines = (_outputs, _culprits, _tried, _integers, _limits)
+    for label, text in (line for part in lines for line in part(report)):
         grid.add_row(f"  {label}", Text(text))
     return Group(_headline(report), grid)
 
 
 def _headline(report: LayerReport) -> Text:
     verdict = report.verdict
-    units, samples = counted(verdict.contributors, "unit"), counted(len(report.samples), "sample")
     if verdict.kind == "open":
-        only = "local" if report.method == "local" else "accumulated"
-        text = f": only {only} errors were measured ({samples}); --method both tells local from distributed"
+        text = ": nothing of it could be judged"
+        if report.method != "both":
+            text = f": only {report.method} errors were measured; --method both tells local from distributed"
         return Text("OPEN", style="bold yellow") + Text(text)
     if verdict.kind == "local":
-        few = f"{len(verdict.culprits)} of {units}"
-        adds = "adds" if len(verdict.culprits) == 1 else "add"
-        text = f": {few} {adds} {_percent(verdict.share)} of the error at the outputs ({samples})"
-        return Text("LOCAL", style="bold red") + Text(text)
+        few = f"{len(verdict.culprits)} of {counted(verdict.contributors, 'unit')}"
+        return Text("LOCAL", style="bold red") + Text(f": {few} in float {_gain(report)}")
     if verdict.kind == "distributed":
-        text = f", not local: half of the error at the outputs comes from {verdict.half} of {units}, "
-        text += f"the largest adds {_percent(verdict.share)} ({samples})"
+        text = ": no few units are the cause"
+        if verdict.after is not None:
+            text = f": no few units are the cause; the {len(verdict.tried)} tried in float {_gain(report)}"
         return Text("DISTRIBUTED", style="bold red" if not verdict.agrees else "bold yellow") + Text(text)
-    return Text("FINE", style="bold green") + Text(f": the outputs agree and no unit stands out ({samples})")
+    if any(text.startswith("weights") for text in verdict.not_judged):
+        text = " as far as activations go: the outputs agree and no unit stands out"
+        return Text("FINE", style="bold yellow") + Text(text)
+    return Text("FINE", style="bold green") + Text(": the outputs agree and no unit stands out")
+
+
+def _gain(report: LayerReport) -> str:
+    verdict = report.verdict
+    if verdict.before is None or verdict.after is None:
+        return ""
+    what = "the output" if len(verdict.outputs) == 1 else "the worst output"
+    singular = len(verdict.tried) == 1
+    change = f"{_db(verdict.before.sqnr_db)} to {_db(verdict.after.sqnr_db)} dB"
+    where = f"measured on {counted(verdict.samples, 'sample')}"
+    return f"{'brings' if singular else 'bring'} {what} from {change} ({where})"
 
 
 def _outputs(report: LayerReport) -> Iterator[_Line]:
     rows = {row.tensor: row for row in report.rows}
     outputs = report.verdict.outputs
-    if not outputs:
+    if not outputs or (report.verdict.kind == "open" and report.verdict.not_judged):
         return
     score = rows[outputs[0]].accumulated
     text = f"{outputs[0]}: {_in_words(score)}"
@@ -65,29 +84,68 @@ def _outputs(report: LayerReport) -> Iterator[_Line]:
 
 def _culprits(report: LayerReport) -> Iterator[_Line]:
     culprits = report.verdict.culprits
-    # Six lines in all are read; those of an integer run have more to say.
-    lines = _LISTED - bool(report.overflows) - bool(report.float_nodes)
-    for index, each in enumerate(culprits[:lines]):
-        yield "" if index else "added by", _culprit(each)
-    if len(culprits) > lines:
-        yield "", f"and {', '.join(each.node or each.tensor for each in culprits[lines:])}"
-    elif report.verdict.masked:
+    rows = {row.tensor: row for row in report.rows}
+    for index, each in enumerate(culprits[:_LISTED]):
+        yield "" if index else "caused by", _culprit(each, rows.get(each.tensor))
+    if len(culprits) > _LISTED:
+        yield "", f"and {', '.join(each.node or each.tensor for each in culprits[_LISTED:])}"
+    if culprits:
+        rules = [rule for each in culprits for rule in each.remedy]
+        yield "remedy", " ".join(f"--set {shlex.quote(rule)}" for rule in rules)
+    if report.verdict.masked:
         few = ", ".join(report.verdict.masked[:_LISTED])
         more = " ..." if len(report.verdict.masked) > _LISTED else ""
-        yield "also", f"{few}{more}: bad alone, but hardly shows at the outputs as things are"
+        yield "also", f"{few}{more}: below 15 dB by itself, but not the cause as things are"
 
 
-def _culprit(each: Culprit) -> str:
-    who = f"{each.node} ({each.op_type})" if each.node else f"input {each.tensor}"
-    through = "" if each.tensor in (each.node, "") or not each.node else f" at {each.tensor}"
+def _culprit(each: Culprit, row: LayerRow | None) -> str:
+    who = f"input {each.tensor}"
+    if each.node:
+        after = "" if each.weighted == each.node else f" after {each.weighted}"
+        at = "" if each.tensor == each.node or each.weighted != each.node else f" at {each.tensor}"
+        who = f"{each.node} ({each.op_type}{after}){at}"
     how = {
         "clipping": f"{_percent(each.clipped)} of its values are clipped",
-        "rounding": f"rounding, {each.used_levels} of {each.levels} levels used",
+        "rounding": f"rounding of its values, {_levels(row) if row else each.used_levels} levels used",
         "weights": "its weights",
         "integer arithmetic": "integer arithmetic",
     }[each.introduced.cause]
-    share = _percent(each.introduced.output_share)
-    return f"{who}{through}: {share} of it; alone {_db(each.introduced.sqnr_db)} dB; {how}"
+    local = None if row is None or row.local is None else row.local.sqnr_db
+    parts = [how, f"{'' if local is None else f'local {_db(local)} dB'}{_channels(each, local)}"]
+    if each.quantized_again is not None:
+        parts.append(f"{_db(each.quantized_again.sqnr_db)} dB when this one alone is quantized again")
+    return f"{who}: {'; '.join(filter(None, parts))}"
+
+
+def _channels(each: Culprit, local: float | None) -> str:
+    """The worst channel, where it is much worse than the tensor."""
+    worst = each.worst_channel_sqnr_db
+    if local is None or worst is None or worst > min(_BAD_CHANNEL_DB, local - _WORSE_DB):
+        return ""
+    text = f", but channel {each.worst_channel} has {_db(worst)} dB"
+    lost = f"{each.lost_channels} of {counted(each.channels, 'channel')} below 3 dB"
+    return f"{text} ({lost})" if each.lost_channels else text
+
+
+def _tried(report: LayerReport) -> Iterator[_Line]:
+    verdict = report.verdict
+    if verdict.kind != "distributed":
+        return
+    if verdict.tried:
+        yield "tried", ", ".join(verdict.tried)
+    if verdict.float_weights is not None and verdict.float_activations is not None:
+        weights, activations = verdict.float_weights.sqnr_db, verdict.float_activations.sqnr_db
+        text = f"all weights in float give {_db(weights)} dB, all activations in float {_db(activations)} dB"
+        if abs(weights - activations) >= _CLEAR_DB:
+            text += f": it is the {'weights' if weights > activations else 'activations'} of many units"
+        yield "besides", text
+
+
+def _limits(report: LayerReport) -> Iterator[_Line]:
+    for text in report.verdict.not_judged:
+        yield "beware", text
+    subject = f"{report.quantized}; " if report.quantized else ""
+    yield "run", f"{subject}{report.arithmetic}; {counted(len(report.samples), 'sample')}"
 
 
 def _integers(report: LayerReport) -> Iterator[_Line]:
@@ -99,7 +157,7 @@ def _integers(report: LayerReport) -> Iterator[_Line]:
     if report.float_nodes:
         names = list(report.float_nodes)
         more_names = " ..." if len(names) > _LISTED else ""
-        yield "in float", f"{counted(len(names), 'node')}: {', '.join(names[:_LISTED])}{more_names}"
+        yield "run float", f"{counted(len(names), 'node')}: {', '.join(names[:_LISTED])}{more_names}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +183,7 @@ def _columns(report: LayerReport) -> list[_Column]:
     columns.append(_Column("levels", _levels))
     if report.method == "both":
         columns.append(
-            _Column("adds", lambda row: _percent(row.introduced.output_share) if row.introduced else "")
+            _Column("adds\nest.", lambda row: _percent(row.introduced.output_share) if row.introduced else "")
         )
     if report.mode == "integer":
         columns.append(_Column("differ", lambda row: _percent(row.differing_codes), wide=True))
@@ -189,8 +247,27 @@ def layers_table(report: LayerReport, *, sort: LayerSort = "worst", most: int | 
     if len(kept) < len(rows):
         left = counted(len(rows) - len(kept), "row")
         parts.append(Text(f"{left} that matter less are left out; --top all shows them", style="dim"))
+    parts.append(Text(_legend(report), style="dim"))
     parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    if report.preparation:
+        remarks = counted(len(report.preparation), "remark")
+        text = f"note: for {remarks} on how the model was prepared see the document (--json, -o)"
+        parts.append(Text(text, style="dim"))
     return Group(*parts)
+
+
+def _legend(report: LayerReport) -> str:
+    """What the columns mean that do not say it themselves."""
+    words = ["dB: SQNR"]
+    if report.method != "accumulated":
+        words.append("local: the unit alone, fed with float tensors, quantized on entry")
+    if report.method != "local":
+        words.append("accum: the whole quantized model")
+    words.append("steps: RMS error in quantization steps, 0.29 is rounding alone")
+    words.append("levels: codes used")
+    if report.method == "both":
+        words.append("adds: estimated share of the outputs' error, only to rank what to try")
+    return "; ".join(words)
 
 
 def _in_words(score: LayerScore | None) -> str:

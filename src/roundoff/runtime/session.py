@@ -3,13 +3,14 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model
 from roundoff.graph.tap import Taps, tap
 from roundoff.runtime.interrupt import interruptible
+from roundoff.runtime.shared_memory import join_shared_memory
 
 __all__ = ["Session", "available_threads", "open_session", "share_threads"]
 
@@ -99,7 +100,7 @@ def open_session(
     threads: int | None = None,
     optimize: bool = False,
     fused: bool = False,
-    keep_memory: bool = True,
+    keep_memory: bool | Literal["shared"] = True,
 ) -> Session:
     """Prepare a model for running on the CPU.
 
@@ -111,7 +112,7 @@ def open_session(
         fused: Let onnxruntime also fuse nodes and change layouts: often three times as fast, and different in the
             last bits. Quantizers are computed as they are all the same, not fused into integer kernels.
         keep_memory: Keep what a run took for the next one; faster, but then a single array of an earlier run that
-            is still in use holds on to all of it.
+            is still in use holds on to all of it. Sessions with ``shared`` take it from one another.
 
     Raises:
         ModelFailed: onnxruntime does not accept the model.
@@ -128,7 +129,9 @@ def open_session(
     # around them are quantized.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.intra_op_num_threads = threads or available_threads()
-    options.enable_cpu_mem_arena = keep_memory
+    options.enable_cpu_mem_arena = bool(keep_memory)
+    if keep_memory == "shared":
+        join_shared_memory(options)
     options.log_severity_level = _ONLY_FATAL  # everything that matters comes back as an exception
     # Threads that spin while they wait take the cores from the statistics computed next to the run.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -49,7 +49,7 @@ def test_wide_integers_agree_with_fake_quantization_code_by_code() -> None:
             assert row.differing_codes < 0.001
             assert row.distant_codes == 0
             assert other.differing_codes is None
-    assert "exact integers, 32-bit sums that wrap" in exact.arithmetic
+    assert "exact integers, 64-bit sums that saturate" in exact.arithmetic
     assert "fake quantization" in reference.arithmetic
 
 

@@ -33,7 +33,21 @@ def verdict_on(model: str, *, per_channel: bool) -> LayerVerdict:
 def test_channels_out_of_balance_between_two_layers_are_found(per_channel: bool) -> None:
     verdict = verdict_on("repvgg_fmnist_deploy_planted_conv5", per_channel=per_channel)
     assert verdict.kind == "local"
-    assert {each.node for each in verdict.culprits} == {"/f/f.5/dep/Conv", "/f/f.6/dep/Conv"}
+    assert {each.weighted for each in verdict.culprits} == {"/f/f.5/dep/Conv", "/f/f.6/dep/Conv"}
+    assert verdict.before is not None
+    assert verdict.after is not None
+    assert verdict.before.sqnr_db < 6
+    assert verdict.after.sqnr_db > 20
+    before = next(each for each in verdict.culprits if each.weighted == "/f/f.5/dep/Conv")
+    assert before.worst_channel_sqnr_db is not None
+    assert before.worst_channel_sqnr_db < 1
+    assert before.lost_channels > 5
+    if per_channel:
+        causes = {each.weighted: (each.introduced.cause, each.remedy) for each in verdict.culprits}
+        assert causes == {
+            "/f/f.5/dep/Conv": ("rounding", ("tensor:/f/f.5/Relu_output_0=float",)),
+            "/f/f.6/dep/Conv": ("weights", ("/f/f.6/dep/Conv=weight=float",)),
+        }
 
 
 def test_the_same_network_without_the_fault_is_not_accused() -> None:

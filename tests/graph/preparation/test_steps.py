@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs
-from roundoff.graph.load import load_model
+from roundoff.graph.load import load_model, model_from_proto
 from roundoff.graph.preparation import prepare
 from tests.graph.preparation.comparing import in_memory, normalization, operations, prepared_alike
 from tests.graph.quantized_nets import mixed_net, run_model
@@ -90,3 +90,18 @@ def test_real_models_compute_the_same(path: Path) -> None:
     feed = random_feed(shapes)
     for got, expected in zip(run_model(prepared.model, feed), run_model(model, feed), strict=True):
         np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+def test_nodes_that_share_a_name_are_told_apart() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="n"),
+        helper.make_node("Exp", ["a"], ["b"], name="n"),
+        helper.make_node("Neg", ["b"], ["c"]),
+        helper.make_node("Abs", ["c"], ["y"], name="n"),
+    ]
+    prepared = prepare(
+        model_from_proto(wrapped(nodes, [value("x", (2,))], [value("y", (2,))]), path=Path("net.onnx"))
+    )
+    assert prepared.notes == (
+        "3 nodes have the name 'n': the first keeps it, the others are now 'Exp_1', 'Abs_3'",
+    )

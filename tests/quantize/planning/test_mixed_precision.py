@@ -418,3 +418,54 @@ def test_all_in_float_but_some_operations(tmp_path: Path) -> None:
     everything, convolutions = plan.plan.resolutions
     assert everything.reasons["Conv2"] == "'op:Conv=u8' is more specific and counts more"
     assert convolutions.applied == ("Conv1", "Conv2")
+
+
+def biased() -> object:
+    """A convolution and a product, each with a bias: x -> t -> y."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["t"], name="conv"),
+        helper.make_node("MatMul", ["t", "v"], ["p"], name="product"),
+        helper.make_node("Add", ["p", "c"], ["y"], name="plus"),
+    ]
+    constants = [weight("w", 3, 3, 1, 1), weight("b", 3), weight("v", 4, 4), weight("c", 4)]
+    return wrapped(nodes, [value("x", (1, 3, 4, 4))], [value("y")], constants)
+
+
+@pytest.mark.parametrize(("rule", "gone"), [("y=float", "y"), ("b=float", "b"), ("tensor:c=float", "c")])
+def test_outputs_and_biases_can_be_left_in_float(rule: str, gone: str, tmp_path: Path) -> None:
+    before = planned(biased(), tmp_path, "generic-int8")
+    plan = planned(biased(), tmp_path, "generic-int8", rule)
+    assert set(before.names) - set(plan.names) == {gone}
+    (resolution,) = plan.plan.resolutions
+    assert resolution.applied == resolution.matched
+    assert len(resolution.matched) == 1
+
+
+@pytest.mark.parametrize(("rule", "node"), [("b=s16", "conv"), ("c=s16", "plus"), ("b=weight=s8", "conv")])
+def test_a_bias_has_no_other_width(rule: str, node: str, tmp_path: Path) -> None:
+    plan = planned(biased(), tmp_path, "generic-int8", rule)
+    (resolution,) = plan.plan.resolutions
+    assert resolution.applied == ()
+    asked = rule.rpartition("=")[2]
+    assert resolution.reasons == {node: f"{rule[0]!r} is s32: biases are s32 or float, not {asked}"}
+
+
+@pytest.mark.parametrize("rule", ["b=s32", "c=s32"])
+def test_a_bias_may_be_asked_for_what_it_is(rule: str, tmp_path: Path) -> None:
+    (resolution,) = planned(biased(), tmp_path, "generic-int8", rule).plan.resolutions
+    assert resolution.reasons == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "rule", "reason"),
+    [
+        ("tensorrt-like", "b=s32", "'b' is float: tensorrt-like keeps biases in float"),
+        ("tensorrt-like", "y=s8", "'y' is float: tensorrt-like leaves outputs of the network in float"),
+        ("ascend", "y=s8", "'y' is float: integer operations of ascend hand on float values"),
+    ],
+)
+def test_targets_that_leave_biases_and_outputs_in_float(
+    target: str, rule: str, reason: str, tmp_path: Path
+) -> None:
+    (resolution,) = planned(biased(), tmp_path, target, rule).plan.resolutions
+    assert list(resolution.reasons.values()) == [reason]

@@ -23,6 +23,7 @@ _HOW = {
     "zero_point": "with another zero point",
     "rounding": "rounded otherwise",
     "place": "seen by other nodes",
+    "tensor": "of another tensor",
 }
 _STORED_BITS = (4, 8, 16, 32)
 
@@ -83,6 +84,8 @@ def _noun(quantizer: Quantizer) -> str:
 
 
 def _differences(wanted: Quantizer, found: Quantizer) -> Iterator[tuple[str, str]]:
+    if wanted.tensor != found.tensor:
+        yield "tensor", f"is what {wanted.name!r} should quantize, and it quantizes {found.tensor!r}"
     if not _same_form(wanted, found):
         yield "dtype", f"should be {wanted.spec.dtype} and is {found.spec.dtype}"
     if _slices(wanted) != _slices(found):

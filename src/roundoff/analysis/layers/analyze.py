@@ -5,17 +5,27 @@ from dataclasses import dataclass, replace
 
 from roundoff.analysis.layers.contributions import ATTRIBUTION_SAMPLES, find_contributions
 from roundoff.analysis.layers.copies import Variant
+from roundoff.analysis.layers.experiments import (
+    FEW_SAMPLES,
+    Experiments,
+    integer_runs,
+    reference_runs,
+    spread_over,
+)
 from roundoff.analysis.layers.integer import arithmetic_in_words, overflows
+from roundoff.analysis.layers.judged import with_limits
 from roundoff.analysis.layers.measuring import Measuring
 from roundoff.analysis.layers.passes import Budget
+from roundoff.analysis.layers.proof import Proof, prove
 from roundoff.analysis.layers.rows import layer_row
 from roundoff.analysis.layers.tally import Tally
 from roundoff.analysis.layers.tensors import layer_tensors
-from roundoff.analysis.layers.verdict import judge, judge_outputs
+from roundoff.analysis.layers.verdict import Contribution, judge, judge_outputs
 from roundoff.core.layer_scores import LayerReport, LayerRow, LayerVerdict, Method, Mode
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.target import Arithmetic
+from roundoff.core.target import WIDEST, Arithmetic
+from roundoff.core.thresholds import ThresholdSet
 from roundoff.errors import BadInput
 from roundoff.graph.interface import hidden_tensors
 from roundoff.graph.quantized_model import QuantizedModel
@@ -29,10 +39,14 @@ from roundoff.runtime.runner import read_feed
 __all__ = ["LayerSettings", "analyze_layers"]
 
 _METHODS: tuple[Variant, ...] = ("local", "accumulated")
-_REFERENCE_ARITHMETIC = "fake quantization in onnxruntime on the CPU, graph optimization off"
+_REFERENCE_ARITHMETIC = "fake quantization in onnxruntime"
 
 
-_WIDEST = Arithmetic()
+# Exact integers take longer, so units are put into float on fewer samples.
+_INTEGER_SAMPLES = 4
+_SIDE_BY_SIDE = 2
+# How many runs that takes, for the display of progress.
+_USUAL_RUNS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,7 @@ class LayerSettings:
 
     method: Method = "both"
     mode: Mode = "reference"
-    arithmetic: Arithmetic = _WIDEST
+    arithmetic: Arithmetic = WIDEST
     samples: int | None = None
     max_memory: int | None = None
     threads: int | None = None
@@ -95,12 +109,13 @@ def analyze_layers(
     tallies = (
         measuring.reference(variants, indices) if runner is None else measuring.integer(variants, indices, runner)
     )
-    notes = (*quantized.notes, *_notes(measuring, indices, settings))
+    notes = tuple(_notes(measuring, indices, settings))
     computed = [tensor for tensor in tensors if tensor.value.node]
     rows = tuple(
         layer_row(order, tensor, tallies.get(tensor.name), variants) for order, tensor in enumerate(computed)
     )
     rows, verdict = _judged(rows, tallies, measuring, indices, settings)
+    verdict = with_limits(verdict, quantized)
     met = None if runner is None else runner.report
     return LayerReport(
         reference=shown(model.path),
@@ -113,6 +128,7 @@ def analyze_layers(
         overflows=() if met is None else overflows(met, {row.node: row.op_type for row in rows}),
         float_nodes={} if met is None else {each.node: f"{each.op_type}: {each.why}" for each in met.float_nodes},
         notes=notes,
+        preparation=quantized.notes,
     )
 
 
@@ -137,7 +153,58 @@ def _judged(
     found = find_contributions(measuring, tallies, indices)
     by_tensor = {each.tensor: each.introduced() for each in found}
     rows = tuple(replace(row, introduced=by_tensor.get(row.tensor)) for row in rows)
-    return rows, judge(rows, found, thresholds)
+    proving = _Proving(measuring, indices, settings, thresholds)
+    return rows, proving.completed(judge(rows, found, thresholds, proving.prove))
+
+
+class _Proving:
+    """Experiments, prepared when the first is wanted."""
+
+    def __init__(
+        self, measuring: Measuring, indices: Sequence[int], settings: LayerSettings, thresholds: ThresholdSet
+    ) -> None:
+        self._measuring, self._settings, self._thresholds = measuring, settings, thresholds
+        self._indices = spread_over(indices, _INTEGER_SAMPLES) if settings.mode == "integer" else indices
+        self._experiments: Experiments | None = None
+
+    def prove(self, orders: Sequence[Sequence[Contribution]], limit: int) -> Proof:
+        """Try units in float."""
+        parts = {each.tensor: each.parts for order in orders for each in order}
+        names = [[each.tensor for each in order] for order in orders]
+        progress = self._measuring.progress
+        progress.start("trying units in float", min(FEW_SAMPLES, len(self._indices)) * _USUAL_RUNS)
+        try:
+            self._experiments = self._opened()
+            return prove(self._experiments, parts.__getitem__, names, limit=limit)
+        finally:
+            progress.finish()
+
+    def _opened(self) -> Experiments:
+        threads = self._measuring.budget.threads
+        integers = self._settings.mode == "integer"
+        # Samples side by side wait less for each other than the threads of one.
+        workers = 1 if integers else min(_SIDE_BY_SIDE, threads)
+        if integers:
+            open_network = integer_runs(self._measuring, self._settings.arithmetic, threads)
+        else:
+            open_network = reference_runs(self._measuring, max(1, threads // workers))
+        return Experiments(
+            self._measuring, self._indices, thresholds=self._thresholds, open_network=open_network, workers=workers
+        )
+
+    def completed(self, verdict: LayerVerdict) -> LayerVerdict:
+        """The verdict with what else an experiment tells."""
+        experiments = self._experiments
+        verdict = replace(verdict, samples=0 if experiments is None else experiments.samples)
+        if verdict.kind != "distributed" or experiments is None:
+            return verdict
+        kinds: dict[bool, list[str]] = {True: [], False: []}
+        for quantizer in self._measuring.quantized.quantizers:
+            kinds[quantizer.kind == "activation"].append(quantizer.name)
+        if not (kinds[True] and kinds[False]):
+            return verdict
+        weights, activations = (experiments.run(kinds[activation]).found for activation in (False, True))
+        return replace(verdict, float_weights=weights, float_activations=activations)
 
 
 def _notes(measuring: Measuring, indices: Sequence[int], settings: LayerSettings) -> list[str]:
@@ -145,8 +212,7 @@ def _notes(measuring: Measuring, indices: Sequence[int], settings: LayerSettings
     if measuring.passes > 1:
         notes.append(f"{measuring.passes} passes per sample, to stay within the memory")
     if settings.method == "both" and len(indices) > ATTRIBUTION_SAMPLES:
-        few = f"{ATTRIBUTION_SAMPLES} of {len(indices)} samples"
-        notes.append(f"what each unit adds itself was measured on {few}")
+        notes.append(f"what units add was estimated on {ATTRIBUTION_SAMPLES} of {len(indices)} samples")
     hidden = hidden_tensors(measuring.quantized.float_model)
     if hidden:
         nodes = ", ".join(repr(node) for node in dict.fromkeys(hidden.values()))

@@ -20,7 +20,7 @@ from roundoff.core.layer_scores import Cause
 from roundoff.core.light_measure import ErrorTotals
 from roundoff.core.topology import NodeInfo, Topology
 
-__all__ = ["OwnError", "loss_of", "output_shares", "own_error"]
+__all__ = ["ChannelLoss", "OwnError", "loss_of", "output_shares", "own_error"]
 
 # Operations whose result takes over the errors of its inputs as they are; elsewhere relative errors add up.
 _ADDITIVE = frozenset({"Add", "Concat", "Max", "Mean", "Min", "Sub", "Sum", "Where"})
@@ -32,6 +32,8 @@ _LEAST_COMMON = 0.01
 _ROUNDING, _FLOOR = 1 / 12, 1 / 3
 # Channels with less of the mean channel's energy than this carry no signal to lose.
 _QUIET_CHANNEL = 1e-6
+# An error of more than half of a channel's energy, 3 dB, leaves nothing of it.
+_LOST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class OwnError:
         cause: What makes most of it.
         clipped: Share of the float values that are cut off.
         used_levels: Distinct codes that occur.
+        channels: What the channels lose; None without any.
+        quantizer_cause: What makes most of what the quantizer of the tensor alone adds.
     """
 
     ratio: float
@@ -53,6 +57,29 @@ class OwnError:
     cause: Cause
     clipped: float | None
     used_levels: int | None
+    channels: "ChannelLoss | None" = None
+    quantizer_cause: Cause = "rounding"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLoss:
+    """What the channels of a tensor lose; silent ones do not count.
+
+    Attributes:
+        worst: The one with the largest error over its own energy.
+        worst_ratio: That ratio.
+        lost: How many have an error of more than half of their energy.
+        count: How many there are.
+        median_ratio: That of the median channel.
+        mean_loss: What they lose on average, on the scale on which losses add up.
+    """
+
+    worst: int
+    worst_ratio: float
+    lost: int
+    count: int
+    median_ratio: float
+    mean_loss: float
 
 
 def own_error(tally: Tally, *, has_weights: bool) -> OwnError:
@@ -64,19 +91,31 @@ def own_error(tally: Tally, *, has_weights: bool) -> OwnError:
     """
     coded = tally.variants["coded"]
     part = tally.variants.get("own", coded)
-    ratio = _finite(part.totals.noise_ratio)
-    cause: Cause = _quantizer_cause(tally)
-    if has_weights and ratio > 2 * coded.totals.noise_ratio:
-        cause = "weights"
+    ratio, channels = _finite(part.totals.noise_ratio), _channel_loss(part.totals)
+    by_quantizer = _quantizer_cause(tally)
+    cause = "weights" if has_weights and _costs_more(part.totals, coded.totals) else by_quantizer
     quantized = tally.tensor.quantizer is not None and tally.count > 0
     return OwnError(
         ratio=ratio,
         loss=loss_of(part.totals),
-        channel_ratio=_median_channel(part.totals, ratio),
+        channel_ratio=ratio if channels is None else channels.median_ratio,
         cause=cause,
         clipped=tally.clipped / tally.count if quantized else None,
         used_levels=None if part.levels is None else part.levels.used,
+        channels=channels,
+        quantizer_cause=by_quantizer,
     )
+
+
+def _costs_more(whole: ErrorTotals, rounding: ErrorTotals) -> bool:
+    """Whether more is lost by the weights than by the quantizer of the result, in the average channel.
+
+    By energy alone a large channel would decide, and small ones could be wiped out without a word.
+    """
+    with_weights, alone = _channel_loss(whole), _channel_loss(rounding)
+    if with_weights is None or alone is None:
+        return _finite(whole.noise_ratio) > 2 * rounding.noise_ratio
+    return with_weights.mean_loss > 2 * alone.mean_loss
 
 
 def _quantizer_cause(tally: Tally) -> Cause:
@@ -89,14 +128,23 @@ def _quantizer_cause(tally: Tally) -> Cause:
     return "clipping" if sums.error > 2 * rounding else "rounding"
 
 
-def _median_channel(sums: ErrorTotals, whole: float) -> float:
+def _channel_loss(sums: ErrorTotals) -> ChannelLoss | None:
     channels = sums.channels
     if channels is None:
-        return whole
-    loud = channels.reference > _QUIET_CHANNEL * channels.reference.mean()
-    if not loud.any():
-        return whole
-    return _finite(float(np.median(channels.error[loud] / channels.reference[loud])))
+        return None
+    loud = np.flatnonzero(channels.reference > _QUIET_CHANNEL * channels.reference.mean())
+    if not loud.size:
+        return None
+    ratios = np.minimum(channels.error[loud] / channels.reference[loud], _ENDLESS)
+    worst = int(ratios.argmax())
+    return ChannelLoss(
+        worst=int(loud[worst]),
+        worst_ratio=float(ratios[worst]),
+        lost=int(np.count_nonzero(ratios > _LOST)),
+        count=int(loud.size),
+        median_ratio=float(np.median(ratios)),
+        mean_loss=float(np.log1p(ratios).mean()),
+    )
 
 
 def output_shares(

@@ -1,14 +1,19 @@
-"""What each unit of a network contributes to the error at its outputs."""
+"""What each unit of a network contributes to the error at its outputs, as an estimate."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from roundoff.analysis.layers.attribution import OwnError, output_shares, own_error
+from roundoff.analysis.layers.copies import written_quantizers
+from roundoff.analysis.layers.experiments import spread_over
+from roundoff.analysis.layers.forwarding import forwarded_tensors
 from roundoff.analysis.layers.measuring import Measuring
 from roundoff.analysis.layers.tally import Tally
 from roundoff.analysis.layers.tensors import FUSED, LayerTensor
+from roundoff.analysis.layers.unit_parts import UnitParts
 from roundoff.analysis.layers.verdict import Contribution
 from roundoff.core.light_measure import ErrorTotals
+from roundoff.graph.edges import Edges
 from roundoff.graph.interface import topology
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
@@ -22,25 +27,27 @@ ATTRIBUTION_SAMPLES = 4
 def find_contributions(
     measuring: Measuring, tallies: Mapping[str, Tally], indices: Sequence[int]
 ) -> list[Contribution]:
-    """Find out what units add themselves, and what of it arrives at the outputs.
+    """Find out what units add themselves, and estimate what of it arrives at the outputs.
 
     Args:
         measuring: The network and the samples.
         tallies: What was measured of each tensor, accumulated among it.
         indices: The samples it was measured on.
     """
-    weighted = _weighted_nodes(measuring.quantized)
-    added = measuring.reference(("own", "coded"), _spread(indices, ATTRIBUTION_SAMPLES), fused=False)
+    quantized = measuring.quantized
+    edges = Edges(quantized.float_model, quantized.quantizers)
+    forwarded = forwarded_tensors(quantized, written_quantizers(quantized.float_model, edges))
+    known = _Known(_weighted_nodes(quantized), UnitParts(quantized, forwarded))
+    added = measuring.reference(("own", "coded"), spread_over(indices, ATTRIBUTION_SAMPLES), fused=False)
     own = {
-        name: _with_integers(own_error(tally, has_weights=tally.tensor.unit in weighted), tallies.get(name))
+        name: _with_integers(own_error(tally, has_weights=tally.tensor.unit in known.weighted), tallies.get(name))
         for name, tally in added.items()
+        if name not in forwarded
     }
     inside = {tensor.name for tensor in measuring.tensors if tensor.quantized == FUSED}
-    shares = output_shares(
-        topology(measuring.quantized.float_model), own, _accumulated(tallies, added), inside=inside
-    )
+    shares = output_shares(topology(quantized.float_model), own, _accumulated(tallies, added), inside=inside)
     return [
-        _contribution(tensor, own[tensor.name], shares.get(tensor.name, 0.0), weighted)
+        known.contribution(tensor, own[tensor.name], shares.get(tensor.name, 0.0))
         for tensor in measuring.tensors
         if tensor.name in own and tensor.name not in inside and own[tensor.name].ratio
     ]
@@ -64,13 +71,24 @@ def _with_integers(own: OwnError, tally: Tally | None) -> OwnError:
     return replace(own, ratio=ratio, loss=own.loss + excess, channel_ratio=ratio, cause="integer arithmetic")
 
 
-def _contribution(
-    tensor: LayerTensor, own: OwnError, share: float, weighted: Mapping[str, tuple[str, str]]
-) -> Contribution:
-    node, op_type = tensor.value.node, tensor.value.op_type
-    if own.cause in ("weights", "integer arithmetic"):
-        node, op_type = weighted.get(tensor.unit, (node, op_type))
-    return Contribution(node, op_type, tensor.name, own, share, tensor.levels)
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of all units: the first node with weights in each, and the quantizers of each."""
+
+    weighted: Mapping[str, tuple[str, str]]
+    parts: UnitParts
+
+    def contribution(self, tensor: LayerTensor, own: OwnError, share: float) -> Contribution:
+        writer = tensor.value.node, tensor.value.op_type
+        return Contribution(
+            writer=writer,
+            weighted=self.weighted.get(tensor.unit, writer),
+            tensor=tensor.name,
+            own=own,
+            share=share,
+            levels=tensor.levels,
+            parts=self.parts.of(tensor.name, tensor.unit),
+        )
 
 
 def _weighted_nodes(quantized: QuantizedModel) -> dict[str, tuple[str, str]]:
@@ -87,9 +105,3 @@ def _weighted_nodes(quantized: QuantizedModel) -> dict[str, tuple[str, str]]:
         if node.name in weighted:
             found.setdefault(unit_of.get(node.name, node.name), (node.name, node.op_type))
     return found
-
-
-def _spread(indices: Sequence[int], most: int) -> list[int]:
-    if len(indices) <= most:
-        return list(indices)
-    return [indices[round(at * (len(indices) - 1) / (most - 1))] for at in range(most)]

@@ -46,11 +46,15 @@ class Measuring:
     passes: int = 0
     _constants: dict[str, Array] = field(default_factory=dict)
 
+    def copies(self, network: QuantizedModel, variants: Sequence[Variant]) -> Copies:
+        """Copies of this network, or of the same with fewer quantizers; weights are quantized once for all."""
+        return build_copies(network, variants, known=self._constants)
+
     def reference(
         self, variants: Sequence[Variant], indices: Sequence[int], *, fused: bool = True
     ) -> dict[str, Tally]:
         """Measure some variants in fake quantization, over some samples; tensors inside units too if `fused`."""
-        copies = build_copies(self.quantized, variants, known=self._constants)
+        copies = self.copies(self.quantized, variants)
         tallies = {
             tensor.name: Tally(tensor, [variant for variant in variants if variant in copies.taps[tensor.name]])
             for tensor in self._readable(copies)
@@ -72,7 +76,7 @@ class Measuring:
         """
         compared: tuple[Variant, ...] = ("local",) if "local" in variants else ()
         beside: tuple[Variant, ...] = ("reference",) if compared else ()
-        copies = build_copies(self.quantized, compared, known=self._constants)
+        copies = self.copies(self.quantized, compared)
         tallies = {tensor.name: Tally(tensor, (*variants, *beside)) for tensor in self._readable(copies)}
 
         def open_pass(tallies: Mapping[str, Tally], threads: int) -> Pass:

@@ -28,10 +28,12 @@ __all__ = [
     "CopiesPass",
     "Feed",
     "Footprint",
+    "Network",
     "Pass",
     "PassFactory",
     "SampleRange",
     "candidate_of",
+    "in_order",
     "measure",
 ]
 
@@ -94,19 +96,23 @@ class SampleRange:
             yield self.samples.names[index], read_feed(self.model, self.samples, index)
 
 
-class Pass(Protocol):
-    """Computes some tensors of one sample, and measures them."""
+class Network(Protocol):
+    """Computes some tensors of one sample."""
 
     def run(self, sample: str, feed: Feed) -> Arrays:
-        """Compute them, by names of the pass's own; may be called from several threads at a time."""
-        ...
-
-    def take(self, sample: str, arrays: Arrays) -> None:
-        """Measure them, and take that in; called for one sample after the other."""
+        """Compute them, by names of its own; may be called from several threads at a time."""
         ...
 
     def stop(self) -> None:
         """End the runs that are under way."""
+        ...
+
+
+class Pass(Network, Protocol):
+    """Computes some tensors of one sample, and measures them."""
+
+    def take(self, sample: str, arrays: Arrays) -> None:
+        """Measure them, and take that in; called for one sample after the other."""
         ...
 
 
@@ -155,7 +161,7 @@ def measure(
             # Beside those that run, one is measured; without room for two, each waits for the one before.
             at_once = min(budget.threads, footprint.workers, len(samples.indices), room // largest - 1)
             one_pass = open_pass({name: tallies[name] for name in group}, budget.threads // max(1, at_once))
-            with contextlib.closing(_in_order(samples.feeds(), one_pass, at_once)) as computed:
+            with contextlib.closing(in_order(samples.feeds(), one_pass, at_once)) as computed:
                 for sample, arrays in computed:
                     one_pass.take(sample, arrays)
                     arrays.clear()
@@ -177,8 +183,8 @@ def _check_room(sizes: Mapping[str, int], fixed: int, budget: Budget) -> None:
         )
 
 
-def _in_order(
-    feeds: Iterable[tuple[str, Feed]], one_pass: Pass, workers: int
+def in_order(
+    feeds: Iterable[tuple[str, Feed]], network: Network, workers: int
 ) -> Generator[tuple[str, Arrays], None, None]:
     """Run samples in other threads; gives them in their order, so that sums do not depend on which was faster.
 
@@ -186,13 +192,13 @@ def _in_order(
     a time would only wait for each other, while a run disturbs nobody.
     """
     if workers < 1:
-        yield from ((sample, one_pass.run(sample, feed)) for sample, feed in feeds)
+        yield from ((sample, network.run(sample, feed)) for sample, feed in feeds)
         return
     waiting: deque[tuple[str, Future[Arrays]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="layers") as pool:
         try:
             for sample, feed in feeds:
-                waiting.append((sample, pool.submit(one_pass.run, sample, feed)))
+                waiting.append((sample, pool.submit(network.run, sample, feed)))
                 if len(waiting) > workers:
                     yield _first(waiting)
             while waiting:
@@ -200,7 +206,7 @@ def _in_order(
         except BaseException:
             for _, future in waiting:
                 future.cancel()
-            one_pass.stop()
+            network.stop()
             raise
 
 

@@ -12,10 +12,11 @@ from roundoff.core.levels import LevelSet
 from roundoff.core.light_measure import CodedValues, ErrorTotals, Job, LightMeter, noise_ratio
 from roundoff.core.measure import channel_axis_of
 from roundoff.core.quantization import quantize
+from roundoff.core.quantizer import Quantizer
 from roundoff.core.scores import Status
 from roundoff.core.tensors import Array
 
-__all__ = ["Candidate", "Measurement", "Tally", "VariantTally", "measure_sample"]
+__all__ = ["Candidate", "Measurement", "Tally", "VariantTally", "code_meaning", "measure_sample"]
 
 Candidate = Array | CodedValues
 
@@ -70,8 +71,7 @@ class Tally:
         self._limits, self._axis = tensor.limits, tensor.axis
         self.code_meaning = (1.0, 0)
         if quantizer is not None and tensor.axis is None:
-            params = quantizer.params
-            self.code_meaning = float(params.scale.reshape(())), int(params.zero_point.reshape(()))
+            self.code_meaning = code_meaning(quantizer)
 
     def begin(self, sample: str, reference: Array, candidates: Mapping[Variant, Candidate]) -> "Measurement":
         """What is to be measured of one sample.
@@ -123,6 +123,12 @@ class Tally:
         else:
             # These values are on the grid of codes but for the last bits: only the nearest code can be meant.
             levels.add(quantize(candidate, quantizer.params, replace(quantizer.spec, rounding="half_even")))
+
+
+def code_meaning(quantizer: Quantizer) -> tuple[float, int]:
+    """Scale and zero point of a quantizer that has one of each."""
+    params = quantizer.params
+    return float(params.scale.reshape(())), int(params.zero_point.reshape(()))
 
 
 class Measurement(NamedTuple):

@@ -2,31 +2,32 @@
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from roundoff.analysis.layers.attribution import OwnError
-from roundoff.core.layer_scores import Culprit, Introduced, LayerRow, LayerScore, LayerVerdict, VerdictKind
+from roundoff.analysis.layers.proof import Proof, Role
+from roundoff.analysis.layers.unit_parts import Parts
+from roundoff.core.layer_scores import Cause, Culprit, Introduced, LayerRow, LayerScore, LayerVerdict
 from roundoff.core.thresholds import ThresholdSet
 from roundoff.metrics.error import ratio_db
 
-__all__ = ["Contribution", "judge", "judge_outputs"]
+__all__ = ["Contribution", "Prover", "judge", "judge_outputs"]
 
 # A unit stands out when what it adds is this much worse than what the median unit adds: where the outputs are
 # spoilt and somebody must have done it, and where they are not.
 _STANDS_OUT_DB, _STANDS_FAR_OUT_DB = 6.0, 10.0
 # With fewer units there is no median to speak of; a healthy unit of 8 bits is at about this level.
 _FEWEST_UNITS, _USUAL_DB = 4, 35.0
-# Culprits explain at least this share of the outputs' error together; each at least this share of it all, and this
-# part of what the first of them explains unless it is bad by any standard.
-_MOST_OF_IT, _WORTH_NAMING, _BESIDE_THE_FIRST = 0.5, 0.05, 0.2
-_BAD_DB = 20.0
+# Units worth a try where the outputs agree have at least this estimated share.
+_WORTH_TRYING = 0.05
 # A tensor that is this bad is worth a word even if it hardly shows at the outputs: another fault may hide it.
 _RUINED_DB = 15.0
 # Outputs that agree this well have nothing to explain, even if what little is lost comes from one place; and this
 # well, even if they keep the thresholds, something is lost that is worth a word.
 _NOTHING_LOST_DB, _LITTLE_LOST_DB = 30.0, 20.0
-_MOST_NAMED = 8
+# Few units are this part of all that add an error, and not more than so many.
+_FEW, _MOST_NAMED = 0.2, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,22 @@ class Contribution:
     """What one unit adds, and what of it arrives at the outputs.
 
     Attributes:
-        node: The node to look at; empty for an input of the network.
-        op_type: Its operation.
+        writer: Name and operation of the node that writes its result; empty for an input of the network.
+        weighted: Those of the node that has its weights; the same where it has none.
         tensor: What the unit writes.
         own: What it adds.
-        share: Share of the error at the outputs.
+        share: Estimated share of the error at the outputs.
         levels: Codes the tensor has.
+        parts: Its quantizers.
     """
 
-    node: str
-    op_type: str
+    writer: tuple[str, str]
+    weighted: tuple[str, str]
     tensor: str
     own: OwnError
     share: float
     levels: int | None
+    parts: Parts
 
     @property
     def badness_db(self) -> float:
@@ -59,21 +62,48 @@ class Contribution:
         own = self.own
         return Introduced(ratio_db(1.0, own.ratio), ratio_db(1.0, own.channel_ratio), self.share, own.cause)
 
-    def culprit(self) -> Culprit:
-        """The same, for the verdict."""
+    def culprit(self, role: Role) -> Culprit:
+        """The same, for the verdict, with the cause that was proven."""
+        own, channels = self.own, self.own.channels
+        cause = self._cause(role)
+        node, op_type = self.weighted if cause in ("weights", "integer arithmetic") else self.writer
         return Culprit(
-            node=self.node,
-            op_type=self.op_type,
+            node=node,
+            op_type=op_type,
+            weighted=self.weighted[0],
             tensor=self.tensor,
-            introduced=self.introduced(),
-            clipped=self.own.clipped,
-            used_levels=self.own.used_levels,
+            introduced=replace(self.introduced(), cause=cause),
+            clipped=own.clipped,
+            used_levels=own.used_levels,
             levels=self.levels,
+            remedy=self._remedy(role),
+            quantized_again=role.quantized_again,
+            weights_again=role.weights_again,
+            result_again=role.result_again,
+            worst_channel=None if channels is None else channels.worst,
+            worst_channel_sqnr_db=None if channels is None else ratio_db(1.0, channels.worst_ratio),
+            lost_channels=0 if channels is None else channels.lost,
+            channels=0 if channels is None else channels.count,
         )
+
+    def _cause(self, role: Role) -> Cause:
+        """What was measured to cost more; where it was not, what makes most of the error at the tensor."""
+        if self.own.cause == "integer arithmetic" or not role.costlier:
+            return self.own.cause
+        inside = "weights" if self.parts.weights else self.own.quantizer_cause
+        return inside if role.costlier == "inside" else self.own.quantizer_cause
+
+    def _remedy(self, role: Role) -> tuple[str, ...]:
+        inside = (self.parts.rule(self.weighted[0]),) if role.inside else ()
+        return (*inside, f"tensor:{self.tensor}=float") if role.result else inside
+
+
+Prover = Callable[[Sequence[Sequence[Contribution]], int], Proof]
+"""Tries units in some orders, at most so many of each, and says what came of it."""
 
 
 def judge(
-    rows: Sequence[LayerRow], contributions: Sequence[Contribution], thresholds: ThresholdSet
+    rows: Sequence[LayerRow], contributions: Sequence[Contribution], thresholds: ThresholdSet, prove: Prover
 ) -> LayerVerdict:
     """Decide whether the loss is local or distributed.
 
@@ -81,35 +111,45 @@ def judge(
         rows: All rows, with accumulated scores.
         contributions: Of all units that add an error.
         thresholds: What the outputs must keep.
+        prove: Called when something is lost, to find out what takes it away.
     """
     outputs, agrees = judge_outputs(rows, thresholds)
     ranked = sorted(contributions, key=lambda each: each.share, reverse=True)
     limit = _usual(ranked) - (_STANDS_FAR_OUT_DB if agrees else _STANDS_OUT_DB)
     worst = _worst_output_db(rows)
-    named = [each for each in ranked if each.badness_db <= limit and _matters(each, ranked[0])]
-    if not named and not agrees and ranked and ranked[0].share >= _MOST_OF_IT:
-        named = ranked[:1]
-    explained = math.fsum(each.share for each in named)
-    local = explained >= _MOST_OF_IT and (not agrees or worst < _NOTHING_LOST_DB)
-    fine = agrees and worst >= _LITTLE_LOST_DB
-    kind: VerdictKind = "local" if local else "fine" if fine else "distributed"
-    listed = named[:_MOST_NAMED] if local else []
+    outstanding = [each for each in ranked if each.badness_db <= limit]
+    fine = LayerVerdict("fine", outputs, agrees, thresholds.describe(), contributors=len(ranked))
+    passes = bool(agrees) and worst >= _LITTLE_LOST_DB
+    worth = [each for each in outstanding if each.share >= _WORTH_TRYING]
+    proof = None
+    if ranked and not (passes and (worst >= _NOTHING_LOST_DB or not worth)):
+        # Where the outputs agree, only units that are known to be bad are accused of what little is lost.
+        orders = [worth] if passes else _orders(ranked, outstanding)
+        proof = prove(orders, min(_MOST_NAMED, math.ceil(_FEW * len(ranked))))
+    verdict = fine if proof is None else _verdict(fine, proof, ranked, passes=passes)
+    named = {*verdict.tried, *(each.tensor for each in verdict.culprits)}
     masked = [
         each.tensor
         for each in ranked
-        if each not in named and ratio_db(1.0, each.own.ratio) <= min(limit, _RUINED_DB)
+        if each.tensor not in named and ratio_db(1.0, each.own.ratio) <= min(limit, _RUINED_DB)
     ]
-    return LayerVerdict(
-        kind=kind,
-        outputs=outputs,
-        agrees=agrees,
-        thresholds=thresholds.describe(),
-        culprits=tuple(each.culprit() for each in listed),
-        masked=tuple(masked),
-        share=math.fsum(each.share for each in listed) if local else ranked[0].share if ranked else None,
-        contributors=len(ranked),
-        half=_half(ranked),
-    )
+    return replace(verdict, masked=tuple(masked))
+
+
+def _orders(ranked: Sequence[Contribution], outstanding: Sequence[Contribution]) -> list[list[Contribution]]:
+    """Units by their estimated shares, then by what they add themselves: the estimate may be wrong."""
+    worst_first = sorted(outstanding, key=lambda each: each.badness_db)
+    return [list(ranked), worst_first] if worst_first else [list(ranked)]
+
+
+def _verdict(fine: LayerVerdict, proof: Proof, ranked: Sequence[Contribution], *, passes: bool) -> LayerVerdict:
+    """The verdict after a proof was tried."""
+    measured = replace(fine, before=proof.before.found, after=proof.after.found, tried=proof.tried)
+    if not proof.holds:
+        return fine if passes else replace(measured, kind="distributed")
+    by_tensor = {each.tensor: each for each in ranked}
+    culprits = tuple(by_tensor[tensor].culprit(role) for tensor, role in proof.roles.items())
+    return replace(measured, kind="local", culprits=culprits)
 
 
 def judge_outputs(rows: Sequence[LayerRow], thresholds: ThresholdSet) -> tuple[tuple[str, ...], bool | None]:
@@ -136,21 +176,7 @@ def _worst_output_db(rows: Sequence[LayerRow]) -> float:
     return min((_db(row.accumulated) for row in rows if row.output and row.accumulated), default=math.inf)
 
 
-def _matters(each: Contribution, first: Contribution) -> bool:
-    beside = each.share >= _BESIDE_THE_FIRST * first.share or each.badness_db <= _BAD_DB
-    return each.share >= _WORTH_NAMING and beside
-
-
 def _usual(contributions: Sequence[Contribution]) -> float:
     """The level of the median unit."""
     levels = [each.badness_db for each in contributions if math.isfinite(each.badness_db)]
     return statistics.median(levels) if len(levels) >= _FEWEST_UNITS else _USUAL_DB
-
-
-def _half(ranked: Sequence[Contribution]) -> int:
-    reached = 0.0
-    for count, each in enumerate(ranked, 1):
-        reached += each.share
-        if reached >= 0.5:
-            return count
-    return len(ranked)

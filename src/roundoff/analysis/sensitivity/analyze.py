@@ -18,6 +18,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.agreement import spread
 from roundoff.runtime.feeds import Samples
+from roundoff.runtime.shared_memory import release_shared_memory
 
 __all__ = ["analyze_sensitivity"]
 
@@ -71,7 +72,10 @@ def analyze_sensitivity(
         engine.close()
         memory.close()
     unreached = tuple(subject for subject in chosen if subject not in frozenset(reached))
-    return _result(stages, engine, settings, samples, subjects=(reached, unreached))
+    result = _result(stages, engine, settings, samples, subjects=(reached, unreached))
+    del stages, engine
+    release_shared_memory()
+    return result
 
 
 def _check(settings: SensitivitySettings) -> None:

@@ -21,6 +21,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.sensitivity import Engine, Subject
 from roundoff.core.tensors import Array
+from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.runtime.blocks.network import BlockNetwork, Change, NetworkSettings, OpenedChange
 from roundoff.runtime.blocks.recording import Recording
@@ -34,7 +35,7 @@ NOISE_MARGIN_DB = 20.0
 
 _LOOK_UP_S = 0.1
 # Samples on which fused kernels, and running samples together, are tried out.
-_TRIED_SAMPLES = 3
+_TRIED_SAMPLES = 2
 
 
 class _Stopped(Exception):
@@ -81,11 +82,11 @@ class ExactEngine:
         self._metrics = len(dict.fromkeys(settings.metrics))
         self.network = BlockNetwork(
             quantized,
-            self._trial_feeds(indices),
+            _trial_feeds(quantized.float_model, samples, indices),
             NetworkSettings(
                 wanted=tuple(outputs),
                 base="float" if settings.mode == "alone" else "quantized",
-                changes=self._demand(subjects),
+                changes=_demand(quantized, subjects),
                 samples=len(indices) if settings.exact else min(len(indices), 2 * settings.first_samples),
                 arithmetic=settings.arithmetic or ("precise" if settings.exact else "fast"),
                 threads=settings.threads,
@@ -140,7 +141,8 @@ class ExactEngine:
                 ]
             )
         own = quantizer_hash([self._by_name[name] for name in subject.quantizers])
-        return combined_hash([self._key, own, *(chunk.digest for chunk in self._recording.chunks)])
+        from_tail = self._recording.holds(self._changes[subject].tail)
+        return combined_hash([self._key, own, from_tail, *(chunk.digest for chunk in self._recording.chunks)])
 
     def cost(self, subject: Subject) -> int:
         """Blocks to run for a subject, all chunks together, and one for opening its own."""
@@ -241,20 +243,21 @@ class ExactEngine:
     def _base_quantizers(self) -> Sequence[Quantizer]:
         return self._quantized.quantizers if self._settings.mode == "left_out" else ()
 
-    def _demand(self, subjects: Sequence[Subject]) -> Mapping[str, float]:
-        """How many subjects act on each node first."""
-        position = {node.name: place for place, node in enumerate(self._quantized.float_model.proto.graph.node)}
-        found: Counter[str] = Counter()
-        for subject in subjects:
-            touched = {each.node for name in subject.quantizers for each in self._by_name[name].consumers}
-            if touched:
-                found[min(touched, key=lambda node: position.get(node, 0))] += 1
-        return found
 
-    def _trial_feeds(self, indices: Sequence[int]) -> list[Mapping[str, Array]]:
-        """A few samples with the shapes of the first."""
-        feeds = [
-            read_feed(self._quantized.float_model, self._samples, index) for index in indices[:_TRIED_SAMPLES]
-        ]
-        shapes = [{name: array.shape for name, array in feed.items()} for feed in feeds]
-        return [feed for feed, own in zip(feeds, shapes, strict=True) if own == shapes[0]]
+def _demand(quantized: QuantizedModel, subjects: Sequence[Subject]) -> Mapping[str, float]:
+    """How many subjects act on each node first."""
+    consumers = {each.name: each.consumers for each in quantized.quantizers}
+    position = {node.name: place for place, node in enumerate(quantized.float_model.proto.graph.node)}
+    found: Counter[str] = Counter()
+    for subject in subjects:
+        touched = {each.node for name in subject.quantizers for each in consumers[name]}
+        if touched:
+            found[min(touched, key=lambda node: position.get(node, 0))] += 1
+    return found
+
+
+def _trial_feeds(model: Model, samples: Samples, indices: Sequence[int]) -> list[Mapping[str, Array]]:
+    """A few samples with the shapes of the first."""
+    feeds = [read_feed(model, samples, index) for index in indices[:_TRIED_SAMPLES]]
+    shapes = [{name: array.shape for name, array in feed.items()} for feed in feeds]
+    return [feed for feed, own in zip(feeds, shapes, strict=True) if own == shapes[0]]

@@ -185,10 +185,11 @@ class Stages:
         self.values[subject] = tuple(samples[at] for at in order), values[order]
 
     def _leading(self) -> tuple[Subject, ...]:
+        settings, ranking = self._settings, self._metrics[:1]
         kinds: dict[SubjectKind, list[SubjectScore]] = {}
         for subject in self._subjects:
-            kinds.setdefault(subject.kind, []).append(self.score(subject))
-        settings = self._settings
-        found = (leading(scores, self._metrics, mode=settings.mode, top=settings.top) for scores in kinds.values())
+            samples, values = self.values[subject]
+            kinds.setdefault(subject.kind, []).append(summarize(subject, samples, values[..., :1], ranking))
+        found = (leading(scores, ranking, mode=settings.mode, top=settings.top) for scores in kinds.values())
         chosen = {subject for subjects in found for subject in subjects}
         return tuple(subject for subject in self._subjects if subject in chosen)

@@ -46,6 +46,11 @@ def prepare(model: Model) -> Prepared:
         draft.notes.append(
             f"{operation} is not an operation of ONNX, nothing is known of its results: {named(names)}"
         )
+    for name, others in model.renamed.items():
+        given = named(list(others))
+        draft.notes.append(
+            f"{len(others) + 1} nodes have the name {name!r}: the first keeps it, the others are now {given}"
+        )
     _note_defaults(draft)
     hold_constants(draft)
     remove_passthroughs(draft)

@@ -13,7 +13,7 @@ from roundoff.quantize.planning.storing import Storage
 from roundoff.quantize.planning.view import GraphView, NodeView
 from roundoff.quantize.planning.wishes import outranks, weight_edges
 
-__all__ = ["Bias", "ConstantOperand", "biases", "constant_operands", "weight_axis"]
+__all__ = ["Bias", "ConstantOperand", "bias_place", "biases", "constant_operands", "weight_axis"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: Storage
     if roles.target.bias == FLOAT:
         return
     for unit in roles.units_of("integer"):
-        place = _bias_place(unit, roles.view)
+        place = bias_place(unit, roles.view)
         if place is None:
             continue
         source, weight = _factors(unit, roles.view)
@@ -149,7 +149,7 @@ def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: Storage
             yield _bias(unit, place, (source, weight), weights.get(weight), roles.view)
 
 
-def _bias_place(unit: Unit, view: GraphView) -> Consumer | None:
+def bias_place(unit: Unit, view: GraphView) -> Consumer | None:
     """Where a unit reads a constant bias."""
     if unit.bias is not None:
         return unit.bias

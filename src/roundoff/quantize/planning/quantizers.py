@@ -9,9 +9,11 @@ from roundoff.quantize.planning.constants import Bias, ConstantOperand, biases, 
 from roundoff.quantize.planning.roles import Roles
 from roundoff.quantize.planning.storing import Storage
 
-__all__ = ["Methods", "Quantizers", "make_quantizers"]
+__all__ = ["BIAS_DTYPE", "Methods", "Quantizers", "make_quantizers"]
 
 _BIAS_BITS = 32
+BIAS_DTYPE = f"s{_BIAS_BITS}"
+"""What biases are, unless they stay in float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,13 @@ class Quantizers:
         planned: In execution order of their tensors.
         weights: How quantized constants are quantized, by who reads them.
         notes: What is unusual about constants of a node, by its name.
+        biases: Who reads a quantized bias, and where.
     """
 
     planned: tuple[PlannedQuantizer, ...]
     weights: Mapping[Consumer, QuantSpec]
     notes: Mapping[str, str]
+    biases: frozenset[Consumer]
 
 
 def make_quantizers(roles: Roles, storage: Storage, methods: Methods) -> Quantizers:
@@ -53,7 +57,8 @@ def make_quantizers(roles: Roles, storage: Storage, methods: Methods) -> Quantiz
     maker.add_biases(bias for bias in found if not bias.obstacle)
     notes = {operand.reader.node: operand.note for operand in operands if operand.note}
     notes |= {bias.reader.node: bias.obstacle for bias in found if bias.obstacle}
-    return Quantizers(maker.in_order(), weights, notes)
+    quantized = frozenset(bias.reader for bias in found if not bias.obstacle)
+    return Quantizers(maker.in_order(), weights, notes, quantized)
 
 
 @dataclass(slots=True)

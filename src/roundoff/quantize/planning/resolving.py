@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from roundoff.core.quant_plan import FLOAT, NodePlan, Resolution
-from roundoff.core.quantizer import Consumer, QuantSpec
+from roundoff.core.quant_plan import NodePlan, Resolution
+from roundoff.core.quantizer import QuantSpec
 from roundoff.quantize.planning.quantizers import Quantizers
 from roundoff.quantize.planning.roles import Roles
 from roundoff.quantize.planning.selecting import Selection
 from roundoff.quantize.planning.storing import Storage
-from roundoff.quantize.planning.wishes import PARTS, Part, TensorWish
+from roundoff.quantize.planning.tensor_reasons import TensorReasons
+from roundoff.quantize.planning.wishes import PARTS, Part
 
 __all__ = ["Resolver"]
 
@@ -33,6 +34,10 @@ class Resolver:
     quantizers: Quantizers
     plans: Mapping[str, NodePlan]
 
+    @property
+    def _tensors(self) -> TensorReasons:
+        return TensorReasons(self.roles, self.storage, self.quantizers, self.plans)
+
     def resolve(self, selection: Selection) -> Resolution:
         """What became of one rule."""
         reasons: dict[str, str] = {}
@@ -49,7 +54,7 @@ class Resolver:
     def _reason(self, selection: Selection, node: str) -> str:
         """Why a node is not what a rule asks for; empty when it is."""
         if not selection.ranks[node]:
-            texts = (self._tensor_reason(selection, tensor, node) for tensor in selection.tensors)
+            texts = (self._tensors.reason(selection, tensor, node) for tensor in selection.tensors)
             return "; ".join(dict.fromkeys(text for text in texts if text))
         compared = [(part, wanted, got) for part, wanted, got in self._parts(selection, node) if got]
         others = [(part, got) for part, wanted, got in compared if wanted != got]
@@ -117,7 +122,7 @@ class Resolver:
         if named and selection.rule.precision.output:
             tensors = list(self.roles.view.results(self.roles.unit_of(node).last))
         else:
-            tensors = [] if named else [name for name in selection.tensors if node in self._touching(name)]
+            tensors = [] if named else [name for name in selection.tensors if node in self._tensors.touching(name)]
         for tensor in tensors:
             yield from self._unread(tensor)
 
@@ -155,60 +160,3 @@ class Resolver:
                     yield from self._seen_by(result)
         for copy in self.storage.copies[tensor]:
             yield from ((reader.node, copy.spec) for reader in copy.readers)
-
-    def _tensor_reason(self, selection: Selection, tensor: str, node: str) -> str:
-        """Why a tensor is not what a rule asks for, as far as a node is concerned."""
-        if node not in self._touching(tensor):
-            return ""
-        strongest = self.roles.wishes.tensors[tensor]
-        if strongest.order != selection.order and not _agrees(selection, strongest):
-            return f"{strongest.rule!r} counts more for {tensor!r}"
-        if strongest.refusal:
-            return strongest.refusal
-        if tensor in self.roles.inner:
-            unit = self.roles.unit_of(self.roles.view.producers[tensor].name)
-            last = self.roles.names.original(unit.last.name)
-            return f"{tensor!r} does not exist: what computes it is computed as one with {last}"
-        got = list(dict.fromkeys(self._dtypes(tensor)))
-        if got in ([strongest.dtype], []):
-            return "" if got else f"nothing reads or writes {tensor!r} as a value"
-        return f"{tensor!r} is {'/'.join(got)}" + self._why(tensor)
-
-    def _touching(self, tensor: str) -> set[str]:
-        producer = self.roles.view.producers.get(tensor)
-        return {producer.name} if producer is not None else {r.node for r in self.roles.view.readers[tensor]}
-
-    def _why(self, tensor: str) -> str:
-        stored = self.storage.stored.get(self.storage.group_of.get(tensor, ""))
-        why = stored.why if stored is not None else ""
-        if why:
-            return f": {why}"
-        producer = self.roles.view.producers.get(tensor)
-        reason = self.plans[producer.name].reason if producer is not None else ""
-        return f": {reason}" if reason else ": the nodes that read it are not computed in integers"
-
-    def _dtypes(self, tensor: str) -> Iterator[str]:
-        """In which dtypes a tensor exists."""
-        view = self.roles.view
-        if not view.is_float(tensor):
-            return
-        if view.is_constant(tensor):
-            for reader in view.readers[tensor]:
-                if any(reader == edge for edge, _ in view.operands(view.by_name[reader.node])):
-                    yield self._dtype_for(reader)
-            return
-        stored = self.storage.spec_of(tensor)
-        if stored is not None:
-            yield stored.spec.dtype
-            return
-        for reader in view.readers[tensor]:
-            if self.roles.is_operand(reader):
-                yield self._dtype_for(reader)
-
-    def _dtype_for(self, reader: Consumer) -> str:
-        spec = self.quantizers.weights.get(reader, self.storage.seen.get(reader))
-        return spec.dtype if spec is not None else FLOAT
-
-
-def _agrees(selection: Selection, wish: TensorWish) -> bool:
-    return wish.dtype in (selection.rule.precision.output, selection.rule.precision.weight)

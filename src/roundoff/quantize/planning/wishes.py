@@ -12,7 +12,10 @@ from roundoff.quantize.planning.selecting import Names, Selection
 from roundoff.quantize.planning.sockets import PRODUCTS
 from roundoff.quantize.planning.view import GraphView, NodeView
 
-__all__ = ["PARTS", "WHOLLY_FLOAT", "Decision", "Part", "TensorWish", "Wish", "Wishes", "outranks", "weight_edges"]
+__all__ = [
+    "PARTS", "WHOLLY_FLOAT", "Decision", "Part", "TensorWish", "Wish", "Wishes", "outranks", "tensor_dtype",
+    "weight_edges",
+]  # fmt: skip
 
 Part = Literal["activation", "weight", "output"]
 PARTS: tuple[Part, ...] = ("activation", "weight", "output")
@@ -260,12 +263,16 @@ def _integer_refusal(target: Target, part: Part, dtype: str, operation: str) -> 
     return ""
 
 
+def tensor_dtype(precision: Precision, *, constant: bool) -> str:
+    """The dtype that a rule asks for a tensor it names."""
+    order = ("weight", "activation", "output") if constant else ("output", "activation", "weight")
+    return next(str(value) for part in order if (value := getattr(precision, part)))
+
+
 def _tensor_wish(tensor: str, selection: Selection, rank: int, view: GraphView, target: Target) -> TensorWish:
     """The wish of a rule that names a tensor, which has one dtype whatever part of a node it is to whom."""
-    precision = selection.rule.precision
     constant = view.is_constant(tensor)
-    order = ("weight", "activation", "output") if constant else ("output", "activation", "weight")
-    dtype = next(value for part in order if (value := getattr(precision, part)))
+    dtype = tensor_dtype(selection.rule.precision, constant=constant)
     strength = (rank, True, selection.order)
     if not view.is_float(tensor):
         reason = f"the tensor {tensor!r} holds no floats"

@@ -1,12 +1,14 @@
 """A model as a row of sessions, one for each block; any of them can be replaced for a run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from roundoff.core.tensors import Array
 from roundoff.graph.cutting import Cutting
 from roundoff.graph.load import Model
-from roundoff.runtime.session import Session, open_session
+from roundoff.graph.tap import Taps
+from roundoff.runtime.session import Session, available_threads, open_session
 
 __all__ = ["BlockChain", "BlockSession"]
 
@@ -42,7 +44,8 @@ class BlockChain:
     def __init__(self, models: Sequence[Model], cutting: Cutting, *, fused: bool, threads: int) -> None:
         self._cutting = cutting
         self._fused, self._threads = fused, threads
-        self._blocks = [self.open(model) for model in models]
+        with ThreadPoolExecutor(available_threads(), thread_name_prefix="open") as pool:
+            self._blocks = list(pool.map(self.open, models))
 
     def open(self, model: Model) -> BlockSession:
         """A block of the same kind, opened for a while.
@@ -51,11 +54,10 @@ class BlockChain:
             ModelFailed: onnxruntime does not accept it.
         """
         graph = model.proto.graph
-        return BlockSession(
-            open_session(model, fused=self._fused, threads=self._threads),
-            tuple(value.name for value in graph.input),
-            tuple(value.name for value in graph.output),
-        )
+        written = tuple(value.name for value in graph.output)
+        taps = Taps(model.proto.SerializeToString(), written)
+        session = open_session(model, outputs=taps, fused=self._fused, threads=self._threads, keep_memory="shared")
+        return BlockSession(session, tuple(value.name for value in graph.input), written)
 
     def block(self, index: int) -> BlockSession:
         """One of its blocks."""

@@ -10,7 +10,7 @@ from roundoff.core.sizes import format_size
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.block_variants import BlockVariants, Switched
-from roundoff.graph.cutting import Block, Cutting, Tail, cut_model
+from roundoff.graph.cutting import Block, Cutting, Demand, Tail, cut_model
 from roundoff.graph.edges import Edges
 from roundoff.graph.fake_constants import chain_of
 from roundoff.graph.load import Model
@@ -53,7 +53,7 @@ class NetworkSettings:
     Attributes:
         wanted: The tensors to compare.
         base: What activations are kept of: the float model, or the fully quantized one.
-        changes: How many changes act on each node; see `cut_model`.
+        changes: How many changes act on each node; see `Demand`.
         samples: How many samples each change will be run on.
         arithmetic: How it is run; see `Arithmetic`. From a quantized base it is run plain in any case: below a
             change everything is rounded again, and the last bits decide where to.
@@ -177,9 +177,11 @@ class BlockNetwork:
             model,
             self._everything,
             wanted=settings.wanted,
-            changes=settings.changes,
-            samples=settings.samples,
-            tail_bytes=_spare_bytes(model, settings) // 2 // settings.samples,
+            demand=Demand(
+                changes=settings.changes,
+                samples=settings.samples,
+                tail_bytes=_spare_bytes(model, settings) // 2 // settings.samples,
+            ),
             blocks=settings.blocks,
         )
         self._variants = BlockVariants(model, self.cutting, self._everything)

@@ -163,10 +163,27 @@ class Call:
         beyond = (total < -limit) | (total >= limit)
         worst = float(np.abs(total[beyond].astype(np.float64)).max()) / limit
         self.shop.recorder.overflowed(Overflow(self.node, "accumulator", int(beyond.sum()), 0, worst))
-        if self.shop.arithmetic.overflow == "saturate":
-            return np.clip(total, -limit, limit - 1)
-        whole = total.astype(np.int64)
-        return np.asarray(((whole + limit) & (2 * limit - 1)) - limit).astype(total.dtype)
+        if self.shop.arithmetic.overflow == "wrap":
+            total = _wrapped(total, limit)
+        high = _largest_below(limit, total.dtype)
+        return np.clip(total, -limit if high == limit - 1 else -high, high)
+
+
+def _wrapped(total: Array, limit: int) -> Array:
+    """What is left of whole numbers in a register that reaches up to a limit; exact in every type."""
+    if total.dtype.kind != "f":
+        return np.asarray(((total + limit) & (2 * limit - 1)) - limit)
+    span = 2.0 * limit
+    rest = np.fmod(total, span)
+    return np.asarray(rest - span * (rest >= limit) + span * (rest < -limit))
+
+
+def _largest_below(limit: int, dtype: np.dtype) -> Any:
+    """The largest whole number of a type below a power of two: a wide register ends between two floats."""
+    if dtype.kind != "f":
+        return limit - 1
+    edge = dtype.type(limit)
+    return np.floor(min(dtype.type(limit - 1), np.nextafter(edge, dtype.type(0))))
 
 
 IntegerKernel: TypeAlias = Callable[[Call], Outcome]

@@ -10,6 +10,7 @@ from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.weights import Weights
+from roundoff.runtime.integer.node_values import widened
 from roundoff.runtime.integer.program import Program
 from roundoff.runtime.integer.report import Overflow, Recorder
 from roundoff.runtime.integer.results import Coded, Result, aligned
@@ -23,7 +24,7 @@ def coded(value: Any, quantizer: Quantizer, arithmetic: Arithmetic) -> Coded:
     params, spec = quantizer.params, quantizer.spec
     if isinstance(value, Result):
         return Coded(value.codes_for(params, spec, arithmetic), params, spec)
-    return Coded(quantize(value, params, spec), params, spec)
+    return Coded(quantize(widened(value), params, spec), params, spec)
 
 
 class Constants:
@@ -42,10 +43,10 @@ class Constants:
         self._program, self._nodes = program, nodes
         self._recorder, self._arithmetic = recorder, arithmetic
         self._weights = Weights(program.model)
-        self._plain: dict[str, Array] = {}
+        self._plain: dict[str, Any] = {}
         self._coded: dict[str, Coded] = {}
 
-    def plain(self, name: str) -> Array:
+    def plain(self, name: str) -> Any:
         """The float values, or whatever else the constant holds."""
         if name not in self._plain:
             self._plain[name] = self._compute(name)
@@ -76,14 +77,14 @@ class Constants:
         codes = quantizer.codes.astype(code_dtype(quantizer.spec), copy=False)
         return Coded(codes, quantizer.params, quantizer.spec)
 
-    def _compute(self, name: str) -> Array:
+    def _compute(self, name: str) -> Any:
         step = self._program.constant_steps.get(name)
         if step is None:
             return self._weights.require(name)
         node = step.node
         results = self._nodes.run(node, [self.plain(source) if source else None for source in node.input])
         found = dict(zip((output for output in node.output if output), results, strict=True))
-        return np.asarray(found[name])
+        return found[name]
 
     def _check_bias(self, values: Array, quantizer: Quantizer) -> None:
         """Record biases that have no code: their true value in steps lies outside of the register."""

@@ -11,6 +11,8 @@ __all__ = ["BlockPlan", "plan_for_bounds", "plan_for_weights", "product"]
 # Up to these magnitudes every whole number is a float of that type, so no order of summation rounds.
 _EXACT_FLOAT32 = 1 << 24
 _EXACT_FLOAT64 = 1 << 53
+# Sums of blocks up to this stay within int64 when a bias is added.
+_EXACT_INT64 = 1 << 62
 # Each block costs a pass over the result; with more of them float64 throughout is faster.
 _MOST_FLOAT32_BLOCKS = 2
 _ELEMENTS_AT_A_TIME = 1 << 18
@@ -44,7 +46,7 @@ def plan_for_weights(weights: Array, largest: int) -> BlockPlan | None:
         largest: Largest magnitude of the other operand.
 
     Returns:
-        None when even single products are not exact in float64.
+        None when single products are not exact in float64, or their sums may not be in int64.
     """
     length = weights.shape[-1]
     if not weights.size:
@@ -76,11 +78,13 @@ def plan_for_bounds(length: int, left: int, right: int) -> BlockPlan | None:
         right: Largest magnitude of the right operand.
 
     Returns:
-        None when even single products are not exact in float64.
+        None when single products are not exact in float64, or their sums may not be in int64.
     """
     if not length:
         return BlockPlan(np.float32, (slice(0, 0),), largest=0)
     term = max(1, left * right)
+    if length * term > _EXACT_INT64:
+        return None
     for dtype, limit, most in (
         (np.float32, _EXACT_FLOAT32, _MOST_FLOAT32_BLOCKS),
         (np.float64, _EXACT_FLOAT64, length),

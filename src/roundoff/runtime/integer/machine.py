@@ -11,13 +11,14 @@ from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.graph.shapes import values
+from roundoff.graph.shapes import Value, values
 from roundoff.runtime.blas_threads import blas_threads
 from roundoff.runtime.integer.call import Call, IntegerKernel, NotInteger, Operand, Outcome, Workshop
 from roundoff.runtime.integer.constants import Constants, coded
 from roundoff.runtime.integer.elementwise import ELEMENTWISE_KERNELS
 from roundoff.runtime.integer.linear import LINEAR_KERNELS
 from roundoff.runtime.integer.moves import MOVE_KERNELS
+from roundoff.runtime.integer.node_values import holds_floats, narrowed
 from roundoff.runtime.integer.program import Program, Step
 from roundoff.runtime.integer.reductions import REDUCTION_KERNELS
 from roundoff.runtime.integer.report import Recorder
@@ -69,7 +70,7 @@ class Machine:
             return results
         results = self._in_float(step, operands, captured)
         # What computes shapes and indices has nothing to do with quantization.
-        if any(isinstance(result, np.ndarray) and result.dtype.kind == "f" for result in results):
+        if any(map(holds_floats, results)):
             self.shop.recorder.ran_in_float(node.name, node.op_type, why)
         return results
 
@@ -101,14 +102,31 @@ class Machine:
     def plain(self, name: str, value: Any) -> Any:
         """A value as the float model has it."""
         if isinstance(value, Result):
-            return value.real().astype(self._float_types.get(name, np.float32), copy=False)
+            return narrowed(value.real(), self._types.get(name, "float32"))
+        # What was captured of the float model is widened where numpy does not have its type.
+        if isinstance(value, np.ndarray) and name in self._types:
+            return narrowed(value, self._types[name])
         return value
 
     @cached_property
-    def _float_types(self) -> dict[str, str]:
-        """Tensors of other float types than float32."""
-        found = {value.name: value.element.dtype for value in values(self.program.model) if value.element}
-        return {name: dtype for name, dtype in found.items() if dtype in ("float16", "float64")}
+    def untold(self) -> frozenset[str]:
+        """What nodes compute of kinds that a value alone does not show, such as optional tensors."""
+        found = (value for value in self._values if value.kind not in ("tensor", "sequence"))
+        return frozenset(value.name for value in found if value.node)
+
+    @cached_property
+    def _values(self) -> tuple[Value, ...]:
+        return values(self.program.model)
+
+    @cached_property
+    def _types(self) -> dict[str, str]:
+        """Tensors of other float types than float32, or of types that numpy does not have."""
+        found = {value.name: value.element for value in self._values if value.element}
+        return {
+            name: element.dtype
+            for name, element in found.items()
+            if element.dtype in ("float16", "float64") or element.dtype != element.widened
+        }
 
 
 def _unquantized(operands: Sequence[Operand | None]) -> str:

@@ -10,7 +10,7 @@ from roundoff.graph.edges import Edges
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.units import Units, derived_constants, units
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import captured
 
 __all__ = ["Program", "Step"]
 
@@ -22,7 +22,7 @@ class Step:
     Attributes:
         node: The `onnx.NodeProto`.
         attributes: Its attributes by name, without subgraphs; text as str.
-        captured: Tensors its subgraphs take from outside.
+        captured: Tensors its subgraphs take from outside; some may be inputs too.
     """
 
     node: Any
@@ -146,4 +146,4 @@ def _step(node: Any) -> Step:
             continue
         value = get_attribute_value(attribute)
         attributes[attribute.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    return Step(node, attributes, tuple(name for name in reads(node) if name not in node.input))
+    return Step(node, attributes, captured(node))

@@ -13,6 +13,7 @@ from roundoff.runtime.integer.results import Coded, Wide, as_wide
 
 __all__ = ["REDUCTION_KERNELS"]
 
+_INT64_LIMIT = 1 << 63
 # From these versions on the axes are an input.
 _AXES_AS_INPUT = {"ReduceSum": 13, "ReduceMean": 18}
 
@@ -94,11 +95,18 @@ def _reduced(call: Call, axes: tuple[int, ...], *, keep: bool, mean: bool) -> Wi
     count = prod(wide.shape[axis] for axis in axes)
     if not count:
         raise NotInteger("it has nothing to add up")
-    total = wide.total.sum(axis=axes, keepdims=keep)
+    total = wide.total.sum(axis=axes, keepdims=keep, dtype=_sum_dtype(wide, count))
     scale = wide.scale if wide.scale.ndim == 0 or keep else wide.scale.squeeze(axes)
     return Wide(
         call.accumulated(total) if wide.integral else total, scale / count if mean else scale, wide.integral
     )
+
+
+def _sum_dtype(wide: Wide, count: int) -> np.dtype:
+    if wide.total.dtype.kind == "f" or not wide.total.size:
+        return wide.total.dtype
+    largest = max(abs(int(wide.total.min())), abs(int(wide.total.max())))
+    return np.dtype(np.int64 if largest * count < _INT64_LIMIT else np.float64)
 
 
 def _resize(call: Call) -> Outcome:

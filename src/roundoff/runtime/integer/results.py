@@ -90,8 +90,11 @@ class Wide(Result):
         else:
             steps = self._rounded(factor, arithmetic.rounding)
         if zero_point.any():
+            # Bounded before the zero point is added: numbers at the end of 64 bits have no room for it.
+            np.clip(steps, spec.code_min - zero_point, spec.code_max - zero_point, out=steps)
             steps += zero_point
-        np.clip(steps, spec.code_min, spec.code_max, out=steps)
+        else:
+            np.clip(steps, spec.code_min, spec.code_max, out=steps)
         return steps.astype(code_dtype(spec))
 
     def _rounded(self, factor: Array, rounding: Rounding) -> Array:

@@ -14,6 +14,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.runtime.feeds import check_feed
 from roundoff.runtime.integer.machine import Machine, Pass
+from roundoff.runtime.integer.node_values import plain_value
 from roundoff.runtime.integer.report import IntegerReport
 from roundoff.runtime.integer.results import Coded, Result
 
@@ -30,7 +31,7 @@ class _Values(Mapping[str, Array]):
         value = self._held[name]
         if isinstance(value, Result):
             return value.real().astype(np.float32, copy=False)
-        array: Array = value
+        array: Array = plain_value(value)
         return array
 
     def __iter__(self) -> Iterator[str]:
@@ -38,6 +39,27 @@ class _Values(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+class _Without(Mapping[str, Array]):
+    """Values without some of them; none is read before it is asked for."""
+
+    def __init__(self, held: Mapping[str, Array], left_out: frozenset[str]) -> None:
+        self._held, self._left_out = held, left_out
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self._left_out:
+            raise KeyError(name)
+        return self._held[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self._left_out and name in self._held
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._held if name not in self._left_out)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +144,8 @@ class IntegerRunner:
             ModelFailed: A node that runs in float failed.
         """
         asked = self._asked(tensors)
-        return IntegerRun(Pass(self._machine, float_values, asked, local=True).run())
+        given = _Without(float_values, self._machine.untold) if self._machine.untold else float_values
+        return IntegerRun(Pass(self._machine, given, asked, local=True).run())
 
     def _asked(self, tensors: Collection[str] | None) -> frozenset[str]:
         asked = frozenset(outputs(self._program.model) if tensors is None else tensors)
