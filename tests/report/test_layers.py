@@ -149,6 +149,14 @@ def test_every_cause_has_words(cause: Cause, words: str) -> None:
     assert words in said(replace(REPORT, verdict=replace(VERDICT, culprits=(culprit,))))
 
 
+def test_a_culprit_of_which_both_parts_matter_says_so() -> None:
+    both = replace(CULPRIT, result_again=Experiment((), 6.1, 0.9, False))
+    weights = replace(both, introduced=replace(CULPRIT.introduced, cause="weights"))
+    text = said(replace(REPORT, verdict=replace(VERDICT, culprits=(both, weights))))
+    assert "25% of its values are clipped, and weights; local" in text
+    assert "its weights, and the rounding of its result; local" in text
+
+
 def test_a_distributed_loss_says_over_how_many() -> None:
     verdict = replace(VERDICT, kind="distributed", culprits=(), tried=("a", "b"))
     text = said(replace(REPORT, verdict=verdict))

@@ -48,6 +48,27 @@ def test_taps_threads_and_memory_do_not_change_results(tmp_path: Path) -> None:
         )
 
 
+def test_float_weights_between_quantized_activations_stay_float(tmp_path: Path) -> None:
+    """Onnxruntime would quantize them by itself, from its basic optimizations on."""
+    weight = np.random.default_rng(1).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    params = [numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.uint8(128), "z")]
+    pairs = [
+        helper.make_node(op, [source, "s", "z"], [target])
+        for source, target, op in (
+            ("x", "xq", "QuantizeLinear"),
+            ("xq", "xd", "DequantizeLinear"),
+            ("c", "cq", "QuantizeLinear"),
+            ("cq", "y", "DequantizeLinear"),
+        )
+    ]
+    nodes = [*pairs[:2], helper.make_node("Conv", ["xd", "w"], ["c"], name="conv"), *pairs[2:]]
+    ends = [value("x", (1, 3, 8, 8))], [value("y", (1, 4, 6, 6))]
+    model = loaded(wrapped(nodes, *ends, [*params, numpy_helper.from_array(weight, "w")]), tmp_path)
+    feed = random_feed({"x": (1, 3, 8, 8)})
+    plain = open_session(model).run(feed)[0]
+    np.testing.assert_array_equal(open_session(model, optimize=True).run(feed)[0], plain)
+
+
 def test_nothing_asked_nothing_run(tmp_path: Path) -> None:
     model = loaded(conv_net(), tmp_path)
 

@@ -110,6 +110,12 @@ def _culprit(each: Culprit, row: LayerRow | None) -> str:
         "weights": "its weights",
         "integer arithmetic": "integer arithmetic",
     }[each.introduced.cause]
+    if each.result_again is not None and len(each.remedy) > 1:  # both parts were measured to matter
+        how = (
+            f"{how}, and the rounding of its result"
+            if each.introduced.cause == "weights"
+            else f"{how}, and weights"
+        )
     local = None if row is None or row.local is None else row.local.sqnr_db
     parts = [how, f"{'' if local is None else f'local {_db(local)} dB'}{_channels(each, local)}"]
     if each.quantized_again is not None:

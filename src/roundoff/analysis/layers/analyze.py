@@ -196,7 +196,7 @@ class _Proving:
         """The verdict with what else an experiment tells."""
         experiments = self._experiments
         verdict = replace(verdict, samples=0 if experiments is None else experiments.samples)
-        if verdict.kind != "distributed" or experiments is None:
+        if verdict.kind != "distributed" or verdict.agrees or experiments is None:
             return verdict
         kinds: dict[bool, list[str]] = {True: [], False: []}
         for quantizer in self._measuring.quantized.quantizers:

@@ -124,7 +124,7 @@ def judge(
     proof = None
     if ranked and not (passes and (worst >= _NOTHING_LOST_DB or not worth)):
         # Where the outputs agree, only units that are known to be bad are accused of what little is lost.
-        orders = [worth] if passes else _orders(ranked, outstanding)
+        orders = [worth] if passes else [ranked] if agrees else _orders(ranked, outstanding)
         proof = prove(orders, min(_MOST_NAMED, math.ceil(_FEW * len(ranked))))
     verdict = fine if proof is None else _verdict(fine, proof, ranked, passes=passes)
     named = {*verdict.tried, *(each.tensor for each in verdict.culprits)}

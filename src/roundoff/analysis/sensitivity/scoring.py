@@ -41,6 +41,7 @@ class Scorer:
             if metric.name not in usable:
                 what = f"Nothing can be ranked by {metric.name!r}: it describes, or needs whole distributions."
                 raise BadInput(what, fix=f"choose from: {', '.join(usable)}")
+        self._shares = any(metric.unit == "share" for metric in self.metrics)
         if not self.metrics:
             raise BadInput("No metric was given.", fix=f"choose from: {', '.join(usable)}")
 
@@ -59,7 +60,7 @@ class Scorer:
         for place, (reference, candidate) in enumerate(zip(references, candidates, strict=True)):
             if reference.shape != candidate.shape:
                 continue
-            rows = row_moments(rows_of(reference, count), rows_of(candidate, count))
+            rows = row_moments(rows_of(reference, count), rows_of(candidate, count), shares=self._shares)
             for row, moments in enumerate(rows):
                 values[row, place] = [_value(metric, moments) for metric in self.metrics]
         return values
@@ -71,7 +72,7 @@ def _value(metric: Metric, moments: PairMoments) -> float:
     return math.nan if moments.excluded or metric.perfect is None else metric.perfect
 
 
-def row_moments(reference: Array, candidate: Array) -> list[PairMoments]:
+def row_moments(reference: Array, candidate: Array, *, shares: bool = True) -> list[PairMoments]:
     """Compare two tables row by row.
 
     Sums are float64, in sums of at most 8,192 terms that are added up. Distributions and channels are left out.
@@ -79,11 +80,12 @@ def row_moments(reference: Array, candidate: Array) -> list[PairMoments]:
     Args:
         reference: Of shape (rows, elements), any real type.
         candidate: Of the same shape.
+        shares: Count how many elements are near one another.
     """
     step = max(1, _BLOCK // max(1, min(_PIECE, reference.shape[1])))
     found: list[PairMoments] = []
     for start in range(0, reference.shape[0], step):
-        sums = _RowSums(len(reference[start : start + step]))
+        sums = _RowSums(len(reference[start : start + step]), shares=shares)
         for at in range(0, reference.shape[1], _PIECE):
             part = slice(start, start + step), slice(at, at + _PIECE)
             sums.add(reference[part].astype(np.float64), candidate[part].astype(np.float64))
@@ -94,11 +96,11 @@ def row_moments(reference: Array, candidate: Array) -> list[PairMoments]:
 class _RowSums:
     """Running sums of a few rows."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, *, shares: bool) -> None:
+        self._shares = shares
         self._counts = np.zeros((7, rows), dtype=np.int64)
         self._sums = np.zeros((6, rows))
         self._largest = np.zeros((2, rows))
-        self._zero = np.ones((2, rows), dtype=np.bool_)
 
     def add(self, x: Array, y: Array) -> None:
         """Take in a piece of each row."""
@@ -112,51 +114,48 @@ class _RowSums:
             with np.errstate(over="ignore"):
                 error = x - y
             self._counts[1:4] += [(~side).sum(axis=1) for side in (keep, *finite)]
-        width = x.shape[1] if keep is None else keep.sum(axis=1)
         magnitude, size = np.abs(error), np.abs(x)
-        nonzero = size > 0
-        with np.errstate(over="ignore"):
-            relative = np.divide(magnitude, size, out=np.zeros_like(size), where=nonzero)
+        zeros = size == 0
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            relative = magnitude / size
+            if zeros.any():
+                relative[zeros] = 0.0
             self._sums += [
                 np.vecdot(x, x), np.vecdot(y, y), np.vecdot(x, y), np.vecdot(error, error),
                 magnitude.sum(axis=1), relative.sum(axis=1),
             ]  # fmt: skip
-        compared = nonzero.sum(axis=1)
-        self._counts[0] += width
-        self._counts[4] += compared
-        # Of elements without a relative error those count as near that are equal.
-        equal = ~nonzero & (magnitude == 0) if keep is None else ~nonzero & (magnitude == 0) & keep
-        for row, bound in ((5, _NEAR), (6, _FAIR)):
-            self._counts[row] += ((relative < bound) & nonzero).sum(axis=1) + equal.sum(axis=1)
+        self._counts[0] += x.shape[1] if keep is None else keep.sum(axis=1)
+        self._counts[4] += x.shape[1] - zeros.sum(axis=1)
+        if self._shares:
+            # Elements without a relative error are near when they are equal; what was left out is not counted.
+            near = ~zeros | (magnitude == 0) if keep is None else (~zeros | (magnitude == 0)) & keep
+            self._counts[5:] += [((relative < bound) & near).sum(axis=1) for bound in (_NEAR, _FAIR)]
         np.maximum(self._largest, [magnitude.max(axis=1), relative.max(axis=1)], out=self._largest)
-        self._zero &= [~nonzero.any(axis=1), ~y.any(axis=1)]
 
     def moments(self) -> list[PairMoments]:
         """What was summed, for each row."""
-        return [self._row(row) for row in range(self._sums.shape[1])]
-
-    def _row(self, row: int) -> PairMoments:
-        count, excluded, left, right, compared, near, fair = self._counts[:, row].tolist()
-        xx, yy, xy, square, absolute, relative = self._sums[:, row].tolist()
-        largest, largest_relative = self._largest[:, row].tolist()
-        zero = self._zero[:, row].tolist()
-        return PairMoments(
-            count=count,
-            excluded=excluded,
-            reference=_side(xx, zero=zero[0], nonfinite=left),
-            candidate=_side(yy, zero=zero[1], nonfinite=right),
-            product=xy,
-            abs_error=absolute,
-            square_error=square,
-            max_abs_error=largest,
-            relative_count=compared,
-            relative_error=relative,
-            max_relative_error=largest_relative,
-            within_1e3=near,
-            within_5e3=fair,
-        )
+        counts, sums, largest = self._counts.T.tolist(), self._sums.T.tolist(), self._largest.T.tolist()
+        return [_moments(*row) for row in zip(counts, sums, largest, strict=True)]
 
 
-def _side(square: float, *, zero: bool, nonfinite: int) -> SideMoments:
-    limit = 0.0 if zero else math.inf
-    return SideMoments(square=square, low=limit, high=limit if zero else -math.inf, nonfinite=nonfinite)
+def _moments(counts: list[int], sums: list[float], largest: list[float]) -> PairMoments:
+    return PairMoments(
+        count=counts[0],
+        excluded=counts[1],
+        reference=_side(sums[0], nonfinite=counts[2]),
+        candidate=_side(sums[1], nonfinite=counts[3]),
+        product=sums[2],
+        square_error=sums[3],
+        abs_error=sums[4],
+        relative_error=sums[5],
+        max_abs_error=largest[0],
+        max_relative_error=largest[1],
+        relative_count=counts[4],
+        within_1e3=counts[5],
+        within_5e3=counts[6],
+    )
+
+
+def _side(square: float, *, nonfinite: int) -> SideMoments:
+    limits = (0.0, 0.0) if square == 0 else (math.inf, -math.inf)
+    return SideMoments(square=square, low=limits[0], high=limits[1], nonfinite=nonfinite)

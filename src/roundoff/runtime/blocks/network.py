@@ -36,8 +36,10 @@ __all__ = ["Arithmetic", "BlockNetwork", "Change", "NetworkSettings", "OpenedCha
 # Samples are run together as long as what one node reads and writes of all of them takes no more than this.
 _TOGETHER_BYTES = 24 << 20
 _MOST_TOGETHER = 32
+# Of what is allowed; the rest is for gaps between what comes and goes.
+_USABLE = 0.75
 # What a run holds at a time, in units of what its largest node reads and writes.
-_RUN_FACTOR = 3
+_RUN_FACTOR = 4
 
 
 Arithmetic = Literal["fast", "precise", "plain"]
@@ -343,7 +345,9 @@ def _splits_samples(quantizers: Sequence[Quantizer], everything: Sequence[Value]
 def _spare_bytes(model: Model, settings: NetworkSettings, *, copies: int = 3) -> int:
     """Memory for tensors: what is left beside the program and so many copies of the weights."""
     limit = available_memory() if settings.max_memory is None else settings.max_memory
-    return limit - PROGRAM_BYTES - 3 * model.file_bytes - copies * model.weight_bytes
+    # Those of blocks that are opened for a change come and go.
+    fixed = PROGRAM_BYTES + 3 * model.file_bytes + (copies + 2) * model.weight_bytes
+    return int((limit - fixed) * _USABLE)
 
 
 def _plan_room(
@@ -367,7 +371,7 @@ def _plan_room(
     run_bytes = max(1, _RUN_FACTOR * largest)
     if left < run_bytes:
         limit = available_memory() if settings.max_memory is None else settings.max_memory
-        need = format_size(int((limit - left + run_bytes) * 1.01))
+        need = format_size(int((limit + (run_bytes - left) / _USABLE) * 1.01))
         raise BadInput(
             f"Running {model.path} takes about {need} of memory; the budget is {format_size(limit)}.",
             fix=f"give --max-memory '{need}' or more, or use a smaller batch",
