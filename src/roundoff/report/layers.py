@@ -39,7 +39,7 @@ def layers_verdict(report: LayerReport) -> RenderableType:
 def _headline(report: LayerReport) -> Text:
     verdict = report.verdict
     if verdict.kind == "open":
-        text = ": nothing of it could be judged"
+        text = ": outputs hold NaN or infinite values" if _damaged(report) else ": nothing of it could be judged"
         if report.method != "both":
             text = f": only {report.method} errors were measured; --method both tells local from distributed"
         return Text("OPEN", style="bold yellow") + Text(text)
@@ -55,6 +55,10 @@ def _headline(report: LayerReport) -> Text:
         text = " as far as activations go: the outputs agree and no unit stands out"
         return Text("FINE", style="bold yellow") + Text(text)
     return Text("FINE", style="bold green") + Text(": the outputs agree and no unit stands out")
+
+
+def _damaged(report: LayerReport) -> bool:
+    return any(row.output and row.accumulated and row.accumulated.status == "nonfinite" for row in report.rows)
 
 
 def _gain(report: LayerReport) -> str:

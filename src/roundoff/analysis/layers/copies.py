@@ -20,7 +20,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import Units, derived_constants, units
 from roundoff.graph.value_types import ValueTypes
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import captured
 
 __all__ = ["Copies", "Tap", "Variant", "build_copies", "written_quantizers"]
 
@@ -185,12 +185,12 @@ class _Builder:
         wanted = [
             self._input(node, position, name, variant) if name else "" for position, name in enumerate(node.input)
         ]
-        captured = {
-            name: self._raw[variant].get(name, name) for name in reads(node) if name not in node.input
-        } if variant == "accumulated" else {}  # fmt: skip
-        if wanted == list(node.input) and all(old == new for old, new in captured.items()):
+        # Subgraphs may also capture what the node reads as an input.
+        inner = captured(node) if variant == "accumulated" else ()
+        renamed = {name: self._raw[variant].get(name, name) for name in inner}
+        if wanted == list(node.input) and all(old == new for old, new in renamed.items()):
             return outputs
-        key = node.name, (*wanted, *captured.values())
+        key = node.name, (*wanted, *renamed.values())
         if key not in self._nodes:
             copy = self._graph.copy_node(node)
             copy.name = f"{node.name}//{variant}"
@@ -198,7 +198,7 @@ class _Builder:
                 copy.input[position] = name
             for position, name in enumerate(outputs):
                 copy.output[position] = self._graph.free_tensor(f"{name}//{variant}") if name else ""
-            rename_captured(copy, captured)
+            rename_captured(copy, renamed)
             self._nodes[key] = list(copy.output)
         return self._nodes[key]
 

@@ -114,6 +114,9 @@ def judge(
         prove: Called when something is lost, to find out what takes it away.
     """
     outputs, agrees = judge_outputs(rows, thresholds)
+    damaged = any(row.output and row.accumulated and row.accumulated.status == "nonfinite" for row in rows)
+    if damaged or (outputs and agrees is None):
+        return LayerVerdict("open", outputs, agrees, thresholds.describe())
     ranked = sorted(contributions, key=lambda each: each.share, reverse=True)
     limit = _usual(ranked) - (_STANDS_FAR_OUT_DB if agrees else _STANDS_OUT_DB)
     worst = _worst_output_db(rows)
@@ -156,8 +159,14 @@ def judge_outputs(rows: Sequence[LayerRow], thresholds: ThresholdSet) -> tuple[t
     """The outputs, worst first, and whether all keep the thresholds; None when nothing says so."""
     scored = [(row.tensor, row.accumulated) for row in rows if row.output and row.accumulated is not None]
     scored.sort(key=lambda pair: _db(pair[1]))
-    agrees = all(_keeps(score, thresholds) for _, score in scored) if scored else None
+    judged = [score for _, score in scored if not _without_numbers(score)]
+    agrees = all(_keeps(score, thresholds) for score in judged) if judged else None
     return tuple(name for name, _ in scored), agrees
+
+
+def _without_numbers(score: LayerScore) -> bool:
+    """Whether there is nothing to judge: text, a sequence, or nothing finite in the float model itself."""
+    return score.status == "unreadable" or (score.status == "nonfinite" and score.sqnr_db is None)
 
 
 def _keeps(score: LayerScore, thresholds: ThresholdSet) -> bool:
@@ -169,7 +178,9 @@ def _keeps(score: LayerScore, thresholds: ThresholdSet) -> bool:
 
 
 def _db(score: LayerScore) -> float:
-    return -math.inf if score.sqnr_db is None or score.status == "nonfinite" else score.sqnr_db
+    if _without_numbers(score):
+        return math.inf
+    return -math.inf if score.sqnr_db is None else score.sqnr_db
 
 
 def _worst_output_db(rows: Sequence[LayerRow]) -> float:

@@ -33,20 +33,24 @@ def summarize(
         metrics: The metrics.
         engine: What measured it.
     """
-    mean, interval, per_output = {}, {}, {}
-    for place, metric in enumerate(metrics):
-        table = values[:, :, place]
-        by_output = _means(table, metric, axis=0)
-        per_output[metric.name] = tuple(by_output.tolist())
-        mean[metric.name] = float(_means(by_output, metric, axis=0))
-        by_sample = _means(table, metric, axis=1)
-        interval[metric.name] = mean_interval(by_sample[_kept(by_sample, metric, 0)])
-    return SubjectScore(subject, tuple(samples), values, mean, interval, per_output, engine)
+    names = [metric.name for metric in metrics]
+    by_output, by_sample = (_means(values, metrics, axis=axis) for axis in (0, 1))
+    mean = _means(by_output, metrics, axis=0).tolist()
+    taken = _kept(by_sample, metrics, axis=0)
+    return SubjectScore(
+        subject,
+        tuple(samples),
+        values,
+        mean=dict(zip(names, mean, strict=True)),
+        interval={name: mean_interval(by_sample[taken[:, place], place]) for place, name in enumerate(names)},
+        per_output={name: tuple(by_output[:, place].tolist()) for place, name in enumerate(names)},
+        engine=engine,
+    )
 
 
 def sample_values(score: SubjectScore, metric: Metric, place: int) -> Array:
     """A metric's value in each sample, mean over outputs."""
-    return _means(score.values[:, :, place], metric, axis=1)
+    return _means(score.values[:, :, place : place + 1], [metric], axis=1)[:, 0]
 
 
 def rank(
@@ -98,17 +102,22 @@ def _chance(left: SubjectScore, right: SubjectScore, metric: Metric) -> float | 
     return paired_probability(sides[0], sides[1])
 
 
-def _kept(values: Array, metric: Metric, axis: int) -> Array:
-    """What a mean along an axis takes in: all but NaN, and infinite values that are perfect only when all are."""
+def _kept(values: Array, metrics: Sequence[Metric], *, axis: int) -> Array:
+    """What a mean along an axis takes in: all but NaN, and infinite values that are perfect only when all are.
+
+    Args:
+        values: Its last axis is that of the metrics.
+        metrics: The metrics.
+        axis: Along which axis.
+    """
     known = ~np.isnan(values)
-    if metric.perfect is None or not math.isinf(metric.perfect):
-        return known
-    imperfect = known & (values != metric.perfect)
+    perfect = np.array([math.nan if metric.perfect is None else metric.perfect for metric in metrics])
+    imperfect = known & ~(np.isinf(perfect) & (values == perfect))
     return np.where(imperfect.any(axis=axis, keepdims=True), imperfect, known)
 
 
-def _means(values: Array, metric: Metric, *, axis: int) -> Array:
+def _means(values: Array, metrics: Sequence[Metric], *, axis: int) -> Array:
     """Means along an axis; NaN where there is nothing to take in."""
-    kept = _kept(values, metric, axis)
+    kept = _kept(values, metrics, axis=axis)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(kept, values, 0.0).sum(axis=axis) / kept.sum(axis=axis))

@@ -82,13 +82,19 @@ def row_moments(reference: Array, candidate: Array, *, shares: bool = True) -> l
         candidate: Of the same shape.
         shares: Count how many elements are near one another.
     """
-    step = max(1, _BLOCK // max(1, min(_PIECE, reference.shape[1])))
+    rows, length = reference.shape
+    width = min(_PIECE, length)
+    step = min(rows, max(1, _BLOCK // max(1, width)))
+    space = np.empty((5, step, width))
     found: list[PairMoments] = []
-    for start in range(0, reference.shape[0], step):
+    for start in range(0, rows, step):
         sums = _RowSums(len(reference[start : start + step]), shares=shares)
-        for at in range(0, reference.shape[1], _PIECE):
+        for at in range(0, length, _PIECE):
             part = slice(start, start + step), slice(at, at + _PIECE)
-            sums.add(reference[part].astype(np.float64), candidate[part].astype(np.float64))
+            high, wide = reference[part].shape
+            work = space[:, :high, :wide]
+            work[0], work[1] = reference[part], candidate[part]
+            sums.add(work)
         found += sums.moments()
     return found
 
@@ -102,22 +108,23 @@ class _RowSums:
         self._sums = np.zeros((6, rows))
         self._largest = np.zeros((2, rows))
 
-    def add(self, x: Array, y: Array) -> None:
-        """Take in a piece of each row."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            error = x - y
+    def add(self, work: Array) -> None:
+        """Take in a piece of each row.
+
+        Args:
+            work: Of shape (5, rows, elements): reference, candidate, and room for the error, its magnitude and its
+                share of the reference. All are overwritten.
+        """
+        x, y, error, magnitude, relative = work
         keep = None
-        if not np.isfinite(error).all():
-            finite = np.isfinite(x), np.isfinite(y)
-            keep = finite[0] & finite[1]
-            x, y = np.where(keep, x, 0.0), np.where(keep, y, 0.0)
-            with np.errstate(over="ignore"):
-                error = x - y
-            self._counts[1:4] += [(~side).sum(axis=1) for side in (keep, *finite)]
-        magnitude, size = np.abs(error), np.abs(x)
-        zeros = size == 0
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            relative = magnitude / size
+            np.subtract(x, y, out=error)
+            if not np.isfinite(error).all():
+                keep = self._without_nonfinite(x, y)
+                np.subtract(x, y, out=error)
+            np.abs(error, out=magnitude)
+            zeros = np.abs(x, out=relative) == 0
+            np.divide(magnitude, relative, out=relative)
             if zeros.any():
                 relative[zeros] = 0.0
             self._sums += [
@@ -131,6 +138,14 @@ class _RowSums:
             near = ~zeros | (magnitude == 0) if keep is None else (~zeros | (magnitude == 0)) & keep
             self._counts[5:] += [((relative < bound) & near).sum(axis=1) for bound in (_NEAR, _FAIR)]
         np.maximum(self._largest, [magnitude.max(axis=1), relative.max(axis=1)], out=self._largest)
+
+    def _without_nonfinite(self, x: Array, y: Array) -> Array:
+        """Set to zero, in place, what is not finite on either side; gives what is left."""
+        finite = np.isfinite(x), np.isfinite(y)
+        keep = finite[0] & finite[1]
+        x[~keep] = y[~keep] = 0.0
+        self._counts[1:4] += [(~side).sum(axis=1) for side in (keep, *finite)]
+        return keep
 
     def moments(self) -> list[PairMoments]:
         """What was summed, for each row."""
