@@ -128,14 +128,16 @@ def _but(names: list[str]) -> str:
 
 
 def _results(args: argparse.Namespace, found: "Accumulation", elapsed_s: float) -> Results:
+    from roundoff.core.harmless import for_people
     from roundoff.plots.curves import accumulation_picture
     from roundoff.report.accumulation import accumulation_csv, accumulation_tables, accumulation_verdict
     from roundoff.report.score_text import BLOCKS, PLAIN_BLOCKS
 
     blocks = BLOCKS if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_BLOCKS
+    shown = for_people(found)
     return Results(
         document=document_of(args, elapsed_s, accumulation=found),
         csv=accumulation_csv(found),
         picture=lambda form: accumulation_picture(found, form=form),
-        pages=(accumulation_verdict(found), accumulation_tables(found, most=args.top, blocks=blocks)),
+        pages=(accumulation_verdict(shown), accumulation_tables(shown, most=args.top, blocks=blocks)),
     )

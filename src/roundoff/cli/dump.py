@@ -143,6 +143,7 @@ def _disk_bytes(estimate: "Estimate", *, stats_only: bool) -> int:
 
 def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "LiveSource") -> None:
     from roundoff.core.files import output_directory, write_text
+    from roundoff.core.harmless import for_people
     from roundoff.core.summary import summarize_tensors
     from roundoff.report.statistics import statistics_csv, statistics_json, statistics_table
     from roundoff.runtime.session import share_threads
@@ -154,7 +155,7 @@ def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "Liv
     if args.json:
         terminal.text(statistics_json(summaries))
     else:
-        terminal.print(statistics_table(summaries))
+        terminal.print(statistics_table(for_people(summaries)))
     terminal.note(f"written: {args.output / _STATS_TABLE}, {args.output / _STATS}")
 
 

@@ -160,15 +160,17 @@ def _settings(args: argparse.Namespace) -> "SensitivitySettings":
 def _results(args: argparse.Namespace, report: "SensitivityReport", elapsed_s: float) -> Results:
     from functools import partial
 
+    from roundoff.core.harmless import for_people
     from roundoff.plots.sensitivity import sensitivity_picture
     from roundoff.report.sensitivity import sensitivity_csv, sensitivity_tables, sensitivity_verdict
 
     def painter(kind: str, form: "PictureForm") -> bytes:
         return sensitivity_picture(report, kind, form=form)
 
+    shown = for_people(report)
     return Results(
         document=document_of(args, elapsed_s, sensitivity=report),
         csv=sensitivity_csv(report),
         picture={f"sensitivity_of_{kind}": partial(painter, kind) for kind in report.rankings},
-        pages=(sensitivity_verdict(report), sensitivity_tables(report, most=args.top)),
+        pages=(sensitivity_verdict(shown), sensitivity_tables(shown, most=args.top)),
     )

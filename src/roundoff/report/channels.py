@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.channel_spread import LEVEL_BOUNDS, ChannelBox, ChannelReport, ChannelSpread
+from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, number, percentage, shape_text
 
@@ -61,7 +62,7 @@ def _table(report: ChannelReport) -> Table:
         counts = [str(each.below[str(bound)]) for bound in LEVEL_BOUNDS]
         cells = [str(each.axis), str(len(each.boxes)), str(len(each.boxes) - each.live), dtype]
         cells += [number(each.range_ratio, 3), *counts, f"{each.gain_db:.1f}", each.risk]
-        table.add_row(Text(each.name, style="bold" if each.risk == "high" else ""), *cells)
+        table.add_row(Text(short_name(each.name), style="bold" if each.risk == "high" else ""), *cells)
     return table
 
 

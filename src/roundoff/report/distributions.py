@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.distributions import Bins, Distribution, DistributionReport, QuantizerFacts, ValueSummary
+from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, decibels, exactness, number, percentage, shape_text
 
@@ -127,7 +128,7 @@ def _table(found: Sequence[Distribution]) -> Table:
             cells[0] = facts.dtype
             levels = f"{facts.levels_used}/{facts.levels}" if facts.bits <= 16 else f"{facts.levels_used}"
             cells[4:] = [percentage(facts.clipped), levels, f"{facts.entropy_bits:.1f}", decibels(facts.sqnr_db)]
-        name = Text(each.name, style="" if each.suits else "bold")
+        name = Text(short_name(each.name), style="" if each.suits else "bold")
         table.add_row(name, *cells, str(len(each.peaks)))
     return table
 

@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.layer_scores import Culprit, LayerReport, LayerRow, LayerScore
 from roundoff.core.wording import counted
 from roundoff.report.layer_rows import LayerSort, layers_csv, sorted_rows
@@ -236,7 +237,7 @@ class _LayerTable:
         for column in columns:
             table.add_column(column.heading, justify="right", no_wrap=True)
         for row in self.rows:
-            name = Text(row.tensor, style="bold" if row.output else "")
+            name = Text(short_name(row.tensor), style="bold" if row.output else "")
             table.add_row(str(row.order), name, Text(row.op_type), *(column.cell(row) for column in columns))
         yield table
 

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.partial import PartialQuantization, PartialStep
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
@@ -113,7 +114,7 @@ def partial_table(found: PartialQuantization) -> RenderableType:
         shares = [share_text(step.share)] if compared and step.share is not None else []
         table.add_row(
             str(step.count),
-            Text(step.subject or "(all quantized)"),
+            Text(short_name(step.subject) or "(all quantized)"),
             Text(step.op_type),
             score_text(found.score, step.score),
             *shares,

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.sensitivity_report import KindVerdict, SensitivityReport, SensitivityRow
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
@@ -141,7 +142,7 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
         table.add_row(
             str(row.rank),
             mark,
-            Text(row.name),
+            Text(short_name(row.name)),
             Text(row.op_type),
             _value(first, row.scores[first]),
             _interval(first, row),

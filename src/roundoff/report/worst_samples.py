@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
 from roundoff.report.figures import csv_text, number
@@ -63,7 +64,7 @@ def _table(worst: WorstSamples, kept: tuple[SampleScore, ...]) -> Table:
         if not few:
             cells.append(shown[0].output)
         moved = f"{each.moved_top} of {rows}" if (rows := sum(output.rows for output in each.outputs)) else ""
-        table.add_row(str(each.rank), Text(each.sample), *map(Text, cells), moved)
+        table.add_row(str(each.rank), Text(short_name(each.sample)), *map(Text, cells), moved)
     return table
 
 
