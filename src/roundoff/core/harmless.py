@@ -22,7 +22,7 @@ _ALL_BUT_NEWLINES = {code: text for code, text in _ALL.items() if code != ord("\
 
 # Names in tables are cut to this many characters: four lines in the narrowest column. Both ends tell tensors of
 # one block apart, the last more so.
-_LONGEST_NAME, _KEPT_START = 80, 28
+_LONGEST_NAME, _KEPT_START = 84, 40
 
 
 def harmless(text: str, *, newlines: bool = False) -> str:
