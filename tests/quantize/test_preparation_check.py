@@ -1,6 +1,7 @@
 """Comparing a prepared model with the original."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,14 @@ def test_other_shapes_and_what_holds_no_numbers() -> None:
     assert "its shape is [3, 2] instead of [2, 3]" in check_preparation(straight, turned, samples).notes[0]
     proto = with_sequence()
     proto.graph.output.append(value("text", (2, 3), TensorProto.STRING))
-    text = in_memory(proto)
+    text = in_memory(deepcopy(proto))
     check = check_preparation(text, text, samples)
-    assert [each.problem for each in check.outputs] == ["", "it holds no numbers"]
+    assert check.agrees
+    # Zero and minus zero are the same number, and not the same text.
+    proto.graph.node.insert(2, helper.make_node("Neg", ["joined"], ["negated"], name="neg"))
+    proto.graph.node[3].input[0] = "negated"
+    check = check_preparation(text, in_memory(proto), samples)
+    assert [each.problem for each in check.outputs] == ["", "it holds text, not numbers"]
 
 
 def test_what_does_not_run_is_reported_not_raised() -> None:

@@ -17,6 +17,7 @@ from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.randomness import check_repeatable
 from roundoff.graph.tap import tap
 from roundoff.metrics import Metric, all_metrics, get_metric, score
 from roundoff.runtime.feeds import Samples
@@ -76,6 +77,7 @@ def find_worst_samples(
         raise BadInput(what, fix="give a quantized model with --quantized, or a target with --target")
     metrics = _metrics(settings.metrics)
     names = find_outputs(model, settings.outputs)
+    check_repeatable(model, names)
     sessions = [
         open_session(each, outputs=tap(each, names), threads=settings.limits.threads, optimize=True)
         for each in (model, switch_on(model, quantized.quantizers))

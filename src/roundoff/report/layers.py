@@ -23,6 +23,8 @@ _BAD_CHANNEL_DB, _WORSE_DB = 10.0, 10.0
 _WIDE_COLUMNS = 150
 # So much better without weights than without activations, or the reverse: it is the former, or the latter.
 _CLEAR_DB = 6.0
+# What stands in a narrow column for a tensor without a score; documents have the whole word.
+_NO_SCORE = {"nonfinite": "NaN/inf", "unreadable": "n/a", "degenerate": "empty"}
 _Line = tuple[str, str]
 
 
@@ -257,7 +259,8 @@ def layers_table(report: LayerReport, *, sort: LayerSort = "worst", most: int | 
     parts: list[RenderableType] = [_LayerTable(report, kept)]
     if len(kept) < len(rows):
         left = counted(len(rows) - len(kept), "row")
-        parts.append(Text(f"{left} that matter less are left out; --top all shows them", style="dim"))
+        matters = "matters less is" if len(rows) == len(kept) + 1 else "matter less are"
+        parts.append(Text(f"{left} that {matters} left out; --top all shows them", style="dim"))
     parts.append(Text(_legend(report), style="dim"))
     parts += [Text(f"note: {note}", style="dim") for note in report.notes]
     if report.preparation:
@@ -290,7 +293,7 @@ def _in_words(score: LayerScore | None) -> str:
 
 def _score_db(score: LayerScore) -> str:
     if score.sqnr_db is None:
-        return score.status
+        return _NO_SCORE.get(score.status, score.status)
     return f"({_db(score.sqnr_db)})" if score.status == "nonfinite" else _db(score.sqnr_db)
 
 

@@ -15,6 +15,7 @@ from roundoff.core.wording import counted
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.fake_constants import FakeConstants
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.randomness import check_repeatable
 from roundoff.runtime.feeds import Samples
 
 __all__ = ["sweep"]
@@ -46,6 +47,7 @@ def sweep(
         KeyboardInterrupt: Ctrl-C came before anything was measured.
     """
     _check(quantized, subjects, settings)
+    check_repeatable(quantized.float_model)
     tried = subjects[: settings.top]
     added = list(_added(tried))
     changes = Changes(quantized.quantizers, settings.to)

@@ -16,6 +16,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.sensitivity import Effort, Sensitivity, Subject, SubjectKind, SubjectScore
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.randomness import check_repeatable
 from roundoff.quantize.agreement import spread
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.shared_memory import release_shared_memory
@@ -58,6 +59,7 @@ def analyze_sensitivity(
     total = len(samples.names)
     indices = spread(total, total if settings.samples is None else settings.samples)
     wanted = find_outputs(quantized.float_model, settings.outputs)
+    check_repeatable(quantized.float_model, wanted)
     engine = ExactEngine(quantized, samples, settings, subjects=chosen, outputs=wanted, indices=indices)
     reached = tuple(subject for subject in chosen if engine.reaches(subject))
     memory = Journal(journal)
