@@ -38,6 +38,7 @@ _PHRASES = {
     "bias_scale": "with a bias of another scale than the product of input and weight",
     "two_scales": "whose result has two scales",
     "degenerate_scale": "with an impossible scale",
+    "scale_count": "with too few or too many scales",
     "zero_point_range": "with an impossible zero point",
     "bias_overflow": "with a bias that does not fit",
     "request": "other than asked for",

@@ -43,6 +43,8 @@ def _headline(report: LayerReport) -> Text:
     verdict = report.verdict
     if verdict.kind == "open":
         text = ": outputs hold NaN or infinite values" if _damaged(report) else ": nothing of it could be judged"
+        if verdict.agrees is not None and not _damaged(report) and not _weights_unknown(report):
+            text = ": what could be judged agrees, but not all that is quantized could be"
         if report.method != "both":
             text = f": only {report.method} errors were measured; --method both tells local from distributed"
         return Text("OPEN", style="bold yellow") + Text(text)
@@ -54,10 +56,14 @@ def _headline(report: LayerReport) -> Text:
         if verdict.after is not None:
             text = f": no few units are the cause; the {len(verdict.tried)} tried in float {_gain(report)}"
         return Text("DISTRIBUTED", style="bold red" if not verdict.agrees else "bold yellow") + Text(text)
-    if any(text.startswith("weights") for text in verdict.not_judged):
+    if _weights_unknown(report):
         text = " as far as activations go: the outputs agree and no unit stands out"
         return Text("FINE", style="bold yellow") + Text(text)
     return Text("FINE", style="bold green") + Text(": the outputs agree and no unit stands out")
+
+
+def _weights_unknown(report: LayerReport) -> bool:
+    return any(text.startswith("weights are not judged") for text in report.verdict.not_judged)
 
 
 def _damaged(report: LayerReport) -> bool:
@@ -78,7 +84,7 @@ def _gain(report: LayerReport) -> str:
 def _outputs(report: LayerReport) -> Iterator[_Line]:
     rows = {row.tensor: row for row in report.rows}
     outputs = report.verdict.outputs
-    if not outputs or (report.verdict.kind == "open" and report.verdict.not_judged):
+    if not outputs or (report.verdict.kind == "open" and _weights_unknown(report)):
         return
     score = rows[outputs[0]].accumulated
     text = f"{outputs[0]}: {_in_words(score)}"
