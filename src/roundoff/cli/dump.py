@@ -107,7 +107,9 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
         for name in files.skipped:
             terminal.note(f"not taken for a sample: {name}")
     threads = share_threads(args.threads)[0] if args.stats_only else args.threads
-    source = LiveSource(model, samples, tensors=args.tensors, max_memory=args.max_memory, threads=threads)
+    source = LiveSource(
+        model, samples, tensors=args.tensors, max_memory=args.max_memory, threads=threads, option="--tensors"
+    )
     for pattern, count in source.selection.matches:
         terminal.note(f"--tensors {pattern!r}: {counted(count, 'tensor')}")
     for info in source.tensors:
