@@ -122,3 +122,15 @@ def test_an_empty_output_is_no_perfect_one(tmp_path: Path) -> None:
     result = quantized(with_tail([cut], [value("odd")], held), tmp_path, images())
     [odd] = result.best.agreement
     assert (odd.score.status, odd.score.values, odd.score.detail) == ("degenerate", {}, "it is empty")
+
+
+def test_options_of_a_method_also_count_for_weights(tmp_path: Path) -> None:
+    model, target = loaded(product(), tmp_path), load_target("generic-int8")
+    scales = []
+    for share in (0.999, 0.6):
+        settings = QuantizeSettings(target, weight_method="percentile", options={"percentile": share})
+        result = quantize_model(model, positive(), settings)
+        [held] = [each for each in result.best.numbers.quantizers if each.kind == "weight"]
+        scales.append(held.params.scale)
+    # Of values spread evenly from 0 to 1, 60 per cent of the magnitudes are below 0.6.
+    assert scales[1] / scales[0] == pytest.approx([0.6] * 3, abs=0.06)

@@ -149,7 +149,7 @@ def quantize_model(
     """
     prepared = prepare(model)
     plans = {method: _plan(prepared, settings, method) for method in _methods(settings)}
-    weights = weight_parameters(next(iter(plans.values())), prepared.model)
+    weights = weight_parameters(next(iter(plans.values())), prepared.model, options=settings.options)
     check = None if samples is None else check_preparation(model, prepared.model, samples)
     if calibration is None:
         if samples is None:
@@ -164,7 +164,7 @@ def quantize_model(
     trials = []
     for method, plan in plans.items():
         ranges = _Ranges(calibration, settings.options)
-        numbers = find_parameters(plan, prepared.model, ranges, weights=weights)
+        numbers = find_parameters(plan, prepared.model, ranges, weights=weights, options=settings.options)
         agreement: tuple[OutputAgreement, ...] = ()
         if samples is not None:
             agreement = compare_outputs(
