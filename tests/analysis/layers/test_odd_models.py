@@ -72,6 +72,20 @@ def test_half_precision_is_as_in_the_quantized_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, first_outputs(written(result, tmp_path), samples))
 
 
+def test_a_deploy_model_of_half_precision_is_read_without_its_float_model(tmp_path: Path) -> None:
+    from roundoff.graph.load import load_model
+    from roundoff.graph.reading import read_quantized
+    from roundoff.graph.saving import save_model
+
+    samples = images(2, np.float16)
+    save_model(quantized(half_net(), tmp_path, samples).deploy_model(), tmp_path / "deploy.onnx")
+    read = read_quantized(load_model(tmp_path / "deploy.onnx"))
+    assert {tensor.data_type for tensor in read.float_model.proto.graph.initializer} == {TensorProto.FLOAT16}
+    verdict = analyze_layers(read, samples).verdict
+    assert verdict.agrees
+    assert any(text.startswith("weights are not judged") for text in verdict.not_judged)
+
+
 def report_of(proto: Any, folder: Path, *, mode: Any = "reference") -> LayerReport:
     samples = images()
     return analyze_layers(quantized(proto, folder, samples).quantized, samples, LayerSettings(mode=mode))

@@ -56,4 +56,7 @@ def _changes(quantizer: Quantizer, values: Array) -> bool:
         rounded = dequantize(quantizer.codes, params, spec.axis)
     else:
         rounded = fake_quantize(values, params, spec)
-    return bool(np.abs(rounded - values).max(initial=0.0) > _ON_THE_GRID * float(params.scale.min()))
+    # What half precision cannot hold is no rounding to codes.
+    lost = np.abs(rounded - rounded.astype(values.dtype)).max(initial=0.0)
+    apart = np.abs(rounded - values.astype(np.float32, copy=False)).max(initial=0.0)
+    return bool(apart > _ON_THE_GRID * float(params.scale.min()) + lost)
