@@ -15,7 +15,7 @@ from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
 from roundoff.quantize.targets import load_target
 from roundoff.runtime.session import open_session
-from tests.models import loaded, value
+from tests.models import loaded, value, weight, wrapped
 from tests.odd_models import half_net, images, with_branches, with_loop, with_scan, with_tail
 from tests.runtime.samples import MemorySamples
 
@@ -149,3 +149,27 @@ def test_layers_of_a_random_network_are_refused(tmp_path: Path) -> None:
     result = quantized(with_tail([noise, noisy], [value("odd")]), tmp_path, samples)
     with pytest.raises(BadInput, match=r"output 'odd' depends on 'draw' \(RandomNormalLike\)"):
         analyze_layers(result.quantized, samples)
+
+
+def test_a_mask_that_is_infinite_no_more_is_found(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["scores"], name="scores"),
+        helper.make_node("Where", ["seen", "scores", "never"], ["masked"], name="mask"),
+        helper.make_node("Softmax", ["masked"], ["y"], name="attention", axis=-1),
+    ]
+    held = [
+        weight("w", 16, 8),
+        numpy_helper.from_array(np.tri(8, dtype=np.bool_), "seen"),
+        numpy_helper.from_array(np.float32("-inf"), "never"),
+    ]
+    rng = np.random.default_rng(0)
+    samples = MemorySamples([{"x": rng.standard_normal((1, 8, 16)).astype(np.float32)} for _ in range(4)])
+    result = quantized(wrapped(nodes, [value("x", (1, 8, 16))], [value("y")], held), tmp_path, samples)
+    verdict = analyze_layers(result.quantized, samples).verdict
+    assert verdict.kind == "local"
+    [culprit] = verdict.culprits
+    assert (culprit.node, culprit.introduced.cause) == ("mask", "clipping")
+    assert culprit.remedy == ("tensor:masked=float",)
+    assert verdict.before is not None
+    assert verdict.after is not None
+    assert verdict.after.sqnr_db > verdict.before.sqnr_db + 15

@@ -1,17 +1,14 @@
 """From a graph with QuantizeLinear and DequantizeLinear to a float graph and the quantizers that were in it."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from roundoff.core.quantizer import Consumer
-from roundoff.graph.element_types import by_number
-from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.draft import Draft
 from roundoff.graph.reading.flow import CodeFlow, find_codes
 from roundoff.graph.reading.movers import data_inputs, is_code_clip, moved_constants, only_looks
-from roundoff.graph.reading.own_marks import absorbed, is_cast_back
+from roundoff.graph.reading.own_marks import absorbed, cast_back, is_cast_back
 from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, Point, is_operator, limited
 from roundoff.graph.reading.stages import Codes, Stage, Stages, Wire
 from roundoff.graph.reading.value_names import ValueNames
@@ -69,19 +66,11 @@ class Extraction:
         elif node.name in self._flow.movers:
             self._move(node)
         elif is_cast_back(node, self._wires.get(node.input[0] if node.input else "")):
-            self._cast_back(node)
+            self._wires[node.output[0]] = cast_back(node, self._wires[node.input[0]])
         else:
             if node.op_type == "Identity" and node.output[0] in self.draft.constants:
                 self._wires[node.output[0]] = Wire(self.draft.constants.origin(node.output[0]))
             self._copy(node)
-
-    def _cast_back(self, node: Any) -> None:
-        """Values of the tensor's own type; a constant of which only the codes are there gets that type."""
-        wire = self._wires[node.input[0]]
-        self._wires[node.output[0]] = wire
-        stored = by_number(attribute(node, "to", 0))
-        if isinstance(wire, Wire) and wire.stage is not None and wire.stage.codes and stored is not None:
-            wire.stage.point = replace(wire.stage.point, values=stored.dtype)
 
     def _wire(self, tensor: str) -> Wire:
         known = self._wires.get(tensor)
