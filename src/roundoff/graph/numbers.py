@@ -1,6 +1,7 @@
 """Whether the numbers of quantizers are possible: files of others may hold any."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 
-__all__ = ["check_numbers", "tensor_shapes", "wrong_count"]
+__all__ = ["TensorShapes", "check_numbers", "wrong_count"]
 
 _FIX = "quantize the model again, or mend that number; roundoff audit lists all of them"
 
@@ -21,7 +22,7 @@ def check_numbers(model: Model, quantizers: Iterable[Quantizer]) -> None:
     Raises:
         BadInput: A scale is not positive and finite, a zero point is no code, or there are too few or too many.
     """
-    shapes: Mapping[str, tuple[int, ...] | None] | None = None
+    shapes = TensorShapes(model)
     for quantizer in quantizers:
         scale, zero_point, spec = quantizer.params.scale, quantizer.params.zero_point, quantizer.spec
         _refuse(quantizer, scale, ~(np.isfinite(scale) & (scale > 0)), what="scale {}, which is not above zero")
@@ -29,8 +30,7 @@ def check_numbers(model: Model, quantizers: Iterable[Quantizer]) -> None:
         limits = f"zero point {{}}, and its codes go from {spec.code_min} to {spec.code_max}"
         _refuse(quantizer, zero_point, outside, what=limits)
         if spec.axis is not None and scale.ndim:
-            shapes = tensor_shapes(model) if shapes is None else shapes
-            problem = wrong_count(quantizer, shapes.get(quantizer.tensor))
+            problem = wrong_count(quantizer, shapes.of(quantizer.tensor))
             if problem:
                 raise BadInput(f"{_named(quantizer)} has {problem}.", fix=_FIX)
 
@@ -56,10 +56,23 @@ def wrong_count(quantizer: Quantizer, shape: tuple[int, ...] | None) -> str:
     return "" if count in (1, shape[axis]) else f"{count} scales for {shape[axis]} slices along axis {axis}"
 
 
-def tensor_shapes(model: Model) -> dict[str, tuple[int, ...] | None]:
-    """Shapes of computed tensors and constants; None where not all of one is known."""
-    known: dict[str, tuple[int, ...] | None] = {value.name: value.shape for value in values(model)}
-    return known | {tensor.name: tuple(tensor.dims) for tensor in model.proto.graph.initializer}
+class TensorShapes:
+    """Shapes of constants and computed tensors; those of the latter are inferred when the first is asked for."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def of(self, tensor: str) -> tuple[int, ...] | None:
+        """The shape of a tensor; None when not all of it is known."""
+        return self._constants[tensor] if tensor in self._constants else self._computed.get(tensor)
+
+    @cached_property
+    def _constants(self) -> dict[str, tuple[int, ...]]:
+        return {tensor.name: tuple(tensor.dims) for tensor in self._model.proto.graph.initializer}
+
+    @cached_property
+    def _computed(self) -> dict[str, tuple[int, ...] | None]:
+        return {value.name: value.shape for value in values(self._model)}
 
 
 def _named(quantizer: Quantizer) -> str:
