@@ -90,6 +90,8 @@ def _outputs(report: LayerReport) -> Iterator[_Line]:
     text = f"{outputs[0]}: {_in_words(score)}"
     if len(outputs) > 1:
         text = f"worst is {text}; {counted(len(outputs) - 1, 'other')}"
+        mute = [name for name in outputs if (found := rows[name].accumulated) and found.sqnr_db is None]
+        text += f", without a score: {', '.join(mute[:_LISTED])}{' ...' * (len(mute) > _LISTED)}" if mute else ""
     if report.verdict.agrees is False:
         text += f"; misses {report.verdict.thresholds}"
     yield "output" if len(outputs) == 1 else "outputs", text
