@@ -21,8 +21,8 @@ _VALUES = (
     "edge_share", "central_range",
 )  # fmt: skip
 _FACTS = (
-    "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "levels_used", "levels",
-    "entropy_bits", "sqnr_db",
+    "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "zeroed", "levels_used",
+    "levels", "entropy_bits", "sqnr_db",
 )  # fmt: skip
 
 DISTRIBUTION_CSV_START = "name,kind,tensor,node,op_type,shape,suits,unimodal,peaks"
