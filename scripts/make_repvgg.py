@@ -4,12 +4,13 @@
 
 writes ``repvgg.onnx``, ``calibration.npy``, ``test.npy`` and ``labels.npy`` to the folder ``tutorial``.
 
-The network has the shape of RepVGG in its deploy form: 3x3 convolutions and ReLUs, each convolution the sum of a 3x3
-branch, a 1x1 branch and, where shapes allow, an identity. The branches are drawn at random and normalized; only the
-classifier behind them is fitted, to the digits that ship with roundoff. It reads about 98 % of the test digits right.
+The network has the shape of RepVGG in its deploy form: 3x3 convolutions and ReLUs, each convolution the sum of a
+3x3 branch, a 1x1 branch and, where shapes allow, an identity. The branches are drawn at random and normalized;
+only the classifier behind them is fitted, to the digits that ship with roundoff. It reads about 98 % of the test
+digits right.
 
-One fault is planted: the output channels of one convolution are scaled by powers of two, and the next one undoes it. In
-float it is the same function to the last bit. Re-parametrized networks have such channels by themselves.
+One fault is planted: the output channels of one convolution are scaled by powers of two, and the next one undoes
+it. In float it is the same function to the last bit. Re-parametrized networks have such channels by themselves.
 """
 
 import argparse
@@ -63,8 +64,9 @@ class Block:
         padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
         windows = windows[:, :, :: self.stride, :: self.stride]
-        found = np.einsum("nchwij,ocij->nohw", windows, self.weight, optimize=True)
-        return np.maximum(found + self.bias[:, None, None], 0.0)
+        sums = np.einsum("nchwij,ocij->nohw", windows, self.weight, optimize=True)
+        found: Array = np.maximum(sums + self.bias[:, None, None], 0.0)
+        return found
 
     def scaled(self, *, outputs: Array | float = 1.0, inputs: Array | float = 1.0) -> "Block":
         """The same with output and input channels multiplied."""
@@ -75,7 +77,7 @@ class Block:
 
 def merged(rng: np.random.Generator, channels_in: int, channels_out: int, *, identity: bool) -> Array:
     """The 3x3 kernel that does what three branches do together."""
-    weight = rng.normal(size=(channels_out, channels_in, 3, 3)) * BRANCH_GAIN * np.sqrt(2 / (9 * channels_in))
+    weight: Array = rng.normal(size=(channels_out, channels_in, 3, 3)) * BRANCH_GAIN * np.sqrt(2 / channels_in) / 3
     weight[:, :, 1, 1] += rng.normal(size=(channels_out, channels_in)) * BRANCH_GAIN * np.sqrt(2 / channels_in)
     if identity:
         weight[:, :, 1, 1] += np.eye(channels_in)

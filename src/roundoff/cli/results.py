@@ -35,6 +35,8 @@ _PICTURE_STARTS = (b"\x89PNG", b"<?xml")
 _LOOKED_AT_BYTES = 64
 # Drawing takes a third of a second; more pictures are drawn where they are asked for with --plot.
 _MOST_UNASKED = 20
+# Of more files that were written the first ones are named.
+_MOST_NAMED = 6
 
 
 class Results(NamedTuple):
@@ -202,7 +204,8 @@ def show_results(args: argparse.Namespace, terminal: "Terminal", results: Result
                 terminal.text("")
             terminal.print(page)
     if written:
-        terminal.note("written: " + ", ".join(str(path) for path in written))
+        more = f" and {len(written) - _MOST_NAMED} more" if len(written) > _MOST_NAMED else ""
+        terminal.note(f"written: {', '.join(map(str, written[:_MOST_NAMED]))}{more}")
 
 
 def _picture_files(
