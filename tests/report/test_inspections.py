@@ -102,6 +102,17 @@ def test_channels() -> None:
     assert lines[poorest][:3] == ["3", "3.5", "255"]
 
 
+def test_of_many_tensors_the_worst_are_spoken_of() -> None:
+    report = inspections.channel_report(*(f"conv{index}" for index in range(9)))
+    spreads = [
+        replace(each, below={"16": index, "4": index % 5, "1": 0}) for index, each in enumerate(report.spreads)
+    ]
+    text = shown(channels_page(replace(report, spreads=tuple(spreads))))
+    told = [line.split(":")[0] for line in text.splitlines() if ": many channels" in line]
+    assert told == ["conv4", "conv8", "conv3", "conv7", "conv2", "conv6"]
+    assert "3 more with few levels stand in the table" in text
+
+
 def test_channels_as_csv() -> None:
     report = inspections.channel_report("conv1", HOSTILE)
     text = channels_csv(report)
