@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roundoff.analysis.evaluation import class_predictions
 from roundoff.analysis.sensitivity.subjects import find_outputs
 from roundoff.analysis.watching import UNLIMITED, RunLimits
 from roundoff.core.measure import measure_pair
@@ -115,9 +116,9 @@ def _output_score(name: str, ours: Array, theirs: Array, metrics: Sequence[Metri
     result = score(measure_pair(ours, theirs))
     values = {metric.name: result.values[metric.name] for metric in metrics if metric.name in result.values}
     rows = moved = 0
-    if ours.ndim and ours.shape[-1] > 1 and ours.size:
-        changed = np.argmax(ours, axis=-1) != np.argmax(theirs, axis=-1)
-        rows, moved = int(np.size(changed)), int(np.count_nonzero(changed))
+    left, right = class_predictions(ours), class_predictions(theirs)
+    if left is not None and right is not None:
+        rows, moved = left.size, int(np.count_nonzero(left != right))
     return OutputScore(name, result.status, values, rows, moved)
 
 

@@ -133,8 +133,12 @@ def _table(found: Sequence[Distribution]) -> Table:
 
 
 def _remarks(found: Sequence[Distribution]) -> Iterator[RenderableType]:
-    for each in [each for each in found if not each.suits][:_MOST_CARDS]:
+    unsuitable = [each for each in found if not each.suits]
+    for each in unsuitable[:_MOST_CARDS]:
         yield Text(f"{each.name}: {each.advice}")
+    if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
+        named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
+        yield Text(f"{len(more)} more do not suit: {named}; CSV says why", style="dim")
 
 
 def distribution_csv(report: DistributionReport) -> str:
