@@ -16,6 +16,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
 from roundoff.errors import BadInput
+from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.tap import tap
@@ -25,6 +26,11 @@ from roundoff.runtime.runner import read_feed
 from roundoff.runtime.session import open_session
 
 __all__ = ["WorstSampleSettings", "find_worst_samples", "ranking_metrics"]
+
+_EXACT_WEIGHTS = (
+    "the float weights are the values of their codes, so that what quantizing them cost is not in these scores; "
+    "give the float model that the quantized one was made from"
+)
 
 
 def ranking_metrics() -> tuple[str, ...]:
@@ -152,5 +158,5 @@ def _ranked(
         median=statistics.median(scores) if scores else None,
         unscored=len(found) - len(scores),
         moved_top=sum(1 for each in found if each.moved_top) if rows else None,
-        notes=quantized.notes,
+        notes=(*quantized.notes, *((_EXACT_WEIGHTS,) if has_exact_weights(quantized) else ())),
     )
