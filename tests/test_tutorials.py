@@ -92,8 +92,21 @@ def _fashion(kind: str, header: int) -> Array:
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason="no real models beside this checkout")
+@pytest.mark.parametrize(
+    ("target", "quantized", "guilty"),
+    [
+        ("generic-int8-per-tensor", 0.5, {"/f/f.5/dep/Conv", "/f/f.6/dep/Conv"}),
+        # With a scale for each channel the weights in front are no longer hurt.
+        ("generic-int8", 0.8, {"/f/f.6/dep/Conv"}),
+    ],
+)
 def test_the_same_way_leads_to_the_fault_of_a_trained_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    target: str,
+    quantized: float,
+    guilty: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     images = _fashion("images-idx3", 16).reshape(-1, 1, 28, 28)
@@ -103,8 +116,7 @@ def test_the_same_way_leads_to_the_fault_of_a_trained_network(
     np.save("labels.npy", _fashion("labels-idx1", 8)[:1000].astype(np.int64))
     common = [str(REAL), "--quantized", "int8"]
     calibration = [*common, "--data", "calibration.npy"]
-    target = ["--target", "generic-int8-per-tensor", "--data", "calibration.npy", "-o", "int8"]
-    assert main(["quantize", str(REAL), *target]) == 0
+    assert main(["quantize", str(REAL), "--target", target, "--data", "calibration.npy", "-o", "int8"]) == 0
     assert main(["accumulate", *calibration]) == 0
     assert "/f/f.6/dep/Conv (Conv)" in re.search(r"jumps at (.*\n)", capsys.readouterr().out)[1]  # type: ignore[index]
     assert main(["sensitivity", *calibration, "-o", "ranking"]) == 0
@@ -116,7 +128,7 @@ def test_the_same_way_leads_to_the_fault_of_a_trained_network(
     assert main(["partial", *common, *scored, "-o", "partial"]) == 0
     found = load_document(Path("partial")).partial
     assert found is not None
-    assert set(found.chosen) == {"/f/f.5/dep/Conv", "/f/f.6/dep/Conv"}
+    assert set(found.chosen) == guilty
     assert found.float_score > 0.9
-    assert found.steps[0].score < 0.5
+    assert found.steps[0].score < quantized
     assert found.steps[2].score >= 0.99 * found.float_score
