@@ -69,6 +69,8 @@ def test_a_sweep_shows_float_goal_and_knee() -> None:
         assert f"<!-- {part} -->" in text
     text = svg(partial_picture(without_goal(sweep_of()), form="svg"))
     assert "<!-- levels off at 2 -->" in text
+    last = replace(without_goal(sweep_of()), levels_off=3)
+    assert "levels off" not in svg(partial_picture(last, form="svg"))
     assert "reached with" not in text
 
 

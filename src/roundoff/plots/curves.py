@@ -134,7 +134,8 @@ def partial_picture(found: PartialQuantization, *, form: PictureForm = "png") ->
         if found.knee is not None:
             label = f"reached with {found.knee}"
             axes.axvline(found.knee, color=COLORS["threshold"], linestyle=":", linewidth=1, label=label)
-        if found.levels_off is not None and found.levels_off != found.knee:
+        # At the last count nothing is known of what more would bring.
+        if found.levels_off not in (None, found.knee, counts[-1]):
             label = f"levels off at {found.levels_off}"
             axes.axvline(found.levels_off, color=COLORS["quiet"], linestyle=":", linewidth=1, label=label)
         if named:
