@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     curves.add_argument("--nested-except", metavar="LISTS", help="the same with everything quantized but these")
     curves.add_argument("--metric", default="cosine", metavar="NAME", help="what to compare by (default: cosine)")
     curves.add_argument("--average", action="store_true", help="show at each node the mean of all nodes up to it")
-    output = add_result_options(parser, table="curves.csv")
+    output = add_result_options(parser, table="curves.csv", pictures=True)
     output.add_argument(
         "--top", type=rows, default=_DEFAULT_ROWS, metavar="N|all", help="nodes shown (default: 20)"
     )
@@ -138,6 +138,6 @@ def _results(args: argparse.Namespace, found: "Accumulation", elapsed_s: float) 
     return Results(
         document=document_of(args, elapsed_s, accumulation=found),
         csv=accumulation_csv(found),
-        picture=lambda form: accumulation_picture(found, form=form),
+        picture={"curves": lambda form: accumulation_picture(found, form=form)},
         pages=(accumulation_verdict(shown), accumulation_tables(shown, most=args.top, blocks=blocks)),
     )

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     score.add_argument(
         "--stop-at-goal", action="store_true", help="with --evaluator: try no more once the goal is reached"
     )
-    add_result_options(parser, table="partial.csv")
+    add_result_options(parser, table="partial.csv", pictures=True)
     add_limits(parser)
     add_data_options(parser)
 
@@ -172,6 +172,6 @@ def _results(args: argparse.Namespace, found: "PartialQuantization", elapsed_s: 
     return Results(
         document=replace(document, inputs=(*document.inputs, *more)),
         csv=partial_csv(found),
-        picture=lambda form: partial_picture(found, form=form),
+        picture={"partial": lambda form: partial_picture(found, form=form)},
         pages=(partial_verdict(shown), partial_table(shown)),
     )

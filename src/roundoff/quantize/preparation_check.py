@@ -8,6 +8,7 @@ import numpy as np
 from roundoff.core.measure import measure_pair
 from roundoff.core.moments import PairMoments
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
 from roundoff.errors import RoundoffError
 from roundoff.graph.element_types import by_number
 from roundoff.graph.interface import outputs
@@ -89,6 +90,9 @@ class PreparationCheck:
             return ()
         if not bad:
             worst = max(self.outputs, key=lambda output: output.max_abs_error, default=OutputCheck(""))
+            if worst.max_abs_error == 0:
+                over = counted(self.samples, "sample")
+                return (f"the prepared model's outputs equal the original's to the last bit ({over})",)
             return (f"the prepared model's outputs equal the original's: {self._figures(worst)}",)
         return tuple(
             f"output {output.output!r} of the prepared model differs from the original's: "
@@ -102,7 +106,7 @@ class PreparationCheck:
     def _figures(self, output: OutputCheck) -> str:
         return (
             f"largest difference {output.max_abs_error:.3g} at values up to {output.magnitude:.3g}, "
-            f"{output.sqnr_db:.1f} dB, {self.samples} sample{'s'[: self.samples != 1]}; "
+            f"{output.sqnr_db:.1f} dB, {counted(self.samples, 'sample')}; "
             f"up to {self.tolerance:g} of the largest value counts as rounding"
         )
 

@@ -22,8 +22,8 @@ _VALUES = (
     "edge_share", "central_range",
 )  # fmt: skip
 _FACTS = (
-    "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "levels_used", "levels",
-    "entropy_bits", "sqnr_db",
+    "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "zeroed", "levels_used",
+    "levels", "entropy_bits", "sqnr_db",
 )  # fmt: skip
 
 DISTRIBUTION_CSV_START = "name,kind,tensor,node,op_type,shape,suits,unimodal,peaks"
@@ -134,8 +134,12 @@ def _table(found: Sequence[Distribution]) -> Table:
 
 
 def _remarks(found: Sequence[Distribution]) -> Iterator[RenderableType]:
-    for each in [each for each in found if not each.suits][:_MOST_CARDS]:
+    unsuitable = [each for each in found if not each.suits]
+    for each in unsuitable[:_MOST_CARDS]:
         yield Text(f"{each.name}: {each.advice}")
+    if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
+        named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
+        yield Text(f"{len(more)} more do not suit: {named}; CSV says why", style="dim")
 
 
 def distribution_csv(report: DistributionReport) -> str:

@@ -32,12 +32,20 @@ def _headline(found: PartialQuantization) -> Text:
     goal = f"the goal of {_goal(found)}"
     tried = found.steps[-1].count
     changed = _CHANGES[found.to]
+    if found.knee == 0 and found.exact_weights and _against_float(found):
+        but = "but the weights of this float are quantized: give FLOAT"
+        return Text("OPEN", style="bold yellow") + Text(f": fully quantized it reaches {goal}, {but}")
     if found.knee == 0:
         return Text("NOTHING TO DO", style="bold green") + Text(f": fully quantized it reaches {goal}")
     if found.knee is not None:
         word = Text(f"TOP {found.knee}", style="bold green")
         return word + Text(f" {changed} {'reaches' if found.knee == 1 else 'reach'} {goal}")
     return Text("NOT REACHED", style="bold red") + Text(f": with up to {tried} {changed} none reaches {goal}")
+
+
+def _against_float(found: PartialQuantization) -> bool:
+    """Whether the goal means nothing without the true float network."""
+    return found.goal.text.endswith("%") or found.score in {"cosine", "sqnr_db", "same_top1"}
 
 
 def _goal(found: PartialQuantization) -> str:

@@ -1,0 +1,1 @@
+"""Search for the cheapest quantization that meets an accuracy goal."""
