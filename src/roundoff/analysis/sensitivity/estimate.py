@@ -68,10 +68,12 @@ class Estimator:
     Attributes:
         subjects: The subjects, in the order of the estimates.
         unknown: Those that cannot be estimated, and why; complete when `estimate` is through.
+        estimated: Names of the metrics that are estimated.
     """
 
     subjects: tuple[Subject, ...]
     unknown: dict[Subject, str]
+    estimated: frozenset[str]
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class Estimator:
             direction=self._metrics[0].name == "cosine",
         )
         self._shapes = {value.name: value.shape for value in network.values if value.shape is not None}
-        self._estimated = frozenset(ESTIMATED if self._plan.direction else set(ESTIMATED) - {"cosine"})
+        self.estimated = frozenset(ESTIMATED if self._plan.direction else set(ESTIMATED) - {"cosine"})
         self._probers: dict[object, Prober] = {}
         self._key: str | None = None
 
@@ -241,7 +243,7 @@ class Estimator:
                 for row, entry in enumerate(known):
                     scored = [
                         estimated_score(metric, entry, seen=seen[row], along=float(along[row]))
-                        if metric.name in self._estimated
+                        if metric.name in self.estimated
                         else math.nan
                         for metric in (*self._metrics, _SQNR)
                     ]

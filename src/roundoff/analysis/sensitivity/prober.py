@@ -13,9 +13,8 @@ from roundoff.graph.backward.probing import Probe, ProbeGraph, Variant, probe_gr
 from roundoff.graph.deferred import LARGEST_MESSAGE_BYTES
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
-from roundoff.graph.tap import Taps
 from roundoff.runtime.blocks.chunks import rows_of
-from roundoff.runtime.session import Session, open_session
+from roundoff.runtime.split_session import SplitSession
 
 __all__ = ["CannotProbe", "Probed", "Prober", "ProbingPlan"]
 
@@ -103,11 +102,10 @@ class Prober:
         self.probes: list[OutputProbes] = [
             probes_of(size, plan.vectors, direction=plan.direction) for size in sizes
         ]
-        wanted = [
-            Probe(name, itself)
-            for name, probes in zip(plan.outputs, self.probes, strict=True)
-            for itself in (*[False] * probes.count, *[True] * probes.direction)
-        ]
+        # Vectors are fed one after the other: a graph for several at a time takes longer to open than it saves.
+        wanted = [Probe(name) for name in plan.outputs]
+        self._along = {place: len(wanted) + at for at, place in enumerate(self._directed())}
+        wanted += [Probe(plan.outputs[place], itself=True) for place in self._along]
         self.graph: ProbeGraph = probe_graph(
             facts, plan.values, variants=plan.variants, probes=wanted, samples=samples
         )
@@ -118,16 +116,11 @@ class Prober:
         for (variant, number), column in self.graph.columns.items():
             self._columns[variant, number] = column
 
-    def _open(self) -> Session:
-        graph = self.graph
-        if graph.model.proto.ByteSize() > LARGEST_MESSAGE_BYTES:
+    def _open(self) -> SplitSession:
+        if self.graph.model.proto.ByteSize() > LARGEST_MESSAGE_BYTES:
             raise CannotProbe("with quantized copies of its weights the model is too large for one graph")
-        names = [graph.outputs[name] for name in self._outputs]
-        if graph.products:
-            names.append(graph.products)
-        taps = Taps(graph.model.proto.SerializeToString(), tuple(names))
         try:
-            return open_session(graph.model, outputs=taps, fused=True, threads=1, keep_memory="shared")
+            return SplitSession(self.graph.model, [seed for seed in self.graph.seeds if seed])
         except ModelFailed as error:
             raise CannotProbe(error.what) from error
 
@@ -142,36 +135,44 @@ class Prober:
         Raises:
             ModelFailed: The graph could not be run.
         """
-        vectors = [np.stack([probes.draw(generator) for generator in generators]) for probes in self.probes]
-        products, outputs = self._run(feed, vectors, label)
+        vectors = [np.stack([probes.draw(each) for each in generators]) for probes in self.probes]
         kept = len(generators)
-        seen: list[Array] = []
-        along: list[Array | None] = []
-        start = 0
-        for probes in self.probes:
-            end = start + probes.count
-            seen.append(products[:kept, self._columns[:, start:end]])
-            along.append(products[:kept, self._columns[:, end]] if probes.direction else None)
-            start = end + probes.direction
+        seen = [np.zeros((kept, len(self._columns), probes.count)) for probes in self.probes]
+        there = self._session.begin(feed, sample=label)
+        products = np.zeros((self.samples, 1))
+        for number in range(max(probes.count for probes in self.probes)):
+            # An output with fewer vectors than others is fed its last one again.
+            fed = [drawn[:, min(number, drawn.shape[1] - 1)] for drawn in vectors]
+            products = self._products(there, fed, label)
+            for place, probes in enumerate(self.probes):
+                if number < probes.count:
+                    seen[place][:, :, number] = products[:kept, self._columns[:, place]]
+        along = [
+            products[:kept, self._columns[:, self._along[place]]] if place in self._along else None
+            for place in range(len(self.probes))
+        ]
         errors, sizes = (products[:kept, list(columns)] for columns in (self.graph.errors, self.graph.sizes))
         with np.errstate(divide="ignore", invalid="ignore"):
             local = np.where(errors == 0, 0.0, errors / sizes)
-        shown = [
-            values[: kept * len(values) // self.samples] if kept < self.samples else values for values in outputs
-        ]
-        return Probed(shown, vectors, seen, along, local)
+        outputs = [there[self.graph.outputs[name]] for name in self._outputs]
+        if kept < self.samples:
+            outputs = [values[: len(values) * kept // self.samples] for values in outputs]
+        return Probed(outputs, vectors, seen, along, local)
+
+    def _directed(self) -> list[int]:
+        return [place for place, probes in enumerate(self.probes) if probes.direction]
 
     def keeps_apart(self, feed: Mapping[str, Array], generators: Sequence[np.random.Generator]) -> bool:
         """Whether samples in another order give the same in that order; only asked where that is not certain."""
         if not self.graph.guessed:
             return True
-        vectors = [np.stack([probes.draw(generator) for generator in generators]) for probes in self.probes]
+        vectors = [np.stack([probes.draw(each)[0] for each in generators]) for probes in self.probes]
         turned = {
             name: np.roll(rows_of(array, self.samples), 1, axis=0).reshape(array.shape)
             for name, array in feed.items()
         }
-        products, _ = self._run(feed, vectors, "")
-        again, _ = self._run(turned, [np.roll(each, 1, axis=0) for each in vectors], "")
+        products = self._products(self._session.begin(feed), vectors, "")
+        again = self._products(self._session.begin(turned), [np.roll(each, 1, axis=0) for each in vectors], "")
         expected = np.roll(products, 1, axis=0)
         largest = np.abs(products).max(axis=0, initial=0.0)
         return bool((np.abs(again - expected) <= _SAME * largest).all())
@@ -180,17 +181,17 @@ class Prober:
         """End the runs that are under way."""
         self._session.stop()
 
-    def _run(self, feed: Mapping[str, Array], vectors: Sequence[Array], label: str) -> tuple[Array, list[Array]]:
-        """All products, a row for each sample and a last column of zeros; and the outputs."""
-        seeds = iter(self.graph.seeds)
-        fed = dict(feed)
-        for probes, shape, dtype, drawn in zip(self.probes, self._shapes, self._types, vectors, strict=True):
-            for number in range(probes.count):
-                whole = np.zeros((self.samples, probes.size), dtype)
-                whole[: len(drawn)] = drawn[:, number]
-                fed[next(seeds)] = whole.reshape(shape)
-            if probes.direction:
-                next(seeds)
-        *outputs, products = self._session.run(fed, sample=label) + ([] if self.graph.products else [np.zeros(0)])
-        table = products.reshape(self.samples, -1).astype(np.float64)
-        return np.concatenate([table, np.zeros((self.samples, 1))], axis=1), outputs
+    def _products(self, there: Mapping[str, Array], vectors: Sequence[Array], label: str) -> Array:
+        """All products with one vector for each output: a row for each sample, and a last column of zeros."""
+        late = {}
+        for place, (shape, dtype, drawn) in enumerate(zip(self._shapes, self._types, vectors, strict=True)):
+            whole = np.zeros((self.samples, drawn.shape[1]), dtype)
+            whole[: len(drawn)] = drawn
+            late[self.graph.seeds[place]] = whole.reshape(shape)
+        found = {**there, **self._session.go_on(there, late, sample=label)}
+        columns = (
+            found[self.graph.products].reshape(-1, self.samples)
+            if self.graph.products
+            else np.zeros((0, self.samples))
+        )
+        return np.concatenate([columns, np.zeros((1, self.samples))]).T.astype(np.float64)

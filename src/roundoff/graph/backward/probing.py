@@ -24,6 +24,8 @@ from roundoff.graph.wiring import subgraphs
 __all__ = ["NotApart", "Probe", "ProbeGraph", "Variant", "probe_graph", "sample_facts"]
 
 _FLOAT32 = 1
+# Since when axes are an input, no attribute.
+_AXES_AS_INPUT = {"ReduceSum": 13, "ReduceSumSquare": 18}
 
 
 class NotApart(Exception):
@@ -64,7 +66,7 @@ class ProbeGraph:
         model: Computes it; batch size and shapes are fixed.
         seeds: For each probe the input that takes its vector; empty if that is the output itself.
         outputs: The tensor that holds each output.
-        products: The tensor, of shape (samples, 1, columns), that holds all products.
+        products: The tensor that holds all products: column by column, each with a number for each sample.
         columns: The column with what a variant (by its place) changes in a probe; none where that is zero.
         errors: For each variant the column with the energy of the change where it begins; -1 where there is none.
         sizes: For each variant the column with the energy of what is changed there.
@@ -159,14 +161,13 @@ class _Build:
                 continue
             local[place] = self._local(changed)
             for number, sweep in enumerate(sweeps):
-                parts = {name: sweep.tensors[name] for name in changed if name in sweep.tensors}
+                parts = [
+                    self._product(change, sweep.tensors[name], name)
+                    for name, change in changed.items()
+                    if name in sweep.tensors
+                ]
                 if parts:
-                    pairs = [
-                        (change, self._rows(parts[name], name))
-                        for name, change in changed.items()
-                        if name in parts
-                    ]
-                    columns[place, number] = self._column(pairs)
+                    columns[place, number] = self._column(parts)
         return self._finish(probes, sweeps, columns, local, unknown)
 
     def _finish(
@@ -182,7 +183,7 @@ class _Build:
         wanted = {name: f"{name}//value" for name in outputs if name not in given}
         products = ""
         if self._columns:
-            products = self._tape.op("Concat", *self._columns, axis=2)
+            products = self._tape.op("Concat", *self._columns, axis=0)
             wanted[products] = "//products"
         model, names = self._tape.finish(wanted)
         return ProbeGraph(
@@ -236,7 +237,7 @@ class _Build:
         return ""
 
     def _changes(self, variant: Variant) -> dict[str, str]:
-        """The difference that a variant makes to each result of its node, a row for each sample."""
+        """The difference that a variant makes to each result of its node."""
         node, frame = self._nodes[variant.node], self._tape.frame
         copy = self._copies.add(node, variant.readings)
         copy.name = frame.free_tensor(f"{node.name}//variant")
@@ -246,41 +247,62 @@ class _Build:
                 copy.output[position] = frame.free_tensor(f"{name}//variant")
                 shape = self._facts.shape(name)
                 if shape is None or 0 not in shape:
-                    found[name] = self._rows(self._tape.op("Sub", copy.output[position], name), name)
+                    found[name] = self._tape.op("Sub", copy.output[position], name)
         return found
 
     def _local(self, changed: Mapping[str, str]) -> tuple[int, int]:
         """Columns with the energy of changes, and of what is changed."""
-        whole = [(rows, rows) for rows in (self._rows(name, name) for name in changed)]
-        return self._column([(rows, rows) for rows in changed.values()]), self._column(whole)
+        sums = (
+            [self._summed("ReduceSumSquare", tensor, name) for name, tensor in tensors]
+            for tensors in (changed.items(), [(name, name) for name in changed])
+        )
+        error, size = (self._column(each) for each in sums)
+        return error, size
 
-    def _column(self, pairs: Sequence[tuple[str, str]]) -> int:
-        """The place of the sum of products of rows, for each sample."""
-        parts = [self._tape.op("MatMul", left, self._reshaped(right, -1, 1)) for left, right in pairs]
+    def _product(self, change: str, gradient: str, like: str) -> str:
+        """For each sample the sum of a change times a gradient."""
+        return self._summed("ReduceSum", self._tape.op("Mul", change, gradient), like)
+
+    def _column(self, parts: Sequence[str]) -> int:
+        """The place of a sum of numbers for each sample."""
         total = parts[0] if len(parts) == 1 else self._tape.op("Sum", *parts)
         if total not in self._places:
             self._places[total] = len(self._columns)
             self._columns.append(total)
         return self._places[total]
 
-    def _rows(self, tensor: str, like: str) -> str:
-        """A tensor with the shape of a result, as a row of float32 for each sample."""
-        axis, rank = self._sample_axis(like)
-        if axis:
-            order = [axis, *(other for other in range(rank) if other != axis)]
-            tensor = self._tape.op("Transpose", tensor, perm=order)
+    def _summed(self, reduction: str, tensor: str, like: str) -> str:
+        """A tensor with the shape of a result, summed up for each sample in float32."""
         if self._facts.dtype(like) != np.float32:
             tensor = self._tape.op("Cast", tensor, to=_FLOAT32)
-        return self._reshaped(tensor, 1, -1)
+        axis, rank, size = self._sample_axis(like)
+        if rank == 0:
+            return self._reshaped(self._reduced(reduction, tensor, None), 1)
+        summed = self._reduced(reduction, tensor, [other for other in range(rank) if other != axis])
+        if size == self._samples:
+            return summed
+        # Several rows belong to each sample; they are squared already.
+        return self._reduced("ReduceSum", self._reshaped(summed, self._samples, -1), [1])
+
+    def _reduced(self, reduction: str, tensor: str, axes: Sequence[int] | None) -> str:
+        if axes is not None and not axes:
+            return tensor if reduction == "ReduceSum" else self._tape.op("Mul", tensor, tensor)
+        if axes is None:
+            return self._tape.op(reduction, tensor, keepdims=0)
+        if self._tape.opset >= _AXES_AS_INPUT[reduction]:
+            return self._tape.op(reduction, tensor, self._tape.constant(np.array(axes, np.int64)), keepdims=0)
+        return self._tape.op(reduction, tensor, axes=list(axes), keepdims=0)
 
     def _reshaped(self, tensor: str, *shape: int) -> str:
-        sizes = np.array([self._samples, *shape], np.int64)
-        return self._tape.op("Reshape", tensor, self._tape.constant(sizes))
+        return self._tape.op("Reshape", tensor, self._tape.constant(np.array(shape, np.int64)))
 
-    def _sample_axis(self, tensor: str) -> tuple[int, int]:
-        """The axis along which samples lie, and how many axes there are."""
+    def _sample_axis(self, tensor: str) -> tuple[int, int, int]:
+        """The axis along which samples lie, how many axes there are, and the size of that one.
+
+        For a single sample all axes are its own, and zeros are given.
+        """
         if self._samples == 1:
-            return 0, 0
+            return 0, 0, 0
         value, shape = self._single.get(tensor), self._facts.shape(tensor)
         single = None if value is None else value.shape
         if single is None or shape is None or len(single) != len(shape):
@@ -288,5 +310,6 @@ class _Build:
         grown = [at for at, (one, all_) in enumerate(zip(single, shape, strict=True)) if one != all_]
         if len(grown) != 1 or shape[grown[0]] != single[grown[0]] * self._samples:
             raise NotApart(tensor)
-        self._guessed |= grown[0] != 0 or single[0] != 1
-        return grown[0], len(shape)
+        axis = grown[0]
+        self._guessed |= single[axis] != 1
+        return axis, len(shape), shape[axis]
