@@ -13,25 +13,26 @@ __all__ = ["SplitSession"]
 
 
 class SplitSession:
-    """The sessions of a model in two parts, with fused kernels, each run on one thread.
+    """The sessions of a model in two parts, each run on one thread.
 
     Args:
         model: The model.
         late: The inputs that come late.
+        fused: Let onnxruntime fuse nodes; see `open_session`.
 
     Raises:
         ModelFailed: onnxruntime does not accept a part.
     """
 
-    def __init__(self, model: Model, late: Collection[str]) -> None:
+    def __init__(self, model: Model, late: Collection[str], *, fused: bool = True) -> None:
         self._split = SplitModel(model, late)
         early = self._split.early()
         self._given = tuple(value.name for value in early.proto.graph.output)
-        self._early = _open(early, self._given)
+        self._early = _open(early, self._given, fused=fused)
         kinds = zip(self._early.types, self._early.shapes, strict=True)
         described = dict(zip(self._given, kinds, strict=True))
         outputs = self._split.late_outputs
-        self._late = _open(self._split.late(described), outputs) if outputs else None
+        self._late = _open(self._split.late(described), outputs, fused=fused) if outputs else None
 
     def begin(self, feed: Mapping[str, Array], *, sample: str = "") -> dict[str, Array]:
         """Everything that does not depend on late inputs, and what is needed to go on.
@@ -67,8 +68,8 @@ class SplitSession:
                 session.stop()
 
 
-def _open(model: Model, outputs: tuple[str, ...]) -> Session:
+def _open(model: Model, outputs: tuple[str, ...], *, fused: bool) -> Session:
     if not model.proto.graph.node:
         raise ModelFailed(f"{model.path} computes nothing.", fix="name other tensors with --output-node")
     taps = Taps(model.proto.SerializeToString(), outputs)
-    return open_session(model, outputs=taps, fused=True, threads=1, keep_memory="shared")
+    return open_session(model, outputs=taps, fused=fused, threads=1, keep_memory="shared")

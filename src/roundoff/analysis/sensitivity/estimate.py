@@ -98,6 +98,7 @@ class Estimator:
             outputs,
             vectors=max(1, settings.probes // len(outputs)),
             direction=self._metrics[0].name == "cosine",
+            fused=settings.arithmetic != "plain",
         )
         self._shapes = {value.name: value.shape for value in network.values if value.shape is not None}
         self.estimated = frozenset(ESTIMATED if self._plan.direction else set(ESTIMATED) - {"cosine"})

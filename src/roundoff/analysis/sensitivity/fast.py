@@ -10,13 +10,14 @@ from roundoff.analysis.sensitivity.estimate import Estimator
 from roundoff.analysis.sensitivity.exact import ExactEngine
 from roundoff.analysis.sensitivity.journal import Journal
 from roundoff.analysis.sensitivity.probes import ESTIMATED
-from roundoff.analysis.sensitivity.ranking import rank, summarize
+from roundoff.analysis.sensitivity.ranking import means, rank, summarize
 from roundoff.analysis.sensitivity.settings import SensitivitySettings
 from roundoff.analysis.sensitivity.stages import Audience, Stages
 from roundoff.core.sensitivity import Engine, Subject, SubjectKind, SubjectScore
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
 from roundoff.errors import BadInput
+from roundoff.metrics.registry import get_metric
 
 __all__ = ["FastStages", "check_fast"]
 
@@ -25,6 +26,7 @@ _LARGE = 0.1
 # An estimate is wrong when it is off by this, and by more than chance explains.
 _WRONG_DB, _WRONG_ERRORS = 3.0, 3.0
 _MOST_NAMED = 5
+_SQNR = get_metric("sqnr_db")
 
 
 def check_fast(settings: SensitivitySettings) -> None:
@@ -114,7 +116,7 @@ class FastStages(Stages):
                         continue
                     self.estimated.add(subject)
                     super()._add(subject, found.values[place], found.samples)
-                    energies = zip(found.samples, found.sqnr_db[place].mean(axis=1).tolist(), strict=True)
+                    energies = zip(found.samples, _by_sample(found.sqnr_db[place]), strict=True)
                     self._seen.setdefault(subject, {}).update(energies)
                     self._local.setdefault(subject, []).extend(found.local[place].tolist())
                     if found.resumed:
@@ -191,7 +193,7 @@ class FastStages(Stages):
 
     def _add(self, subject: Subject, values: Array, samples: tuple[int, ...] | None = None) -> None:
         taken = self._engine.loaded if samples is None else samples
-        energies = zip(taken, values[..., self._sqnr_place].mean(axis=1).tolist(), strict=True)
+        energies = zip(taken, _by_sample(values[..., self._sqnr_place]), strict=True)
         self._measured.setdefault(subject, {}).update(energies)
         self.estimated.discard(subject)
         super()._add(subject, values[..., : len(self._metrics)], taken)
@@ -235,6 +237,11 @@ class FastStages(Stages):
                 f"estimates are wrong for {_few(sorted(wrong, key=lambda name: -abs(wrong[name])))}: "
                 "errors are too large for gradients, and other ranks may be wrong too; leave out --fast"
             )
+
+
+def _by_sample(sqnr_db: Array) -> list[float]:
+    """The mean over the outputs that are not perfect, in each sample; infinite where all are."""
+    return means(sqnr_db[..., np.newaxis], [_SQNR], axis=1)[:, 0].tolist()
 
 
 def _few(names: Iterable[str]) -> str:

@@ -37,6 +37,7 @@ class ProbingPlan:
         outputs: The outputs.
         vectors: About how many vectors for each of them.
         direction: Whether the part of the error along the output is asked for.
+        fused: Whether onnxruntime may fuse nodes.
     """
 
     model: Model
@@ -45,6 +46,7 @@ class ProbingPlan:
     outputs: tuple[str, ...]
     vectors: int
     direction: bool
+    fused: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,18 +111,16 @@ class Prober:
         self.graph: ProbeGraph = probe_graph(
             facts, plan.values, variants=plan.variants, probes=wanted, samples=samples
         )
-        self._session = self._open()
-        count = len(plan.variants)
-        # One more column, for what has none, is zero.
-        self._columns = np.full((count, len(wanted)), -1)
-        for (variant, number), column in self.graph.columns.items():
-            self._columns[variant, number] = column
+        self._session = self._open(fused=plan.fused)
 
-    def _open(self) -> SplitSession:
-        if self.graph.model.proto.ByteSize() > LARGEST_MESSAGE_BYTES:
+    def _open(self, *, fused: bool) -> SplitSession:
+        if (
+            sum(len(tensor.raw_data) for tensor in self.graph.model.proto.graph.initializer)
+            > LARGEST_MESSAGE_BYTES
+        ):
             raise CannotProbe("with quantized copies of its weights the model is too large for one graph")
         try:
-            return SplitSession(self.graph.model, [seed for seed in self.graph.seeds if seed])
+            return SplitSession(self.graph.model, [seed for seed in self.graph.seeds if seed], fused=fused)
         except ModelFailed as error:
             raise CannotProbe(error.what) from error
 
@@ -137,30 +137,24 @@ class Prober:
         """
         vectors = [np.stack([probes.draw(each) for each in generators]) for probes in self.probes]
         kept = len(generators)
-        seen = [np.zeros((kept, len(self._columns), probes.count)) for probes in self.probes]
         there = self._session.begin(feed, sample=label)
-        products = np.zeros((self.samples, 1))
+        changes = self._changes(there)
+        seen = [np.zeros((kept, len(changes), probes.count)) for probes in self.probes]
         for number in range(max(probes.count for probes in self.probes)):
             # An output with fewer vectors than others is fed its last one again.
-            fed = [drawn[:, min(number, drawn.shape[1] - 1)] for drawn in vectors]
-            products = self._products(there, fed, label)
+            drawn = [every[:, min(number, every.shape[1] - 1)] for every in vectors]
+            found = self._session.go_on(there, self._late(drawn), sample=label)
             for place, probes in enumerate(self.probes):
                 if number < probes.count:
-                    seen[place][:, :, number] = products[:kept, self._columns[:, place]]
+                    seen[place][:, :, number] = self._products(changes, place, found)[:kept]
         along = [
-            products[:kept, self._columns[:, self._along[place]]] if place in self._along else None
+            self._products(changes, self._along[place], there)[:kept] if place in self._along else None
             for place in range(len(self.probes))
         ]
-        errors, sizes = (products[:kept, list(columns)] for columns in (self.graph.errors, self.graph.sizes))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            local = np.where(errors == 0, 0.0, errors / sizes)
-        outputs = [there[self.graph.outputs[name]] for name in self._outputs]
+        outputs = [there[name] for name in self._outputs]
         if kept < self.samples:
             outputs = [values[: len(values) * kept // self.samples] for values in outputs]
-        return Probed(outputs, vectors, seen, along, local)
-
-    def _directed(self) -> list[int]:
-        return [place for place, probes in enumerate(self.probes) if probes.direction]
+        return Probed(outputs, vectors, seen, along, self._sizes(changes, there)[:kept])
 
     def keeps_apart(self, feed: Mapping[str, Array], generators: Sequence[np.random.Generator]) -> bool:
         """Whether samples in another order give the same in that order; only asked where that is not certain."""
@@ -171,27 +165,71 @@ class Prober:
             name: np.roll(rows_of(array, self.samples), 1, axis=0).reshape(array.shape)
             for name, array in feed.items()
         }
-        products = self._products(self._session.begin(feed), vectors, "")
-        again = self._products(self._session.begin(turned), [np.roll(each, 1, axis=0) for each in vectors], "")
-        expected = np.roll(products, 1, axis=0)
-        largest = np.abs(products).max(axis=0, initial=0.0)
-        return bool((np.abs(again - expected) <= _SAME * largest).all())
+        for place in range(len(self.probes)):
+            products, again = (
+                self._products(self._changes(there), place, self._session.go_on(there, self._late(drawn)))
+                for there, drawn in (
+                    (self._session.begin(feed), vectors),
+                    (self._session.begin(turned), [np.roll(each, 1, axis=0) for each in vectors]),
+                )
+            )
+            largest = np.abs(products).max(axis=0, initial=0.0)
+            if not (np.abs(again - np.roll(products, 1, axis=0)) <= _SAME * largest).all():
+                return False
+        return True
 
     def stop(self) -> None:
         """End the runs that are under way."""
         self._session.stop()
 
-    def _products(self, there: Mapping[str, Array], vectors: Sequence[Array], label: str) -> Array:
-        """All products with one vector for each output: a row for each sample, and a last column of zeros."""
+    def _directed(self) -> list[int]:
+        return [place for place, probes in enumerate(self.probes) if probes.direction]
+
+    def _late(self, vectors: Sequence[Array]) -> dict[str, Array]:
+        """Seeds from one vector for each output."""
         late = {}
         for place, (shape, dtype, drawn) in enumerate(zip(self._shapes, self._types, vectors, strict=True)):
             whole = np.zeros((self.samples, drawn.shape[1]), dtype)
             whole[: len(drawn)] = drawn
             late[self.graph.seeds[place]] = whole.reshape(shape)
-        found = {**there, **self._session.go_on(there, late, sample=label)}
-        columns = (
-            found[self.graph.products].reshape(-1, self.samples)
-            if self.graph.products
-            else np.zeros((0, self.samples))
-        )
-        return np.concatenate([columns, np.zeros((1, self.samples))]).T.astype(np.float64)
+        return late
+
+    def _changes(self, there: Mapping[str, Array]) -> list[dict[str, Array]]:
+        """For each variant what it changes of each result, a row for each sample."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [
+                {
+                    name: self._rows(there[other], name) - self._rows(there[name], name)
+                    for name, other in each.items()
+                }
+                for each in self.graph.changed
+            ]
+
+    def _products(self, changes: Sequence[Mapping[str, Array]], probe: int, found: Mapping[str, Array]) -> Array:
+        """The product of each change with the gradient of a probe, of shape (samples, variants)."""
+        gradients = self.graph.gradients[probe]
+        rows = {name: self._rows(found[tensor], name) for name, tensor in gradients.items()}
+        products = np.zeros((self.samples, len(changes)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for place, each in enumerate(changes):
+                for name, change in each.items():
+                    if name in rows:
+                        products[:, place] += np.vecdot(change, rows[name])
+        return products
+
+    def _sizes(self, changes: Sequence[Mapping[str, Array]], there: Mapping[str, Array]) -> Array:
+        """Energy of each change over that of what is changed, of shape (samples, variants)."""
+        whole = {name: self._rows(there[name], name) for each in changes for name in each}
+        energies = {name: np.vecdot(rows, rows) for name, rows in whole.items()}
+        sizes = np.zeros((self.samples, len(changes)))
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            for place, each in enumerate(changes):
+                error = np.zeros(self.samples) + sum(np.vecdot(change, change) for change in each.values())
+                sizes[:, place] = np.where(error == 0, 0.0, error / sum(energies[name] for name in each))
+        return sizes
+
+    def _rows(self, values: Array, result: str) -> Array:
+        """Values of a result, a row of float32 for each sample."""
+        axis = self.graph.axes[result]
+        turned = np.moveaxis(values, axis, 0) if axis else values
+        return turned.reshape(self.samples, values.size // self.samples).astype(np.float32, copy=False)

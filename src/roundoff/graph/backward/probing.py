@@ -1,14 +1,11 @@
 """Probe graphs: what small changes of many nodes do to the outputs, all in one run.
 
 A changed copy of a node stands beside it; the difference of their results is the change exactly as it begins. Its
-product with the gradient of ``v . y`` by the node's result is, to first order, the change of ``v . y``. Only these
-products leave the graph, one number for each sample, change and vector v.
+product with the gradient of ``v . y`` by the node's result is, to first order, the change of ``v . y``.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from roundoff.core.quantizer import Consumer
 from roundoff.graph.assembly import all_names
@@ -22,10 +19,6 @@ from roundoff.graph.shapes import Value
 from roundoff.graph.wiring import subgraphs
 
 __all__ = ["NotApart", "Probe", "ProbeGraph", "Variant", "probe_graph", "sample_facts"]
-
-_FLOAT32 = 1
-# Since when axes are an input, no attribute.
-_AXES_AS_INPUT = {"ReduceSum": 13, "ReduceSumSquare": 18}
 
 
 class NotApart(Exception):
@@ -60,16 +53,15 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProbeGraph:
-    """A network that also computes what variants change in probes.
+    """A network that also computes changed results of nodes, and gradients of probes by results.
 
     Attributes:
-        model: Computes it; batch size and shapes are fixed.
+        model: Computes all of it; batch size and shapes are fixed.
         seeds: For each probe the input that takes its vector; empty if that is the output itself.
         outputs: The tensor that holds each output.
-        products: The tensor that holds all products: column by column, each with a number for each sample.
-        columns: The column with what a variant (by its place) changes in a probe; none where that is zero.
-        errors: For each variant the column with the energy of the change where it begins; -1 where there is none.
-        sizes: For each variant the column with the energy of what is changed there.
+        changed: For each variant the results of its node, each with the tensor that holds it with the change.
+        gradients: For each probe the tensor that holds its gradient by each result; none where that is zero.
+        axes: The axis of each result along which samples lie.
         unknown: Variants that nothing can be said of, and why.
         guessed: Whether which rows are whose was concluded from sizes alone.
     """
@@ -77,10 +69,9 @@ class ProbeGraph:
     model: Model
     seeds: tuple[str, ...]
     outputs: Mapping[str, str]
-    products: str
-    columns: Mapping[tuple[int, int], int]
-    errors: tuple[int, ...]
-    sizes: tuple[int, ...]
+    changed: tuple[Mapping[str, str], ...]
+    gradients: tuple[Mapping[str, str], ...]
+    axes: Mapping[str, int]
     unknown: Mapping[int, str]
     guessed: bool
 
@@ -135,8 +126,6 @@ class _Build:
         graph = facts.model.proto.graph
         self._copies = NodeCopies(self._tape.frame, self._single, free_prefix(frozenset(all_names(graph))))
         self._nodes = {node.name: node for node in graph.node}
-        self._columns: list[str] = []
-        self._places: dict[str, int] = {}
         self._guessed = False
 
     def build(self, variants: Sequence[Variant], probes: Sequence[Probe]) -> ProbeGraph:
@@ -151,40 +140,23 @@ class _Build:
             sweep_back(self._facts, self._tape, places=results, seeds=[each.output], themselves=each.itself)
             for each in probes
         ]
-        columns: dict[tuple[int, int], int] = {}
-        local = [(-1, -1)] * len(variants)
+        changed: list[Mapping[str, str]] = []
         for place, each in enumerate(variants):
             if place not in unknown:
                 unknown |= {place: reason} if (reason := self._reason(each, sweeps)) else {}
-            changed = {} if place in unknown else self._changes(each)
-            if not changed:
-                continue
-            local[place] = self._local(changed)
-            for number, sweep in enumerate(sweeps):
-                parts = [
-                    self._product(change, sweep.tensors[name], name)
-                    for name, change in changed.items()
-                    if name in sweep.tensors
-                ]
-                if parts:
-                    columns[place, number] = self._column(parts)
-        return self._finish(probes, sweeps, columns, local, unknown)
-
-    def _finish(
-        self,
-        probes: Sequence[Probe],
-        sweeps: Sequence[Gradients],
-        columns: Mapping[tuple[int, int], int],
-        local: Sequence[tuple[int, int]],
-        unknown: Mapping[int, str],
-    ) -> ProbeGraph:
-        outputs = dict.fromkeys(probe.output for probe in probes)
-        given = {value.name for value in self._tape.frame.proto.graph.output}
-        wanted = {name: f"{name}//value" for name in outputs if name not in given}
-        products = ""
-        if self._columns:
-            products = self._tape.op("Concat", *self._columns, axis=0)
-            wanted[products] = "//products"
+            changed.append({} if place in unknown else self._changed(each))
+        needed = dict.fromkeys(name for each in changed for name in each)
+        axes = {name: self._sample_axis(name) for name in needed}
+        # What the network computes is given out as it is, the rest under names of its own.
+        given = dict.fromkeys([*needed, *(name for each in changed for name in each.values())])
+        given |= dict.fromkeys(probe.output for probe in probes)
+        self._give([*given])
+        wanted = {
+            sweep.tensors[name]: f"{name}//gradient"
+            for sweep in sweeps
+            for name in needed
+            if name in sweep.tensors
+        }
         model, names = self._tape.finish(wanted)
         return ProbeGraph(
             model,
@@ -192,14 +164,24 @@ class _Build:
                 "" if probe.itself else sweep.seeds[probe.output]
                 for probe, sweep in zip(probes, sweeps, strict=True)
             ),
-            outputs={name: names.get(name, name) for name in outputs},
-            products=names.get(products, ""),
-            columns=columns,
-            errors=tuple(error for error, _ in local),
-            sizes=tuple(size for _, size in local),
+            outputs={probe.output: probe.output for probe in probes},
+            changed=tuple(changed),
+            gradients=tuple(
+                {name: names[sweep.tensors[name]] for name in needed if name in sweep.tensors} for sweep in sweeps
+            ),
+            axes=axes,
             unknown=unknown,
             guessed=self._guessed,
         )
+
+    def _give(self, tensors: Sequence[str]) -> None:
+        """Let the model give out these tensors, and no others."""
+        graph = self._tape.frame.proto.graph
+        del graph.output[:]
+        inputs = {value.name for value in graph.input}
+        for name in tensors:
+            if name not in inputs:
+                graph.output.add(name=name)
 
     def _fix_shapes(self) -> None:
         """Inputs as they will be fed, which may be more than one sample of a model for one."""
@@ -211,8 +193,6 @@ class _Build:
                 value.type.tensor_type.shape.SetInParent()
                 for size in shape:
                     value.type.tensor_type.shape.dim.add(dim_value=size)
-        for value in graph.output:
-            value.ClearField("type")
 
     def _results(self, variant: Variant) -> list[str]:
         """What a node computes that depends on the values it reads."""
@@ -236,73 +216,22 @@ class _Build:
                     return f"{sweep.stepwise[name]} works in steps"
         return ""
 
-    def _changes(self, variant: Variant) -> dict[str, str]:
-        """The difference that a variant makes to each result of its node."""
+    def _changed(self, variant: Variant) -> dict[str, str]:
+        """The results of a node that a variant changes, each with the tensor that holds it then."""
+        if not self._results(variant):
+            return {}
         node, frame = self._nodes[variant.node], self._tape.frame
         copy = self._copies.add(node, variant.readings)
         copy.name = frame.free_tensor(f"{node.name}//variant")
-        found = {}
         for position, name in enumerate(node.output):
             if name:
                 copy.output[position] = frame.free_tensor(f"{name}//variant")
-                shape = self._facts.shape(name)
-                if shape is None or 0 not in shape:
-                    found[name] = self._tape.op("Sub", copy.output[position], name)
-        return found
+        return {name: str(other) for name, other in zip(node.output, copy.output, strict=True) if name}
 
-    def _local(self, changed: Mapping[str, str]) -> tuple[int, int]:
-        """Columns with the energy of changes, and of what is changed."""
-        sums = (
-            [self._summed("ReduceSumSquare", tensor, name) for name, tensor in tensors]
-            for tensors in (changed.items(), [(name, name) for name in changed])
-        )
-        error, size = (self._column(each) for each in sums)
-        return error, size
-
-    def _product(self, change: str, gradient: str, like: str) -> str:
-        """For each sample the sum of a change times a gradient."""
-        return self._summed("ReduceSum", self._tape.op("Mul", change, gradient), like)
-
-    def _column(self, parts: Sequence[str]) -> int:
-        """The place of a sum of numbers for each sample."""
-        total = parts[0] if len(parts) == 1 else self._tape.op("Sum", *parts)
-        if total not in self._places:
-            self._places[total] = len(self._columns)
-            self._columns.append(total)
-        return self._places[total]
-
-    def _summed(self, reduction: str, tensor: str, like: str) -> str:
-        """A tensor with the shape of a result, summed up for each sample in float32."""
-        if self._facts.dtype(like) != np.float32:
-            tensor = self._tape.op("Cast", tensor, to=_FLOAT32)
-        axis, rank, size = self._sample_axis(like)
-        if rank == 0:
-            return self._reshaped(self._reduced(reduction, tensor, None), 1)
-        summed = self._reduced(reduction, tensor, [other for other in range(rank) if other != axis])
-        if size == self._samples:
-            return summed
-        # Several rows belong to each sample; they are squared already.
-        return self._reduced("ReduceSum", self._reshaped(summed, self._samples, -1), [1])
-
-    def _reduced(self, reduction: str, tensor: str, axes: Sequence[int] | None) -> str:
-        if axes is not None and not axes:
-            return tensor if reduction == "ReduceSum" else self._tape.op("Mul", tensor, tensor)
-        if axes is None:
-            return self._tape.op(reduction, tensor, keepdims=0)
-        if self._tape.opset >= _AXES_AS_INPUT[reduction]:
-            return self._tape.op(reduction, tensor, self._tape.constant(np.array(axes, np.int64)), keepdims=0)
-        return self._tape.op(reduction, tensor, axes=list(axes), keepdims=0)
-
-    def _reshaped(self, tensor: str, *shape: int) -> str:
-        return self._tape.op("Reshape", tensor, self._tape.constant(np.array(shape, np.int64)))
-
-    def _sample_axis(self, tensor: str) -> tuple[int, int, int]:
-        """The axis along which samples lie, how many axes there are, and the size of that one.
-
-        For a single sample all axes are its own, and zeros are given.
-        """
+    def _sample_axis(self, tensor: str) -> int:
+        """The axis along which samples lie; of a single sample all is its own."""
         if self._samples == 1:
-            return 0, 0, 0
+            return 0
         value, shape = self._single.get(tensor), self._facts.shape(tensor)
         single = None if value is None else value.shape
         if single is None or shape is None or len(single) != len(shape):
@@ -310,6 +239,5 @@ class _Build:
         grown = [at for at, (one, all_) in enumerate(zip(single, shape, strict=True)) if one != all_]
         if len(grown) != 1 or shape[grown[0]] != single[grown[0]] * self._samples:
             raise NotApart(tensor)
-        axis = grown[0]
-        self._guessed |= single[axis] != 1
-        return axis, len(shape), shape[axis]
+        self._guessed |= single[grown[0]] != 1
+        return grown[0]
