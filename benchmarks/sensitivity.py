@@ -98,8 +98,9 @@ def rebuild_loop(quantized: QuantizedModel, images: Images) -> dict[str, float]:
     return dict(sorted(scores.items(), key=lambda entry: entry[1]))
 
 
-def analysis(quantized: QuantizedModel, images: Images, **effort: bool) -> Sensitivity:
-    return analyze_sensitivity(quantized, images, SensitivitySettings(kinds=("node",), **effort))
+def analysis(quantized: QuantizedModel, images: Images, *, exact: bool = False, fast: bool = False) -> Sensitivity:
+    settings = SensitivitySettings(kinds=("node",), exact=exact, fast=fast)
+    return analyze_sensitivity(quantized, images, settings)
 
 
 def timed(work: Callable[[], _T]) -> tuple[float, _T]:

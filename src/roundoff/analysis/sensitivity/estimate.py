@@ -102,6 +102,9 @@ class Estimator:
         )
         self._shapes = {value.name: value.shape for value in network.values if value.shape is not None}
         self.estimated = frozenset(ESTIMATED if self._plan.direction else set(ESTIMATED) - {"cosine"})
+        self._shares = np.zeros((len(self.subjects), len(self._terms.variants)))
+        for place, parts in enumerate(self._terms.parts.values()):
+            self._shares[place, list(parts)] = 1.0
         self._probers: dict[object, Prober] = {}
         self._key: str | None = None
 
@@ -226,29 +229,29 @@ class Estimator:
         count, terms = len(samples), self._terms
         shape = len(self.subjects), count, len(probed.outputs)
         values, sqnr_db = np.full((*shape, len(self._metrics)), np.nan), np.empty(shape)
-        local = np.empty(shape[:2])
+        local = (self._shares[:, np.newaxis] * probed.local).max(axis=2, initial=0.0)
+        wanted = {metric for metric in self._metrics if metric.name in self.estimated} | {_SQNR}
         for place, name in enumerate(self._plan.outputs):
             output, vectors, probes = probed.outputs[place], probed.vectors[place], prober.probes[place]
             rows = rows_of(output, count)
             known = [probed_output(probes, row, drawn) for row, drawn in zip(rows, vectors, strict=True)]
+            seen = np.einsum("sv,nvp->snp", self._shares, probed.seen[place])
+            whole = probed.along[place]
+            along = np.zeros(shape[:2]) if whole is None else self._shares @ whole.T
             for at, subject in enumerate(self.subjects):
-                parts = list(terms.parts[subject])
-                seen = probed.seen[place][:, parts].sum(axis=1)
-                whole = probed.along[place]
-                along = np.zeros(count) if whole is None else whole[:, parts].sum(axis=1)
                 if name in terms.leaving[subject]:
                     error = rows_of(leave(output, terms.leaving[subject][name]) - output, count).astype(np.float64)
-                    seen = seen + np.vecdot(vectors, error[:, np.newaxis])
-                    along = along + np.vecdot(rows, error)
-                local[at] = probed.local[:, parts].max(axis=1, initial=0.0)
+                    seen[at] += np.vecdot(vectors, error[:, np.newaxis])
+                    along[at] += np.vecdot(rows, error)
                 for row, entry in enumerate(known):
-                    scored = [
-                        estimated_score(metric, entry, seen=seen[row], along=float(along[row]))
-                        if metric.name in self.estimated
-                        else math.nan
-                        for metric in (*self._metrics, _SQNR)
-                    ]
-                    values[at, row, place], sqnr_db[at, row, place] = scored[:-1], scored[-1]
+                    scored = {
+                        metric.name: estimated_score(
+                            metric, entry, seen=seen[at, row], along=float(along[at, row])
+                        )
+                        for metric in wanted
+                    }
+                    values[at, row, place] = [scored.get(metric.name, math.nan) for metric in self._metrics]
+                    sqnr_db[at, row, place] = scored["sqnr_db"]
         return ChunkEstimate(samples, values, sqnr_db, local, resumed=False)
 
     def _chunk_key(self, chunk: Chunk) -> str:

@@ -94,6 +94,7 @@ class ExactEngine:
                 threads=settings.threads,
                 max_memory=settings.max_memory,
                 blocks=settings.blocks,
+                tails=not settings.fast,
             ),
         )
         self._changes: dict[Subject, Change] = {}

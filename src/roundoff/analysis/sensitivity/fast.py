@@ -241,7 +241,7 @@ class FastStages(Stages):
 
 def _by_sample(sqnr_db: Array) -> list[float]:
     """The mean over the outputs that are not perfect, in each sample; infinite where all are."""
-    return means(sqnr_db[..., np.newaxis], [_SQNR], axis=1)[:, 0].tolist()
+    return [float(value) for value in means(sqnr_db[..., np.newaxis], [_SQNR], axis=1)[:, 0]]
 
 
 def _few(names: Iterable[str]) -> str:

@@ -62,6 +62,8 @@ class NetworkSettings:
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take; most of the free memory by default.
         blocks: How many blocks; by default what is best.
+        tails: Whether changes may start in the middle of blocks. That takes more to get ready for, and pays when
+            there are many changes.
     """
 
     wanted: tuple[str, ...]
@@ -72,6 +74,7 @@ class NetworkSettings:
     threads: int | None = None
     max_memory: int | None = None
     blocks: int | None = None
+    tails: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,7 @@ class BlockNetwork:
             demand=Demand(
                 changes=settings.changes,
                 samples=settings.samples,
-                tail_bytes=_spare_bytes(model, settings) // 2 // settings.samples,
+                tail_bytes=_spare_bytes(model, settings) // 2 // settings.samples if settings.tails else 0,
             ),
             blocks=settings.blocks,
         )
