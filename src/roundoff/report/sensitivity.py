@@ -28,7 +28,7 @@ _PLURALS = {
 }  # fmt: skip
 _HEADINGS = {"mean_relative_error": "mre", "sqnr_db": "sqnr dB"}
 _TIE, _UNKNOWN = "~", "?"
-_ENGINES = {"exact": "run", "estimate": "estimate"}
+_ENGINES = {"exact": "measured", "estimate": "estimate"}
 
 
 def sensitivity_verdict(report: SensitivityReport) -> RenderableType:

@@ -38,7 +38,9 @@ def check_fast(settings: SensitivitySettings) -> None:
     if settings.exact:
         raise BadInput("An analysis is either exact or fast.", fix="leave out --exact or --fast")
     if settings.mode == "left_out":
-        what = "What one of many quantizers adds to the error of all is less than an estimate of it can be off."
+        what = (
+            "--leave-one-out has no estimate: what one of many quantizers adds is less than estimates are off by."
+        )
         raise BadInput(what, fix="leave out --fast, or --leave-one-out")
     if settings.metrics and settings.metrics[0] not in ESTIMATED:
         what = f"{settings.metrics[0]!r} cannot be estimated, so --fast cannot rank by it."
@@ -164,7 +166,8 @@ class FastStages(Stages):
 
     def _forget(self, subject: Subject) -> None:
         self.estimated.discard(subject)
-        self.values.pop(subject, None)
+        for held in (self.values, self._seen, self._local):
+            held.pop(subject, None)
 
     def _top(self) -> tuple[Subject, ...]:
         kinds: dict[SubjectKind, list[SubjectScore]] = {}
