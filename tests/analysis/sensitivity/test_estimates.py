@@ -142,7 +142,7 @@ def test_constants_that_are_computed_from_quantized_ones_are_computed_anew(tmp_p
         tensor="w",
         kind="weight",
         spec=QuantSpec(16, signed=True, symmetric=True),
-        params=replace(on_weight.params, scale=np.float32(0.004), zero_point=np.asarray(0)),
+        params=replace(on_weight.params, scale=np.full((), 0.004, np.float32), zero_point=np.asarray(0)),
         consumers=(Consumer("turn", 0),),
     )
     quantized = replace(quantized, quantizers=(*quantized.quantizers, weights))

@@ -8,51 +8,28 @@ import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 
 import numpy as np
 
+from roundoff.analysis.sensitivity.estimate_scores import ChunkEstimate, EstimateScorer, unpacked
 from roundoff.analysis.sensitivity.journal import Journal, combined_hash, model_hash, quantizer_hash
-from roundoff.analysis.sensitivity.prober import CannotProbe, Probed, Prober, ProbingPlan
-from roundoff.analysis.sensitivity.probes import ESTIMATED, estimated_score, probed_output
+from roundoff.analysis.sensitivity.prober import CannotProbe, Prober, ProbingPlan
 from roundoff.analysis.sensitivity.settings import SensitivitySettings
 from roundoff.analysis.sensitivity.terms import Terms, find_terms
 from roundoff.core.sensitivity import Subject
-from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
 from roundoff.graph.backward.probing import NotApart, ProbeGraph
-from roundoff.graph.block_variants import leave
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.metrics.registry import Metric, get_metric
-from roundoff.runtime.blocks.chunks import Chunk, read_chunks, rows_of
+from roundoff.runtime.blocks.chunks import Chunk, read_chunks
 from roundoff.runtime.blocks.network import BlockNetwork
 from roundoff.runtime.feeds import Samples
 
-__all__ = ["ChunkEstimate", "Estimator"]
+__all__ = ["Estimator"]
 
 _LOOK_UP_S = 0.1
-_SQNR = get_metric("sqnr_db")
 # What a run holds of one sample: results of nodes, their gradients, and what is between the two.
 _HELD = 3
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkEstimate:
-    """What some samples say of all subjects.
-
-    Attributes:
-        samples: Their indices.
-        values: Of shape (subjects, samples, outputs, metrics); NaN where a metric cannot be estimated.
-        sqnr_db: Of shape (subjects, samples, outputs).
-        local: Energy of the change where it begins, over that of what is changed; of shape (subjects, samples).
-        resumed: Whether it is known from an earlier run.
-    """
-
-    samples: tuple[int, ...]
-    values: Array
-    sqnr_db: Array
-    local: Array
-    resumed: bool
 
 
 class Estimator:
@@ -101,10 +78,8 @@ class Estimator:
             fused=settings.arithmetic != "plain",
         )
         self._shapes = {value.name: value.shape for value in network.values if value.shape is not None}
-        self.estimated = frozenset(ESTIMATED if self._plan.direction else set(ESTIMATED) - {"cosine"})
-        self._shares = np.zeros((len(self.subjects), len(self._terms.variants)))
-        for place, parts in enumerate(self._terms.parts.values()):
-            self._shares[place, list(parts)] = 1.0
+        self._scores = EstimateScorer(self._terms, outputs, self._metrics, cosine=self._plan.direction)
+        self.estimated = self._scores.estimated
         self._probers: dict[object, Prober] = {}
         self._key: str | None = None
 
@@ -143,7 +118,7 @@ class Estimator:
                     key = self._chunk_key(chunk) if journal.used else ""
                     known = journal.find(key)
                     if known is not None:
-                        yield _unpacked(chunk.samples, known)
+                        yield unpacked(chunk.samples, known)
                         continue
                     running[pool.submit(self._run, prober, chunk)] = key
                     while len(running) > workers:
@@ -223,36 +198,8 @@ class Estimator:
                 name: np.concatenate([array, *[array[-(len(array) // len(chunk.samples)) :]] * missing])
                 for name, array in feed.items()
             }
-        return self._scored(prober, chunk.samples, prober.run(feed, self._generators(chunk), label=chunk.label))
-
-    def _scored(self, prober: Prober, samples: tuple[int, ...], probed: Probed) -> ChunkEstimate:
-        count, terms = len(samples), self._terms
-        shape = len(self.subjects), count, len(probed.outputs)
-        values, sqnr_db = np.full((*shape, len(self._metrics)), np.nan), np.empty(shape)
-        local = (self._shares[:, np.newaxis] * probed.local).max(axis=2, initial=0.0)
-        wanted = {metric for metric in self._metrics if metric.name in self.estimated} | {_SQNR}
-        for place, name in enumerate(self._plan.outputs):
-            output, vectors, probes = probed.outputs[place], probed.vectors[place], prober.probes[place]
-            rows = rows_of(output, count)
-            known = [probed_output(probes, row, drawn) for row, drawn in zip(rows, vectors, strict=True)]
-            seen = np.einsum("sv,nvp->snp", self._shares, probed.seen[place])
-            whole = probed.along[place]
-            along = np.zeros(shape[:2]) if whole is None else self._shares @ whole.T
-            for at, subject in enumerate(self.subjects):
-                if name in terms.leaving[subject]:
-                    error = rows_of(leave(output, terms.leaving[subject][name]) - output, count).astype(np.float64)
-                    seen[at] += np.vecdot(vectors, error[:, np.newaxis])
-                    along[at] += np.vecdot(rows, error)
-                for row, entry in enumerate(known):
-                    scored = {
-                        metric.name: estimated_score(
-                            metric, entry, seen=seen[at, row], along=float(along[at, row])
-                        )
-                        for metric in wanted
-                    }
-                    values[at, row, place] = [scored.get(metric.name, math.nan) for metric in self._metrics]
-                    sqnr_db[at, row, place] = scored["sqnr_db"]
-        return ChunkEstimate(samples, values, sqnr_db, local, resumed=False)
+        probed = prober.run(feed, self._generators(chunk), label=chunk.label)
+        return self._scores.score(chunk.samples, probed, prober.probes)
 
     def _chunk_key(self, chunk: Chunk) -> str:
         """A hash of all that estimates on these samples depend on."""
@@ -277,10 +224,5 @@ def _finished(running: dict[Future[ChunkEstimate], str], journal: Journal) -> Ge
         key = running.pop(future)
         found = future.result()
         if journal.used:
-            local = np.broadcast_to(found.local[..., np.newaxis], found.sqnr_db.shape)
-            journal.add(key, np.concatenate([found.values, np.stack([found.sqnr_db, local], axis=-1)], axis=-1))
+            journal.add(key, found.packed())
         yield found
-
-
-def _unpacked(samples: tuple[int, ...], known: Array) -> ChunkEstimate:
-    return ChunkEstimate(samples, known[..., :-2], known[..., -2], known[:, :, 0, -1], resumed=True)

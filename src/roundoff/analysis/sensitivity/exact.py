@@ -83,19 +83,7 @@ class ExactEngine:
         self.network = BlockNetwork(
             quantized,
             _trial_feeds(quantized.float_model, samples, indices),
-            NetworkSettings(
-                wanted=tuple(outputs),
-                base="float" if settings.mode == "alone" else "quantized",
-                changes=_demand(quantized, subjects, share=_share(settings, subjects)),
-                samples=len(indices)
-                if settings.exact or settings.fast
-                else min(len(indices), 2 * settings.first_samples),
-                arithmetic=settings.arithmetic or ("precise" if settings.exact else "fast"),
-                threads=settings.threads,
-                max_memory=settings.max_memory,
-                blocks=settings.blocks,
-                tails=not settings.fast,
-            ),
+            _network_settings(quantized, settings, subjects, outputs=outputs, samples=len(indices)),
         )
         self._changes: dict[Subject, Change] = {}
         self._recording = Recording(self.network, ())
@@ -250,6 +238,29 @@ class ExactEngine:
 
     def _base_quantizers(self) -> Sequence[Quantizer]:
         return self._quantized.quantizers if self._settings.mode == "left_out" else ()
+
+
+def _network_settings(
+    quantized: QuantizedModel,
+    settings: SensitivitySettings,
+    subjects: Sequence[Subject],
+    *,
+    outputs: Sequence[str],
+    samples: int,
+) -> NetworkSettings:
+    """How to cut and run the model for these subjects, and so many samples."""
+    all_at_once = settings.exact or settings.fast
+    return NetworkSettings(
+        wanted=tuple(outputs),
+        base="float" if settings.mode == "alone" else "quantized",
+        changes=_demand(quantized, subjects, share=_share(settings, subjects)),
+        samples=samples if all_at_once else min(samples, 2 * settings.first_samples),
+        arithmetic=settings.arithmetic or ("precise" if settings.exact else "fast"),
+        threads=settings.threads,
+        max_memory=settings.max_memory,
+        blocks=settings.blocks,
+        tails=not settings.fast,
+    )
 
 
 def _share(settings: SensitivitySettings, subjects: Sequence[Subject]) -> float:

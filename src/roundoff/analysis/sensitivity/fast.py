@@ -82,6 +82,7 @@ class FastStages(Stages):
         self.estimated = set()
         names = [metric.name for metric in self._metrics]
         self._sqnr_place = names.index("sqnr_db") if "sqnr_db" in names else len(names)
+        self._reasons: dict[Subject, str] = {}
         self._seen: dict[Subject, dict[int, float]] = {}
         self._measured: dict[Subject, dict[int, float]] = {}
         self._local: dict[Subject, list[float]] = {}
@@ -128,24 +129,23 @@ class FastStages(Stages):
                 progress.advance(len(found.samples))
         finally:
             progress.finish()
+            self._reasons |= estimator.unknown
+            for subject in tuple(self.estimated):
+                reason = self._reasons.get(subject) or self._doubt(subject)
+                if reason:
+                    self._reasons[subject] = reason
+                    self._forget(subject)
         used = {index for subject in self.estimated for index in self.values[subject][0]}
         if used and len(used) < len(self.first):
             self.first = tuple(sorted(used))
             self.notes.append(f"to stay within the time, estimates are from {counted(len(used), 'sample')}")
-        for subject in [subject for subject in self.estimated if subject in estimator.unknown]:
-            self._forget(subject)
 
     def _measure_unknown(self, deadline: float | None) -> bool:
         """Measure what could not be estimated, on the same samples; gives whether there was time to."""
-        reasons = {
-            subject: self._estimator.unknown.get(subject) or self._doubt(subject) for subject in self._subjects
-        }
-        unknown = [subject for subject, reason in reasons.items() if reason]
+        unknown = [subject for subject in self._subjects if subject in self._reasons]
         if not unknown:
             return True
-        self._note_reasons({subject: reasons[subject] for subject in unknown})
-        for subject in unknown:
-            self._forget(subject)
+        self._note_reasons({subject: self._reasons[subject] for subject in unknown})
         self._engine.load(self.first, unknown, progress=self._audience.progress)
         done = self._measure(unknown, "measuring what cannot be estimated", deadline)
         if done < len(unknown):
