@@ -12,6 +12,7 @@ from roundoff.graph.wiring import subgraphs
 
 __all__ = [
     "check_external_data",
+    "declared_outside",
     "external_bytes",
     "inside_bytes",
     "is_external",
@@ -130,3 +131,14 @@ def stored_bytes(tensor: Any) -> int:
     """Bytes a tensor's values take in a file, by its type and shape; the values are not touched."""
     kind = by_number(tensor.data_type)
     return -(-math.prod(tensor.dims) * kind.bits // 8) if kind else 0
+
+
+def declared_outside(tensor: Any) -> Any:
+    """An initializer without its values, which a session is to be given beside the model; see `Taps`."""
+    from onnx import TensorProto
+
+    declared = TensorProto(
+        name=tensor.name, dims=tensor.dims, data_type=tensor.data_type, data_location=TensorProto.EXTERNAL
+    )
+    declared.external_data.add(key="location", value=tensor.name)
+    return declared

@@ -26,13 +26,12 @@ class SplitSession:
 
     def __init__(self, model: Model, late: Collection[str], *, fused: bool = True) -> None:
         self._split = SplitModel(model, late)
-        early = self._split.early()
-        self._given = tuple(value.name for value in early.proto.graph.output)
-        self._early = _open(early, self._given, fused=fused)
+        early, taps = self._split.early()
+        self._given = taps.outputs
+        self._early = _open(early, taps, fused=fused)
         kinds = zip(self._early.types, self._early.shapes, strict=True)
         described = dict(zip(self._given, kinds, strict=True))
-        outputs = self._split.late_outputs
-        self._late = _open(self._split.late(described), outputs, fused=fused) if outputs else None
+        self._late = _open(*self._split.late(described), fused=fused) if self._split.late_outputs else None
 
     def begin(self, feed: Mapping[str, Array], *, sample: str = "") -> dict[str, Array]:
         """Everything that does not depend on late inputs, and what is needed to go on.
@@ -68,8 +67,7 @@ class SplitSession:
                 session.stop()
 
 
-def _open(model: Model, outputs: tuple[str, ...], *, fused: bool) -> Session:
+def _open(model: Model, taps: Taps, *, fused: bool) -> Session:
     if not model.proto.graph.node:
         raise ModelFailed(f"{model.path} computes nothing.", fix="name other tensors with --output-node")
-    taps = Taps(model.proto.SerializeToString(), outputs)
     return open_session(model, outputs=taps, fused=fused, threads=1, keep_memory="shared")
