@@ -29,11 +29,11 @@ def two_steps() -> Any:
 
 def test_parts_hold_only_what_they_need() -> None:
     split = SplitModel(in_memory(two_steps()), ["late"])
-    early = split.early()[0].proto.graph
+    early = split.early().proto.graph
     assert [node.name for node in early.node] == ["turn", "early", "mask"]
     assert [each.name for each in early.input] == ["x"]
     assert [each.name for each in early.output] == ["a", "mask"]
-    late = split.late({"mask": ("tensor(bool)", (2, 3)), "a": ("tensor(float)", (2, 3))})[0].proto.graph
+    late = split.late({"mask": ("tensor(bool)", (2, 3)), "a": ("tensor(float)", (2, 3))}).proto.graph
     assert [node.name for node in late.node] == ["turn", "late_first", "late_second", "late_last"]
     assert {each.name for each in late.input} == {"late", "mask", "a", "x"}
     assert [each.name for each in late.initializer] == ["w"]
@@ -54,20 +54,6 @@ def test_both_parts_compute_what_the_whole_does(fused: bool) -> None:
         a, y = open_session(model).run({"x": x, **late})
         np.testing.assert_allclose(there["a"], a, rtol=1e-6)
         np.testing.assert_allclose(session.go_on(there, late)["y"], y, rtol=1e-5)
-
-
-def test_large_weights_are_given_beside_the_parts() -> None:
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")]
-    held = [weight("w", 40, 40)]
-    model = in_memory(wrapped(nodes, [value("x", (2, 40))], [value("y")], held))
-    part, taps = SplitModel(model, []).early()
-    assert list(taps.constants) == ["w"]
-    assert len(taps.data) < 1000
-    assert not part.proto.graph.initializer[0].raw_data
-    x = np.ones((2, 40), np.float32)
-    np.testing.assert_array_equal(
-        SplitSession(model, [], fused=False).begin({"x": x})["y"], open_session(model).run({"x": x})[0]
-    )
 
 
 def test_nothing_late_is_nothing_more() -> None:

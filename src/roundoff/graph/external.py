@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.element_types import by_number
 from roundoff.graph.wiring import subgraphs
@@ -133,12 +134,12 @@ def stored_bytes(tensor: Any) -> int:
     return -(-math.prod(tensor.dims) * kind.bits // 8) if kind else 0
 
 
-def declared_outside(tensor: Any) -> Any:
+def declared_outside(name: str, values: Array) -> Any:
     """An initializer without its values, which a session is to be given beside the model; see `Taps`."""
     from onnx import TensorProto
+    from onnx.helper import np_dtype_to_tensor_dtype
 
-    declared = TensorProto(
-        name=tensor.name, dims=tensor.dims, data_type=tensor.data_type, data_location=TensorProto.EXTERNAL
-    )
-    declared.external_data.add(key="location", value=tensor.name)
+    number = np_dtype_to_tensor_dtype(values.dtype)
+    declared = TensorProto(name=name, dims=values.shape, data_type=number, data_location=TensorProto.EXTERNAL)
+    declared.external_data.add(key="location", value=name)
     return declared

@@ -4,15 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from roundoff.graph.element_types import by_session_name
-from roundoff.graph.external import declared_outside
 from roundoff.graph.load import Model
-from roundoff.graph.tap import Taps
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
 
 __all__ = ["SplitModel"]
-
-_LARGE_BYTES = 4096
 
 
 class SplitModel:
@@ -55,13 +51,13 @@ class SplitModel:
         read = dict.fromkeys(name for node in self._nodes[True] for name in reads(node))
         self.passed = tuple(name for name in read if name not in behind and name not in self._constant)
 
-    def early(self) -> tuple[Model, Taps]:
+    def early(self) -> Model:
         """What does not depend on late inputs; its outputs are those of the model, and what is passed."""
         names = dict.fromkeys((*self.early_outputs, *(name for name in self.passed if name not in self._inputs)))
         inputs = [value for name, value in self._inputs.items() if name not in self._late]
         return self._part(self._nodes[False], inputs, list(names))
 
-    def late(self, described: Mapping[str, tuple[str, Sequence[int | None]]]) -> tuple[Model, Taps]:
+    def late(self, described: Mapping[str, tuple[str, Sequence[int | None]]]) -> Model:
         """The rest.
 
         Args:
@@ -71,9 +67,8 @@ class SplitModel:
         inputs += [self._inputs.get(name) or _value_info(name, *described[name]) for name in self.passed]
         return self._part(self._nodes[True], inputs, self.late_outputs)
 
-    def _part(self, nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[str]) -> tuple[Model, Taps]:
+    def _part(self, nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[str]) -> Model:
         from onnx import ModelProto
-        from onnx.numpy_helper import to_array
 
         source = self._model.proto
         proto = ModelProto(
@@ -88,22 +83,14 @@ class SplitModel:
                 kept.append(node)
                 needed.update(reads(node))
         graph.node.extend([*reversed(kept), *nodes])
-        constants = {}
-        for tensor in source.graph.initializer:
-            if tensor.name in needed and len(tensor.raw_data) > _LARGE_BYTES:
-                # What is given beside the model need not be copied, serialized and read again.
-                graph.initializer.append(declared_outside(tensor))
-                constants[tensor.name] = to_array(tensor)
-            elif tensor.name in needed:
-                graph.initializer.append(tensor)
+        graph.initializer.extend(tensor for tensor in source.graph.initializer if tensor.name in needed)
         graph.sparse_initializer.extend(
             tensor for tensor in source.graph.sparse_initializer if tensor.values.name in needed
         )
         graph.input.extend(inputs)
         for name in outputs:
             graph.output.add(name=name)
-        part = Model(proto, self._model.path, self._model.file_bytes)
-        return part, Taps(proto.SerializeToString(), tuple(outputs), constants)
+        return Model(proto, self._model.path, self._model.file_bytes)
 
 
 def _value_info(name: str, kind: str, shape: Sequence[int | None]) -> Any:

@@ -6,7 +6,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model
 from roundoff.graph.splitting import SplitModel
-from roundoff.graph.tap import Taps
+from roundoff.graph.tap import detached
 from roundoff.runtime.session import Session, open_session
 
 __all__ = ["SplitSession"]
@@ -26,12 +26,12 @@ class SplitSession:
 
     def __init__(self, model: Model, late: Collection[str], *, fused: bool = True) -> None:
         self._split = SplitModel(model, late)
-        early, taps = self._split.early()
-        self._given = taps.outputs
-        self._early = _open(early, taps, fused=fused)
+        early = self._split.early()
+        self._given = tuple(value.name for value in early.proto.graph.output)
+        self._early = _open(early, fused=fused)
         kinds = zip(self._early.types, self._early.shapes, strict=True)
         described = dict(zip(self._given, kinds, strict=True))
-        self._late = _open(*self._split.late(described), fused=fused) if self._split.late_outputs else None
+        self._late = _open(self._split.late(described), fused=fused) if self._split.late_outputs else None
 
     def begin(self, feed: Mapping[str, Array], *, sample: str = "") -> dict[str, Array]:
         """Everything that does not depend on late inputs, and what is needed to go on.
@@ -67,7 +67,7 @@ class SplitSession:
                 session.stop()
 
 
-def _open(model: Model, taps: Taps, *, fused: bool) -> Session:
+def _open(model: Model, *, fused: bool) -> Session:
     if not model.proto.graph.node:
         raise ModelFailed(f"{model.path} computes nothing.", fix="name other tensors with --output-node")
-    return open_session(model, outputs=taps, fused=fused, threads=1, keep_memory="shared")
+    return open_session(model, outputs=detached(model), fused=fused, threads=1, keep_memory="shared")
