@@ -68,7 +68,10 @@ def analyze_sensitivity(
     audience = Audience(progress, on_result)
     stages: Stages
     if settings.fast:
-        estimator = Estimator(quantized, samples, settings, network=engine.network, subjects=reached)
+        used = min(len(indices), settings.first_samples)
+        estimator = Estimator(
+            quantized, samples, settings, network=engine.network, subjects=reached, samples_used=used
+        )
         stages = FastStages(engine, settings, reached, memory, audience, estimator=estimator)
     else:
         stages = Stages(engine, settings, reached, memory, audience)

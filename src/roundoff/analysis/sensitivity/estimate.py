@@ -41,6 +41,7 @@ class Estimator:
         settings: What to estimate.
         network: The blocks of the model, which know its tensors, and how much may be run at a time.
         subjects: The subjects.
+        samples_used: How many samples will be looked at; the fewer, the more vectors in each.
 
     Attributes:
         subjects: The subjects, in the order of the estimates.
@@ -60,6 +61,7 @@ class Estimator:
         *,
         network: BlockNetwork,
         subjects: Sequence[Subject],
+        samples_used: int,
     ) -> None:
         self._quantized, self._samples, self._settings = quantized, samples, settings
         self._network = network
@@ -73,7 +75,7 @@ class Estimator:
             network.values,
             self._terms.variants,
             outputs,
-            vectors=max(1, settings.probes // len(outputs)),
+            vectors=max(1, settings.probes * math.ceil(settings.first_samples / samples_used) // len(outputs)),
             direction=self._metrics[0].name == "cosine",
             fused=settings.arithmetic != "plain",
         )
@@ -211,7 +213,7 @@ class Estimator:
                     quantizer_hash(self._quantized.quantizers),
                     *((subject.name, subject.quantizers) for subject in self.subjects),
                     tuple(metric.name for metric in self._metrics),
-                    (self._plan.outputs, self._settings.probes, self._settings.seed),
+                    (self._plan.outputs, self._plan.vectors, self._settings.seed),
                 ]
             )
         return combined_hash([self._key, chunk.samples, chunk.digest])

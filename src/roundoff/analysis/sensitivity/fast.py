@@ -25,6 +25,8 @@ __all__ = ["FastStages", "check_fast"]
 _LARGE = 0.1
 # An estimate is wrong when it is off by this, and by more than chance explains.
 _WRONG_DB, _WRONG_ERRORS = 3.0, 3.0
+# Samples that are needed to tell what chance explains.
+_ENOUGH = 4
 _MOST_NAMED = 5
 _SQNR = get_metric("sqnr_db")
 
@@ -225,7 +227,8 @@ class FastStages(Stages):
             if not differences.size:
                 continue
             off = float(differences.mean())
-            error = float(differences.std(ddof=1)) / math.sqrt(differences.size) if differences.size > 1 else 0.0
+            enough = differences.size >= _ENOUGH
+            error = float(differences.std(ddof=1)) / math.sqrt(differences.size) if enough else math.inf
             offs[subject.name] = off
             if abs(off) > max(_WRONG_DB, _WRONG_ERRORS * error):
                 wrong[subject.name] = off

@@ -28,7 +28,8 @@ class SensitivitySettings:
         top: How many ranks are to be right; those that might be among them count as leading.
         exact: Measure all subjects on all samples at once.
         fast: Estimate all subjects on the first samples, from gradients, and measure only the leading ones.
-        probes: Random combinations of the outputs that an estimate looks at in each sample.
+        probes: Random combinations of the outputs that an estimate looks at in each of the first samples; more of
+            them where there are fewer samples.
         budget_s: Seconds after which no more is measured; None for no limit.
         max_memory: Bytes the process may take; most of the free memory when None.
         threads: Threads to use; all cores when None.
