@@ -15,6 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.assembly import Assembly
 from roundoff.graph.edges import Edges, rename_captured
 from roundoff.graph.element_types import by_number
+from roundoff.graph.external import declared_outside
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.qdq import FLOAT32, add_quantizer, code_element
@@ -167,13 +168,7 @@ class _Builder:
 
     def _declare(self, name: str, values: Array) -> None:
         """Add a constant whose values the session gets beside the graph."""
-        from onnx import TensorProto
-        from onnx.helper import np_dtype_to_tensor_dtype
-
-        number = np_dtype_to_tensor_dtype(values.dtype)
-        declared = TensorProto(name=name, dims=values.shape, data_type=number, data_location=TensorProto.EXTERNAL)
-        declared.external_data.add(key="location", value=name)
-        self._graph.add_tensor(declared)
+        self._graph.add_tensor(declared_outside(name, values))
         self._constants[name] = values
 
     def _copy(self, node: Any, variant: Variant) -> Sequence[str]:
