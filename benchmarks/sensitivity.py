@@ -99,7 +99,8 @@ def rebuild_loop(quantized: QuantizedModel, images: Images) -> dict[str, float]:
 
 
 def analysis(quantized: QuantizedModel, images: Images, *, exact: bool = False, fast: bool = False) -> Sensitivity:
-    settings = SensitivitySettings(kinds=("node",), exact=exact, fast=fast)
+    # Twice as many as are to be right are measured after an estimate, as the command does.
+    settings = SensitivitySettings(kinds=("node",), exact=exact, fast=fast, top=2 * TOP if fast else TOP)
     return analyze_sensitivity(quantized, images, settings)
 
 

@@ -90,13 +90,16 @@ class FastStages(Stages):
         self._local: dict[Subject, list[float]] = {}
 
     def run(self, indices: Sequence[int], deadline: float | None) -> None:
-        """Estimate on a few of these samples, then measure on all of them, until the deadline."""
+        """Estimate on a few of these samples, then measure the leading ones on the same, until the deadline."""
         self.first = self._first_of(indices)
+        if len(self.first) < len(indices):
+            used = f"{len(self.first)} of {counted(len(indices), 'sample')}"
+            self.notes.append(f"estimated and measured on {used}; --first-samples takes more")
         self._estimate(deadline)
         if not self._measure_unknown(deadline):
             return
         self.leaders = self._top()
-        done = self._verify(indices, deadline)
+        done = self._verify(deadline)
         self._note_agreement()
         if done < len(self.leaders):
             self.notes.append(
@@ -182,13 +185,13 @@ class FastStages(Stages):
         }
         return tuple(subject for subject in self._subjects if subject in chosen)
 
-    def _verify(self, indices: Sequence[int], deadline: float | None) -> int:
-        """Measure the leading subjects on all samples; gives how many were."""
+    def _verify(self, deadline: float | None) -> int:
+        """Measure the leading subjects on the samples of their estimates; gives how many were."""
         if deadline is not None and time.monotonic() > deadline:
             return 0
         before = {subject: (self.values.pop(subject), subject in self.estimated) for subject in self.leaders}
         try:
-            self._engine.load(indices, self.leaders, progress=self._audience.progress)
+            self._engine.load(self.first, self.leaders, progress=self._audience.progress)
             return self._measure(self.leaders, "measuring the leading ones", deadline)
         finally:
             for subject, (values, estimated) in before.items():
