@@ -140,7 +140,7 @@ def test_nesting_is_limited() -> None:
 @given(st.floats(width=32, allow_nan=False), st.integers(-(2**63), 2**63), st.text(), st.binary(), st.booleans())
 def test_what_is_written_is_read_back(ratio: float, count: int, name: str, raw: bytes, flag: bool) -> None:
     inner = TextMessage((Entry("x", count),))
-    values = {
+    values: dict[str, TextValue] = {
         "ratio": ratio,
         "count": count,
         "name": name,
