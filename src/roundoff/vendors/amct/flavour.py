@@ -12,6 +12,7 @@ from roundoff.graph.load import Model
 from roundoff.vendors.amct.layers import Layer
 from roundoff.vendors.amct.modified import Stage
 from roundoff.vendors.amct.records import LayerRecord
+from roundoff.vendors.amct.saving import SaveType
 from roundoff.vendors.errors import CannotRun
 
 __all__ = ["Files", "Flavour", "add_flavour", "get_flavour"]
@@ -57,8 +58,9 @@ class Flavour(Protocol):
         layers: Mapping[str, Layer],
         records: Mapping[str, LayerRecord],
         half_precision: bool,
+        which: SaveType = "Both",
     ) -> None:
-        """Write the fake-quant model, the deploy model and the quantization information."""
+        """Write the fake-quant model, the deploy model with the quantization information, or both."""
         ...
 
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from roundoff.core.files import writing
 from roundoff.graph.deferred import DeferredModel
@@ -20,10 +20,12 @@ from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.errors import WrongType, WrongValue
 
-__all__ = ["FAKE_QUANT_FORMS", "Results", "make_folder", "results_of", "save_quantized", "write_fake_quant"]
+__all__ = ["FAKE_QUANT_FORMS", "Results", "SaveType", "make_folder", "results_of", "save_quantized"]
 
 FAKE_QUANT_FORMS = ("qdq", "chain")
 """QuantizeLinear and DequantizeLinear, or Mul, Round, Add, Clip and Sub."""
+
+SaveType = Literal["Fakequant", "Deploy", "Both"]
 
 _LONGEST_PREFIX = 241
 _FOLDER_MODE, _FILE_MODE = 0o750, 0o640
@@ -60,6 +62,11 @@ class Results:
         return self._path("quant.json")
 
     @property
+    def record(self) -> Path:
+        """The factors, where nobody says another place."""
+        return self._path("record.txt")
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """All of them."""
         return self.fake_quant, self.deploy, self.info
@@ -92,7 +99,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
 
 
-def write_fake_quant(
+def _write_fake_quant(
     path: Path,
     model: Model,
     layers: Mapping[str, Layer],
@@ -114,7 +121,7 @@ def write_fake_quant(
         save_model(DeferredModel(chained), path, replace=True)
 
 
-def save_quantized(
+def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write of it
     results: Results,
     model: Model,
     layers: Mapping[str, Layer],
@@ -122,6 +129,7 @@ def save_quantized(
     records: Mapping[str, LayerRecord],
     half_precision: bool = False,
     form: str = "qdq",
+    which: SaveType = "Both",
 ) -> None:
     """Write both models and the quantization information, replacing earlier ones.
 
@@ -132,16 +140,31 @@ def save_quantized(
         records: Of those that are quantized.
         half_precision: Whether scales are limited to half precision.
         form: Of the fake-quant model.
+        which: Both models, or one of them; the quantization information goes with the deploy model.
     """
     make_folder(results.folder)
-    for path in results.files:
+    wanted = {"Fakequant": results.files[:1], "Deploy": results.files[1:], "Both": results.files}[which]
+    for path in wanted:
         if path.exists():
             LOGGER.warning("%s is replaced", path)
-    write_fake_quant(results.fake_quant, model, layers, records=records, form=form)
+    if which != "Deploy":
+        _write_fake_quant(results.fake_quant, model, layers, records=records, form=form)
+    if which != "Fakequant":
+        _write_deploy(results, model, layers, records=records, half_precision=half_precision)
+    for path in wanted:
+        with contextlib.suppress(OSError):  # a file system without modes
+            path.chmod(_FILE_MODE)
+
+
+def _write_deploy(
+    results: Results,
+    model: Model,
+    layers: Mapping[str, Layer],
+    *,
+    records: Mapping[str, LayerRecord],
+    half_precision: bool,
+) -> None:
     deployed = integer_model(model, layers, records, form=OwnOperators(half_precision=half_precision))
     save_model(deployed, results.deploy, replace=True)
     quantized = {name: layer for name, layer in layers.items() if name in records}
     write_json(results.info, quantization_info(deployed, quantized))
-    for path in results.files:
-        with contextlib.suppress(OSError):  # a file system without modes
-            path.chmod(_FILE_MODE)

@@ -9,7 +9,7 @@ from roundoff.vendors.amct.layers import Layer
 from roundoff.vendors.amct.modified import Stage, write_modified
 from roundoff.vendors.amct.quantizers import weight_quantizers
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.amct.saving import results_of, save_quantized
+from roundoff.vendors.amct.saving import SaveType, results_of, save_quantized
 
 __all__ = ["OnnxFlavour"]
 
@@ -48,9 +48,11 @@ class OnnxFlavour:
         layers: Mapping[str, Layer],
         records: Mapping[str, LayerRecord],
         half_precision: bool,
+        which: SaveType = "Both",
     ) -> None:
-        """Write both models and the quantization information."""
-        save_quantized(results_of(save_path), model, layers, records=records, half_precision=half_precision)
+        """Write both models and the quantization information, or a part of it."""
+        results = results_of(save_path)
+        save_quantized(results, model, layers, records=records, half_precision=half_precision, which=which)
 
 
 add_flavour("onnx", OnnxFlavour)

@@ -81,6 +81,7 @@ class AccuracyBasedAutoCalibrationBase:
         self.sensitivity = _chosen(sensitivity, "CosineSimilarity", SensitivityBase)
         self.folder = folder
         self.options = options or SearchOptions()
+        _check_options(self.options)
         self.trials: list[Trial] = []
         self._known: dict[tuple[str, frozenset[str]], Trial] = {}
         self._best: Trial | None = None
@@ -230,6 +231,16 @@ class AccuracyBasedAutoCalibrationBase:
                 "not good enough: %s; delivered is the best found, %d of %d layers in float, loss %g",
                 why, best.floats, total, best.loss,
             )  # fmt: skip
+
+
+def _check_options(options: SearchOptions) -> None:
+    for algorithm in options.alternatives:
+        if algorithm not in ("ifmr", "hfmg"):
+            raise WrongValue(f"There is no calibration algorithm {algorithm!r}.", fix="choose from ifmr and hfmg")
+    if options.max_trials is not None and options.max_trials < 1:
+        raise WrongValue(f"max_trials is {options.max_trials}.", fix="give 1 or more, or None")
+    if options.time_limit is not None and not options.time_limit > 0:
+        raise WrongValue(f"time_limit is {options.time_limit}.", fix="give seconds above 0, or None")
 
 
 def _chosen(given: Any, default: str, base: type) -> Any:

@@ -1,4 +1,4 @@
-"""The order of trials: what the strategy proposes, and a second look where the loss does not shrink evenly."""
+"""The order of trials: what the strategy proposes, and a second look where nothing it proposed will do."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -91,27 +91,21 @@ def _ended(last: Trial) -> Status:
 
 
 def _look_again(trying: Trying, ranking: Sequence[str], status: Status, *, algorithm: str) -> Status:
-    """Where the loss did not shrink with every layer put back, bisection may have missed the answer."""
+    """Where nothing was good enough and the loss did not shrink evenly, bisection may have missed the answer."""
     tried = {
-        trial.floats: trial
+        trial.floats: trial.loss
         for trial in trying.trials
         if trial.algorithm == algorithm and trial.floats < len(trial.roll_back_config)
     }
-    counts = sorted(tried)
-    uneven = any(
-        tried[more].loss > tried[fewer].loss or (tried[fewer].satisfied and not tried[more].satisfied)
-        for fewer, more in pairwise(counts)
-    )
-    if not uneven:
+    uneven = any(tried[more] > tried[fewer] for fewer, more in pairwise(sorted(tried)))
+    if not uneven or any(trial.satisfied and trial.floats < len(ranking) for trial in trying.trials):
         return status
     LOGGER.warning("the loss does not shrink evenly as layers go back to float: looking at more of them")
-    limit = min((count for count in counts if tried[count].satisfied), default=len(ranking))
-    promising = min(counts, key=lambda count: (tried[count].loss, count))
-    untried = sorted(set(range(1, limit)) - set(counts), key=lambda count: (abs(count - promising), count))
+    promising = min(tried, key=lambda count: (tried[count], count))
+    untried = sorted(set(range(1, len(ranking))) - set(tried), key=lambda count: (abs(count - promising), count))
     for count in untried[: int(math.log2(len(ranking))) + 1]:
-        if count >= limit or trying.exhausted():
-            continue
-        trial = trying.attempt({name: place >= count for place, name in enumerate(ranking)}, algorithm)
-        if trial.satisfied:
-            status, limit = "PARTIAL_ROLL_BACK", count
+        if trying.exhausted():
+            break
+        if trying.attempt({name: place >= count for place, name in enumerate(ranking)}, algorithm).satisfied:
+            return "PARTIAL_ROLL_BACK"
     return status
