@@ -103,11 +103,11 @@ def _points(
 ) -> Iterator[_Point]:
     for name, record in records.items():
         layer = layers.get(name)
+        owner, at = _single_input(name, nodes) if layer is None else (name, 0)
         bits = record_bits(record, "act") or DEFAULT_BITS
         check_record(name, record, channels=layer.channels if layer is not None else None, bits=bits)
         scale, offset = float(record.scale_d or 0), int(record.offset_d or 0)
         if layer is None:
-            owner, at = _single_input(name, nodes)
             tensor = nodes[owner].input[at]
             yield _Point(f"{owner}.{at}.quant", tensor, Consumer(owner, at), scale, offset, bits)
             continue
