@@ -32,7 +32,7 @@ def _normalization(channels: int) -> list[Any]:
 
 
 def mixed_net() -> Any:
-    """Every kind of layer: Conv with batch normalization, grouped Conv, ConvTranspose, AveragePool, MatMul, Gemm."""
+    """Every kind of layer: Conv and batch normalization, grouped, transposed, pooling, MatMul with Add, Gemm."""
     nodes = [
         helper.make_node("Conv", ["image", "w1"], ["c1"], name="conv1", pads=[1] * 4),
         helper.make_node(

@@ -43,7 +43,7 @@ def test_factors_are_positive_and_finite(act: Array, wts: Array, strength: float
 def test_a_side_that_is_zero_gives_ones(side: int) -> None:
     values = [np.ones(3), np.ones(3)]
     values[side] = np.zeros(3)
-    np.testing.assert_array_equal(balance_factors(*values, 0.5), np.ones(3))
+    np.testing.assert_array_equal(balance_factors(values[0], values[1], 0.5), np.ones(3))
 
 
 def test_a_balanced_model_computes_the_same(tmp_path: Path) -> None:
@@ -54,7 +54,9 @@ def test_a_balanced_model_computes_the_same(tmp_path: Path) -> None:
     factors = {name: rng.uniform(0.2, 5, count).astype(np.float32) for name, count in counts.items()}
     balanced = balanced_model(prepared.model, layers, factors)
     feed = {"image": batches(1)[0]}
-    np.testing.assert_allclose(run_model(balanced, feed)[0], run_model(prepared.model, feed)[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run_model(balanced, feed)[0], run_model(prepared.model, feed)[0], rtol=1e-4, atol=1e-5
+    )
     assert "grouped.mul" in [node.name for node in balanced.proto.graph.node]
     again = find_layers(balanced, prepared.origins)
     assert set(again) == set(layers)

@@ -1,7 +1,6 @@
 """From a float model over calibration in a stock onnxruntime to AMCT's models."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -197,9 +196,11 @@ def test_the_deploy_model_holds_whole_numbers(calibrated: Work) -> None:
     assert held[layer.input[2]].dtype == np.int32
     packed = held["grouped.dequant.param"]
     assert packed.dtype == np.uint64
-    steps = np.float32(record.scale_d) * np.float32(record.scale_w)
+    steps = np.float32(record.scale_d) * np.asarray(record.scale_w, np.float32)
     np.testing.assert_array_equal(packed, steps.view(np.uint32))
-    bias = onnx.numpy_helper.to_array(next(t for t in onnx.load(calibrated.model).graph.initializer if t.name == "b2"))
+    bias = onnx.numpy_helper.to_array(
+        next(t for t in onnx.load(calibrated.model).graph.initializer if t.name == "b2")
+    )
     np.testing.assert_allclose(held[layer.input[2]], np.rint(bias / steps), atol=1)
     # The bias of a product is added before its sums are dequantized.
     assert nodes["product.dequant"].input[0] == nodes["plus"].output[0]
@@ -242,7 +243,9 @@ def test_layers_on_one_tensor_share_a_quantizer(tmp_path: Path) -> None:
         helper.make_node("Add", ["a", "b"], ["sum"], name="add"),
         helper.make_node("MaxPool", ["sum"], ["y"], name="max", kernel_shape=[2, 2]),
     ]
-    net = wrapped(nodes, [value("image", SHAPE)], [value("y")], [weight("wa", 3, 4, 1, 1), weight("wb", 3, 4, 1, 1)])
+    net = wrapped(
+        nodes, [value("image", SHAPE)], [value("y")], [weight("wa", 3, 4, 1, 1), weight("wb", 3, 4, 1, 1)]
+    )
     definition = 'batch_num: 1 tensor_quantize { layer_name: "max" input_index: 0 }'
     work = Work(tmp_path, net, definition)
     work.quantize()
@@ -324,7 +327,9 @@ def test_half_precision(tmp_path: Path) -> None:
     for record in read_records(Path(work.record)).values():
         assert float(np.float16(record.scale_d or 0)) == pytest.approx(record.scale_d, rel=1e-6)
     proto = onnx.load(tmp_path / "out/net_deploy_model.onnx")
-    packed = onnx.numpy_helper.to_array(next(t for t in proto.graph.initializer if t.name == "conv1.dequant.param"))
+    packed = onnx.numpy_helper.to_array(
+        next(t for t in proto.graph.initializer if t.name == "conv1.dequant.param")
+    )
     assert np.all(packed & np.uint64(0x1FFF) == 0)
 
 
@@ -411,14 +416,16 @@ def test_unsigned_codes_become_signed(tmp_path: Path) -> None:
         helper.make_node("Conv", ["d", "wd"], ["y"], name="layer"),
     ]
     held = {
-        "s": np.float32(0.02), "z": np.uint8(100), "ws": np.float32([0.1, 0.2]), "wz": np.zeros(2, np.int8),
+        "s": np.float32(0.02), "z": np.uint8(100), "ws": np.array([0.1, 0.2], np.float32),
+        "wz": np.zeros(2, np.int8),
         "w": np.arange(-4, 4, dtype=np.int8).reshape(2, 4, 1, 1),
     }  # fmt: skip
     constants = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in held.items()]
     path = save(wrapped(nodes, [value("image", SHAPE)], [value("y")], constants), tmp_path / "qat.onnx")
     amct.convert_qat_model(str(path), str(tmp_path / "out"), str(tmp_path / "r.txt"))
     record = read_records(tmp_path / "r.txt")["layer"]
-    assert (record.offset_d, record.scale_d) == (-28, pytest.approx(0.02))
+    assert record.offset_d == -28
+    assert record.scale_d == pytest.approx(0.02)
     assert record.scale_w == pytest.approx((0.1, 0.2))
     feed = batches(1)[0]
     found = run_onnx(tmp_path / "out_fake_quant_model.onnx", feed, amct.AMCT_SO)
@@ -462,7 +469,7 @@ def test_messages_go_to_a_file_only_when_asked(calibrated: Work, tmp_path: Path,
         calibrated.quantize()
         calibrated.run(batches(2))
         assert " - INFO - [AMCT]:[gathering]: batches seen: 2" in path.read_text(encoding="utf-8")
-        assert os.path.samefile(path, tmp_path / "amct_log" / "amct_onnx.log")
+        assert path.samefile(tmp_path / "amct_log" / "amct_onnx.log")
     finally:
         from roundoff.vendors.amct.listening import LOGGER
 

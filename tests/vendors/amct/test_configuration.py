@@ -63,7 +63,11 @@ def test_the_default_is_written_as_amct_writes_it(tmp_path: Path) -> None:
 @vectors
 @pytest.mark.parametrize(
     "path",
-    [*sorted(VECTORS.rglob("*config*.json")), *sorted(VECTORS.rglob("quantize_*.json")), *VECTORS.rglob("*dmq.json")],
+    [
+        *sorted(VECTORS.rglob("*config*.json")),
+        *sorted(VECTORS.rglob("quantize_*.json")),
+        *VECTORS.rglob("*dmq.json"),
+    ],
     ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_real_configurations_are_read_and_written_byte_for_byte(path: Path) -> None:
@@ -81,7 +85,9 @@ def test_a_rewritten_configuration_has_the_vendors_bytes(run: str) -> None:
     before = read_config(folder / "config_before.json", None)
     after = read_config(folder / "config_after.json", None)
     enabled = {name: each.enabled for name, each in after.layers.items()}
-    assert dump(with_enabled(before.document, enabled)) == (folder / "config_after.json").read_text(encoding="utf-8")
+    assert dump(with_enabled(before.document, enabled)) == (folder / "config_after.json").read_text(
+        encoding="utf-8"
+    )
     assert all(each.enabled for each in before.layers.values())
 
 
@@ -115,7 +121,8 @@ def test_what_a_simplified_configuration_must_not_ask_for(
 
 @vectors
 @pytest.mark.parametrize(
-    ("name", "activation", "weight"), [("ptq_a16w8.cfg", 16, 8), ("ptq_a8w4.cfg", 8, 4), ("dmq_balancer.cfg", 8, 8)]
+    ("name", "activation", "weight"),
+    [("ptq_a16w8.cfg", 16, 8), ("ptq_a8w4.cfg", 8, 4), ("dmq_balancer.cfg", 8, 8)],
 )
 def test_widths_of_real_simplified_configurations(
     name: str, activation: int, weight: int, layers: dict[str, Layer]
@@ -136,7 +143,9 @@ def test_the_most_specific_wish_counts(layers: dict[str, Layer]) -> None:
         skip_layers: "up"  skip_layer_types: "AveragePool"
         common_config { arq_quantize { channel_wise: true } hfmg_quantize { num_of_bins: 1024 } }
         override_layer_types { layer_type: "Conv" calibration_config { ifmr_quantize { asymmetric: true } } }
-        override_layer_configs { layer_name: "grouped" calibration_config { arq_quantize { channel_wise: false } } }
+        override_layer_configs {
+            layer_name: "grouped" calibration_config { arq_quantize { channel_wise: false } }
+        }
         """,
         layers,
     )
@@ -223,7 +232,11 @@ def test_configurations_that_are_refused(document: Any, message: str, layers: di
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"version":1,"version":1}', "the key 'version' stands twice"), ("{,}", "is not JSON"), ("[" * 99999, "deep")],
+    [
+        ('{"version":1,"version":1}', "the key 'version' stands twice"),
+        ("{,}", "is not JSON"),
+        ("[" * 99999, "deep"),
+    ],
 )
 def test_files_that_are_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "c.json").write_text(text, encoding="utf-8")

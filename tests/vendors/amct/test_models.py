@@ -1,7 +1,6 @@
 """The search on real models: the vendor's example, with only imports and arguments of models changed."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,8 +62,8 @@ def test_the_vendors_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     activation_offset = True
     amct.create_quant_config(config_json_file, model_file, skip_layers, batch_num, activation_offset)
 
-    scale_offset_record_file = os.path.join("tmp", "scale_offset_record.txt")
-    result_path = os.path.join("result", "MobileNetV2")
+    scale_offset_record_file = str(Path("tmp") / "scale_offset_record.txt")
+    result_path = str(Path("result") / "MobileNetV2")
     evaluator = AutoCalibrationEvaluator()
 
     # step 2: start the accuracy_based_auto_calibration process
@@ -137,7 +136,7 @@ def test_only_layers_that_stay_are_quantized(tmp_path: Path) -> None:
     search = Search(tmp_path, 0.004)
     result = search.run()
     assert search.evaluator.calibrations == 1
-    assert len(search.evaluator.files) == len(set(trial.key for trial in result.trials)) + 1 - (
+    assert len(search.evaluator.files) == len({trial.key for trial in result.trials}) + 1 - (
         1 if result.status == "ALL_ROLL_BACK" else 0
     )
     read = read_quantized(load_model(tmp_path / "out/net_fake_quant_model.onnx"))

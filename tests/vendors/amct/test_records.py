@@ -28,7 +28,8 @@ def read(folder: Path, text: str) -> dict[str, LayerRecord]:
 @vectors
 @pytest.mark.parametrize(
     "name",
-    ["ascend_samples/caffe_resnet50_record_trimmed.txt", "ascend_samples/tf_mobilenet_v2_record_quantized_trimmed.txt",
+    ["ascend_samples/caffe_resnet50_record_trimmed.txt",
+     "ascend_samples/tf_mobilenet_v2_record_quantized_trimmed.txt",
      "hicann_amct_tests/quantize_model_002_record.txt", "hicann_amct_tests/quantize_tool_model_001_record.txt"],
 )  # fmt: skip
 def test_real_records_are_written_as_they_were(name: str) -> None:
@@ -110,10 +111,12 @@ def test_unknown_fields_are_refused(tmp_path: Path) -> None:
     st.integers(-128, 127),
     st.text(min_size=1, max_size=8),
 )
-def test_float32_scales_come_back_exactly(tmp_path_factory: object, scales: list[float], offset: int, name: str) -> None:
+def test_float32_scales_come_back_exactly(
+    tmp_path_factory: object, scales: list[float], offset: int, name: str
+) -> None:
     record = LayerRecord(scales[0], offset, tuple(scales), (0,) * len(scales))
     path = tmp_path_factory.mktemp("records") / "record.txt"  # type: ignore[attr-defined]
     write_records(path, {name: record})
     found = read_records(path)[name]
-    np.testing.assert_array_equal(np.float32(found.scale_w), np.float32(scales))
+    np.testing.assert_array_equal(np.asarray(found.scale_w, np.float32), np.asarray(scales, np.float32))
     assert (np.float32(found.scale_d or 0), found.offset_d) == (np.float32(scales[0]), offset)

@@ -174,9 +174,8 @@ def _guarded(function: Callable[[], Any], path: Path, what: str) -> Any:
     except RoundoffError:
         raise
     except Exception as error:
-        lines = [
-            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-        ]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
         where = f", line {lines[-1]}" if lines else ""
         said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         raise CannotRun(f"{path}{where}: {what} failed with {said}", fix="correct the evaluator") from error

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.tensors import Array
-from roundoff.graph.interface import outputs
+from roundoff.core.tensors import Array, InputSpec
+from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.reading import read_quantized
 from roundoff.graph.tap import tap
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration import Observation, Observer
 from roundoff.quantize.calibration.observation import ChannelMismatch
+from roundoff.runtime.feeds import check_feed
 from roundoff.runtime.session import Session, open_session
 from roundoff.vendors.amct.balancing import balance_factors, input_peaks, weight_peaks
 from roundoff.vendors.amct.configuration.parsing import parse_config
@@ -106,7 +107,12 @@ class Gathering:
                 names = json.loads(str(stored["names"]))
                 yield {name: stored[f"feed_{place}"] for place, name in enumerate(names)}
 
-    def inputs(self, tensors: Sequence[str]) -> Iterator[dict[str, Array]]:
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """What the model is fed."""
+        return inputs(self._plain)
+
+    def values(self, tensors: Sequence[str]) -> Iterator[dict[str, Array]]:
         """Values of tensors in every batch that was kept; weights are quantized, activations are not."""
         session = open_session(self._plain, outputs=tap(self._plain, tensors), fused=True)
         for feed in self.feeds():
@@ -208,6 +214,7 @@ def calibrate(modified_model: Any, feeds: Iterable[Mapping[str, Any]]) -> None:
     Raises:
         CannotRun: It is no modified model, or there are too few batches.
         WrongType: A batch is no mapping.
+        BadInput: A batch does not fit the inputs of the model.
         ModelFailed: The model cannot be run on a batch.
     """
     gathering = gathering_of(load_model(Path(modified_model)))
@@ -217,7 +224,9 @@ def calibrate(modified_model: Any, feeds: Iterable[Mapping[str, Any]]) -> None:
         if not isinstance(feed, Mapping):
             what = f"A batch is {type(feed).__name__}, not a value for each input."
             raise WrongType(what, fix="give dictionaries such as {'image': array}")
-        gathering.run({name: np.asarray(value) for name, value in feed.items()})
+        batch = {name: np.asarray(value) for name, value in feed.items()}
+        check_feed(batch, gathering.inputs, sample=f"batch {gathering.batches}")
+        gathering.run(batch)
     if not gathering.complete:
         wanted, seen = gathering.config.batch_num, gathering.batches
         what = f"The configuration asks for batch_num {wanted}, and the model was run {seen} times."

@@ -43,7 +43,7 @@ def rank_layers(
         scores = {layer.name: [] for layer in some}  # type: dict[str, list[float]]
         pairs = dict(_pairs(gathering, records, some))
         tensors = list(dict.fromkeys(tensor for layer in some for tensor, _ in layer.inputs))
-        for batch in gathering.inputs(tensors):
+        for batch in gathering.values(tensors):
             for layer in some:
                 feed = {tensor: batch[tensor] for tensor, _ in layer.inputs}
                 plain, quantized = (session.run(feed)[0].ravel() for session in pairs[layer.name])

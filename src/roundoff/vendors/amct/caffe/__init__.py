@@ -1,7 +1,7 @@
 """The functions of ``amct_caffe``: ``import roundoff.vendors.amct.caffe as amct``.
 
-They need a flavour ``caffe`` (see `roundoff.vendors.amct.flavour`) that reads and writes Caffe's files. Without one,
-each of them says so.
+They need a flavour ``caffe`` (see `roundoff.vendors.amct.flavour`) that reads and writes Caffe's files. Without
+one, each of them says so.
 """
 
 from roundoff.vendors.amct.caffe.functions import (
