@@ -174,11 +174,14 @@ def test_what_is_wrong_is_said(run: Run, words: tuple[str, ...], message: str) -
     ("source", "message"),
     [
         ("x = 1", "holds 0 evaluators with calibration(), evaluate(), metric_eval()"),
-        ("1 / 0", "bad.py, line 1: the file failed with ZeroDivisionError"),
-        ("def (", "the file failed with SyntaxError"),
-        (EVALUATOR.replace("LIMIT", "None"), "line 23: metric_eval() failed with TypeError"),
+        ("1 / 0", "The evaluator bad.py failed in line 1: ZeroDivisionError"),
+        ("def (", "failed in line 1: SyntaxError"),
+        (EVALUATOR.replace("LIMIT", "None"), "metric_eval() in the evaluator bad.py failed in line 21: TypeError"),
         (EVALUATOR.replace("return loss < LIMIT, loss", "return 3"), "metric_eval returned 3"),
-        (EVALUATOR.replace('"image"', '"img"'), "evaluate() failed with ValueError"),
+        (
+            EVALUATOR.replace('"image"', '"img"'),
+            "evaluate() in the evaluator bad.py failed in line 17: ValueError",
+        ),
     ],
 )
 def test_evaluators_that_fail_are_named_with_their_line(run: Run, source: str, message: str) -> None:

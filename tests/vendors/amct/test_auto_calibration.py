@@ -18,11 +18,11 @@ from roundoff.vendors.amct.common.auto_calibration import (
     BinarySearchStrategy,
     CosineSimilaritySensitivity,
     MseSensitivity,
+    SearchOptions,
     SensitivityBase,
     SqnrSensitivity,
     Trial,
 )
-from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
 from roundoff.vendors.amct.common.auto_calibration.files import read_history, read_ranking
 from roundoff.vendors.amct.configuration.parsing import read_config, with_enabled
 from tests.vendors.amct.support import VECTORS, vectors
@@ -220,6 +220,14 @@ def test_history_is_json_and_written_after_each_trial(tmp_path: Path) -> None:
     path = tmp_path / "accuracy_based_auto_calibration_record.json"
     assert len(json.loads(path.read_text(encoding="utf-8"))) == 2
     assert [trial.floats for trial in read_history(path)] == [0, 4]
+
+
+@pytest.mark.parametrize("layers", [2, 3, 8, 17, 54, 100])
+def test_few_measures_are_taken(tmp_path: Path, layers: int) -> None:
+    for count in range(1, layers + 1, max(1, layers // 9)):
+        stub, _ = search(tmp_path, count, layers)
+        # And one of the float model.
+        assert len(stub.evaluator.evaluated) + 1 <= np.log2(layers) + 3
 
 
 def test_nothing_is_measured_twice_and_measures_can_be_resumed(tmp_path: Path) -> None:

@@ -138,6 +138,8 @@ def test_watching_leaves_other_models_and_errors_alone(calibrated: Work) -> None
     watched = ort.InferenceSession(calibrated.modified)
     with pytest.raises(ValueError, match="image"):
         watched.run(None, {"wrong": batches(1)[0]})
+    with pytest.raises(Exception, match="nothing"):
+        watched.run(["nothing"], {"image": batches(1)[0]})
     assert [each.name for each in watched.get_inputs()] == ["image"]
     amct.watch()
     amct.unwatch()
@@ -430,6 +432,13 @@ def test_unsigned_codes_become_signed(tmp_path: Path) -> None:
     feed = batches(1)[0]
     found = run_onnx(tmp_path / "out_fake_quant_model.onnx", feed, amct.AMCT_SO)
     np.testing.assert_allclose(found, run_onnx(path, feed, amct.AMCT_SO), atol=1e-5)
+
+
+def test_a_layer_with_the_name_of_a_key(tmp_path: Path) -> None:
+    net = mixed_net()
+    net.graph.node[0].name = "version"
+    with pytest.raises(ValueError, match="is called 'version'"):
+        Work(tmp_path, net)
 
 
 def test_learned_rounding_is_not_offered(tmp_path: Path) -> None:

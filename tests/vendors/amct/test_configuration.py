@@ -160,6 +160,20 @@ def test_the_most_specific_wish_counts(layers: dict[str, Layer]) -> None:
     assert not found["product"].weight.channel_wise
 
 
+def test_fields_of_older_files(layers: dict[str, Layer]) -> None:
+    config = simplified(
+        "conv_calibration_config { hfmg_quantize { } }"
+        " fc_calibration_config { ifmr_quantize { asymmetric: false } }"
+        ' override_layer_types { layer_type: "ConvTranspose" calibration_config { ifmr_quantize { } } }',
+        layers,
+    )
+    inputs = {name: each.activation for name, each in config.layers.items()}
+    found = {name: (each.algorithm, each.asymmetric) for name, each in inputs.items()}
+    assert found["conv1"] == ("hfmg", True)
+    assert found["up"] == ("ifmr", True)
+    assert found["product"] == found["classifier"] == ("ifmr", False)
+
+
 def test_widths_that_a_layer_cannot_have_are_lowered_and_said(layers: dict[str, Layer]) -> None:
     config = simplified(
         "common_config { arq_quantize { quant_bits: 4 } ifmr_quantize { dst_type: INT16 } }", layers
@@ -191,6 +205,7 @@ def test_widths_that_a_layer_cannot_have_are_lowered_and_said(layers: dict[str, 
         ("common_config { ifmr_quantize { max_percentile: 0.4 } }", "'max_percentile' is 0.4"),
         ("common_config { ifmr_quantize { search_range_start: 1.4 } }", "'search_range' is"),
         ("common_config { ifmr_quantize { search_step: 2 } }", "search_step of 2 does not fit"),
+        ("common_config { ifmr_quantize { search_step: 1e-9 } }", "The option search_step is 1e-09"),
         ("batch_num: 0", "'batch_num' is 0"),
     ],
 )  # fmt: skip

@@ -15,8 +15,11 @@ from roundoff.demo import load_split, model_path
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.reading import read_quantized
 from roundoff.vendors.amct import flavour as flavours
-from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationEvaluatorBase, MseSensitivity
-from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
+from roundoff.vendors.amct.common.auto_calibration import (
+    AutoCalibrationEvaluatorBase,
+    MseSensitivity,
+    SearchOptions,
+)
 from roundoff.vendors.amct.flavour import Files
 from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
 from roundoff.vendors.amct.records import read_records

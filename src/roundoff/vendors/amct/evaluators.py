@@ -1,9 +1,7 @@
 """Evaluators that others wrote in a file, and one that reads raw files of batches."""
 
-import importlib.util
 import inspect
 import math
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.analysis.user_code import load_user_module, user_code_failed
 from roundoff.core.files import reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import RoundoffError, nearest
@@ -117,20 +116,16 @@ def load_evaluator(path: Path, *, methods: Sequence[str] = _METHODS) -> "_Guarde
         methods: What it must have.
 
     Raises:
-        CannotRun: The file cannot be run, or holds no evaluator or several.
+        CannotRun: The file holds no evaluator, or several.
+        BadInput: The file cannot be read or run.
     """
-    regular_file(path, what="The evaluator")
-    spec = importlib.util.spec_from_file_location(f"roundoff_evaluator_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise CannotRun(f"{path} is no Python file.", fix="give a file that ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    _guarded(lambda: spec.loader.exec_module(module), path, "the file")  # type: ignore[union-attr]
+    module = load_user_module(path, what="The evaluator")
     own = [each for name, each in vars(module).items() if not name.startswith("_")]
     found = [each for each in own if not inspect.isclass(each) and _fits(type(each), methods)]
     if not found:
         classes = [each for each in own if inspect.isclass(each) and _fits(each, methods)]
         classes = [each for each in classes if each.__module__ == module.__name__]
-        found = [_guarded(each, path, each.__name__) for each in classes]
+        found = [_guarded(each, path, f"{each.__name__}()") for each in classes]
     if len(found) != 1:
         what = f"{path} holds {len(found)} evaluators with {', '.join(f'{name}()' for name in methods)}."
         fix = "define one class derived from AutoCalibrationEvaluatorBase"
@@ -174,8 +169,4 @@ def _guarded(function: Callable[[], Any], path: Path, what: str) -> Any:
     except RoundoffError:
         raise
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
-        where = f", line {lines[-1]}" if lines else ""
-        said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        raise CannotRun(f"{path}{where}: {what} failed with {said}", fix="correct the evaluator") from error
+        raise user_code_failed(path, error, what=f"{what} in the evaluator") from error

@@ -47,6 +47,7 @@ class Gathering:
         model: The float model.
         layers: Its layers.
         config: How they are quantized.
+        outputs: Names of the outputs of the model.
         batches: Runs seen so far.
     """
 
@@ -60,7 +61,7 @@ class Gathering:
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._feeds: Path | None = None
-        self._outputs = outputs(self._plain)
+        self.outputs = outputs(self._plain)
         if stage.kind == "balance":
             self._balanced = [
                 self.layers[name] for name, each in self.config.enabled.items() if each.balance is not None
@@ -84,7 +85,7 @@ class Gathering:
         """
         with self._lock:
             if self._session is None:
-                wanted = list(dict.fromkeys((*self._outputs, *self._observers)))
+                wanted = list(dict.fromkeys((*self.outputs, *self._observers)))
                 self._session = open_session(self._plain, outputs=tap(self._plain, wanted), fused=True)
                 self._order = wanted
             values = dict(zip(self._order, self._session.run(feed), strict=True))
@@ -93,7 +94,7 @@ class Gathering:
                 self._observe(values)
             if self.complete:
                 self._session = None
-        return {name: values[name] for name in self._outputs}
+        return {name: values[name] for name in self.outputs}
 
     def keep_feeds(self, folder: Path) -> None:
         """Keep what the model is fed, in a folder, so that it can be run again."""

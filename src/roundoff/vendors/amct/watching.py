@@ -14,6 +14,7 @@ from typing import Any
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.vendors.amct.gathering import Gathering, gathering_of
+from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.modified import stage_of
 
 __all__ = ["unwatch", "watch"]
@@ -64,13 +65,16 @@ def _watched(original: Callable[..., list[Any]], gathering: Gathering) -> Callab
     def run(
         output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
-        if gathering.complete:
+        known = all(name in gathering.outputs for name in output_names or ())
+        if gathering.complete or not known:
             return original(output_names, input_feed, run_options)
         try:
             found = gathering.run(input_feed)
-        except ModelFailed:
-            # In onnxruntime's own words.
-            return original(output_names, input_feed, run_options)
-        return [found[name] for name in (output_names or found)]
+        except ModelFailed as error:
+            # Most likely the original fails too, and says it in onnxruntime's own words.
+            values = original(output_names, input_feed, run_options)
+            LOGGER.warning("a run could not be observed and does not count: %s", error.what)
+            return values
+        return [found[name] for name in (output_names or gathering.outputs)]
 
     return run

@@ -13,6 +13,7 @@ from roundoff.graph.preparation import prepare
 from roundoff.vendors.amct.balancing import balanced_model
 from roundoff.vendors.amct.configuration.creating import default_document
 from roundoff.vendors.amct.configuration.documents import read_json, write_json
+from roundoff.vendors.amct.configuration.keys import ROOT
 from roundoff.vendors.amct.configuration.parsing import parse_config
 from roundoff.vendors.amct.configuration.settings import QuantConfig
 from roundoff.vendors.amct.configuration.simplified import read_simplified, simplified_document
@@ -77,6 +78,10 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
     if not layers:
         what = f"Nothing in {files[0]} can be quantized."
         raise WrongValue(what, fix="see 'roundoff targets ascend' for the operations that can be")
+    taken = sorted(set(layers) & set(ROOT))
+    if taken:
+        what = f"A layer is called {taken[0]!r}, which is a key of configurations."
+        raise WrongValue(what, fix="give the node another name")
     if message is None:
         document = default_document(layers, skip_layers, batch_num=batch_num, activation_offset=activation_offset)
     else:

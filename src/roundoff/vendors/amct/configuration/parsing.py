@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from roundoff.errors import nearest
+from roundoff.errors import BadInput, nearest
+from roundoff.quantize.calibration import get_method, options_of
 from roundoff.vendors.amct.configuration.documents import read_json
 from roundoff.vendors.amct.configuration.fitting import fitted
 from roundoff.vendors.amct.configuration.keys import (
@@ -173,6 +174,10 @@ def _options(given: Mapping[str, Any], where: str) -> dict[str, float]:
         options["search_step"] = min(float(step), float(end - start))
     if "num_of_bins" in given:
         options["num_of_bins"] = float(given["num_of_bins"])
+    try:
+        options_of(get_method("ifmr"), options)
+    except BadInput as error:
+        raise WrongValue(f"{where}: {error.what}", fix=error.fix) from error
     return options
 
 

@@ -24,6 +24,8 @@ _ADA_DEFAULTS: Mapping[str, Any] = {
     "warm_start": 0.2,
 }
 _BITS = {"INT8": 8, "INT16": 16}
+# Fields of older files that are meant for several types.
+_OLD_TYPES = {"conv_calibration_config": ("Conv", "ConvTranspose"), "fc_calibration_config": ("Gemm", "MatMul")}
 # Types that can be quantized; a model need not have any of a type.
 _TYPES = ("Conv", "Gemm", "MatMul", "ConvTranspose", "AveragePool")
 
@@ -88,7 +90,13 @@ class _Wishes:
         self._name = name
         self._skipped = self._known(message, "skip_layers", layers)
         self._skipped_types = self._known(message, "skip_layer_types", _TYPES)
-        self._types = dict(self._overrides(message, "override_layer_types", "layer_type", _TYPES))
+        self._types = {
+            kind: config
+            for field, kinds in _OLD_TYPES.items()
+            for kind in kinds
+            if (config := message.message(field)) is not None
+        }
+        self._types |= self._overrides(message, "override_layer_types", "layer_type", _TYPES)
         self._layers = dict(self._overrides(message, "override_layer_configs", "layer_name", layers))
 
     def _known(self, message: TextMessage, field: str, known: Any) -> set[str]:

@@ -61,6 +61,8 @@ SIMPLIFIED = FieldTable(
         "skip_layer_types": Field("string", repeated=True),
         "fakequant_precision_mode": Field("enum", names={"DEFAULT": 0, "FORCE_FP16_QUANT": 1}),
         "common_config": Field("message", table=_CALIBRATION),
+        "conv_calibration_config": Field("message", table=_CALIBRATION),
+        "fc_calibration_config": Field("message", table=_CALIBRATION),
         "override_layer_types": _override("override_layer_types", "layer_type"),
         "override_layer_configs": _override("override_layer_configs", "layer_name"),
         "do_fusion": Field("bool"),

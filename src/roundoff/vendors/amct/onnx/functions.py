@@ -12,6 +12,7 @@ from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
 from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
 from roundoff.vendors.amct.configuration.parsing import parse_config
+from roundoff.vendors.amct.gathering import forget
 from roundoff.vendors.amct.layers import find_layers
 from roundoff.vendors.amct.modified import open_modified
 from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
@@ -146,6 +147,7 @@ def save_model(modified_onnx_file: str, record_file: str, save_path: str, *, fak
         half_precision=config.half_precision,
         form=fake_quant_form,
     )
+    forget(stage)
 
 
 def convert_model(
