@@ -13,7 +13,6 @@ Written are <save_path>_fake_quant_model.onnx, which runs anywhere,
 """
 
 import argparse
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -103,6 +102,8 @@ def _convert_flags(parser: argparse.ArgumentParser) -> None:
 
 def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     """Calibrate a model and write it quantized."""
+    import tempfile
+
     from roundoff.vendors.amct.configuration.parsing import read_config
     from roundoff.vendors.amct.evaluators import load_evaluator, parse_binary_data
     from roundoff.vendors.amct.saving import make_folder, results_of
@@ -138,8 +139,9 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     """Search for a configuration that is good enough, and write its models."""
-    from roundoff.vendors.amct.common.auto_calibration import MseSensitivity, SqnrSensitivity
-    from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
+    import tempfile
+
+    from roundoff.vendors.amct.common.auto_calibration import MseSensitivity, SearchOptions, SqnrSensitivity
     from roundoff.vendors.amct.evaluators import load_evaluator
     from roundoff.vendors.amct.saving import results_of
 

@@ -9,10 +9,11 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
+import roundoff.vendors.amct.onnx as amct
 from roundoff.core.tensors import Array
-from tests.models import value, weight, wrapped
+from tests.models import save, value, weight, wrapped
 
-__all__ = ["SHAPE", "VECTORS", "batches", "mixed_net", "run_onnx", "vectors"]
+__all__ = ["SHAPE", "VECTORS", "Work", "batches", "mixed_net", "run_onnx", "vectors"]
 
 VECTORS = Path(__file__).resolve().parents[4] / "shared" / "vectors" / "amct"
 SHAPE = (2, 4, 8, 8)
@@ -63,3 +64,30 @@ def batches(count: int, *, seed: int = 0, shape: Sequence[int] = SHAPE) -> list[
 
 def run_onnx(path: Path | str, feed: Array, options: Any = None, name: str = "image") -> Array:
     return np.asarray(ort.InferenceSession(str(path), options).run(None, {name: feed})[0])
+
+
+class Work:
+    """A folder with a model and the files of its quantization."""
+
+    def __init__(self, folder: Path, net: Any = None, definition: str = "", batch_num: int = 2) -> None:
+        self.folder = folder
+        self.model = str(save(mixed_net() if net is None else net, folder / "net.onnx"))
+        self.config, self.record, self.modified = (
+            str(folder / name) for name in ("c.json", "record.txt", "modified.onnx")
+        )
+        defined = None
+        if definition:
+            (folder / "x.cfg").write_text(definition, encoding="utf-8")
+            defined = str(folder / "x.cfg")
+        amct.create_quant_config(self.config, self.model, batch_num=batch_num, config_defination=defined)
+
+    def quantize(self) -> None:
+        amct.quantize_model(self.config, self.model, self.modified, self.record)
+
+    def run(self, feeds: list[Any], path: str = "") -> list[Any]:
+        session = ort.InferenceSession(path or self.modified, amct.AMCT_SO)
+        return [session.run(None, {"image": feed})[0] for feed in feeds]
+
+    def save(self, prefix: str = "out/net", **options: Any) -> Path:
+        amct.save_model(self.modified, self.record, f"{self.folder}/{prefix}", **options)
+        return self.folder / f"{prefix}_fake_quant_model.onnx"

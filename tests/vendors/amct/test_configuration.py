@@ -226,7 +226,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"version": 2, "batch_num": 1}, "'version' is 2"),
         ({"version": 1}, "has no 'batch_num'"),
         ({"version": 1, "batch_num": 1, "conv9": {}}, "'conv9' is neither a known key nor a layer"),
-        (entry(quant_enable=1), "neither true nor false"),
+        (entry(quant_enable=1), "'quant_enable' is 1"),
         (entry(speed=1), "there is no key 'speed'"),
         (entry(activation_quant_params={"num_of_bins": 4096, "act_algo": "ifmr"}), "does not belong to ifmr"),
         (entry(activation_quant_params={"search_step": 0.01, "act_algo": "hfmg"}), "does not belong to hfmg"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
@@ -141,7 +142,9 @@ class Gathering:
 
     def _finish(self) -> None:
         path = Path(self.stage.record_file)
-        known = read_records(path) if path.is_file() else {}
+        # A model comes from anywhere: what its metadata names is only replaced if it is a record already.
+        regular_file(path, what="The record file")
+        known = read_records(path)
         found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
         write_records(path, found)
         LOGGER.info("batches seen: %d; record written: %s", self.batches, path)

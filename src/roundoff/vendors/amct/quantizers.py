@@ -135,6 +135,9 @@ def _bias(layer: Layer, record: LayerRecord, values: Array) -> Quantizer:
     channel_wise = scale.size > 1
     if channel_wise and layer.op_type == "ConvTranspose":
         scale = np.tile(scale, layer.group)
+    if channel_wise and values.shape[-1:] != scale.shape:
+        what = f"The bias of {layer.name!r} has not one value for each of its {scale.size} channels."
+        raise WrongValue(what, fix="give its weight one scale, or leave the layer in float")
     steps = np.abs(values.astype(np.float64)).ravel() / scale.astype(np.float64)
     if steps.size and steps.max() > LARGEST_SUM:
         what = f"The bias of {layer.name!r} does not fit into 32 bits at the scales of its record."

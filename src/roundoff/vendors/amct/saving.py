@@ -142,6 +142,9 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
         form: Of the fake-quant model.
         which: Both models, or one of them; the quantization information goes with the deploy model.
     """
+    shifted = [name for name, record in records.items() if any(record.shift_bit)]
+    if shifted:
+        LOGGER.warning("sums of %s are shifted on the chip, which the fake-quant model leaves out", shifted[0])
     make_folder(results.folder)
     wanted = {"Fakequant": results.files[:1], "Deploy": results.files[1:], "Both": results.files}[which]
     for path in wanted:
