@@ -14,8 +14,11 @@ from roundoff.vendors.amct.configuration.parsing import parse_config, read_confi
 from roundoff.vendors.amct.configuration.settings import QuantConfig
 from roundoff.vendors.amct.configuration.simplified import parse_simplified, read_simplified, simplified_document
 from roundoff.vendors.amct.layers import Layer, find_layers
+from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
 from tests.models import loaded, save
 from tests.vendors.amct.support import VECTORS, mixed_net, vectors
+
+TYPES = OnnxFlavour.layer_types
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,7 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Layer]:
 
 
 def simplified(text: str, layers: dict[str, Layer]) -> QuantConfig:
-    document = simplified_document(parse_simplified(text, name="x.cfg"), layers, name="x.cfg")
+    document = simplified_document(parse_simplified(text, name="x.cfg"), layers, name="x.cfg", types=TYPES)
     return parse_config(document, layers, name="x.cfg")
 
 
@@ -116,7 +119,7 @@ def test_what_a_simplified_configuration_must_not_ask_for(
     name: str, message: str, layers: dict[str, Layer]
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        simplified_document(read_simplified(VECTORS / name), layers, name=name)
+        simplified_document(read_simplified(VECTORS / name), layers, name=name, types=TYPES)
 
 
 @vectors
@@ -127,7 +130,9 @@ def test_what_a_simplified_configuration_must_not_ask_for(
 def test_widths_of_real_simplified_configurations(
     name: str, activation: int, weight: int, layers: dict[str, Layer]
 ) -> None:
-    document = simplified_document(read_simplified(VECTORS / "hicann_amct_tests" / name), layers, name=name)
+    document = simplified_document(
+        read_simplified(VECTORS / "hicann_amct_tests" / name), layers, name=name, types=TYPES
+    )
     config = parse_config(document, layers, name=name)
     assert config.layers["conv1"].activation.bits == activation
     assert config.layers["conv1"].weight.bits == weight
@@ -158,6 +163,14 @@ def test_the_most_specific_wish_counts(layers: dict[str, Layer]) -> None:
     assert not found["grouped"].weight.channel_wise
     assert (found["product"].activation.algorithm, found["product"].activation.asymmetric) == ("hfmg", False)
     assert not found["product"].weight.channel_wise
+
+
+def test_types_by_the_names_of_another_framework(layers: dict[str, Layer]) -> None:
+    message = parse_simplified('skip_layer_types: "InnerProduct"', name="x.cfg")
+    types = {"InnerProduct": ("Gemm", "MatMul"), "Convolution": ("Conv",)}
+    document = simplified_document(message, layers, name="x.cfg", types=types)
+    disabled = [name for name in layers if not document[name]["quant_enable"]]
+    assert disabled == ["classifier", "product"]
 
 
 def test_fields_of_older_files(layers: dict[str, Layer]) -> None:

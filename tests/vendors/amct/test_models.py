@@ -230,7 +230,11 @@ def test_another_framework_plugs_in(tmp_path: Path) -> None:
     amct_caffe.quantize_model(graph, modified, str(tmp_path / "mod.caffemodel"))
     with pytest.raises(RuntimeError, match="was not finished"):
         amct_caffe.save_model(graph, "Both", str(tmp_path / "out"))
-    run_onnx(modified, batches(1)[0])
+    feeds = [{"image": batches(1)[0]}]
+    (calibrating,) = amct_caffe.run_model(modified, str(tmp_path / "mod.caffemodel"), feeds)
+    (exact,) = amct_caffe.run_model(model, weights, feeds)
+    np.testing.assert_allclose(exact["logits"], run_onnx(model, feeds[0]["image"]), atol=1e-5)
+    assert calibrating["logits"].shape == exact["logits"].shape
     amct_caffe.save_model(graph, "Fakequant", str(tmp_path / "out"))
     assert not (tmp_path / "out_deploy_model.onnx").exists()
     amct_caffe.save_model(graph, "Deploy", str(tmp_path / "out"))

@@ -22,9 +22,15 @@ Files = tuple[Path, ...]
 
 
 class Flavour(Protocol):
-    """A framework."""
+    """A framework.
+
+    Attributes:
+        name: What it is called.
+        layer_types: What its users call types of layers, each with the ONNX operations that they become.
+    """
 
     name: str
+    layer_types: Mapping[str, tuple[str, ...]]
 
     def read(self, files: Files) -> Model:
         """The model of these files as a float ONNX graph.

@@ -11,7 +11,10 @@ from roundoff.graph.weights import Weights
 from roundoff.quantize.planning import plan_quantization
 from roundoff.quantize.targets import load_target
 
-__all__ = ["TENSOR_TYPES", "Bias", "Layer", "find_layers"]
+__all__ = ["LAYER_TYPES", "TENSOR_TYPES", "Bias", "Layer", "find_layers"]
+
+LAYER_TYPES = ("Conv", "Gemm", "MatMul", "ConvTranspose", "AveragePool")
+"""Operations that are quantized; a model need not have any of them."""
 
 TENSOR_TYPES = ("MaxPool", "Add")
 """Operations of which single inputs can be quantized."""

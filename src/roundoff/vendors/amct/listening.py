@@ -26,6 +26,8 @@ def log_to(folder: Path | str = "amct_log", *, flavour: str = "onnx") -> Path:
         BadInput: It cannot be written.
     """
     path = Path(folder) / f"amct_{flavour}.log"
+    if any(getattr(handler, "baseFilename", None) == str(path.absolute()) for handler in LOGGER.handlers):
+        return path
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(path, encoding="utf-8")

@@ -85,7 +85,7 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
     if message is None:
         document = default_document(layers, skip_layers, batch_num=batch_num, activation_offset=activation_offset)
     else:
-        document = simplified_document(message, layers, name=str(definition))
+        document = simplified_document(message, layers, name=str(definition), types=flavour.layer_types)
     config = parse_config(document, layers, name=str(definition or config_file))
     _say(config.notes)
     write_json(config_file, document)

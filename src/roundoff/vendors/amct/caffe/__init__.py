@@ -10,6 +10,7 @@ from roundoff.vendors.amct.caffe.functions import (
     create_quant_config,
     init,
     quantize_model,
+    run_model,
     save_model,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "create_quant_config",
     "init",
     "quantize_model",
+    "run_model",
     "save_model",
 ]

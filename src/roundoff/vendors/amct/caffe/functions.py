@@ -1,10 +1,11 @@
 """The functions of the Caffe flavour: their names, order and defaults are AMCT's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from roundoff.core.tensors import Array
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
@@ -12,6 +13,7 @@ from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibratio
 from roundoff.vendors.amct.flavour import Files, Flavour, get_flavour
 from roundoff.vendors.amct.modified import Stage
 from roundoff.vendors.amct.records import LayerRecord
+from roundoff.vendors.amct.running import run_batches
 from roundoff.vendors.amct.saving import SaveType
 from roundoff.vendors.amct.workflow import (
     Opened,
@@ -30,6 +32,7 @@ __all__ = [
     "create_quant_config",
     "init",
     "quantize_model",
+    "run_model",
     "save_model",
 ]
 
@@ -86,6 +89,20 @@ def quantize_model(graph: Graph, modified_model_file: str, modified_weights_file
     files = _files(modified_model_file, modified_weights_file)
     opened = graph.opened
     _caffe().write_modified(files, opened.model, layers=opened.layers, records=graph.records, stage=graph.stage)
+
+
+def run_model(model_file: str, weights_file: str, feeds: Iterable[Mapping[str, Any]]) -> list[dict[str, Array]]:
+    """Ours: run a model on batches without Caffe; runs of a modified model calibrate.
+
+    Args:
+        model_file: The definition.
+        weights_file: The weights.
+        feeds: Batches, each a value for every input.
+
+    Returns:
+        For each batch the outputs by name.
+    """
+    return list(run_batches(_caffe().read(_files(model_file, weights_file)), feeds))
 
 
 def save_model(graph: Graph, save_type: str, save_path: str) -> None:

@@ -26,8 +26,6 @@ _ADA_DEFAULTS: Mapping[str, Any] = {
 _BITS = {"INT8": 8, "INT16": 16}
 # Fields of older files that are meant for several types.
 _OLD_TYPES = {"conv_calibration_config": ("Conv", "ConvTranspose"), "fc_calibration_config": ("Gemm", "MatMul")}
-# Types that can be quantized; a model need not have any of a type.
-_TYPES = ("Conv", "Gemm", "MatMul", "ConvTranspose", "AveragePool")
 
 
 def read_simplified(path: Path) -> TextMessage:
@@ -48,13 +46,16 @@ def parse_simplified(text: str, *, name: str) -> TextMessage:
     return parse_text_proto(text, SIMPLIFIED, what=name)
 
 
-def simplified_document(message: TextMessage, layers: Mapping[str, Layer], *, name: str) -> dict[str, Any]:
+def simplified_document(
+    message: TextMessage, layers: Mapping[str, Layer], *, name: str, types: Mapping[str, tuple[str, ...]]
+) -> dict[str, Any]:
     """The full configuration that a simplified one stands for.
 
     Args:
         message: The simplified configuration.
         layers: The layers of the model.
         name: What it is called in messages.
+        types: What users call types of layers, each with the ONNX operations that they become.
 
     Raises:
         WrongValue: It names layers that are not there, or asks for what is not offered.
@@ -62,7 +63,7 @@ def simplified_document(message: TextMessage, layers: Mapping[str, Layer], *, na
     if "nuq_config" in message:
         what = f"{name}, line {message.line('nuq_config')}: non-uniform quantization is not offered here."
         raise WrongValue(what, fix="remove nuq_config")
-    wishes = _Wishes(message, layers, name)
+    wishes = _Wishes(message, layers, name, types)
     document: dict[str, Any] = {
         "version": 1,
         "batch_num": message.get("batch_num", 1),
@@ -84,19 +85,23 @@ def simplified_document(message: TextMessage, layers: Mapping[str, Layer], *, na
 class _Wishes:
     """What is wished for each layer: the most specific wish counts, for input, weight and balancing apart."""
 
-    def __init__(self, message: TextMessage, layers: Mapping[str, Layer], name: str) -> None:
+    def __init__(
+        self, message: TextMessage, layers: Mapping[str, Layer], name: str, types: Mapping[str, tuple[str, ...]]
+    ) -> None:
         self.offset = bool(message.get("activation_offset", True))
         self._common = message.message("common_config")
         self._name = name
         self._skipped = self._known(message, "skip_layers", layers)
-        self._skipped_types = self._known(message, "skip_layer_types", _TYPES)
+        skipped = self._known(message, "skip_layer_types", types)
+        self._skipped_types = {operation for each in skipped for operation in types[each]}
         self._types = {
             kind: config
             for field, kinds in _OLD_TYPES.items()
             for kind in kinds
             if (config := message.message(field)) is not None
         }
-        self._types |= self._overrides(message, "override_layer_types", "layer_type", _TYPES)
+        for each, config in self._overrides(message, "override_layer_types", "layer_type", types):
+            self._types |= dict.fromkeys(types[each], config)
         self._layers = dict(self._overrides(message, "override_layer_configs", "layer_name", layers))
 
     def _known(self, message: TextMessage, field: str, known: Any) -> set[str]:

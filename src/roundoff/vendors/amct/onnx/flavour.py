@@ -5,7 +5,7 @@ from pathlib import Path
 
 from roundoff.graph.load import Model, load_model
 from roundoff.vendors.amct.flavour import Files, add_flavour
-from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.layers import LAYER_TYPES, Layer
 from roundoff.vendors.amct.modified import Stage, write_modified
 from roundoff.vendors.amct.quantizers import weight_quantizers
 from roundoff.vendors.amct.records import LayerRecord
@@ -18,6 +18,7 @@ class OnnxFlavour:
     """One file, read and written as it is; see `roundoff.vendors.amct.flavour.Flavour`."""
 
     name = "onnx"
+    layer_types: Mapping[str, tuple[str, ...]] = {name: (name,) for name in LAYER_TYPES}
 
     def read(self, files: Files) -> Model:
         """The model of a file."""
