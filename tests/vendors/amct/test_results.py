@@ -261,6 +261,17 @@ def test_models_trained_with_quantization(calibrated: Work, tmp_path: Path) -> N
         amct.convert_qat_model(calibrated.model, str(tmp_path / "none"))
 
 
+def test_a_model_never_replaces_itself(calibrated: Work, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is the model itself"):
+        amct.quantize_model(calibrated.config, calibrated.model, calibrated.model, calibrated.record)
+    calibrated.run(batches(2))
+    fake = calibrated.save("out/net")
+    before = fake.read_bytes()
+    with pytest.raises(ValueError, match="is the model itself"):
+        amct.convert_qat_model(str(fake), str(tmp_path / "out/net"))
+    assert fake.read_bytes() == before
+
+
 def test_unsigned_codes_become_signed(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("QuantizeLinear", ["image", "s", "z"], ["q"], name="q"),

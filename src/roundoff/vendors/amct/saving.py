@@ -20,7 +20,15 @@ from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.errors import WrongType, WrongValue
 
-__all__ = ["FAKE_QUANT_FORMS", "Results", "SaveType", "make_folder", "results_of", "save_quantized"]
+__all__ = [
+    "FAKE_QUANT_FORMS",
+    "Results",
+    "SaveType",
+    "check_other_file",
+    "make_folder",
+    "results_of",
+    "save_quantized",
+]
 
 FAKE_QUANT_FORMS = ("qdq", "chain")
 """QuantizeLinear and DequantizeLinear, or Mul, Round, Add, Clip and Sub."""
@@ -89,6 +97,16 @@ def results_of(save_path: Any) -> Results:
     return Results(folder, prefix)
 
 
+def check_other_file(path: Path, source: Path) -> None:
+    """Refuse to replace the file that a model was read from.
+
+    Raises:
+        WrongValue: Both are the same file.
+    """
+    if path.exists() and source.exists() and path.samefile(source):
+        raise WrongValue(f"{path} is the model itself and would be replaced.", fix="choose another path")
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder for results, readable by its owner and group.
 
@@ -145,6 +163,8 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
     shifted = [name for name, record in records.items() if any(record.shift_bit)]
     if shifted:
         LOGGER.warning("sums of %s are shifted on the chip, which the fake-quant model leaves out", shifted[0])
+    for path in results.files:
+        check_other_file(path, model.path)
     make_folder(results.folder)
     wanted = {"Fakequant": results.files[:1], "Deploy": results.files[1:], "Both": results.files}[which]
     for path in wanted:

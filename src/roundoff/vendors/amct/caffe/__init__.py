@@ -12,6 +12,8 @@ from roundoff.vendors.amct.caffe.functions import (
     quantize_model,
     run_model,
     save_model,
+    set_cpu_mode,
+    set_gpu_mode,
 )
 
 __all__ = [
@@ -22,4 +24,6 @@ __all__ = [
     "quantize_model",
     "run_model",
     "save_model",
+    "set_cpu_mode",
+    "set_gpu_mode",
 ]

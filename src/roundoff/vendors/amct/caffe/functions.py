@@ -11,10 +11,11 @@ from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
 from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
 from roundoff.vendors.amct.flavour import Files, Flavour, get_flavour
+from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.modified import Stage
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.amct.running import run_batches
-from roundoff.vendors.amct.saving import SaveType
+from roundoff.vendors.amct.saving import SaveType, check_other_file
 from roundoff.vendors.amct.workflow import (
     Opened,
     begin_calibration,
@@ -34,6 +35,8 @@ __all__ = [
     "quantize_model",
     "run_model",
     "save_model",
+    "set_cpu_mode",
+    "set_gpu_mode",
 ]
 
 
@@ -53,6 +56,15 @@ def _caffe() -> Flavour:
 
 def _files(model_file: Any, weights_file: Any) -> Files:
     return a_path("model_file", model_file), a_path("weights_file", weights_file)
+
+
+def set_cpu_mode() -> None:
+    """Compute on the processor, as is always done here."""
+
+
+def set_gpu_mode() -> None:
+    """Ask for a graphics card; said is that the processor is used all the same."""
+    LOGGER.warning("models are run on the processor, also in GPU mode")
 
 
 def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
@@ -88,6 +100,7 @@ def quantize_model(graph: Graph, modified_model_file: str, modified_weights_file
     """Write the model from whose runs the factors of activations are learned."""
     files = _files(modified_model_file, modified_weights_file)
     opened = graph.opened
+    check_other_file(files[0], opened.model.path)
     _caffe().write_modified(files, opened.model, layers=opened.layers, records=graph.records, stage=graph.stage)
 
 

@@ -18,7 +18,7 @@ from roundoff.vendors.amct.modified import open_modified
 from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
 from roundoff.vendors.amct.qat import records_of_qat
 from roundoff.vendors.amct.records import write_records
-from roundoff.vendors.amct.saving import results_of, save_quantized
+from roundoff.vendors.amct.saving import check_other_file, results_of, save_quantized
 from roundoff.vendors.amct.workflow import (
     begin_balancing,
     begin_calibration,
@@ -97,9 +97,10 @@ def quantize_preprocess(config_file: str, record_file: str, model_file: str, mod
         model_file: The model.
         modified_onnx_file: Where the model to be run goes.
     """
-    opened = open_model(_ONNX, (a_path("model_file", model_file),), a_path("config_file", config_file))
+    source, target = a_path("model_file", model_file), a_path("modified_onnx_file", modified_onnx_file)
+    check_other_file(target, source)
+    opened = open_model(_ONNX, (source,), a_path("config_file", config_file))
     stage = begin_balancing(opened, a_path("record_file", record_file))
-    target = a_path("modified_onnx_file", modified_onnx_file)
     _ONNX.write_modified((target,), opened.model, layers=opened.layers, records={}, stage=stage)
 
 
@@ -114,9 +115,10 @@ def quantize_model(config_file: str, model_file: str, modified_onnx_file: str, r
         modified_onnx_file: Where the model to be run goes.
         record_file: Where the factors go; after `quantize_preprocess` the file it was given.
     """
-    opened = open_model(_ONNX, (a_path("model_file", model_file),), a_path("config_file", config_file))
+    source, target = a_path("model_file", model_file), a_path("modified_onnx_file", modified_onnx_file)
+    check_other_file(target, source)
+    opened = open_model(_ONNX, (source,), a_path("config_file", config_file))
     opened, records, stage = begin_calibration(opened, a_path("record_file", record_file))
-    target = a_path("modified_onnx_file", modified_onnx_file)
     _ONNX.write_modified((target,), opened.model, layers=opened.layers, records=records, stage=stage)
 
 

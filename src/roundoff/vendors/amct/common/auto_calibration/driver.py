@@ -84,6 +84,7 @@ class AccuracyBasedAutoCalibrationBase:
         _check_options(self.options)
         self.trials: list[Trial] = []
         self._known: dict[tuple[str, frozenset[str]], Trial] = {}
+        self._earlier: dict[tuple[str, frozenset[str]], Trial] = {}
         self._best: Trial | None = None
         self._delivered: tuple[Path, ...] = ()
         self._original: Any = None
@@ -140,6 +141,7 @@ class AccuracyBasedAutoCalibrationBase:
         self._started = time.monotonic()
         if self.options.resume and self.history_path.is_file():
             self._known = {trial.key: trial for trial in files.read_history(self.history_path)}
+            self._earlier = dict(self._known)
         self._original = self.evaluate_original()
         if not self._judge(self._original)[0]:
             what = "The float model itself is not good enough by metric_eval(original, original)."
@@ -198,12 +200,17 @@ class AccuracyBasedAutoCalibrationBase:
 
     def _note(self, trial: Trial) -> None:
         self.trials.append(trial)
-        files.write_history(self.history_path, self.trials, form=self.options.history_form)
+        # What an earlier run has measured stays known if this one is interrupted too.
+        self._earlier.pop(trial.key, None)
+        self._write_history([*self.trials, *self._earlier.values()])
         LOGGER.info(
             "trial %d: %d of %d layers in float, loss %g, %s",
             len(self.trials), trial.floats, len(trial.roll_back_config), trial.loss,
             "good enough" if trial.satisfied else "not good enough",
         )  # fmt: skip
+
+    def _write_history(self, trials: Sequence[Trial]) -> None:
+        files.write_history(self.history_path, trials, form=self.options.history_form)
 
     def _judge(self, metric: Any) -> tuple[bool, float]:
         """The evaluator's verdict in plain types, whatever numbers it computes with."""
@@ -220,6 +227,7 @@ class AccuracyBasedAutoCalibrationBase:
         best = self._best
         if best is None:
             return
+        self._write_history(self.trials)
         config = self.configuration(best)
         write_json(self.folder / (files.FINAL_CONFIG if best.satisfied else files.BEST_EFFORT_CONFIG), config)
         total = len(best.roll_back_config)
