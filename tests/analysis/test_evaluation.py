@@ -10,7 +10,6 @@ from roundoff.analysis.evaluation import (
     EvaluationSamples,
     class_predictions,
     load_evaluator,
-    load_labels,
 )
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, ModelFailed
@@ -112,46 +111,6 @@ def test_samples_are_a_sequence(samples: EvaluationSamples) -> None:
     assert samples[1:3].names == ("s1", "s2")
     with pytest.raises(IndexError):
         samples[4]
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.txt", "3\n1\n2\n"),
-        ("a.csv", "label\n3\n1\n2\n\n"),
-        ("a.csv", "s0,3\ns1,1\ns2,2\n"),
-        ("a.csv", "file,note,class\ns2.png,x,2\ns1.png,y,1\ns0.png,z,3\nother.png,z,9\n"),
-    ],
-)
-def test_labels_in_text(name: str, text: str, write: Write) -> None:
-    assert load_labels(write(name, text), ("s0", "s1", "s2")).tolist() == [3, 1, 2]
-
-
-def test_labels_in_arrays(tmp_path: Path) -> None:
-    path = tmp_path / "labels.npy"
-    np.save(path, np.array([[3], [1]], np.uint8))
-    assert load_labels(path, ()).tolist() == [3, 1]
-    np.save(path, np.array([0.5]))
-    with pytest.raises(BadInput, match="labels are whole numbers"):
-        load_labels(path, ())
-    path.write_bytes(b"nothing of the kind")
-    with pytest.raises(BadInput, match=r"cannot be read as a \.npy file"):
-        load_labels(path, ())
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("", "holds no labels"),
-        ("label\n", "holds no labels"),
-        ("1\ncat\n", "'cat', which is not a class number"),
-        ("s0,1\nx,2\n", "has no label for sample 's1'"),
-        ("s0,1\ns1,cat\n", "'cat', which is not a class number"),
-    ],
-)
-def test_labels_that_cannot_be_used(text: str, what: str, write: Write) -> None:
-    with pytest.raises(BadInput, match=what):
-        load_labels(write("labels.csv", text), ("s0", "s1"))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
-"""How good a network is at its task: a function of the user's, or labels.
+"""How good a network is at its task: a function of the user's, or the classes it predicts.
 
 An evaluator is a Python file with a function ``evaluate(run, samples)`` that gives a number. ``run(feed)`` runs
 the network on a dictionary of inputs and gives a dictionary of outputs; ``samples`` is a sequence of such inputs.
 """
 
-import csv
 import importlib.util
 import math
 import traceback
@@ -16,7 +15,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from roundoff.core.files import read_small, reading, regular_file
+from roundoff.analysis.labels import load_labels
+from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.load import Model
@@ -144,75 +144,6 @@ def _failed(path: Path, error: Exception) -> BadInput:
     where = f" in line {lines[-1]}" if lines else ""
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return BadInput(f"The evaluator {path} failed{where}: {reason}.", fix="correct it and run again")
-
-
-def load_labels(path: Path, names: Sequence[str]) -> Array:
-    """The right class of each sample.
-
-    A ``.npy`` file holds whole numbers in the order of the samples. A text or CSV file holds one per line, or the
-    name of a sample and its class; a line without any number is a heading.
-
-    Args:
-        path: The file.
-        names: What the samples are called, in their order.
-
-    Returns:
-        int64 of shape (n,), not fewer than there are samples unless these hold several rows each.
-
-    Raises:
-        BadInput: It cannot be read, holds other things, or lacks a sample.
-    """
-    if path.suffix.lower() == ".npy":
-        return _stored_labels(path)
-    text = read_small(path, what="The labels").decode("utf-8", errors="replace")
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(map(str.strip, row))]
-    if rows and not any(_is_whole(cell) for cell in rows[0]):
-        rows = rows[1:]
-    if not rows:
-        raise BadInput(f"{path} holds no labels.", fix="write one class number per line")
-    if all(len(row) == 1 for row in rows):
-        return np.array([_class_number(row[0], path) for row in rows], dtype=np.int64)
-    return _by_name({row[0]: row[-1] for row in rows}, path, names)
-
-
-def _stored_labels(path: Path) -> Array:
-    with reading(path, what="The labels"):
-        try:
-            found = np.load(path, allow_pickle=False)
-        except ValueError as error:
-            raise BadInput(
-                f"{path} cannot be read as a .npy file: {error}.", fix="save it with numpy.save"
-            ) from error
-    found = np.asarray(found)
-    if found.dtype.kind not in "iu":
-        what = f"{path} holds {found.dtype} of shape {list(found.shape)}; labels are whole numbers."
-        raise BadInput(what, fix="save the class numbers as int64")
-    return found.reshape(-1).astype(np.int64)
-
-
-def _by_name(classes: Mapping[str, str], path: Path, names: Sequence[str]) -> Array:
-    # Samples are called after their files without the ending; lists of labels often keep it.
-    by_stem = {Path(name).stem: label for name, label in classes.items()}
-    found = []
-    for name in names:
-        label = classes.get(name, by_stem.get(name))
-        if label is None:
-            raise BadInput(
-                f"{path} has no label for sample {name!r}.",
-                fix=f"its lines must begin with the names of the samples, such as {', '.join(names[:3])}",
-            )
-        found.append(_class_number(label, path))
-    return np.array(found, dtype=np.int64)
-
-
-def _class_number(text: str, path: Path) -> int:
-    if not _is_whole(text):
-        raise BadInput(f"{path} holds {text!r}, which is not a class number.", fix="write whole numbers from 0 on")
-    return int(text)
-
-
-def _is_whole(text: str) -> bool:
-    return text.lstrip("+-").isascii() and text.lstrip("+-").isdigit()
 
 
 def class_predictions(output: Array) -> Array | None:

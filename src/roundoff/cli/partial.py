@@ -126,7 +126,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _labels(args: argparse.Namespace, subject: Subject) -> "Array | None":
-    from roundoff.analysis.evaluation import load_labels
+    from roundoff.analysis.labels import load_labels
 
     if args.labels is None:
         return None
