@@ -37,7 +37,8 @@ def load_labels(path: Path, names: Sequence[str]) -> Array:
 
     A ``.npy`` file holds whole numbers in the order of the samples. A text holds one per line, or the name of a
     sample and its class, separated by a comma, a tab, a semicolon or blanks. In a table with more columns the
-    first line says which one is the class (``label``, ``class``, ``target`` ...), unless only one holds whole numbers.
+    first line says which one is the class (``label``, ``class``, ``target`` ...), unless only one holds
+    whole numbers.
 
     Args:
         path: The file.
@@ -145,7 +146,7 @@ def _same_file(written: str, name: str) -> bool:
     parts = [(*path.parent.parts, path.stem) for path in paths]
     whole = [(*path.parent.parts, path.name) for path in paths]
     # A name without an ending may hold a dot itself: "v1.2" is called so, its file "v1.2.png".
-    forms = ((parts[0], whole[1]), (whole[0], parts[1]), (parts[0], parts[1]))
+    forms = ((parts[0], whole[1]), (whole[0], parts[1]), (whole[0], whole[1]))
     return any(one[-length:] == two[-length:] for one, two in forms for length in (min(len(one), len(two)),))
 
 
