@@ -92,6 +92,7 @@ def find_outliers(
         rows=tuple(each.row(settings.log_base) for each in watchers if not each.problem),
         skipped=skipped,
         notes=quantized.notes,
+        preparation=quantized.preparation,
     )
 
 

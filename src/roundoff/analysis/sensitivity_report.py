@@ -45,6 +45,7 @@ def report_sensitivity(found: Sensitivity, quantized: QuantizedModel) -> Sensiti
         complete=found.complete,
         effort=found.effort,
         notes=(*quantized.notes, *found.notes),
+        preparation=quantized.preparation,
     )
 
 

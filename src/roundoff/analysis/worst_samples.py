@@ -161,4 +161,5 @@ def _ranked(
         unscored=len(found) - len(scores),
         moved_top=sum(1 for each in found if each.moved_top) if rows else None,
         notes=(*quantized.notes, *((_EXACT_WEIGHTS,) if has_exact_weights(quantized) else ())),
+        preparation=quantized.preparation,
     )

@@ -165,4 +165,5 @@ def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]
             fix="give the float model it was made from, or quantize this one",
         )
     prepared = prepare(load_model(args.model))
-    return QuantizedModel(prepared.model, saved.quantizers(), saved.notes), saved.arithmetic, words
+    found = QuantizedModel(prepared.model, saved.quantizers(), preparation=saved.notes)
+    return found, saved.arithmetic, words

@@ -67,6 +67,7 @@ class OutlierReport:
         rows: In execution order.
         skipped: Tensors without a row, with the reason.
         notes: What the reader should know.
+        preparation: What was noted when the model was prepared and quantized.
     """
 
     reference: str
@@ -75,3 +76,4 @@ class OutlierReport:
     rows: tuple[OutlierRow, ...]
     skipped: dict[str, str]
     notes: tuple[str, ...] = ()
+    preparation: tuple[str, ...] = ()

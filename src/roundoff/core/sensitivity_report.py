@@ -94,6 +94,7 @@ class SensitivityReport:
         complete: Whether everything planned was done.
         effort: How the result was come by.
         notes: What the reader should know.
+        preparation: What was noted when the model was prepared and quantized.
     """
 
     reference: str
@@ -108,3 +109,4 @@ class SensitivityReport:
     complete: bool
     effort: Effort
     notes: tuple[str, ...] = ()
+    preparation: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from roundoff.core.accumulation import Accumulation, CurveNode, MeasuredCurve, S
 from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
+from roundoff.report.notes import note_lines
 from roundoff.report.score_text import BLOCKS, score_text, text_curve
 from roundoff.report.verdict import VerdictLine, verdict_page
 
@@ -112,7 +113,7 @@ def accumulation_tables(found: Accumulation, *, most: int | None = None, blocks:
     if left:
         text = f"{counted(left, 'node')} where the base line is better are left out; --top all shows them"
         parts.append(Text(text, style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in found.notes]
+    parts += note_lines(found.notes, found.preparation)
     return Group(*parts)
 
 

@@ -10,6 +10,7 @@ from roundoff.core.distributions import Bins, Distribution, DistributionReport, 
 from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, decibels, exactness, number, percentage, shape_text
+from roundoff.report.notes import note_lines
 
 __all__ = ["DISTRIBUTION_CSV_START", "distribution_csv", "distribution_page", "histogram_csv"]
 
@@ -41,7 +42,7 @@ def distribution_page(report: DistributionReport) -> RenderableType:
     text.stylize("bold")
     parts: list[RenderableType] = [text, Text("")]
     parts += [_card(each) for each in found] if len(found) <= _MOST_CARDS else [_table(found), *_remarks(found)]
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
 

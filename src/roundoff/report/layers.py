@@ -13,6 +13,7 @@ from roundoff.core.harmless import short_name
 from roundoff.core.layer_scores import Culprit, LayerReport, LayerRow, LayerScore
 from roundoff.core.wording import counted
 from roundoff.report.layer_rows import LayerSort, layers_csv, sorted_rows
+from roundoff.report.notes import left_out_lines, note_lines
 
 __all__ = ["LayerSort", "layers_csv", "layers_table", "layers_verdict"]
 
@@ -265,16 +266,9 @@ def layers_table(report: LayerReport, *, sort: LayerSort = "worst", most: int | 
     chosen = {row.order for row in sorted_rows(report.rows, "worst")[:most]}
     kept = [row for row in rows if row.order in chosen]
     parts: list[RenderableType] = [_LayerTable(report, kept)]
-    if len(kept) < len(rows):
-        left = counted(len(rows) - len(kept), "row")
-        matters = "matters less is" if len(rows) == len(kept) + 1 else "matter less are"
-        parts.append(Text(f"{left} that {matters} left out; --top all shows them", style="dim"))
+    parts += left_out_lines(len(rows) - len(kept))
     parts.append(Text(_legend(report), style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
-    if report.preparation:
-        remarks = counted(len(report.preparation), "remark")
-        text = f"note: for {remarks} on how the model was prepared see the document (--json, -o)"
-        parts.append(Text(text, style="dim"))
+    parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
 

@@ -13,6 +13,7 @@ from roundoff.core.harmless import short_name
 from roundoff.core.partial import PartialQuantization, PartialStep
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
+from roundoff.report.notes import note_lines
 from roundoff.report.score_text import score_text, share_text
 from roundoff.report.verdict import VerdictLine, verdict_page
 
@@ -129,7 +130,7 @@ def partial_table(found: PartialQuantization) -> RenderableType:
             *(score_text(name, step.scores[name]) for name in others),
             Text(mark, style="green"),
         )
-    return Group(table, *(Text(f"note: {note}", style="dim") for note in found.notes))
+    return Group(table, *note_lines(found.notes, found.preparation))
 
 
 def partial_csv(found: PartialQuantization) -> str:

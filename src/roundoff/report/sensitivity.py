@@ -13,6 +13,7 @@ from roundoff.core.harmless import short_name
 from roundoff.core.sensitivity_report import KindVerdict, SensitivityReport, SensitivityRow
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
+from roundoff.report.notes import left_out_lines, note_lines
 from roundoff.report.score_text import score_text, share_text
 
 __all__ = ["SENSITIVITY_CSV_START", "sensitivity_csv", "sensitivity_tables", "sensitivity_verdict"]
@@ -110,16 +111,13 @@ def sensitivity_tables(report: SensitivityReport, *, most: int | None = None) ->
     marks: set[str] = set()
     for kind, rows in report.rankings.items():
         parts += [*([Text("")] if parts else []), _table(kind, rows[:most], report, marks)]
-        left = len(rows) - len(rows[:most])
-        if left:
-            text = f"{counted(left, 'row')} that matter less are left out; --top all shows them"
-            parts.append(Text(text, style="dim"))
+        parts += left_out_lines(len(rows) - len(rows[:most]))
     if _TIE in marks:
         parts.append(Text(f"{_TIE} cannot be told apart from the next row", style="dim"))
     if _UNKNOWN in marks:
         text = f"{_UNKNOWN} not known whether it differs from the next row; give more samples"
         parts.append(Text(text, style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
 

@@ -111,6 +111,7 @@ def accumulate(
         curves=measured,
         verdict=judge(nodes, measured, topology(quantized.float_model), _kind_curves(quantized, measured)),
         notes=(*quantized.notes, *notes, *_notes(asked, tallies)),
+        preparation=quantized.preparation,
     )
 
 

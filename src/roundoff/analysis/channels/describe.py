@@ -90,6 +90,7 @@ def describe_channels(
         samples=seen,
         spreads=tuple(record.result() for record in records),
         notes=(*without, *quantized.notes),
+        preparation=quantized.preparation,
     )
 
 

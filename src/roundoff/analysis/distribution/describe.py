@@ -92,6 +92,7 @@ def describe_distributions(
         samples=seen,
         distributions=tuple(record.result(settings.bins) for record in records),
         notes=quantized.notes,
+        preparation=quantized.preparation,
     )
 
 
