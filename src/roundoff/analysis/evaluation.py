@@ -4,9 +4,7 @@ An evaluator is a Python file with a function ``evaluate(run, samples)`` that gi
 the network on a dictionary of inputs and gives a dictionary of outputs; ``samples`` is a sequence of such inputs.
 """
 
-import importlib.util
 import math
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -16,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from roundoff.analysis.labels import load_labels
-from roundoff.core.files import regular_file
+from roundoff.analysis.user_code import load_user_module, user_code_failed
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.load import Model
@@ -104,7 +102,7 @@ class Evaluator:
         except RoundoffError:
             raise
         except Exception as error:
-            raise _failed(self.path, error) from error
+            raise user_code_failed(self.path, error, what="The evaluator") from error
         # numpy's numbers and arrays of one number have item(); Python's own have not.
         plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.size(value) == 1 else value
         if not isinstance(plain, Real) or not math.isfinite(plain):
@@ -113,37 +111,19 @@ class Evaluator:
         return float(plain)
 
 
-def load_evaluator(path: Path) -> Evaluator:
+def load_evaluator(path: Path | str) -> Evaluator:
     """Read a Python file with a function ``evaluate(run, samples)``.
 
     Raises:
         BadInput: The file cannot be read or run, or has no such function.
     """
-    regular_file(path, what="The evaluator")
-    spec = importlib.util.spec_from_file_location("roundoff_evaluator", path)
-    if spec is None or spec.loader is None:
-        raise BadInput(f"The evaluator {path} is not a Python file.", fix="give a file that ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise _failed(path, error) from error
+    path = Path(path)
+    module = load_user_module(path, what="The evaluator")
     function = getattr(module, "evaluate", None)
     if not callable(function):
         raise BadInput(f"{path} has no function evaluate(run, samples).", fix=_EXAMPLE)
     name, higher = getattr(module, "NAME", path.stem), getattr(module, "HIGHER_IS_BETTER", True)
     return Evaluator(str(name), bool(higher), path, function)
-
-
-def _failed(path: Path, error: Exception) -> BadInput:
-    """What went wrong in a file of the user's, and in which of its lines."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
-    if isinstance(error, SyntaxError):
-        lines = [error.lineno]
-    where = f" in line {lines[-1]}" if lines else ""
-    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return BadInput(f"The evaluator {path} failed{where}: {reason}.", fix="correct it and run again")
 
 
 def class_predictions(output: Array) -> Array | None:

@@ -32,7 +32,7 @@ _BETWEEN_CELLS = ",\t;"
 _COLUMN_FIX = "call the column of class numbers 'label' in a first line, or give only names and class numbers"
 
 
-def load_labels(path: Path, names: Sequence[str]) -> Array:
+def load_labels(path: Path | str, names: Sequence[str]) -> Array:
     """The right class of each sample.
 
     A ``.npy`` file holds whole numbers in the order of the samples. A text holds one per line, or the name of a
@@ -50,6 +50,7 @@ def load_labels(path: Path, names: Sequence[str]) -> Array:
     Raises:
         BadInput: It cannot be read, holds other things, or lacks a sample.
     """
+    path = Path(path)
     if path.suffix.lower() == ".npy":
         return _stored_labels(path)
     heading, rows = _table(path)

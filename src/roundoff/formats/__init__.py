@@ -38,7 +38,7 @@ _KNOWN = "a folder of .npy, .npz, .safetensors or raw files with a manifest, or 
 
 
 def open_source(
-    path: Path,
+    path: Path | str,
     *,
     format: str | None = None,  # noqa: A002 - what users call it
     shapes: Sequence[TensorInfo] | None = None,
@@ -53,6 +53,7 @@ def open_source(
     Raises:
         BadInput: There is nothing that can be read, or the format is unknown or could be more than one.
     """
+    path = Path(path)
     with reading(path, what="The path"):
         is_folder = path.is_dir()
     if not is_folder:
