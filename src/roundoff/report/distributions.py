@@ -36,9 +36,8 @@ def distribution_page(report: DistributionReport) -> RenderableType:
     found = report.distributions
     fine = sum(1 for each in found if each.suits)
     over = f" ({counted(len(report.samples), 'sample')})" if report.samples else ""
-    text = Text(
-        f"{fine} of {counted(len(found), 'distribution')} {'suits' if fine == 1 else 'suit'} quantization{over}"
-    )
+    suit = "suits" if 1 in (fine, len(found)) else "suit"
+    text = Text(f"{fine} of {counted(len(found), 'distribution')} {suit} quantization{over}")
     text.stylize("bold")
     parts: list[RenderableType] = [text, Text("")]
     parts += [_card(each) for each in found] if len(found) <= _MOST_CARDS else [_table(found), *_remarks(found)]

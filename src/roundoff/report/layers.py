@@ -149,6 +149,16 @@ def _channels(each: Culprit, local: float | None) -> str:
     return f"{text} ({lost})" if each.lost_channels else text
 
 
+_NEXT = {
+    "weights": "roundoff channels with '*' --kind weight shows whether channels of very different size share a "
+    "scale; a target with a scale for each channel, or 16-bit weights, would help those",
+    "activations": "roundoff quantize with --calibration minmax,mse,percentile compares other ranges; "
+    "roundoff partial with --to s16 tells how many need 16 bits",
+    "both": "roundoff partial tells how many in float or, with --to s16, in 16 bits it takes",
+}
+"""What to type when the error is spread, by what makes most of it."""
+
+
 def _tried(report: LayerReport) -> Iterator[_Line]:
     verdict = report.verdict
     if verdict.kind != "distributed":
@@ -158,9 +168,10 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
     if verdict.float_weights is not None and verdict.float_activations is not None:
         weights, activations = verdict.float_weights.sqnr_db, verdict.float_activations.sqnr_db
         text = f"all weights in float give {_db(weights)} dB, all activations in float {_db(activations)} dB"
-        if abs(weights - activations) >= _CLEAR_DB:
-            text += f": it is the {'weights' if weights > activations else 'activations'} of many units"
-        yield "besides", text
+        clear = abs(weights - activations) >= _CLEAR_DB
+        side = "weights" if weights > activations else "activations"
+        yield "besides", f"{text}: it is the {side} of many units" if clear else text
+        yield "next", _NEXT[side if clear else "both"]
 
 
 def _limits(report: LayerReport) -> Iterator[_Line]:

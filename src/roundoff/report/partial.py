@@ -79,6 +79,15 @@ def _lines(found: PartialQuantization) -> Iterator[VerdictLine]:
     else:
         yield "steady", "no step makes it worse"
     yield "order", found.ranking
+    if found.knee is None:
+        yield "next", _next(found)
+
+
+def _next(found: PartialQuantization) -> str:
+    """What to try when nothing reaches the goal."""
+    more = "--top all tries the rest; " if found.steps[-1].count < len(found.subjects) else ""
+    other = "16 bits (--to s16), " if found.to == "float" else ""
+    return f"{more}where it takes many, {other}another calibration or target serves better"
 
 
 def _loss(found: PartialQuantization, count: int) -> float:

@@ -30,6 +30,8 @@ _PLURALS = {
 }  # fmt: skip
 _HEADINGS = {"mean_relative_error": "mre", "sqnr_db": "sqnr dB"}
 _TIE, _UNKNOWN = "~", "?"
+# What alone leaves this little of the outputs has to be mended, whatever else is.
+_BAD_DB = 15
 _ENGINES = {"exact": "measured", "estimate": "estimate"}
 
 
@@ -74,7 +76,24 @@ def _lines(report: SensitivityReport) -> Iterator[_Line]:
     metric = report.metrics[0]
     if report.quantized is not None:
         yield "quantized", f"{_heading(metric)} {score_text(metric, report.quantized[metric])} with everything"
+    behind = _behind(report)
+    if behind:
+        yield "beware", behind
     yield "at", f"{', '.join(report.outputs[:_LISTED])}{_more(len(report.outputs))}"
+
+
+def _behind(report: SensitivityReport) -> str:
+    """Says when those that stand out are not all that has to be mended, as the others spoil the outputs, too."""
+    metric = report.metrics[0]
+    first = report.verdicts[0] if report.verdicts else None
+    if first is None or first.standing != "stand_out" or report.mode != "alone" or metric != "sqnr_db":
+        return ""
+    others = [row for row in report.rankings[first.kind] if row.name not in first.names]
+    bad = sum(row.scores[metric] < _BAD_DB for row in others)
+    if not bad:
+        return ""
+    text = f"{counted(bad, f'other {first.kind}')} {'is' if bad == 1 else 'are'} below {_BAD_DB} dB alone"
+    return f"{text}: what stands out is not all; roundoff partial tells how many it takes"
 
 
 def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: SensitivityReport) -> str:
@@ -127,7 +146,9 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column(kind, overflow="fold", min_width=12)
-    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=8)
+    # Of what nodes read, the operation that reads it first is known; nothing reads the outputs of the network.
+    reader = kind in ("weight", "activation")
+    table.add_column("read by" if reader else "op", overflow="ellipsis", no_wrap=True, max_width=8)
     table.add_column(_heading(first), justify="right", no_wrap=True)
     table.add_column("95% between", justify="right", no_wrap=True)
     for metric in others:
@@ -146,7 +167,7 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
             str(row.rank),
             mark,
             Text(short_name(row.name)),
-            Text(row.op_type),
+            Text(row.op_type or ("(output)" if reader else "")),
             _value(first, row),
             _interval(first, row),
             *(_value(metric, row) for metric in others),
