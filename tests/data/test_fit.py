@@ -190,12 +190,12 @@ def test_what_is_not_plain_numbers_is_refused_on_opening(
 
 
 def test_a_picture_that_is_large_enough_says_how_to_cut_it(tmp_path: Path) -> None:
-    Image.new("RGB", (6, 5)).save(tmp_path / "a.png")
+    Image.new("RGB", (9, 8)).save(tmp_path / "a.png")
     with pytest.raises(BadInput) as caught:
-        open_samples(tmp_path, [spec("x", 1, 3, 4, 4)]).feed(0)
-    assert caught.value.fix.endswith("; --image-resize crop --image-size 5x6 cuts the middle out of such pictures")
-    cut = SampleOptions(image=ImageOptions(resize="crop", size=(5, 6)))
-    assert open_samples(tmp_path, [spec("x", 1, 3, 4, 4)], cut).feed(0)["x"].shape == (1, 3, 4, 4)
+        open_samples(tmp_path, [spec("x", 1, 3, 7, 7)]).feed(0)
+    assert caught.value.fix.endswith("; --image-resize crop --image-size 8x9 cuts the middle out of such pictures")
+    cut = SampleOptions(image=ImageOptions(resize="crop", size=(8, 9)))
+    assert open_samples(tmp_path, [spec("x", 1, 3, 7, 7)], cut).feed(0)["x"].shape == (1, 3, 7, 7)
     with pytest.raises(BadInput) as caught:
-        open_samples(tmp_path, [spec("x", 1, 3, 5, 7)]).feed(0)
+        open_samples(tmp_path, [spec("x", 1, 3, 8, 10)]).feed(0)
     assert "cuts the middle out" not in caught.value.fix
