@@ -60,7 +60,7 @@ def _shape(blob: TextMessage) -> tuple[int, ...]:
     return () if shape is None else tuple(_whole(size) for size in shape.all("dim"))
 
 
-def _whole(value: TextValue | None) -> int:
+def _whole(value: "TextValue | None") -> int:
     return value if isinstance(value, int) else -1
 
 

@@ -23,7 +23,6 @@ Shape: TypeAlias = tuple[int, ...]
 _CORRECT = "correct that layer"
 # A blob of more values than this is no activation of a net that runs on anything.
 _MOST_VALUES = 1 << 36
-_LEGACY_AXES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +127,19 @@ class LayerJob:
             )
         return blobs[index]
 
+    def feeds_integers(self) -> bool:
+        """Whether the layers that read this one's top have integer weights; all must, or none."""
+        readers = [other for other in self._net.layers if set(other.bottoms) & set(self.layer.tops)]
+        whole = [_has_integers(reader) for reader in readers if reader.name != self.layer.name]
+        if any(whole) and not all(whole):
+            raise self.refuse("feeds layers with integer weights and others, which take different numbers")
+        return any(whole)
+
+    def fed_by_integers(self) -> bool:
+        """Whether the layer that wrote this one's bottom has integer weights."""
+        writers = [other for other in self._net.layers if set(other.tops) & set(self.layer.bottoms)]
+        return any(_has_integers(writer) for writer in writers)
+
     def refuse(self, text: str, fix: str = _CORRECT) -> BadInput:
         """The error for something the layer says: "Layer 'x' (Pooling, net.prototxt line 3) <text>."."""
         return BadInput(f"{self._who()} {text}.", fix=fix)
@@ -191,6 +203,10 @@ class LayerJob:
         name = self._top_names[index]
         self.tops[index] = Value(name, shape)
         return name
+
+
+def _has_integers(layer: Layer) -> bool:
+    return bool(layer.blobs) and layer.blobs[0].dtype == np.int8
 
 
 Converter: TypeAlias = Callable[[LayerJob], None]
