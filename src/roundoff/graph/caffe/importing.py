@@ -12,6 +12,7 @@ from roundoff.graph.build import make_model
 from roundoff.graph.caffe.inputs import DATA_TYPES, input_shapes
 from roundoff.graph.caffe.job import LayerJob, Value
 from roundoff.graph.caffe.net import Layer, Net, read_net
+from roundoff.graph.caffe.origins import note_tops
 from roundoff.graph.caffe.registry import NOT_RUN, converter_of, layer_types
 from roundoff.graph.load import Model, checked_model
 
@@ -106,6 +107,7 @@ class _Importer:
         self._blobs: dict[str, Value] = {}
         self._unread: dict[str, None] = {}
         self._inputs: list[Value] = []
+        self._tops: dict[str, tuple[str, int]] = {}
         self._written = Counter(top for layer in kept for top in layer.tops)
         empty = make_model(_graph(net.name or net.path.stem))
         self._draft = Assembly(Model(empty, net.path, 0))
@@ -122,6 +124,7 @@ class _Importer:
         proto = self._draft.proto
         size = proto.ByteSize()
         model = checked_model(proto, path=self._net.path, size=size)
+        note_tops(model, self._tops)
         return Imported(model, self._net, tuple(self._dropped), tuple(self._notes))
 
     def _reserve(self) -> None:
@@ -148,6 +151,8 @@ class _Importer:
                 raise self._wrong(layer, f"writes blob {top!r}, which another layer writes already")
             self._blobs[top] = Value(top, shape)
             self._inputs.append(self._blobs[top])
+            # A net that names its inputs without a layer has none for them; the blob's name stands for it.
+            self._tops[top] = (layer.name, index) if "input" not in layer.message else (top, 0)
             self._unread[top] = None
 
     def _add_layer(self, layer: Layer) -> None:
@@ -168,6 +173,7 @@ class _Importer:
             if index not in job.tops:
                 raise self._wrong(layer, f"got no node for its top {top!r}", fix="let its converter add one")
             self._blobs[top] = job.tops[index]
+            self._tops[job.tops[index].name] = layer.name, index
             self._unread[top] = None
         self._batch_fixed = self._batch_fixed or job.batch_fixed
         self._notes += job.notes

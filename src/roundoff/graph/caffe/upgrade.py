@@ -72,7 +72,9 @@ def _input_layer(net: TextMessage, *, what: str) -> Iterator[Entry]:
     dims = [TextMessage(tuple(Entry("dim", size) for size in shape)) for shape in shapes]
     parameters = TextMessage(tuple(Entry("shape", shape) for shape in dims))
     tops = tuple(Entry("top", name) for name in names)
-    fields = (Entry("name", "input"), Entry("type", "Input"), *tops, Entry("input_param", parameters))
+    # The field `input` tells this layer from one that the file has.
+    named = tuple(Entry("input", name) for name in names)
+    fields = (Entry("name", "input"), Entry("type", "Input"), *tops, Entry("input_param", parameters), *named)
     yield Entry("layer", TextMessage(fields), net.line("input"))
 
 
