@@ -173,7 +173,7 @@ def _named(
         return [(info, source.output_index(info.name)) for info in readable]
     steps = [info.name for info in readable if info.name not in tops]
     if steps:
-        terminal.note(f"left out: {counted(len(steps), 'tensor')} that are steps inside a layer, as {steps[0]!r}")
+        terminal.note(f"left out: {counted(len(steps), 'tensor')} inside layers, such as {steps[0]!r}")
     known = [(info, *tops[info.name]) for info in readable if info.name in tops]
     return [(replace(info, node=layer), index) for info, layer, index in known]
 
