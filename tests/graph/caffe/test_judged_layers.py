@@ -162,7 +162,7 @@ def test_prior_box(params: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("code", ["CENTER_SIZE", "CORNER"])
-@pytest.mark.parametrize("limits", [(5, 12), (7, 6), (200, 4)])
+@pytest.mark.parametrize("limits", [(5, 12), (7, 6), (200, 12)])
 def test_detection_output(*, shared: bool, code: str, limits: tuple[int, int], tmp_path: Path) -> None:
     priors, classes = 12, 3
     generator = np.random.default_rng(3)
@@ -178,6 +178,6 @@ def test_detection_output(*, shared: bool, code: str, limits: tuple[int, int], t
     feed = {"moves": values(1, moves, seed=5), "scores": values(1, priors * classes, seed=6, low=0), "prior": prior}
     wanted = opencv_layers(net.write(tmp_path), feed)["found"]
     ours = run_all(net.load(tmp_path).model, feed)["found"]
-    # OpenCV fills up to keep_top_k rows with zeros.
-    assert np.count_nonzero(wanted[0, 0, :, 2]) == ours.shape[2]
-    assert relative_error(ours, wanted[:, :, : ours.shape[2]]) < TOLERANCE
+    # OpenCV fills up to keep_top_k rows with zeros, and has an order of its own.
+    rows = sorted((row for row in wanted[0, 0] if row[2]), key=lambda row: (row[1], -row[2]))
+    assert relative_error(ours[0, 0], np.array(rows)) < TOLERANCE

@@ -139,10 +139,16 @@ def _detect(job: LayerJob, params: Params, sizes: _Sizes, boxes: str, scores: st
         job.floats(params.inner("nms_param").number("nms_threshold"), f"{sample}/overlap"),
         job.floats(threshold, f"{sample}/threshold"),
     ]
-    chosen = step("NonMaxSuppression", [own_boxes, layered, *limits], "chosen")
+    # A box whose end lies before its beginning covers nothing; ONNX would turn it round.
+    first, last = job.steps(
+        "Split", [own_boxes, job.integers([2, 2], f"{sample}/halves")], (f"{sample}/first", f"{sample}/last"), axis=-1
+    )
+    proper = step("Concat", [first, step("Max", [first, last], "behind")], "proper", axis=-1)
+    chosen = step("NonMaxSuppression", [proper, layered, *limits], "chosen")
     pairs = step("Gather", [chosen, job.integers([0, 2], f"{sample}/columns")], "pairs", axis=1)
     pairs = _best(job, params, own, pairs, sample=sample)
-    confidence = step("Unsqueeze", [step("GatherND", [own, pairs], "confidence"), job.integers([1], f"{sample}/column")], "confidences")
+    scored = step("GatherND", [own, pairs], "confidence")
+    confidence = step("Unsqueeze", [scored, job.integers([1], f"{sample}/column")], "confidences")
     corners = step("GatherND", [own_boxes, pairs], "corners")
     places = step("Gather", [pairs, job.integers([0], f"{sample}/class")], "places", axis=1)
     labels = job.floats(sizes.wanted, f"{sample}/labels")
