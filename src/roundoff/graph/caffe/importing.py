@@ -221,7 +221,11 @@ class _Importer:
                 shape[0] = symbol
             graph.input.append(make_tensor_value_info(value.name, _FLOAT, shape))
         for value in ends:
-            graph.output.append(make_tensor_value_info(value.name, _FLOAT, None))
+            sizes = [None if axis in value.varying else size for axis, size in enumerate(value.shape)]
+            if symbol and sizes:
+                # Nearly always the batch size; but boxes that a detector starts from are the same for all.
+                sizes[0] = None
+            graph.output.append(make_tensor_value_info(value.name, _FLOAT, sizes))
         if self._net.unused:
             few = ", ".join(self._net.unused[:3]) + (" ..." if len(self._net.unused) > 3 else "")
             self._notes.append(f"the .caffemodel has numbers for {len(self._net.unused)} layers more: {few}")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,10 +27,17 @@ _MOST_VALUES = 1 << 36
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor of the new model with its shape, at the batch size of the .prototxt."""
+    """A tensor of the new model.
+
+    Attributes:
+        name: Its name.
+        shape: Its shape, at the batch size of the .prototxt.
+        varying: Axes whose sizes depend on the values the net is fed.
+    """
 
     name: str
     shape: Shape
+    varying: tuple[int, ...] = ()
 
 
 class LayerJob:
@@ -195,6 +202,10 @@ class LayerJob:
         """Add the one node that computes all tops."""
         outputs = [self._announce(index, shape) for index, shape in enumerate(shapes)]
         self._draft.add_node(op_type, inputs, outputs, name=self.layer.name, attributes=attributes)
+
+    def varies(self, *axes: int) -> None:
+        """The size of the first top along these axes depends on the values that the net is fed."""
+        self.tops[0] = replace(self.tops[0], varying=axes)
 
     def _announce(self, index: int, shape: Shape) -> str:
         if any(size < 1 for size in shape) or math.prod(shape) > _MOST_VALUES:

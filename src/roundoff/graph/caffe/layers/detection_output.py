@@ -184,3 +184,4 @@ def _deliver(job: LayerJob, rows: list[str]) -> None:
     limits = [job.integers([0], "start"), end, job.integers([0], "row_axis")]
     kept = job.step("Slice", [together, *limits], "kept_rows")
     job.top("Reshape", [kept, job.integers([1, 1, -1, 7], "shape")], (1, 1, samples, 7))
+    job.varies(2)
