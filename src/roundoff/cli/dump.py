@@ -40,7 +40,9 @@ _OVERHEAD_BYTES = 512
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="the model: .onnx, or .prototxt[,.caffemodel] of Caffe")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="the model: .onnx, or .prototxt[,.caffemodel] of Caffe"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the tensors go")
     parser.add_argument(
         "--tensors",
@@ -94,7 +96,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _open(args: argparse.Namespace, terminal: Terminal) -> "tuple[LiveSource, Mapping[str, tuple[str, int]]]":
-    """The tensors to write, and the layers of a Caffe net they are tops of; says how each pattern was understood and what cannot be written."""
+    """The tensors to write, and the layers of a Caffe net they are tops of.
+
+    Says how each pattern was understood and what cannot be written.
+    """
     from roundoff.core.wording import counted
     from roundoff.graph.caffe.origins import layer_tops
     from roundoff.graph.interface import hidden_tensors, inputs

@@ -24,7 +24,10 @@ _ARITHMETIC = "sums in float64; models run by onnxruntime on the CPU with graph 
 
 
 def input_file(role: str, path: Path) -> "InputFile":
-    """Identify a file, a folder or the two files of a Caffe net by a hash: of the content while that is quick, else of the names and sizes."""
+    """Identify a file, a folder or the two files of a Caffe net by a hash.
+
+    It is one of the content while that is quick, else of the names and sizes.
+    """
     from roundoff.core.document import InputFile
 
     with reading(path, what="The input"):

@@ -32,7 +32,9 @@ _STATISTICS_NAME = "calibration.npz"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="the float model: .onnx, or .prototxt[,.caffemodel] of Caffe")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="the float model: .onnx, or .prototxt[,.caffemodel] of Caffe"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the results go")
     parser.add_argument(
         "--target",

@@ -43,7 +43,8 @@ def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = Tru
         type=Path,
         nargs="?",
         metavar="FLOAT",
-        help="the float model (.onnx, or .prototxt[,.caffemodel] of Caffe); without it, what remains of the quantized one when nothing is quantized",
+        help="the float model: .onnx, or .prototxt[,.caffemodel] of Caffe; without it, what remains of the "
+        "quantized one when nothing is quantized",
     )
     what = parser.add_mutually_exclusive_group(required=required)
     what.add_argument(

@@ -64,4 +64,6 @@ def _beside(prototxt: Path) -> Path:
     if len(others) == 1:
         return others[0]
     found = f"there are {len(others)}" if others else "there is none"
-    raise BadInput(f"{prototxt} needs a .caffemodel; beside it {found}, and none is called {same.name}.", fix=_BOTH)
+    raise BadInput(
+        f"{prototxt} needs a .caffemodel; beside it {found}, and none is called {same.name}.", fix=_BOTH
+    )

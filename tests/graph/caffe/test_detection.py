@@ -24,11 +24,11 @@ def decoded(prior: Array, variance: Array, move: Array, code: str, *, encoded: b
     step = move if encoded else move * variance
     size, middle = prior[:, 2:] - prior[:, :2], (prior[:, 2:] + prior[:, :2]) / 2
     if code == "CORNER":
-        return prior + step
+        return np.asarray(prior + step)
     if code == "CORNER_SIZE":
-        return prior + step * np.concatenate([size, size], axis=1)
+        return np.asarray(prior + step * np.concatenate([size, size], axis=1))
     centre, reach = step[:, :2] * size + middle, np.exp(step[:, 2:]) * size / 2
-    return np.concatenate([centre - reach, centre + reach], axis=1)
+    return np.asarray(np.concatenate([centre - reach, centre + reach], axis=1))
 
 
 def suppressed(boxes: Array, scores: Array, *, threshold: float, top_k: int) -> list[int]:

@@ -13,7 +13,11 @@ from tests.graph.caffe.opencv import TOLERANCE, opencv_layers
 SHARED = Path(__file__).resolve().parents[4] / "shared"
 NETS = [
     ("lenet_mnist/lenet.prototxt", "lenet_mnist/lenet_iter_10000.caffemodel", "lenet"),
-    ("squeezenet_v1.0_dc/deploy.prototxt", "squeezenet_v1.0_dc/squeezenet_v1.0_dc.caffemodel", "squeezenet_v1.0_dc"),
+    (
+        "squeezenet_v1.0_dc/deploy.prototxt",
+        "squeezenet_v1.0_dc/squeezenet_v1.0_dc.caffemodel",
+        "squeezenet_v1.0_dc",
+    ),
 ]
 
 pytestmark = pytest.mark.skipif(not (SHARED / "data").exists(), reason="no real nets beside this checkout")

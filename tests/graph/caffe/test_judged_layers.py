@@ -80,7 +80,9 @@ def test_global_pooling(method: str, tmp_path: Path) -> None:
 def test_convolution(params: str, weight: tuple[int, ...], bias: int, tmp_path: Path) -> None:
     blobs = [values(*weight), *([values(bias, seed=1)] if bias else [])]
     net = NetText({"data": (2, 4, 9, 8)})
-    agree(net.add("Convolution", "conv", "data", params=f"convolution_param {{ {params} }}", blobs=blobs), tmp_path)
+    agree(
+        net.add("Convolution", "conv", "data", params=f"convolution_param {{ {params} }}", blobs=blobs), tmp_path
+    )
 
 
 def test_deconvolution_with_groups(tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_normalize(across: str, shared: str, tmp_path: Path) -> None:
 )
 def test_eltwise(operation: str, count: int, tmp_path: Path) -> None:
     names = [f"in{number}" for number in range(count)]
-    net = NetText({name: (2, 4, 5, 6) for name in names})
+    net = NetText(dict.fromkeys(names, (2, 4, 5, 6)))
     net.add("Eltwise", "sum", names, params=f"eltwise_param {{ operation: {operation} }}")
     feed = {name: values(2, 4, 5, 6, seed=number) for number, name in enumerate(names)}
     agree(net, tmp_path, feed)
@@ -150,8 +152,10 @@ def test_roi_pooling(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "params",
     [
-        "min_size: 20 max_size: 40 aspect_ratio: 2 aspect_ratio: 3 variance: 0.1 variance: 0.1 "
-        "variance: 0.2 variance: 0.2 clip: false",
+        (
+            "min_size: 20 max_size: 40 aspect_ratio: 2 aspect_ratio: 3 variance: 0.1 variance: 0.1 "
+            "variance: 0.2 variance: 0.2 clip: false"
+        ),
         "min_size: 20 min_size: 30 aspect_ratio: 2 aspect_ratio: 1 flip: false clip: true step: 8 variance: 0.1",
     ],
 )
@@ -172,10 +176,14 @@ def test_detection_output(*, shared: bool, code: str, limits: tuple[int, int], t
     moves = priors * 4 * (1 if shared else classes)
     net = NetText({"moves": (1, moves), "scores": (1, priors * classes), "prior": (1, 2, priors * 4)})
     net.add("DetectionOutput", "found", ["moves", "scores", "prior"], params=(
-        f"detection_output_param {{ num_classes: {classes} share_location: {str(shared).lower()} background_label_id: 0 "
-        f"nms_param {{ nms_threshold: 0.45 top_k: {limits[1]} }} code_type: {code} "
+        f"detection_output_param {{ num_classes: {classes} share_location: {str(shared).lower()} "
+        f"background_label_id: 0 nms_param {{ nms_threshold: 0.45 top_k: {limits[1]} }} code_type: {code} "
         f"keep_top_k: {limits[0]} confidence_threshold: 0.3 }}"))  # fmt: skip
-    feed = {"moves": values(1, moves, seed=5), "scores": values(1, priors * classes, seed=6, low=0), "prior": prior}
+    feed = {
+        "moves": values(1, moves, seed=5),
+        "scores": values(1, priors * classes, seed=6, low=0),
+        "prior": prior,
+    }
     wanted = opencv_layers(net.write(tmp_path), feed)["found"]
     ours = run_all(net.load(tmp_path).model, feed)["found"]
     # OpenCV fills up to keep_top_k rows with zeros, and has an order of its own.

@@ -1,6 +1,7 @@
 """Layers that no other runtime has in the same form, against Caffe's formulas in numpy."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from roundoff.errors import BadInput
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values
 
 SHAPE = (2, 4, 5, 6)
+Reduced = Callable[[Array, tuple[int, ...]], Array]
 DATA = values(*SHAPE, seed=3)
 
 
@@ -32,7 +34,9 @@ def test_inner_product_transposed_and_over_all_axes(tmp_path: Path) -> None:
     found = one(tmp_path, "InnerProduct", params, (weights, bias))
     assert relative_error(found, DATA.reshape(2, -1) @ weights + bias) < 1e-5
     whole = values(3, 240, seed=1)
-    found = one(tmp_path, "InnerProduct", "inner_product_param { num_output: 3 axis: 0 bias_term: false }", (whole,))
+    found = one(
+        tmp_path, "InnerProduct", "inner_product_param { num_output: 3 axis: 0 bias_term: false }", (whole,)
+    )
     assert relative_error(found, whole @ DATA.ravel()) < 1e-5
 
 
@@ -75,7 +79,7 @@ def test_lrn_uses_k(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
-def test_reduction(operation: str, wanted, axis: int, tmp_path: Path) -> None:  # noqa: ANN001
+def test_reduction(operation: str, wanted: Reduced, axis: int, tmp_path: Path) -> None:
     params = f"reduction_param {{ operation: {operation} axis: {axis} coeff: -1.5 }}"
     found = one(tmp_path, "Reduction", params)
     axes = tuple(range(axis % 4, 4))
@@ -155,7 +159,9 @@ def test_embed(tmp_path: Path) -> None:
 def test_parameter_is_a_stored_blob(tmp_path: Path) -> None:
     stored = values(2, 4, 5, 6, seed=1)
     net = NetText({"data": SHAPE})
-    net.add("Parameter", "p", (), params="parameter_param { shape { dim: 2 dim: 4 dim: 5 dim: 6 } }", blobs=[stored])
+    net.add(
+        "Parameter", "p", (), params="parameter_param { shape { dim: 2 dim: 4 dim: 5 dim: 6 } }", blobs=[stored]
+    )
     net.add("Eltwise", "layer", ["data", "p"])
     assert np.array_equal(computed(tmp_path, net, data=DATA), DATA + stored)
 
@@ -223,13 +229,22 @@ def test_upsample_puts_values_back_where_pooling_found_them(pad: int, tmp_path: 
 )  # fmt: skip
 @settings(max_examples=150)
 def test_pooling_follows_caffe_loop(
-    size: int, kernel: int, stride: int, pad: int, *, maximum: bool, down: bool, tmp_path_factory: pytest.TempPathFactory
+    size: int,
+    kernel: int,
+    stride: int,
+    pad: int,
+    *,
+    maximum: bool,
+    down: bool,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("pool")
     data = values(1, 1, size, size + 1, seed=size)
     params = f"kernel_size: {kernel} stride: {stride} pad: {pad} pool: {'MAX' if maximum else 'AVE'}"
     net = NetText({"data": data.shape})
-    net.add("Pooling", "layer", "data", params=f"pooling_param {{ {params} {'round_mode: FLOOR' if down else ''} }}")
+    net.add(
+        "Pooling", "layer", "data", params=f"pooling_param {{ {params} {'round_mode: FLOOR' if down else ''} }}"
+    )
     wanted = pooled(data[0, 0], kernel, stride, pad, maximum=maximum, down=down)
     if wanted is None:
         with pytest.raises(BadInput):
@@ -256,11 +271,12 @@ def pooled(plane: Array, kernel: int, stride: int, pad: int, *, maximum: bool, d
         ends = [min(start + kernel, size + pad) for start, size in zip(starts, plane.shape, strict=True)]
         counted = math.prod(end - start for start, end in zip(starts, ends, strict=True))
         rows, columns = (
-            slice(max(start, 0), min(end, size)) for start, end, size in zip(starts, ends, plane.shape, strict=True)
+            slice(max(start, 0), min(end, size))
+            for start, end, size in zip(starts, ends, plane.shape, strict=True)
         )
         window = plane[rows, columns]
         if maximum:
-            out[place] = max(out[place], window.max(initial=out[place]))
+            out[place] = window.max(initial=float(out[place]))
         elif any(start >= size + pad for start, size in zip(starts, plane.shape, strict=True)):
             return None
         else:

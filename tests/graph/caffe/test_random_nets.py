@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from roundoff.core.tensors import Array
 from tests.graph.caffe.nets import NetText, run_all, values
 from tests.graph.caffe.opencv import agree
 
@@ -26,11 +27,18 @@ class Drawn:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     seed: int = 0
 
-    def numbers(self, *shape: int, low: float = -1.0) -> np.ndarray:
+    def numbers(self, *shape: int, low: float = -1.0) -> Array:
         self.seed += 1
         return values(*shape, seed=self.seed, low=low)
 
-    def add(self, kind: str, bottoms: list[str], shape: tuple[int, ...], params: str = "", blobs: tuple = ()) -> None:
+    def add(
+        self,
+        kind: str,
+        bottoms: list[str],
+        shape: tuple[int, ...],
+        params: str = "",
+        blobs: tuple[Array, ...] = (),
+    ) -> None:
         name = f"{kind.lower()}{len(self.shapes)}"
         self.net.add(kind, name, bottoms, params=params, blobs=blobs)
         self.shapes[name] = shape
@@ -38,7 +46,7 @@ class Drawn:
 
 def add_in_place(drawn: Drawn, kind: str, source: str) -> None:
     channels = drawn.shapes[source][1]
-    blobs: dict[str, tuple] = {
+    blobs: dict[str, tuple[Array, ...]] = {
         "PReLU": (drawn.numbers(channels),),
         "Scale": (drawn.numbers(channels), drawn.numbers(channels)),
         "BatchNorm": (drawn.numbers(channels), drawn.numbers(channels, low=0.2), np.array([1.5], np.float32)),
@@ -49,8 +57,7 @@ def add_in_place(drawn: Drawn, kind: str, source: str) -> None:
 
 
 def add_other(drawn: Drawn, kind: str, source: str) -> None:
-    batch, channels, height, width = shape = drawn.shapes[source]
-    same = [name for name, other in drawn.shapes.items() if other == shape]
+    batch, channels, height, width = drawn.shapes[source]
     match kind:
         case "Convolution":
             group = 2 if channels % 2 == 0 and drawn.draw(st.booleans()) else 1
@@ -69,6 +76,14 @@ def add_other(drawn: Drawn, kind: str, source: str) -> None:
             if min(height, width) >= kernel:
                 params = f"pooling_param {{ pool: {method} kernel_size: {kernel} stride: {stride} }}"
                 drawn.add(kind, [source], (batch, channels, *sizes), params)
+        case _:
+            add_same_size(drawn, kind, source)
+
+
+def add_same_size(drawn: Drawn, kind: str, source: str) -> None:
+    batch, channels, height, width = shape = drawn.shapes[source]
+    same = [name for name, other in drawn.shapes.items() if other == shape]
+    match kind:
         case "Eltwise":
             others = drawn.draw(st.lists(st.sampled_from(same), min_size=1, max_size=2))
             operation = drawn.draw(st.sampled_from(["SUM", "PROD", "MAX"]))

@@ -15,7 +15,10 @@ DATA_TYPES = frozenset({
     "AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData",
 })  # fmt: skip
 
-_SAY = 'replace it by: layer {{ name: "{name}" type: "Input" top: "{top}" input_param {{ shape {{ dim: 1 dim: 3 dim: 224 dim: 224 }} }} }}'
+_SAY = (
+    'replace it by: layer {{ name: "{name}" type: "Input" top: "{top}" '
+    "input_param {{ shape {{ dim: 1 dim: 3 dim: 224 dim: 224 }} }} }}"
+)
 _COLOURS = 3
 
 

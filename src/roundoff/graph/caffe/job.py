@@ -72,7 +72,7 @@ class LayerJob:
         self._net = net
         self._draft = draft
 
-    # What the layer says ------------------------------------------------------------------------------------------
+    # What the layer says.
 
     def params(self, name: str) -> Params:
         """A message of the layer's parameters, e.g. ``pooling_param``."""
@@ -125,8 +125,10 @@ class LayerJob:
         """One of the layer's stored blobs as it is."""
         blobs = self.layer.blobs
         if index >= len(blobs):
-            source = "no .caffemodel was given" if self._net.weights_path is None else (
-                f"{self._net.weights_path} has {len(blobs) or 'none'} for it"
+            source = (
+                "no .caffemodel was given"
+                if self._net.weights_path is None
+                else (f"{self._net.weights_path} has {len(blobs) or 'none'} for it")
             )
             raise BadInput(
                 f"{self._who()} needs blob {index}, but {source}.",
@@ -155,7 +157,7 @@ class LayerJob:
         place = f", line {self.layer.line}" if self.layer.line else ""
         return f"Layer {self.layer.name!r} ({self.layer.type}; {self._net.path}{place})"
 
-    # What becomes of it -------------------------------------------------------------------------------------------
+    # What becomes of it.
 
     def fix_batch(self, why: str) -> None:
         """The layer mixes samples, or names their number: the model works for one batch size only."""

@@ -19,6 +19,8 @@ __all__ = ["Layer", "Net", "Weights", "read_net", "read_prototxt", "read_weights
 
 # The format cannot hold more.
 _LARGEST_FILE_BYTES = 2**31 - 1
+# A net of a thousand layers has some ten thousand.
+_MOST_FIELDS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,8 @@ def read_prototxt(path: Path) -> TextMessage:
     except UnicodeDecodeError as error:
         what = f"{path} is not text: byte {error.start} belongs to no character."
         raise BadInput(what, fix="give the .prototxt first, then the .caffemodel") from error
-    return upgraded(parse_text_proto(text, text_table("NetParameter"), what=str(path)), what=str(path))
+    table = text_table("NetParameter")
+    return upgraded(parse_text_proto(text, table, what=str(path), most_fields=_MOST_FIELDS), what=str(path))
 
 
 def read_weights(path: Path) -> Weights:
@@ -153,7 +156,7 @@ def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
         name, kind = str(message.get("name", "")), str(message.get("type", ""))
         if not kind:
             what = f"{path}, line {entry.line}: layer {name!r} has no type."
-            raise BadInput(what, fix="give it one, as in type: \"Convolution\"")
+            raise BadInput(what, fix='give it one, as in type: "Convolution"')
         own = message.messages("blobs")
         owner = f"{path}, line {entry.line}: blob {{}} of layer {name!r}"
         stored = tuple(blob_array(blob, owner=owner.format(place)) for place, blob in enumerate(own))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from roundoff.core.text_proto import TextMessage
 from roundoff.graph.caffe.tables import MessageSpec, message_spec
@@ -75,7 +75,7 @@ class Params:
         value = self._get(name)
         if value is None:
             raise self.refuse(f"needs {name!r} in {self.name}")
-        return kind(value)  # type: ignore[arg-type]
+        return kind(value)
 
-    def _get(self, name: str) -> object:
+    def _get(self, name: str) -> Any:
         return self.message.get(name, self.spec.by_name[name].default)

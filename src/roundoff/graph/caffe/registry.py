@@ -52,5 +52,3 @@ def layer_types() -> tuple[str, ...]:
 
 def _load() -> None:
     import roundoff.graph.caffe.layers  # noqa: F401 - declares the converters
-
-

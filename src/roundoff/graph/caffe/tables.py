@@ -1,4 +1,4 @@
-"""Which fields Caffe's messages have: names and numbers, types and defaults, as the formats of Caffe and its forks fix them.
+"""Which fields Caffe's messages have: names, numbers, types and defaults, as Caffe and its forks fix them.
 
 A number of 0 marks a field that forks number differently; it is read by its name, in text, alone.
 """
@@ -16,8 +16,9 @@ __all__ = ["FieldSpec", "MessageSpec", "WireKind", "message_spec", "text_table"]
 WireKind = Literal["int", "uint", "bool", "float", "double", "string", "bytes", "enum", "message"]
 
 _SCALARS: Mapping[str, WireKind] = {
-    kind: kind for kind in ("int", "uint", "bool", "float", "double", "string", "bytes")  # type: ignore[misc]
-}
+    "int": "int", "uint": "uint", "bool": "bool", "float": "float", "double": "double", "string": "string",
+    "bytes": "bytes",
+}  # fmt: skip
 _TEXT_KINDS: Mapping[WireKind, Any] = {"uint": "int", "double": "float"}
 # Fields of messages that steer training alone: what a fork adds to them changes no result.
 _OPEN = ("LayerParameter", "V1LayerParameter", "ParamSpec", "FillerParameter", "TransformationParameter",
@@ -61,7 +62,9 @@ class MessageSpec:
 def message_spec(name: str) -> MessageSpec:
     """The fields of a message of this name."""
     specs = [_field(line) for line in MESSAGES[name].splitlines() if line.strip()]
-    return MessageSpec(name, {spec.name: spec for spec in specs}, {spec.number: spec for spec in specs if spec.number})
+    return MessageSpec(
+        name, {spec.name: spec for spec in specs}, {spec.number: spec for spec in specs if spec.number}
+    )
 
 
 def _field(line: str) -> FieldSpec:

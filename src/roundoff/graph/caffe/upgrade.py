@@ -65,7 +65,7 @@ def _input_layer(net: TextMessage, *, what: str) -> Iterator[Entry]:
     flat = net.all("input_dim")
     if flat and not shapes:
         shapes = [list(flat[start : start + len(_AXES)]) for start in range(0, len(flat), len(_AXES))]
-    if shapes and len(shapes) != len(names) or any(not shape for shape in shapes) or len(flat) % len(_AXES):
+    if (shapes and len(shapes) != len(names)) or any(not shape for shape in shapes) or len(flat) % len(_AXES):
         said = f"{len(shapes)} shapes" if not flat else f"{len(flat)} values of input_dim"
         problem = f"{what}, line {net.line('input')}: the net has {len(names)} inputs, but {said}."
         raise BadInput(problem, fix="give one input_shape, or four values of input_dim, for each input")

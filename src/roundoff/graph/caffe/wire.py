@@ -1,11 +1,12 @@
-"""Caffe's binary files read by the field tables: weights stay windows on the file, damage is told with its place."""
+"""Caffe's binary files by the field tables: weights stay windows on the file, damage is told with its place."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
 
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, DType
 from roundoff.core.text_proto import Entry, TextMessage, TextValue
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.tables import FieldSpec, MessageSpec, message_spec
@@ -16,8 +17,11 @@ __all__ = ["Decoded", "decode"]
 _VARINT, _FIXED64, _LENGTH, _GROUP, _END_GROUP, _FIXED32 = range(6)
 _DEEPEST = 32
 # A large net has some thousands of layers with some tens of fields; weights count as one each.
-_MOST_FIELDS = 1 << 20
-_FLOATS = {"float": (np.dtype("<f4"), _FIXED32), "double": (np.dtype("<f8"), _FIXED64)}
+_MOST_FIELDS = 1 << 18
+_FLOATS: Mapping[str, tuple[DType, int]] = {
+    "float": (np.dtype("<f4"), _FIXED32),
+    "double": (np.dtype("<f8"), _FIXED64),
+}
 # Gradients are never used.
 _NOT_KEPT = ("diff", "double_diff")
 
@@ -70,7 +74,7 @@ class _Reader:
 
     def __init__(self, data: Array, what: str) -> None:
         self._data = data
-        self._bytes = memoryview(data)  # single bytes come faster from it
+        self._bytes = memoryview(data.data)  # single bytes come faster from it
         self._what = what
         self._fields = 0
         self.unknown = 0
@@ -185,6 +189,7 @@ class _Reader:
                     return position
                 position = self._skip(inner, position, end, depth + 1)
         self._fail(position, f"field {tag >> 3} is of the unknown kind {wire}, or nested too deeply")
+        return None
 
     def _span(self, position: int, end: int) -> tuple[int, int]:
         length, start = self._varint(position, end)
@@ -201,7 +206,10 @@ class _Reader:
                 return number & (2**64 - 1), place + 1
             shift += 7
         cut = end - position < LONGEST_VARINT
-        self._fail(position, "the file ends in the middle of a number" if cut else "a number has more than 64 bits")
+        self._fail(
+            position, "the file ends in the middle of a number" if cut else "a number has more than 64 bits"
+        )
+        return None
 
     def _fail(self, offset: int, text: str) -> NoReturn:
         raise BadInput(

@@ -122,7 +122,7 @@ def _natural(job: LayerJob, base: float) -> float:
 
 @converts("Exp")
 def exponential(job: LayerJob) -> None:
-    """base ^ (shift + scale * x)."""
+    """Base ^ (shift + scale * x)."""
     job.check_counts((1,))
     params = job.params("exp_param")
     natural = _natural(job, params.number("base"))

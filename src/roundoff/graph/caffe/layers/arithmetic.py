@@ -24,7 +24,9 @@ def eltwise(job: LayerJob) -> None:
     names, operation = [bottom.name for bottom in job.bottoms], params.choice("operation")
     factors = params.numbers("coeff")
     if factors and (operation != "SUM" or len(factors) != len(names)):
-        raise job.refuse(f"has {len(factors)} coefficients for {len(names)} bottoms; only SUM takes them, one each")
+        raise job.refuse(
+            f"has {len(factors)} coefficients for {len(names)} bottoms; only SUM takes them, one each"
+        )
     if operation == "MAX":
         job.top("Max", names, shape)
     elif operation == "PROD":

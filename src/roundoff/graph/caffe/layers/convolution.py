@@ -1,6 +1,7 @@
 """Convolution and its transpose, with groups, holes and any number of spatial axes."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from roundoff.graph.caffe.job import LayerJob
 from roundoff.graph.caffe.params import Params
@@ -20,7 +21,7 @@ class Window:
     pad: tuple[int, ...]
     dilation: tuple[int, ...]
 
-    def attributes(self) -> dict[str, list[int]]:
+    def attributes(self) -> dict[str, Any]:
         """The same in ONNX's words."""
         return {
             "kernel_shape": list(self.kernel),

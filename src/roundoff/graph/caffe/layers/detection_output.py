@@ -73,7 +73,9 @@ def _boxes(job: LayerJob, params: Params, sizes: _Sizes) -> str:
     several = 1 if sizes.shared else sizes.classes
     shape = job.integers([sizes.samples, sizes.priors, several, 4], "location_shape")
     change = job.step("Reshape", [job.bottoms[0].name, shape], "changes")
-    table = job.step("Reshape", [job.bottoms[2].name, job.integers([2, 1, sizes.priors, 1, 4], "prior_shape")], "table")
+    table = job.step(
+        "Reshape", [job.bottoms[2].name, job.integers([2, 1, sizes.priors, 1, 4], "prior_shape")], "table"
+    )
     prior = job.step("Gather", [table, job.integers(0, "first")], "priors", axis=0)
     if not params.flag("variance_encoded_in_target"):
         variance = job.step("Gather", [table, job.integers(1, "second")], "variances", axis=0)
@@ -141,7 +143,10 @@ def _detect(job: LayerJob, params: Params, sizes: _Sizes, boxes: str, scores: st
     ]
     # A box whose end lies before its beginning covers nothing; ONNX would turn it round.
     first, last = job.steps(
-        "Split", [own_boxes, job.integers([2, 2], f"{sample}/halves")], (f"{sample}/first", f"{sample}/last"), axis=-1
+        "Split",
+        [own_boxes, job.integers([2, 2], f"{sample}/halves")],
+        (f"{sample}/first", f"{sample}/last"),
+        axis=-1,
     )
     proper = step("Concat", [first, step("Max", [first, last], "behind")], "proper", axis=-1)
     chosen = step("NonMaxSuppression", [proper, layered, *limits], "chosen")

@@ -1,5 +1,7 @@
 """Blobs put together and taken apart."""
 
+import itertools
+
 from roundoff.graph.caffe.job import LayerJob
 from roundoff.graph.caffe.params import Params
 from roundoff.graph.caffe.registry import converts
@@ -49,11 +51,13 @@ def slicing(job: LayerJob) -> None:
     points = params.integers("slice_point")
     if points:
         edges = (0, *points, size)
-        sizes = [end - start for start, end in zip(edges, edges[1:], strict=False)]
+        sizes = [end - start for start, end in itertools.pairwise(edges)]
         if len(sizes) != count or min(sizes) < 1:
             raise job.refuse(f"is cut at {', '.join(map(str, points))}: not into {count} pieces of {size} values")
     elif size % count:
-        raise job.refuse(f"has {count} tops, into which {size} values cannot be cut evenly", fix="give slice_point")
+        raise job.refuse(
+            f"has {count} tops, into which {size} values cannot be cut evenly", fix="give slice_point"
+        )
     else:
         sizes = [size // count] * count
     shapes = [(*shape[:axis], part, *shape[axis + 1 :]) for part in sizes]

@@ -22,7 +22,9 @@ def lrn(job: LayerJob) -> None:
     params, shape, source = job.params("lrn_param"), job.bottoms[0].shape, job.bottoms[0].name
     size, alpha, beta = params.integer("local_size"), params.number("alpha"), params.number("beta")
     if len(shape) != 4 or size % 2 == 0:
-        raise job.refuse(f"has {size} neighbours and an input with {len(shape)} axes; it takes an odd number, and 4")
+        raise job.refuse(
+            f"has {size} neighbours and an input with {len(shape)} axes; it takes an odd number, and 4"
+        )
     if params.choice("norm_region") == "ACROSS_CHANNELS":
         job.top("LRN", [source], shape, size=size, alpha=alpha, beta=beta, bias=params.number("k"))
         return

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -110,7 +111,7 @@ def _shape(job: LayerJob, axes: Sequence[_Axis]) -> tuple[int, ...]:
     return (*job.bottoms[0].shape[:-_PLANE], *(axis.pooled for axis in axes))
 
 
-def _attributes(axes: Sequence[_Axis], begin: Sequence[int], end: Sequence[int]) -> dict[str, list[int]]:
+def _attributes(axes: Sequence[_Axis], begin: Sequence[int], end: Sequence[int]) -> dict[str, Any]:
     return {
         "kernel_shape": [axis.kernel for axis in axes],
         "strides": [axis.stride for axis in axes],
@@ -147,7 +148,9 @@ def _largest(job: LayerJob, axes: Sequence[_Axis]) -> None:
 def _mean(job: LayerJob, axes: Sequence[_Axis]) -> None:
     """The mean over the window as far as the padding reaches: what is beyond is not counted."""
     if any(axis.outside for axis in axes):
-        raise job.refuse("has windows beyond its input, whose mean is not a number", fix="add padding or change the stride")
+        raise job.refuse(
+            "has windows beyond its input, whose mean is not a number", fix="add padding or change the stride"
+        )
     source, shape = job.bottoms[0].name, _shape(job, axes)
     begin, end = [axis.pad for axis in axes], [axis.padding_behind for axis in axes]
     cut = [axis.behind - axis.padding_behind for axis in axes]

@@ -31,7 +31,7 @@ def quant(job: LayerJob) -> None:
 
 @converts("DeQuant")
 def dequant(job: LayerJob) -> None:
-    """The end of a quantized layer: nothing to do for rounded floats unless the chip shifts; a factor for integers."""
+    """The end of a quantized layer: a factor for integers; nothing for rounded floats, unless the chip shifts."""
     job.check_counts((1,))
     shape, source = job.bottoms[0].shape, job.bottoms[0].name
     factor, shift = _stored(job)

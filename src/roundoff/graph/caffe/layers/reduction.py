@@ -1,6 +1,7 @@
 """Sums, means and largest values along axes."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,8 @@ def reduction(job: LayerJob) -> None:
         job.fix_batch(f"layer {job.layer.name!r} reduces over the samples")
     names = {"SUM": "ReduceSum", "ASUM": "ReduceL1", "SUMSQ": "ReduceSumSquare", "MEAN": "ReduceMean"}
     op_type = names[params.choice("operation")]
-    inputs, attributes = [job.bottoms[0].name], {"axes": axes}
+    inputs = [job.bottoms[0].name]
+    attributes: dict[str, Any] = {"axes": axes}
     if op_type == "ReduceSum":
         inputs, attributes = [*inputs, job.integers(axes, "axes")], {}
     if factor == 1:
@@ -75,5 +77,3 @@ def _largest(job: LayerJob, source: str, many: int, *, axis: int, size: int) -> 
     values, found = job.steps("TopK", [turned, job.integers([many], "count")], ("values", "found"), axis=axis)
     places = job.step("Sub", [job.integers(size - 1, "last"), found], "counted")
     return job.step("Cast", [places], "places", to=_FLOAT), values
-
-

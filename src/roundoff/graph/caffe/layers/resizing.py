@@ -1,5 +1,7 @@
 """Planes made larger or smaller."""
 
+from typing import Any
+
 import numpy as np
 
 from roundoff.graph.caffe.job import LayerJob
@@ -82,7 +84,11 @@ def upsample(job: LayerJob) -> None:
     times, factor = _repeats(job, params)
     scales = job.floats([1, 1, *times], "scales")
     top = (*shape[:2], *(size * time for size, time in zip(shape[2:], times, strict=True)))
-    how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    how: dict[str, Any] = {
+        "mode": "nearest",
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
     inputs = [job.bottoms[0].name, "", scales]
     if factor == 1:
         job.top("Resize", inputs, top, **how)

@@ -92,7 +92,9 @@ def shuffle_channel(job: LayerJob) -> None:
     job.check_counts((1,))
     shape, groups = job.bottoms[0].shape, job.params("shuffle_channel_param").integer("group")
     if len(shape) != 4 or groups < 1 or shape[1] % groups:
-        raise job.refuse(f"shuffles {groups} groups of channels of a blob of the shape {'x'.join(map(str, shape))}")
+        raise job.refuse(
+            f"shuffles {groups} groups of channels of a blob of the shape {'x'.join(map(str, shape))}"
+        )
     channels, plane = shape[1], shape[2:]
     parted = job.integers([0, groups, channels // groups, *plane], "groups")
     grouped = job.step("Reshape", [job.bottoms[0].name, parted], "grouped")
