@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage, parse_text_proto
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.importing import import_caffe
+from roundoff.graph.caffe.importing import Imported, import_caffe
 from roundoff.graph.caffe.job import LayerJob
 from roundoff.graph.caffe.net import read_net, read_prototxt
 from roundoff.graph.caffe.registry import layer_types, register_layer
