@@ -16,7 +16,7 @@ from roundoff.graph.caffe.origins import note_tops
 from roundoff.graph.caffe.registry import NOT_RUN, converter_of, layer_types
 from roundoff.graph.load import Model, checked_model
 
-__all__ = ["Dropped", "Imported", "import_caffe", "import_net"]
+__all__ = ["Dropped", "Imported", "import_caffe", "import_net", "runs_of"]
 
 _BATCH = "N"
 _FLOAT = 1
@@ -65,6 +65,11 @@ def import_net(net: Net) -> Imported:
     """
     kept, dropped = _sorted_out(net)
     return _Importer(net, kept, dropped).run()
+
+
+def runs_of(net: Net) -> tuple[Layer, ...]:
+    """The layers of a net that run, inputs among them."""
+    return tuple(_sorted_out(net)[0])
 
 
 def _sorted_out(net: Net) -> tuple[list[Layer], list[Dropped]]:
