@@ -93,10 +93,17 @@ class Assembly:
 
     def add_constant(self, values: Array, name: str) -> str:
         """Add an initializer of a type that numpy has; gives the name it got."""
+        from onnx.helper import np_dtype_to_tensor_dtype
         from onnx.numpy_helper import from_array
 
         free = self.free_tensor(name)
-        self.proto.graph.initializer.append(from_array(values, free))
+        if values.dtype.kind not in "biuf":
+            self.proto.graph.initializer.append(from_array(values, free))
+            return free
+        # In place: appending would copy the values once more.
+        tensor = self.proto.graph.initializer.add(name=free, data_type=np_dtype_to_tensor_dtype(values.dtype))
+        tensor.dims.extend(values.shape)
+        tensor.raw_data = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
         return free
 
     def add_tensor(self, tensor: Any) -> None:

@@ -127,7 +127,8 @@ class _Importer:
                 self._add_layer(layer)
         self._finish()
         proto = self._draft.proto
-        size = proto.ByteSize()
+        files = (self._net.path, self._net.weights_path)
+        size = sum(path.stat().st_size for path in files if path is not None)
         model = checked_model(proto, path=self._net.path, size=size)
         note_tops(model, self._tops)
         return Imported(model, self._net, tuple(self._dropped), tuple(self._notes))
