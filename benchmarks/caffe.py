@@ -1,9 +1,9 @@
 """Importing and running a Caffe classifier of 25 MB: roundoff and onnxruntime against OpenCV's dnn module.
 
-Both read the same two files (a residual net with BatchNorm and Scale layers of their own, random numbers) and compute
-the same pictures, in turns. The target is a ratio of at most 1 over the few dozen samples that people calibrate and
-compare with; leaves with 1 when it is missed. A single picture is shown besides: there onnxruntime's preparation of
-the session decides, which costs more than OpenCV's and pays from some five pictures on.
+Both read the same two files (a residual net with BatchNorm and Scale layers of their own, random numbers) and
+compute the same pictures, in turns. The target is a ratio of at most 1 over the few dozen samples that people
+calibrate and compare with; leaves with 1 when it is missed. A single picture is shown besides: there onnxruntime's
+preparation of the session decides, which costs more than OpenCV's and pays from some five pictures on.
 """
 
 import statistics
@@ -82,7 +82,7 @@ class Writer:
         self._add(f"{name}_scale", "Scale", [blob], "scale_param { bias_term: true }", scale, top=blob)
         return self._add(f"{name}_relu", "ReLU", [blob], top=blob) if relu else blob
 
-    def _add(  # noqa: PLR0913, PLR0917 - a layer has many
+    def _add(
         self,
         name: str,
         kind: str,

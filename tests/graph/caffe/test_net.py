@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage, parse_text_proto
 from roundoff.errors import BadInput
+from roundoff.graph.caffe import registry
 from roundoff.graph.caffe.importing import Imported, import_caffe
 from roundoff.graph.caffe.job import LayerJob
 from roundoff.graph.caffe.net import read_net, read_prototxt
@@ -270,7 +271,9 @@ def test_a_blob_of_another_size_than_it_says_is_refused(tmp_path: Path) -> None:
 # One's own layers.
 
 
-def test_users_register_layers_of_their_own(tmp_path: Path) -> None:
+def test_users_register_layers_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_OWN", {})
+
     def triple(job: LayerJob) -> None:
         own = job.layer.message.message("triple_param") or TextMessage()
         factor = job.floats(own.get("factor", 3), "factor")
@@ -280,6 +283,11 @@ def test_users_register_layers_of_their_own(tmp_path: Path) -> None:
     net = NetText().add("Triple", "t", "data", params="triple_param { factor: 4.5 }")
     data = values(1, 3, 8, 8)
     assert np.array_equal(run_all(net.load(tmp_path).model, {"data": data})["t"], data * np.float32(4.5))
+
+
+def test_every_layer_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "formats" / "caffe.md").read_text("utf-8")
+    assert [kind for kind in layer_types() if f"`{kind}`" not in page] == []
 
 
 def test_unknown_parameters_are_noted(tmp_path: Path) -> None:
