@@ -98,7 +98,7 @@ class Writer:
         return top or name
 
     def _normal(self, *shape: int, fan_in: int) -> Array:
-        return (self._rng.standard_normal(shape) * (2 / fan_in) ** 0.5).astype(np.float32)
+        return np.asarray(self._rng.standard_normal(shape) * (2 / fan_in) ** 0.5, np.float32)
 
 
 def ours(prototxt: Path, caffemodel: Path, images: list[Array]) -> Array:

@@ -1,12 +1,12 @@
 """The numbers of a layer: stored blobs as arrays, checked against their shapes before anything is allocated."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from roundoff.core.mapped import MAX_AXES
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, DType
 from roundoff.core.text_proto import Entry, TextMessage, TextValue
 from roundoff.errors import BadInput
 
@@ -14,6 +14,7 @@ __all__ = ["blob_array", "blob_message", "same_shape"]
 
 _LEGACY = ("num", "channels", "height", "width")
 _STORED = {"data": np.float32, "double_data": np.float64, "int32_data": np.int32, "uint64_data": np.uint64}
+_RAW: Mapping[str, DType] = {"FLOAT": np.dtype("<f4"), "FLOAT16": np.dtype("<f2"), "DOUBLE": np.dtype("<f8")}
 
 
 def blob_array(blob: TextMessage, *, owner: str) -> Array:
@@ -35,7 +36,7 @@ def blob_array(blob: TextMessage, *, owner: str) -> Array:
 
 
 def _values(blob: TextMessage, *, owner: str) -> Array:
-    kinds = [name for name in (*_STORED, "int8_data") if name in blob]
+    kinds = [name for name in (*_STORED, "int8_data", "raw_data") if name in blob]
     if len(kinds) > 1:
         what = f"{owner} holds values of several types: {', '.join(kinds)}."
         raise BadInput(what, fix="save the .caffemodel again")
@@ -45,11 +46,23 @@ def _values(blob: TextMessage, *, owner: str) -> Array:
     if kind == "int8_data":
         raw = blob.get(kind)
         return np.frombuffer(raw if isinstance(raw, bytes) else b"", np.int8)
+    if kind == "raw_data":
+        return _raw(blob, owner=owner)
     dtype = _STORED[kind]
     parts = [np.asarray(part).reshape(-1) for part in blob.all(kind)]
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
     # Caffe computes in float32 whatever the file holds.
     return whole.astype(np.float32 if kind == "double_data" else dtype, copy=False)
+
+
+def _raw(blob: TextMessage, *, owner: str) -> Array:
+    """Values in one piece of bytes."""
+    dtype = _RAW.get(str(blob.get("raw_data_type")))
+    raw = blob.get("raw_data")
+    if dtype is None or not isinstance(raw, bytes) or len(raw) % dtype.itemsize:
+        what = f"{owner} has raw values of a type or length that cannot be read."
+        raise BadInput(what, fix="save the .caffemodel again with float values")
+    return np.frombuffer(raw, dtype).astype(np.float32, copy=False)
 
 
 def _shape(blob: TextMessage) -> tuple[int, ...]:

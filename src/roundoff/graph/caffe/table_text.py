@@ -8,7 +8,7 @@ __all__ = ["ENUMERATIONS", "LAYER_TYPES_V1", "MESSAGES"]
 
 ENUMERATIONS: Mapping[str, str] = {
     "Phase": "TRAIN=0 TEST=1",
-    "Engine": "DEFAULT=0 CAFFE=1 CUDNN=2",
+    "Engine": "DEFAULT=0 CAFFE=1 CUDNN=2 MKL2017=3 MKLDNN=4 LIBDNN=3 INTEL_SPATIAL=4 FFT=5",
     "DimCheckMode": "STRICT=0 PERMISSIVE=1",
     "VarianceNorm": "FAN_IN=0 FAN_OUT=1 AVERAGE=2",
     "Backend": "LEVELDB=0 LMDB=1",
@@ -52,6 +52,19 @@ MESSAGES: Mapping[str, str] = {
         int8_data 10 bytes
         int32_data 11 int*
         uint64_data 12 uint*
+        num 1 int 0
+        channels 2 int 0
+        height 3 int 0
+        width 4 int 0""",
+    # A fork that keeps values in one piece of bytes, of half precision too, gives some numbers another meaning.
+    "RawBlobProto": """
+        shape 7 BlobShape
+        data 5 float*
+        diff 6 float*
+        raw_data_type 10 RawDataType
+        raw_diff_type 11 RawDataType
+        raw_data 12 bytes
+        raw_diff 13 bytes
         num 1 int 0
         channels 2 int 0
         height 3 int 0

@@ -22,6 +22,8 @@ _FLOATS: Mapping[str, tuple[DType, int]] = {
     "float": (np.dtype("<f4"), _FIXED32),
     "double": (np.dtype("<f8"), _FIXED64),
 }
+# By this tag a blob is known to be of the fork that stores raw bytes; elsewhere the field holds bytes.
+_RAW_DATA_TYPE = 10 << 3 | _VARINT
 # Gradients are never used.
 _NOT_KEPT = ("diff", "double_diff")
 
@@ -88,6 +90,8 @@ class _Reader:
             if self._fields > _MOST_FIELDS:
                 self._fail(position, f"there are more than {_MOST_FIELDS} fields")
             tag, after = self._varint(position, end)
+            if tag == _RAW_DATA_TYPE and spec.name == "BlobProto":
+                spec = message_spec("RawBlobProto")
             known = spec.by_number.get(tag >> 3)
             if known is None:
                 self.unknown += 1
