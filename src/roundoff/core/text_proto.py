@@ -347,7 +347,8 @@ def _written(value: TextValue, known: Field | None) -> str:
         return "[" + ", ".join(_written(number, known) for number in value.ravel().tolist()) + "]"
     if isinstance(value, bytes):
         return '"' + "".join(_escaped_byte(byte) for byte in value) + '"'
-    if isinstance(value, str) and not (known is not None and known.kind == "enum"):
+    # A number that needs more digits than others comes as it is to be written.
+    if isinstance(value, str) and not (known is not None and known.kind in ("enum", "float")):
         return '"' + "".join(_ESCAPES.get(char, char) for char in value) + '"'
     return str(value)
 

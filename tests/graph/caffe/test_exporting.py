@@ -104,8 +104,9 @@ def test_random_quantized_nets_survive(net: NetText, tmp_path_factory: pytest.Te
         found = run_all(again.model, data)
         for output in again.model.proto.graph.output:
             scale = np.abs(wanted[output.name]).max() or 1
-            # One value that falls on the other side of a step moves outputs by a step of a later layer.
-            assert np.abs(found[output.name] - wanted[output.name]).max() / scale < 0.05, (kind, output.name)
+            # Integers are rounded elsewhere; one value on the other side of a step moves outputs by some steps.
+            limit = 1e-5 if kind == "fake" else 0.05
+            assert np.abs(found[output.name] - wanted[output.name]).max() / scale < limit, (kind, output.name)
 
 
 def simple(folder: Path) -> tuple[Imported, Quantizer]:

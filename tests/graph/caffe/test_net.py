@@ -195,7 +195,8 @@ def test_names_of_steps_get_out_of_the_way(tmp_path: Path) -> None:
     net = NetText().add("Scale", "s", "data", "s", "scale_param { bias_term: true }", [values(3), values(3)])
     net.add("ReLU", "s/scaled", "s").add("ReLU", "s/bias", "s/scaled")
     model = net.load(tmp_path).model
-    assert {"s", "s/scaled", "s/bias"} <= {node.name for node in model.proto.graph.node}
+    types = {node.name: node.op_type for node in model.proto.graph.node}
+    assert (types["s"], types["s/scaled"], types["s/bias"]) == ("Add", "Relu", "Relu")
     assert {"s", "s/scaled", "s/bias"} <= run_all(model, {"data": values(1, 3, 8, 8)}).keys()
 
 
@@ -222,6 +223,7 @@ BOTH = 'layer { name: "a" type: "ReLU" include { phase: TEST } exclude { phase: 
         (DATA + CONV.replace("kernel_size", "kernel_sise"), {}, "line 3: ConvolutionParameter has no field"),
         (DATA + CONV.replace("num_output: 4", ""), {"conv": ("Convolution", GOOD)}, "needs 'num_output'"),
         (DATA + CONV.replace("kernel_size: 3", "kernel_size: 9"), {"conv": ("Convolution", WIDE)}, "1x4x0x0"),
+        (DATA + CONV.replace("num_output: 4", "num_output: 4 pad: -1"), {"conv": ("C", GOOD)}, "below zero"),
         (DATA + CONV + CONV, {"conv": ("Convolution", GOOD)}, "which another layer writes already"),
         (DATA, {}, "computes nothing"),
         (DATA.replace("dim: 8", ""), {}, "computes nothing"),
@@ -234,7 +236,7 @@ BOTH = 'layer { name: "a" type: "ReLU" include { phase: TEST } exclude { phase: 
         ("layer { " + "top: 'x' " * ((1 << 17) + 1) + "}", {}, "absurdly many"),
         (BOTH, {}, "rules to include"),
     ],
-    ids=range(19),
+    ids=range(20),
 )  # fmt: skip
 def test_bad_nets_are_refused(text: str, blobs: dict[str, Blobs], told: str, tmp_path: Path) -> None:
     assert told in refused(tmp_path, text, **blobs)
@@ -288,6 +290,13 @@ def test_users_register_layers_of_their_own(tmp_path: Path, monkeypatch: pytest.
 def test_every_layer_is_documented() -> None:
     page = (Path(__file__).parents[3] / "docs" / "formats" / "caffe.md").read_text("utf-8")
     assert [kind for kind in layer_types() if f"`{kind}`" not in page] == []
+
+
+def test_layers_of_one_name_are_noted(tmp_path: Path) -> None:
+    net = NetText().add("ReLU", "relu", "data", "a").add("ReLU", "relu", "a", "b")
+    imported = net.load(tmp_path)
+    assert [node.name for node in imported.model.proto.graph.node] == ["relu", "relu_2"]
+    assert "2 layers are called 'relu'; all but the first got another name" in imported.notes
 
 
 def test_unknown_parameters_are_noted(tmp_path: Path) -> None:

@@ -198,14 +198,7 @@ def _stored(message: TextMessage, blobs: tuple[Array, ...]) -> TextMessage:
 
 
 def _quant_parameters(quantizer: Quantizer) -> TextMessage:
-    step = np.float32(quantizer.params.scale)
     zero = int(quantizer.params.zero_point) - (0 if quantizer.spec.signed else _SIGN)
     offset = np.array(zero, np.int8).tobytes()
-    return TextMessage((Entry("scale", _reciprocal(step)), Entry("offset", offset)))
-
-
-def _reciprocal(step: "np.float32") -> float:
-    """The number whose reciprocal in float32 is the step, or the nearest to it there is."""
-    first = np.float32(1) / step
-    beside = (np.nextafter(first, np.float32(0)), np.nextafter(first, np.float32(np.inf)))
-    return float(next((each for each in (first, *beside) if np.float32(1) / each == step), first))
+    # With all digits of a double: not every float32 number is the reciprocal of one, and the step must come back.
+    return TextMessage((Entry("scale", repr(1 / float(quantizer.params.scale))), Entry("offset", offset)))

@@ -232,6 +232,9 @@ class _Importer:
                 # Nearly always the batch size; but boxes that a detector starts from are the same for all.
                 sizes[0] = None
             graph.output.append(make_tensor_value_info(value.name, _FLOAT, sizes))
+        names = Counter(layer.name for layer in self._kept)
+        for name in (name for name, count in names.items() if count > 1):
+            self._notes.append(f"{names[name]} layers are called {name!r}; all but the first got another name")
         if self._net.unused:
             few = ", ".join(self._net.unused[:3]) + (" ..." if len(self._net.unused) > 3 else "")
             self._notes.append(f"the .caffemodel has numbers for {len(self._net.unused)} layers more: {few}")

@@ -70,6 +70,7 @@ class LayerJob:
         self.notes: list[str] = []
         self._top_names = tuple(top_names)
         self._net = net
+        self._layer_names = net.layer_names
         self._draft = draft
 
     # What the layer says.
@@ -184,6 +185,8 @@ class LayerJob:
         names = [f"{self.layer.name}/{step}" if step else "" for step in steps]
         outputs = [self._draft.free_tensor(name) if name else "" for name in names]
         called = next(name for name in names if name)
+        while called in self._layer_names:
+            called += "_"
         self._draft.add_node(op_type, inputs, outputs, name=called, attributes=attributes)
         return outputs
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from roundoff.core.files import read_small, regular_file
@@ -71,6 +71,7 @@ class Net:
         weights_path: The .caffemodel; None when the net has no numbers.
         unknown: How many fields of the .caffemodel no table knows.
         unused: Layers of the .caffemodel with numbers that the net does not have.
+        layer_names: Names of all layers.
     """
 
     name: str
@@ -80,6 +81,10 @@ class Net:
     weights_path: Path | None = None
     unknown: int = 0
     unused: tuple[str, ...] = ()
+    layer_names: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layer_names", frozenset(layer.name for layer in self.layers))
 
 
 def read_net(prototxt: Path, caffemodel: Path | None) -> Net:

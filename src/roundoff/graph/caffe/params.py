@@ -38,7 +38,7 @@ class Params:
 
     def integer(self, name: str) -> int:
         """A parameter that is a whole number."""
-        return self._typed(name, int)
+        return self._checked(name, self._typed(name, int))
 
     def number(self, name: str) -> float:
         """A parameter that is a number."""
@@ -50,7 +50,8 @@ class Params:
 
     def integers(self, name: str) -> tuple[int, ...]:
         """A parameter of several whole numbers."""
-        return tuple(int(value) for value in self.message.all(name) if isinstance(value, int))
+        values = tuple(int(value) for value in self.message.all(name) if isinstance(value, int))
+        return tuple(self._checked(name, value) for value in values)
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A parameter of several numbers."""
@@ -76,6 +77,11 @@ class Params:
         if value is None:
             raise self.refuse(f"needs {name!r} in {self.name}")
         return kind(value)
+
+    def _checked(self, name: str, value: int) -> int:
+        if value < 0 and self.spec.by_name[name].kind == "uint":
+            raise self.refuse(f"has {name}: {value} in {self.name}, which cannot be below zero")
+        return value
 
     def _get(self, name: str) -> Any:
         return self.message.get(name, self.spec.by_name[name].default)

@@ -1,13 +1,13 @@
 """Where quantizers of a model sit in the Caffe net it was made from: before which bottoms, at which numbers."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roundoff.core.quantizer import Quantizer
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.importing import runs_of
-from roundoff.graph.caffe.inputs import DATA_TYPES
+from roundoff.graph.caffe.importing import import_net, runs_of
 from roundoff.graph.caffe.net import Layer, Net
 from roundoff.graph.caffe.origins import layer_tops
 from roundoff.graph.load import Model
@@ -18,8 +18,9 @@ __all__ = ["Entrance", "Placement", "Product", "place_quantizers"]
 
 # Operations with stored matrices.
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-# Layers that become nothing at all when a model is prepared, but do no harm in a net.
-_PASSED = ("Dropout", "Split")
+# Layers whose numbers go into others when a model is prepared. Whatever else is no more then (what does nothing,
+# and what is the same for all inputs) does no harm in a net.
+_FOLDABLE = ("BatchNorm", "Scale", "Bias", "Power")
 _BITS = 8
 
 
@@ -83,12 +84,14 @@ def place_quantizers(net: Net, quantized: QuantizedModel) -> Placement:
         BadInput: The model is not of this net, or a quantizer has no form in Caffe.
     """
     layers = runs_of(net)
+    if len({layer.name for layer in layers}) < len(layers):
+        what = f"Several layers of {net.path} have the same name, so that quantizers cannot be told apart."
+        raise BadInput(what, fix="rename them")
     nodes = {node.name: node for node in quantized.float_model.proto.graph.node}
     owners = _Owners(layers)
-    folded = frozenset(
-        layer.name for layer in layers if layer.type not in (*DATA_TYPES, *_PASSED) and layer.name not in nodes
-    )
-    _check_same(net, layers, folded)
+    if not any(layer.name in nodes for layer in layers):
+        raise BadInput(f"The quantized model has no layer of {net.path}.", fix="give the net it was made from")
+    folded = _folded(net, layers, quantized.float_model)
     tops = layer_tops(quantized.float_model) or _unknown(net)
     finder = _Finder(layers, quantized.float_model, tops=tops)
     weights = Weights(quantized.float_model)
@@ -114,9 +117,23 @@ def _unknown(net: Net) -> dict[str, tuple[str, int]]:
     raise BadInput(what, fix="quantize the model that was read from the net")
 
 
-def _check_same(net: Net, layers: tuple[Layer, ...], folded: frozenset[str]) -> None:
-    if len(folded) == len([layer for layer in layers if layer.type not in DATA_TYPES]):
-        raise BadInput(f"The quantized model has no layer of {net.path}.", fix="give the net it was made from")
+def _folded(net: Net, layers: tuple[Layer, ...], model: Model) -> frozenset[str]:
+    """Layers of which the model has no node any more, because their numbers went into another layer."""
+    owners = _Owners(layers)
+    left = {node.name for node in model.proto.graph.node}
+    own: dict[str, list[str]] = defaultdict(list)
+    for node in import_net(net).model.proto.graph.node:
+        own[owners.of(node.name)].append(node.name)
+    found = set()
+    for layer in layers:
+        missing = [name for name in own[layer.name] if name not in left]
+        if layer.type not in _FOLDABLE or not missing:
+            continue
+        if len(missing) < len(own[layer.name]):
+            what = f"Layer {layer.name!r} went into another one by half, which no net of Caffe can say."
+            raise BadInput(what, fix="prepare the model without folding")
+        found.add(layer.name)
+    return frozenset(found)
 
 
 def _check_activation(quantizer: Quantizer) -> None:

@@ -48,13 +48,12 @@ def _field(value: TextValue, spec: FieldSpec) -> Iterator[bytes]:
 
 
 def _single(value: bool | int | float | str | bytes, spec: FieldSpec) -> bytes:
+    if spec.kind in ("float", "double"):
+        wire, dtype = (_FIXED32, "<f4") if spec.kind == "float" else (_FIXED64, "<f8")
+        return _head(spec, wire) + np.array(float(value), dtype).tobytes()
     if isinstance(value, bytes) or (isinstance(value, str) and spec.kind != "enum"):
         raw = value if isinstance(value, bytes) else value.encode()
         return _head(spec, _LENGTH) + varint(len(raw)) + raw
-    if spec.kind == "float":
-        return _head(spec, _FIXED32) + np.array(value, "<f4").tobytes()
-    if spec.kind == "double":
-        return _head(spec, _FIXED64) + np.array(value, "<f8").tobytes()
     return _head(spec, _VARINT) + varint(spec.values[value] if isinstance(value, str) else int(value))
 
 

@@ -23,7 +23,7 @@ def quant(job: LayerJob) -> None:
     offset = np.frombuffer(params.data("offset")[:1] or b"\0", np.int8)[0]
     zero = job.constant(np.array(offset, np.int8), "offset")
     # The file holds the reciprocal of the step.
-    scale = job.floats(1 / np.float32(stored), "scale")
+    scale = job.floats(1 / stored, "scale")
     codes = job.step("QuantizeLinear", [job.bottoms[0].name, scale, zero], "codes")
     back = job.floats(1.0, "one") if job.feeds_integers() else scale
     job.top("DequantizeLinear", [codes, back, zero], shape)
