@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.core.model_files import caffe_pair, is_caffe, is_model, model_files, model_stem
+from roundoff.core.model_files import caffe_pair, is_caffe, is_model, model_files, model_stem, pair_path
 from roundoff.errors import BadInput
 
 
@@ -47,6 +47,16 @@ def test_the_numbers_are_found_beside_the_net(tmp_path: Path) -> None:
         caffe_pair(net)
     (tmp_path / "net.caffemodel").touch()
     assert caffe_pair(net)[1].name == "net.caffemodel"
+
+
+def test_two_files_become_one_path(tmp_path: Path) -> None:
+    net, numbers = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
+    net.touch()
+    numbers.touch()
+    (tmp_path / "other.caffemodel").touch()
+    assert pair_path(net, numbers) == pair_path(net, None) == net
+    both = pair_path(net, tmp_path / "other.caffemodel")
+    assert caffe_pair(both) == (net, tmp_path / "other.caffemodel")
 
 
 def test_a_comma_in_a_name_is_no_pair(tmp_path: Path) -> None:

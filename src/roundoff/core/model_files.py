@@ -1,10 +1,11 @@
 """The files a model consists of: one for ONNX, two for Caffe, which are given as one."""
 
+import contextlib
 from pathlib import Path
 
 from roundoff.errors import BadInput
 
-__all__ = ["caffe_pair", "is_caffe", "is_model", "model_files", "model_stem"]
+__all__ = ["caffe_pair", "is_caffe", "is_model", "model_files", "model_stem", "pair_path"]
 
 _TEXT, _NUMBERS = ".prototxt", ".caffemodel"
 _BOTH = "name both files with a comma between them: net.prototxt,net.caffemodel"
@@ -39,6 +40,16 @@ def caffe_pair(path: Path) -> tuple[Path, Path]:
     if len(parts) > 2 or path.suffix.lower() != _TEXT:
         raise BadInput(f"{path} does not name the .prototxt of a Caffe net.", fix=_BOTH)
     return path, _beside(path)
+
+
+def pair_path(prototxt: Path, caffemodel: Path | None) -> Path:
+    """The path that stands for two files: the .prototxt alone where it leads to the .caffemodel, else both."""
+    if caffemodel is None:
+        return prototxt
+    with contextlib.suppress(BadInput):
+        if caffe_pair(prototxt)[1] == caffemodel:
+            return prototxt
+    return Path(f"{prototxt},{caffemodel}")
 
 
 def model_files(path: Path) -> tuple[Path, ...]:

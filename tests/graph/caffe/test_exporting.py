@@ -11,7 +11,7 @@ from roundoff.core.quantizer import Consumer, Quantizer, QuantParams, QuantSpec
 from roundoff.data import ArraySamples
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.exporting import deploy_net, fake_quant_net, save_net
-from roundoff.graph.caffe.importing import Imported, import_caffe
+from roundoff.graph.caffe.importing import Imported, import_caffe, net_of
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
@@ -76,6 +76,18 @@ def test_written_nets_compute_what_the_quantized_model_does(kind: str, tmp_path:
     }  # fmt: skip
     dequants = [layer.name for layer in again.net.layers if layer.type == "DeQuant"]
     assert dequants == [f"{name}_dequant_layer" for name in ("conv", "left", "right", "pool", "up", "fc")]
+
+
+def test_a_model_remembers_its_net(tmp_path: Path) -> None:
+    prototxt, caffemodel = whole_net().write(tmp_path)
+    caffemodel = caffemodel.rename(tmp_path / "numbers.caffemodel")
+    (tmp_path / "net.caffemodel").write_bytes(b"")
+    model = quantized(import_caffe(prototxt, caffemodel))
+    net = net_of(model.float_model)
+    assert (net.path, net.weights_path) == (prototxt, caffemodel)
+    assert fake_quant_net(net, model).prototxt.count("Quant") > 1
+    with pytest.raises(BadInput, match="was not made from a Caffe net"):
+        net_of(replace(model.float_model, path=Path("model.onnx")))
 
 
 def test_a_deployed_net_holds_integers(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from roundoff.core.model_files import caffe_pair, is_caffe, pair_path
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.assembly import Assembly
 from roundoff.graph.build import make_model
@@ -16,7 +17,7 @@ from roundoff.graph.caffe.origins import note_tops
 from roundoff.graph.caffe.registry import NOT_RUN, converter_of, layer_types
 from roundoff.graph.load import Model, checked_model
 
-__all__ = ["Dropped", "Imported", "import_caffe", "import_net", "runs_of"]
+__all__ = ["Dropped", "Imported", "import_caffe", "import_net", "net_of", "runs_of"]
 
 _BATCH = "N"
 _FLOAT = 1
@@ -65,6 +66,17 @@ def import_net(net: Net) -> Imported:
     """
     kept, dropped = _sorted_out(net)
     return _Importer(net, kept, dropped).run()
+
+
+def net_of(model: Model) -> Net:
+    """The net that a model was made from, read once more.
+
+    Raises:
+        BadInput: It was made from none, or its files have gone.
+    """
+    if not is_caffe(model.path):
+        raise BadInput(f"{model.path} was not made from a Caffe net.", fix="load the .prototxt instead")
+    return read_net(*caffe_pair(model.path))
 
 
 def runs_of(net: Net) -> tuple[Layer, ...]:
@@ -129,7 +141,8 @@ class _Importer:
         proto = self._draft.proto
         files = (self._net.path, self._net.weights_path)
         size = sum(path.stat().st_size for path in files if path is not None)
-        model = checked_model(proto, path=self._net.path, size=size)
+        path = pair_path(self._net.path, self._net.weights_path)
+        model = checked_model(proto, path=path, size=size)
         note_tops(model, self._tops)
         return Imported(model, self._net, tuple(self._dropped), tuple(self._notes))
 
