@@ -4,8 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
+from roundoff.graph.caffe.stored_codes import find_codes
 from roundoff.graph.reading import read_quantized
 from tests.graph.caffe.nets import NetText, run_all, values
 
@@ -44,6 +47,54 @@ def test_quant_is_recognised_as_a_quantizer(tmp_path: Path) -> None:
     )
     found = read_quantized(quantized.load(tmp_path).model).quantizers
     assert [(each.tensor, float(each.params.scale)) for each in found] == [("data", 1 / 32)]
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_weights_that_were_rounded_are_recognised_as_such(*, per_channel: bool, tmp_path: Path) -> None:
+    codes = np.random.default_rng(1).integers(-127, 128, (2, 4, 3, 3))
+    step = np.array([0.013, 0.0071] if per_channel else [0.013], np.float32)
+    weights = (codes * step.reshape(-1, 1, 1, 1)).astype(np.float32)
+    factor = (step * np.float32(1 / 32)).astype(np.float32)
+    bias = (np.array([77, -1234]) * factor).astype(np.float32)
+    quantized = net().add("Quant", "q", "data", params="quant_param { scale: 32 }")
+    params = "convolution_param { num_output: 2 kernel_size: 3 }"
+    quantized.add("Convolution", "conv", "q", params=params, blobs=[weights, bias])
+    zeros = np.zeros_like(factor)
+    quantized.add("DeQuant", "d", "conv", blobs=[factor, zeros, zeros])
+    imported = quantized.load(tmp_path)
+    found = {each.kind: each for each in read_quantized(imported.model).quantizers}
+    assert found["weight"].spec.dtype == "s8"
+    assert np.allclose(found["weight"].params.scale.ravel(), step, rtol=1e-6)
+    assert found["bias"].spec.dtype == "s32"
+    # Not one number changes by it.
+    values_now = run_all(imported.model, {"data": DATA})
+    assert np.array_equal(values_now["conv/weight"], weights)
+    assert np.array_equal(values_now["conv/bias"], bias)
+
+
+def test_weights_that_are_no_codes_stay_floats(tmp_path: Path) -> None:
+    quantized = net().add("Quant", "q", "data", params="quant_param { scale: 32 }")
+    params = "convolution_param { num_output: 2 kernel_size: 3 bias_term: false }"
+    quantized.add("Convolution", "conv", "q", params=params, blobs=[values(2, 4, 3, 3)])
+    quantized.add("DeQuant", "d", "conv", blobs=[np.array([0.001], np.float32)])
+    model = quantized.load(tmp_path).model
+    assert {each.kind for each in read_quantized(model).quantizers} == {"activation"}
+
+
+@given(st.integers(0, 1000), st.floats(2**-20, 8, width=32), st.sampled_from([0, 1]))
+def test_codes_are_found_exactly_or_not_at_all(seed: int, step: float, axis: int) -> None:
+    generator = np.random.default_rng(seed)
+    codes = generator.integers(-128, 128, (3, 4))
+    steps = (step * generator.uniform(0.5, 2, codes.shape[axis])).astype(np.float32)
+    stored = (codes * steps.reshape((-1, 1) if axis == 0 else (1, -1))).astype(np.float32)
+    nearly = steps * np.float32(1 + 1e-7)
+    found = find_codes(stored, nearly, axis=axis)
+    assert found is not None
+    assert np.array_equal(found.values, codes)
+    again = np.asarray(found.values * found.scale.reshape((-1, 1) if axis == 0 else (1, -1)), np.float32)
+    assert np.array_equal(again, stored)
+    assert find_codes(stored + np.float32(step / 3), nearly, axis=axis) is None
+    assert find_codes(stored, steps[:2], axis=axis) is None
 
 
 def test_dequant_without_shift_does_nothing(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class LayerJob:
 
     Attributes:
         layer: The layer.
+        net: The net it belongs to.
         bottoms: The tensors it reads.
         tops: What was made of its tops so far.
         batch_fixed: Why the model only works for the batch size of the .prototxt; empty when it does for any.
@@ -69,7 +70,7 @@ class LayerJob:
         self.batch_fixed = ""
         self.notes: list[str] = []
         self._top_names = tuple(top_names)
-        self._net = net
+        self.net = net
         self._layer_names = net.layer_names
         self._draft = draft
 
@@ -115,7 +116,7 @@ class LayerJob:
         wanted = "x".join(map(str, shape)) or "of a single number"
         if not same_shape(stored.shape, shape):
             found = "x".join(map(str, stored.shape)) or "of a single number"
-            source = self._net.weights_path or self._net.path
+            source = self.net.weights_path or self.net.path
             raise BadInput(
                 f"{self._who()} needs blob {index} in the shape {wanted}, but in {source} it is {found}.",
                 fix="give the .caffemodel that belongs to this .prototxt",
@@ -128,8 +129,8 @@ class LayerJob:
         if index >= len(blobs):
             source = (
                 "no .caffemodel was given"
-                if self._net.weights_path is None
-                else (f"{self._net.weights_path} has {len(blobs) or 'none'} for it")
+                if self.net.weights_path is None
+                else (f"{self.net.weights_path} has {len(blobs) or 'none'} for it")
             )
             raise BadInput(
                 f"{self._who()} needs blob {index}, but {source}.",
@@ -139,7 +140,7 @@ class LayerJob:
 
     def feeds_integers(self) -> bool:
         """Whether the layers that read this one's top have integer weights; all must, or none."""
-        readers = [other for other in self._net.layers if set(other.bottoms) & set(self.layer.tops)]
+        readers = [other for other in self.net.layers if set(other.bottoms) & set(self.layer.tops)]
         whole = [_has_integers(reader) for reader in readers if reader.name != self.layer.name]
         if any(whole) and not all(whole):
             raise self.refuse("feeds layers with integer weights and others, which take different numbers")
@@ -147,7 +148,7 @@ class LayerJob:
 
     def fed_by_integers(self) -> bool:
         """Whether the layer that wrote this one's bottom has integer weights."""
-        writers = [other for other in self._net.layers if set(other.tops) & set(self.layer.bottoms)]
+        writers = [other for other in self.net.layers if set(other.tops) & set(self.layer.bottoms)]
         return any(_has_integers(writer) for writer in writers)
 
     def refuse(self, text: str, fix: str = _CORRECT) -> BadInput:
@@ -156,7 +157,7 @@ class LayerJob:
 
     def _who(self) -> str:
         place = f", line {self.layer.line}" if self.layer.line else ""
-        return f"Layer {self.layer.name!r} ({self.layer.type}; {self._net.path}{place})"
+        return f"Layer {self.layer.name!r} ({self.layer.type}; {self.net.path}{place})"
 
     # What becomes of it.
 

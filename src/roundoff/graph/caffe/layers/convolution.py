@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from roundoff.core.tensors import Array
 from roundoff.graph.caffe.job import LayerJob
+from roundoff.graph.caffe.layers.weights import add_weights
 from roundoff.graph.caffe.params import Params
 from roundoff.graph.caffe.registry import converts
 
@@ -84,8 +86,9 @@ def _channels(job: LayerJob, params: Params, group: int) -> tuple[int, int]:
     return channels, out
 
 
-def _bias(job: LayerJob, params: Params, out: int) -> list[str]:
-    return [job.floats(job.blob(1, (out,)), "bias")] if params.flag("bias_term") else []
+def _inputs(job: LayerJob, params: Params, weights: Array, *, axis: int) -> list[str]:
+    bias = job.blob(1, (params.integer("num_output"),)) if params.flag("bias_term") else None
+    return [job.bottoms[0].name, *add_weights(job, weights, bias, axis=axis)]
 
 
 def _convolve(job: LayerJob, group: int) -> None:
@@ -94,7 +97,7 @@ def _convolve(job: LayerJob, group: int) -> None:
     (batch, _, *sizes) = job.bottoms[0].shape
     window = _window(job, params, len(sizes))
     weights = job.blob(0, (out, channels // group, *window.kernel))
-    inputs = [job.bottoms[0].name, job.floats(weights, "weight"), *_bias(job, params, out)]
+    inputs = _inputs(job, params, weights, axis=0)
     placed = zip(sizes, window.pad, window.extent(), window.stride, strict=True)
     outputs = [(size + 2 * pad - extent) // stride + 1 for size, pad, extent, stride in placed]
     job.top("Conv", inputs, (batch, out, *outputs), group=group, **window.attributes())
@@ -123,7 +126,7 @@ def deconvolution(job: LayerJob) -> None:
     (batch, _, *sizes) = job.bottoms[0].shape
     window = _window(job, params, len(sizes))
     weights = job.blob(0, (channels, out // group, *window.kernel))
-    inputs = [job.bottoms[0].name, job.floats(weights, "weight"), *_bias(job, params, out)]
+    inputs = _inputs(job, params, weights, axis=1)
     placed = zip(sizes, window.pad, window.extent(), window.stride, strict=True)
     outputs = [stride * (size - 1) + extent - 2 * pad for size, pad, extent, stride in placed]
     job.top("ConvTranspose", inputs, (batch, out, *outputs), group=group, **window.attributes())

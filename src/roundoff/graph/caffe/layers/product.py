@@ -3,6 +3,7 @@
 import math
 
 from roundoff.graph.caffe.job import LayerJob
+from roundoff.graph.caffe.layers.weights import add_weights
 from roundoff.graph.caffe.registry import converts
 
 __all__ = ["embed", "inner_product"]
@@ -25,9 +26,8 @@ def inner_product(job: LayerJob) -> None:
     if axis == 1:
         if len(shape) != 2:
             source = job.step("Flatten", [source], "flat", axis=1)
-        inputs = [source, job.floats(weights, "weight")]
-        inputs += [] if bias is None else [job.floats(bias, "bias")]
-        job.top("Gemm", inputs, top, transB=int(not transposed))
+        numbers = add_weights(job, weights, bias, axis=1 if transposed else 0)
+        job.top("Gemm", [source, *numbers], top, transB=int(not transposed))
         return
     if axis == 0:
         job.fix_batch(f"layer {job.layer.name!r} sums over the samples")
