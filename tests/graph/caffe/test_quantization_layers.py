@@ -85,13 +85,14 @@ def test_weights_that_are_no_codes_stay_floats(tmp_path: Path) -> None:
 def test_codes_are_found_exactly_or_not_at_all(seed: int, step: float, axis: int) -> None:
     generator = np.random.default_rng(seed)
     codes = generator.integers(-128, 128, (3, 4))
-    steps = (step * generator.uniform(0.5, 2, codes.shape[axis])).astype(np.float32)
-    stored = (codes * steps.reshape((-1, 1) if axis == 0 else (1, -1))).astype(np.float32)
+    steps = np.asarray(step * generator.uniform(0.5, 2, codes.shape[axis]), np.float32)
+    spread = (-1, 1) if axis == 0 else (1, -1)
+    stored = np.asarray(codes * steps.reshape(spread), np.float32)
     nearly = steps * np.float32(1 + 1e-7)
     found = find_codes(stored, nearly, axis=axis)
     assert found is not None
     assert np.array_equal(found.values, codes)
-    again = np.asarray(found.values * found.scale.reshape((-1, 1) if axis == 0 else (1, -1)), np.float32)
+    again = np.asarray(found.values * found.scale.reshape(spread), np.float32)
     assert np.array_equal(again, stored)
     assert find_codes(stored + np.float32(step / 3), nearly, axis=axis) is None
     assert find_codes(stored, steps[:2], axis=axis) is None

@@ -102,6 +102,8 @@ def add_same_size(drawn: Drawn, kind: str, source: str) -> None:
                 drawn.add(kind, [source], shape, "shuffle_channel_param { group: 2 }")
         case "Interp":
             drawn.add(kind, [source], (batch, channels, 5, 7), "interp_param { height: 5 width: 7 }")
+        case "MVN":  # OpenCV adds eps to the variance, Caffe to its root: seen where the variance is small
+            drawn.add(kind, [source], shape, "mvn_param { eps: 1e-15 }")
         case "LRN":
             region = drawn.draw(st.sampled_from(["ACROSS_CHANNELS", "WITHIN_CHANNEL"]))
             drawn.add(kind, [source], shape, f"lrn_param {{ local_size: 3 alpha: 0.3 norm_region: {region} }}")

@@ -18,9 +18,9 @@ __all__ = ["Entrance", "Placement", "Product", "place_quantizers"]
 
 # Operations with stored matrices.
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-# Layers whose numbers go into others when a model is prepared. Whatever else is no more then (what does nothing,
-# and what is the same for all inputs) does no harm in a net.
-_FOLDABLE = ("BatchNorm", "Scale", "Bias", "Power")
+# Layers that are no more when a model is prepared: their numbers went into others, or they do nothing. Others that
+# are no more, because they compute the same for all inputs, are needed in a net.
+_FOLDABLE = ("BatchNorm", "Scale", "Bias", "Power", "Dropout")
 _BITS = 8
 
 

@@ -18,7 +18,8 @@ def _scales(job: LayerJob, sizes: tuple[int, ...], wanted: tuple[int, ...]) -> s
     factors = [np.float32(1), np.float32(1)]
     for size, target in zip(sizes, wanted, strict=True):
         factor = np.float32(target / size)
-        while int(np.float32(size) * factor) < target:
+        # Some multiply in float32, others in double, and all round down.
+        while int(np.float32(size) * factor) < target or int(size * float(factor)) < target:
             factor = np.nextafter(factor, np.float32(np.inf))
         factors.append(factor)
     return job.floats(factors, "scales")
