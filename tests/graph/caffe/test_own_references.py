@@ -141,6 +141,16 @@ def test_scale_by_a_second_bottom_with_a_stored_bias(tmp_path: Path) -> None:
     assert relative_error(found, DATA * gate[..., None, None] + bias[..., None, None]) < 1e-6
 
 
+def test_scale_by_one_number_per_sample_and_by_one_for_all(tmp_path: Path) -> None:
+    net = NetText({"data": (1, 1, 5, 6), "gate": (1, 1)})
+    net.add("Scale", "layer", ["data", "gate"], params="scale_param { axis: 0 }")
+    data, gate = values(3, 1, 5, 6), values(3, 1, seed=6)
+    assert np.array_equal(computed(tmp_path, net, data=data, gate=gate), data * gate[..., None, None])
+    net = NetText({"data": SHAPE}).add("Reduction", "sum", "data").add("Scale", "layer", ["data", "sum"])
+    found = run_all(net.load(tmp_path).model, {"data": DATA})
+    assert np.array_equal(found["layer"], DATA * found["sum"])
+
+
 @pytest.mark.parametrize("shape", [(2, 4), (2, 4, 1, 1)])
 def test_axpy(shape: tuple[int, ...], tmp_path: Path) -> None:
     net = NetText({"a": shape, "x": SHAPE, "y": SHAPE}).add("Axpy", "layer", ["a", "x", "y"])

@@ -1,4 +1,4 @@
-"""One network in two frameworks, where the packages that carry it are installed: open_nsfw of Caffe and of ONNX."""
+"""One network in two frameworks, where the packages that carry it are installed: open_nsfw, Caffe and ONNX."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -74,8 +74,8 @@ def _second(job: LayerJob, params: Params) -> str:
     """The second bottom in a shape that ONNX spreads over the first as Caffe does."""
     whole, part = job.bottoms
     rank = len(whole.shape)
-    if not part.shape or part.shape == (1,) * len(part.shape):
-        return job.step("Reshape", [part.name, job.integers([1] * rank, "shape")], "spread")
+    if not part.shape:
+        return part.name
     axis = job.axis(params.integer("axis"), rank)
     if whole.shape[axis : axis + len(part.shape)] != part.shape:
         sizes = " and ".join("x".join(map(str, each)) for each in (whole.shape, part.shape))
