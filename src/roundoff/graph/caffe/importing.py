@@ -15,6 +15,7 @@ from roundoff.graph.caffe.job import LayerJob, Value
 from roundoff.graph.caffe.net import Layer, Net, read_net
 from roundoff.graph.caffe.origins import note_tops
 from roundoff.graph.caffe.registry import NOT_RUN, converter_of, layer_types
+from roundoff.graph.caffe.tables import message_spec
 from roundoff.graph.load import Model, checked_model
 
 __all__ = ["Dropped", "Imported", "import_caffe", "import_net", "net_of", "runs_of"]
@@ -218,8 +219,6 @@ class _Importer:
         return top
 
     def _note_unknown(self, layer: Layer) -> None:
-        from roundoff.graph.caffe.tables import message_spec
-
         known = message_spec("LayerParameter").by_name
         strange = [entry for entry in layer.message.entries if entry.name not in known and entry.line]
         for entry in strange:
