@@ -47,31 +47,37 @@ def find_codes(values: Array, steps: Array, *, axis: int, dtype: str = "int8") -
         axis: Of the slices.
         dtype: Of the codes.
     """
-    if steps.size not in (1, values.shape[axis]) or not values.size:
+    if steps.size not in (1, values.shape[axis]) or not values.size or not np.isfinite(values).all():
         return None
-    rows = np.moveaxis(values, axis, 0).reshape(len(steps), -1) if steps.size > 1 else values.reshape(1, -1)
-    found = [_of_row(row, np.float32(step), _LIMITS[dtype]) for row, step in zip(rows, steps, strict=True)]
-    if any(row is None for row in found):
+    moved = np.moveaxis(values, axis, 0)
+    rows = moved.reshape(len(steps), -1)
+    with np.errstate(over="ignore"):
+        whole = np.rint(rows / steps[:, None])
+    low, high = _LIMITS[dtype]
+    if whole.min() < low or whole.max() > high:
         return None
-    codes = np.stack([row[0] for row in found if row is not None]).astype(dtype)
-    scale = np.array([row[1] for row in found if row is not None], np.float32)
-    if steps.size == 1:
-        return Codes(codes.reshape(values.shape), scale.reshape(()))
-    moved = np.moveaxis(values, axis, 0).shape
-    return Codes(np.ascontiguousarray(np.moveaxis(codes.reshape(moved), 0, axis)), scale)
+    scale = _exact_scale(rows, whole, steps)
+    if scale is None:
+        return None
+    codes = np.moveaxis(whole.astype(dtype).reshape(moved.shape), 0, axis)
+    return Codes(np.ascontiguousarray(codes), scale if steps.size > 1 else scale.reshape(()))
 
 
-def _of_row(row: Array, step: np.float32, limits: tuple[int, int]) -> tuple[Array, np.float32] | None:
-    """Codes of values with one scale, which may be off in its last bits."""
-    whole = np.rint(row / step)
-    if whole.min() < limits[0] or whole.max() > limits[1]:
-        return None
-    largest = int(np.abs(whole).argmax())
-    exact = np.float32(row[largest] / whole[largest]) if whole[largest] else step
-    candidates = [step, exact]
-    for each in (step, exact):
-        candidates += [np.nextafter(each, np.float32(0)), np.nextafter(each, np.float32(np.inf))]
-    for scale in candidates:
-        if np.array_equal((whole * scale).astype(np.float32), row):
-            return whole, scale
+def _exact_scale(rows: Array, whole: Array, steps: Array) -> Array | None:
+    """The scale of each row by which its codes are exactly its values; the steps may be off in their last bits."""
+    largest = np.abs(whole).argmax(axis=1)[:, None]
+    top, code = (np.take_along_axis(each, largest, axis=1)[:, 0] for each in (rows, whole))
+    ratio = np.where(code == 0, steps, top / np.where(code == 0, 1, code)).astype(np.float32)
+    tries = [steps, ratio]
+    tries += [np.nextafter(each, np.float32(end)) for each in (steps, ratio) for end in (0, np.inf)]
+    scale = np.zeros_like(steps)
+    left = np.ones(len(steps), bool)
+    for each in tries:
+        again = (whole[left] * each[left, None]).astype(np.float32)
+        fits = (again == rows[left]).all(axis=1)
+        found = np.flatnonzero(left)[fits]
+        scale[found] = each[found]
+        left[found] = False
+        if not left.any():
+            return scale
     return None
