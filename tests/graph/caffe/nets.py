@@ -14,7 +14,7 @@ from roundoff.graph.caffe.importing import Imported, import_caffe
 from roundoff.graph.caffe.wire_writing import encode
 from roundoff.graph.load import Model
 
-__all__ = ["NetText", "relative_error", "run_all", "values"]
+__all__ = ["NetText", "relative_error", "run_all", "values", "weights_bytes"]
 
 
 @dataclass

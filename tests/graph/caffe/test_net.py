@@ -224,6 +224,8 @@ BOTH = 'layer { name: "a" type: "ReLU" include { phase: TEST } exclude { phase: 
         (DATA + CONV.replace("num_output: 4", ""), {"conv": ("Convolution", GOOD)}, "needs 'num_output'"),
         (DATA + CONV.replace("kernel_size: 3", "kernel_size: 9"), {"conv": ("Convolution", WIDE)}, "1x4x0x0"),
         (DATA + CONV.replace("num_output: 4", "num_output: 4 pad: -1"), {"conv": ("C", GOOD)}, "below zero"),
+        (DATA + 'layer { name: "u" type: "Upsample" bottom: "data" bottom: "data" top: "u"\n'
+         "  upsample_param { upsample_h: 9999999999 upsample_w: 9999999999 } }", {}, "beyond 64 bits"),
         (DATA + CONV + CONV, {"conv": ("Convolution", GOOD)}, "which another layer writes already"),
         (DATA, {}, "computes nothing"),
         (DATA.replace("dim: 8", ""), {}, "computes nothing"),
@@ -236,7 +238,7 @@ BOTH = 'layer { name: "a" type: "ReLU" include { phase: TEST } exclude { phase: 
         ("layer { " + "top: 'x' " * ((1 << 17) + 1) + "}", {}, "absurdly many"),
         (BOTH, {}, "rules to include"),
     ],
-    ids=range(20),
+    ids=range(21),
 )  # fmt: skip
 def test_bad_nets_are_refused(text: str, blobs: dict[str, Blobs], told: str, tmp_path: Path) -> None:
     assert told in refused(tmp_path, text, **blobs)

@@ -120,6 +120,7 @@ def test_small_layers(tmp_path: Path) -> None:
     found = one(tmp_path, "Threshold", "threshold_param { threshold: 0.25 }")
     assert np.array_equal(found, (DATA > 0.25).astype(np.float32))
     assert np.array_equal(one(tmp_path, "Clip", "clip_param { min: -0.5 max: 0.25 }"), DATA.clip(-0.5, 0.25))
+    assert np.array_equal(one(tmp_path, "Clip", "clip_param { min: 0 max: inf }"), DATA.clip(0))
     assert relative_error(one(tmp_path, "Swish"), DATA / (1 + np.exp(-DATA))) < 1e-5
     bias = values(4, seed=8)
     assert np.array_equal(one(tmp_path, "Bias", blobs=(bias,)), DATA + bias[:, None, None])

@@ -35,7 +35,7 @@ def test_quant_rounds_to_int8_and_back(offset: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scale", ["0", "-1", "inf", "nan"])
 def test_a_scale_that_is_none_is_refused(scale: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="above zero"):
+    with pytest.raises(BadInput, match=r"above zero|not a finite number"):
         net().add("Quant", "layer", "data", params=f"quant_param {{ scale: {scale} }}").load(tmp_path)
 
 

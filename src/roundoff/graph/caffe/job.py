@@ -171,11 +171,15 @@ class LayerJob:
 
     def floats(self, values: Any, step: str) -> str:
         """Add a constant of float32 values."""
-        return self.constant(np.asarray(values, np.float32), step)
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, as in Caffe
+            return self.constant(np.asarray(values, np.float32), step)
 
     def integers(self, values: Any, step: str) -> str:
         """Add a constant of int64 values, such as a shape or axes."""
-        return self.constant(np.asarray(values, np.int64), step)
+        try:
+            return self.constant(np.asarray(values, np.int64), step)
+        except OverflowError as error:
+            raise self.refuse("has sizes beyond 64 bits") from error
 
     def step(self, op_type: str, inputs: Sequence[str], step: str, **attributes: Any) -> str:
         """Add a node before the one that computes the top; gives the name of its output."""

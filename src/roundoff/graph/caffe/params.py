@@ -1,5 +1,6 @@
 """The parameters of a layer by name, with Caffe's defaults where they are not given."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -41,8 +42,10 @@ class Params:
         return self._checked(name, self._typed(name, int))
 
     def number(self, name: str) -> float:
-        """A parameter that is a number."""
-        return self._typed(name, float)
+        """A parameter that is a number; limits may be infinite, others not."""
+        value = self._typed(name, float)
+        limits = self.spec.name == "ClipParameter" and not math.isnan(value)
+        return value if limits else self._finite(name, value)
 
     def choice(self, name: str) -> str:
         """A parameter that is one of some names."""
@@ -55,7 +58,8 @@ class Params:
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A parameter of several numbers."""
-        return tuple(float(value) for value in self.message.all(name) if isinstance(value, int | float))
+        values = (float(value) for value in self.message.all(name) if isinstance(value, int | float))
+        return tuple(self._finite(name, value) for value in values)
 
     def data(self, name: str) -> bytes:
         """A parameter of bytes."""
@@ -77,6 +81,11 @@ class Params:
         if value is None:
             raise self.refuse(f"needs {name!r} in {self.name}")
         return kind(value)
+
+    def _finite(self, name: str, value: float) -> float:
+        if not math.isfinite(value):
+            raise self.refuse(f"has {name}: {value} in {self.name}, which is not a finite number")
+        return value
 
     def _checked(self, name: str, value: int) -> int:
         if value < 0 and self.spec.by_name[name].kind == "uint":

@@ -18,7 +18,7 @@ def quant(job: LayerJob) -> None:
     job.check_counts((1,))
     params, shape = job.params("quant_param"), job.bottoms[0].shape
     stored = params.number("scale")
-    if not stored > 0 or not np.isfinite(stored):
+    if stored <= 0:
         raise job.refuse(f"has the scale {stored:g}; it must be above zero")
     offset = np.frombuffer(params.data("offset")[:1] or b"\0", np.int8)[0]
     zero = job.constant(np.array(offset, np.int8), "offset")
