@@ -54,6 +54,8 @@ def _box_sizes(job: LayerJob, params: Params) -> list[tuple[float, float]]:
     smallest, largest = params.numbers("min_size"), params.numbers("max_size")
     if not smallest or (largest and len(largest) != len(smallest)) or min(smallest) <= 0:
         raise job.refuse("needs min_size, and as many max_size as min_size or none")
+    if any(most <= least for least, most in zip(smallest, largest, strict=False)):
+        raise job.refuse("has a max_size that does not exceed its min_size")
     ratios = [1.0]
     for ratio in params.numbers("aspect_ratio"):
         if ratio <= 0:
