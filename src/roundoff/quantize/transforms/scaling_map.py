@@ -70,6 +70,7 @@ class Limit:
         channels: Channels of that tensor.
         low: Smallest value.
         high: Largest value.
+        dtype: Type of the tensor.
     """
 
     node: str
@@ -77,6 +78,7 @@ class Limit:
     channels: Array
     low: float
     high: float
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from roundoff.quantize.transforms.participants import participants
 from roundoff.quantize.transforms.registry import Job, Transformed, transform
 from roundoff.quantize.transforms.rescaling import rescaled, rounded_to_power_of_two
 from roundoff.quantize.transforms.scaling_map import Layer, ScalingMap
-from roundoff.quantize.transforms.statistics import channel_ranges
+from roundoff.quantize.transforms.statistics import channel_statistics
 
 __all__ = ["smooth"]
 
@@ -51,8 +51,9 @@ def smooth(job: Job) -> Transformed:
     looked_at = [layer for layer in looked_at if layer.inputs.size > 1]
     if not looked_at:
         return Transformed(job.model, (), (_nothing(found),))
-    ranges = channel_ranges(job.model, job.context, {layer.source: layer.axis for layer in looked_at})
-    peaks = {name: np.maximum(-low, high) for name, (low, high) in ranges.items()}
+    axes = {layer.source: layer.axis for layer in looked_at}
+    seen = channel_statistics(job.model, job.context, axes, title="looking at channels")
+    peaks = {name: channels.peak for name, channels in seen.items()}
     chosen = _chosen(job, looked_at, peaks)
     model, notes = job.model, _notes(job, found, rest, chosen)
     places = [layer for layer in rest if layer.node in chosen]

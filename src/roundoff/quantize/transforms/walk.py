@@ -120,6 +120,17 @@ class Walk:
             raise Minds
         return value.shape
 
+    def dtype(self, tensor: str) -> str:
+        """Type of a computed tensor.
+
+        Raises:
+            Minds: It is not known.
+        """
+        value = self._values.get(tensor)
+        if value is None or value.element is None:
+            raise Minds
+        return value.element.dtype
+
     def channels(self, tensor: str) -> Array:
         """Channels of a tensor, an array with as many axes; fixed ones where it has none."""
         found = self._channels.get(tensor)

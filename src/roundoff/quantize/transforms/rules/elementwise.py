@@ -38,7 +38,7 @@ def _clip(walk: Walk, node: Any) -> None:
         return
     if not walk.through_limits:
         raise Minds
-    walk.add_limit(Limit(node.name, node.input[0], channels, low, high))
+    walk.add_limit(Limit(node.name, node.input[0], channels, low, high, walk.dtype(node.input[0])))
     walk.give(node, channels)
 
 
