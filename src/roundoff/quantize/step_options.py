@@ -40,12 +40,16 @@ class StepOption:
         Raises:
             BadInput: It is none.
         """
-        value = _WORDS.get(given.casefold(), given) if isinstance(self.default, bool) and _is_text(given) else given
+        value = (
+            _WORDS.get(given.casefold(), given) if isinstance(self.default, bool) and _is_text(given) else given
+        )
         if isinstance(self.default, bool) and isinstance(value, bool):
             return value
         if isinstance(value, str) and value in self.words:
             return value
-        number = _number(value) if isinstance(self.default, int | float) and type(self.default) is not bool else None
+        number = (
+            _number(value) if isinstance(self.default, int | float) and type(self.default) is not bool else None
+        )
         whole = not isinstance(self.default, int) or (number is not None and number.is_integer())
         if number is not None and whole and self.least <= number <= self.most:
             return int(number) if isinstance(self.default, int) else number

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import Target
+from roundoff.core.transform_report import Participation
 from roundoff.runtime.feeds import Samples
 
 __all__ = ["Participation", "WorkContext"]
@@ -26,18 +27,3 @@ class WorkContext:
     threads: int | None = None
     max_memory: int | None = None
     progress: Progress = SILENT
-
-
-@dataclass(frozen=True, slots=True)
-class Participation:
-    """A node that took part in a step.
-
-    Attributes:
-        node: Its name.
-        role: As what.
-        text: What was done to it.
-    """
-
-    node: str
-    role: str
-    text: str

@@ -73,7 +73,11 @@ class BiasCodes:
             raise ValueError("a layer without a bias has no quantizer of it")
         if found is None:
             made = Quantizer(
-                self._free(f"{layer.node}:bias"), self._tensor(place), "bias", *self._steps(layer, wanted), (place,)
+                self._free(f"{layer.node}:bias"),
+                self._tensor(place),
+                "bias",
+                *self._steps(layer, wanted),
+                (place,),
             )
             self._insert(made, behind=layer.weight or layer.source)
             return made

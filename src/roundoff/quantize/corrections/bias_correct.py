@@ -21,6 +21,7 @@ from roundoff.runtime.capture import LiveSource
 
 __all__ = ["bias_correct"]
 
+
 @correction(
     "bias_correct",
     samples=StepOption(64, "how many samples the means are taken over at most", least=1, most=100_000),

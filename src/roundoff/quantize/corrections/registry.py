@@ -9,7 +9,15 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.step_options import Chosen, StepOption, check_nodes, options_from
 from roundoff.quantize.work_context import Participation, WorkContext
 
-__all__ = ["Corrected", "Correction", "Task", "all_corrections", "apply_correction", "correction", "correction_names"]
+__all__ = [
+    "Corrected",
+    "Correction",
+    "Task",
+    "all_corrections",
+    "apply_correction",
+    "correction",
+    "correction_names",
+]
 
 
 @dataclass(frozen=True, slots=True)

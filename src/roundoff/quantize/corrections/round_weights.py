@@ -121,7 +121,10 @@ class _Rounding:
         finally:
             context.progress.finish()
         if late:
-            notes = (*notes, f"round_weights: the time was over before {counted(len(late), 'layer')}: {named(late)}")
+            notes = (
+                *notes,
+                f"round_weights: the time was over before {counted(len(late), 'layer')}: {named(late)}",
+            )
         quantizers = tuple(
             replace(each, codes=self._codes[each.name]) if each.name in self._codes else each
             for each in task.quantized.quantizers
@@ -154,7 +157,9 @@ class _Rounding:
             return
         whole = each.rows.restored(kept, values.shape).astype(code_dtype(spec))
         self._codes[quantizer.name] = whole
-        substitute = Substitute(quantizer.tensor, dequantize(whole, quantizer.params, spec.axis).astype(values.dtype))
+        substitute = Substitute(
+            quantizer.tensor, dequantize(whole, quantizer.params, spec.axis).astype(values.dtype)
+        )
         self._readings[Consumer(each.layer.node, _WEIGHT)] = substitute
         left = float(np.minimum(before, after).sum() / before.sum())
         text = f"{changed} of {values.size} codes, error of its results down to {left:.0%}"

@@ -142,4 +142,3 @@ def _set_limits(graph: Assembly, clip: Any, low: Array, high: Array) -> None:
     clip.input.extend(
         [graph.add_constant(value, f"{clip.name}_{side}") for side, value in (("low", low), ("high", high))]
     )
-

@@ -79,4 +79,3 @@ def _with_rank_of(values: Array, change: Array) -> Array:
     while spare > 0 and change.shape[0] == 1:
         change, spare = change[0], spare - 1
     return change
-

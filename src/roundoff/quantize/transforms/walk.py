@@ -196,4 +196,3 @@ class Walk:
     def add_limit(self, limit: Limit) -> None:
         """Say that a node limits values."""
         self._limits.append(limit)
-
