@@ -18,6 +18,7 @@ quantized ones and a run document.
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,11 +101,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     model = load_model(args.model)
     specs = inputs(model)
     samples: Samples = samples_from(args, specs) if specs else NO_INPUTS
-    judge = _judge(args, model, samples)
-    if evaluator is not None:
-        from dataclasses import replace
-
-        judge = replace(judge, evaluator=evaluator)
+    judge = replace(_judge(args, model, samples), evaluator=evaluator)
     trial = try_steps(model, samples, steps, settings=settings, judge=judge, progress=terminal)
     document = _document(args, trial, time.monotonic() - started)
     _write(args, terminal, trial, document)
@@ -118,7 +115,8 @@ def _steps(args: argparse.Namespace) -> "list[Step]":
     from roundoff.quantize.corrections import all_corrections
     from roundoff.quantize.transforms import all_transforms
 
-    known = {each.name: tuple(each.options) for each in (*all_transforms(), *all_corrections())}
+    known = {each.name: tuple(each.options) for each in all_transforms()}
+    known |= {each.name: tuple(each.options) for each in all_corrections()}
     words = [word.strip() for word in args.steps.split(",")]
     names = [_NAMES.get(word, word).replace("-", "_") for word in words]
     shown = [name for name in known if name not in _NAMES.values()] + list(_NAMES)
@@ -130,14 +128,10 @@ def _steps(args: argparse.Namespace) -> "list[Step]":
     if "bias_correct" in names and "explicit_bias" not in names:
         names.insert(0, "explicit_bias")
     given = [_option(text, names, known) for text in args.option]
-    steps = [
-        Step(
-            name,
-            tuple(sorted((key, value) for step, key, value in given if step in ("", name) and key in known[name])),
-            tuple(args.nodes),
-        )
-        for name in names
-    ]
+    steps = []
+    for name in names:
+        own = {key: value for step, key, value in given if step in ("", name) and key in known[name]}
+        steps.append(Step(name, tuple(sorted(own.items())), tuple(args.nodes)))
     check_steps(steps)
     return steps
 

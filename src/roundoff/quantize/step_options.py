@@ -1,4 +1,4 @@
-"""Options of transforms and corrections: declared once, checked before anything runs, listed in the documentation."""
+"""Options of transforms and corrections: declared once, and checked before anything runs."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -40,16 +40,15 @@ class StepOption:
         Raises:
             BadInput: It is none.
         """
-        value = (
-            _WORDS.get(given.casefold(), given) if isinstance(self.default, bool) and _is_text(given) else given
-        )
+        value = given
+        if isinstance(self.default, bool) and isinstance(given, str):
+            value = _WORDS.get(given.casefold(), given)
         if isinstance(self.default, bool) and isinstance(value, bool):
             return value
         if isinstance(value, str) and value in self.words:
             return value
-        number = (
-            _number(value) if isinstance(self.default, int | float) and type(self.default) is not bool else None
-        )
+        takes_numbers = isinstance(self.default, int | float) and not isinstance(self.default, bool)
+        number = _number(value) if takes_numbers else None
         whole = not isinstance(self.default, int) or (number is not None and number.is_integer())
         if number is not None and whole and self.least <= number <= self.most:
             return int(number) if isinstance(self.default, int) else number
@@ -67,10 +66,6 @@ class StepOption:
         limits = f" from {self.least:g}" if math.isfinite(self.least) else ""
         limits += f" to {self.most:g}" if math.isfinite(self.most) else ""
         return f"{kind}{limits}" + (f", or {words}" if words else "")
-
-
-def _is_text(value: OptionValue) -> bool:
-    return isinstance(value, str)
 
 
 def _number(value: OptionValue) -> float | None:

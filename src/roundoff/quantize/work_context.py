@@ -1,4 +1,4 @@
-"""What transforms and corrections work with besides the model: the chip, the samples, and how much they may take."""
+"""What transforms and corrections work with besides the model: the chip, the samples, limits."""
 
 from dataclasses import dataclass
 

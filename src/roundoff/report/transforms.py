@@ -29,7 +29,8 @@ def transform_verdict(found: TransformReport, *, written: str = "") -> Renderabl
 
 
 def _headline(found: TransformReport) -> Text:
-    names = ", ".join(step.name for step in found.steps)
+    # What was only added to make room is not worth a word when there was room already.
+    names = ", ".join(step.name for step in found.steps if step.taken or step.name != "explicit_bias")
     before, after = found.sqnr_db
     if not found.changed:
         return Text("NOTHING TO DO", style="bold yellow") + Text(f": {names} changed nothing")
@@ -53,7 +54,8 @@ def _lines(found: TransformReport, written: str) -> Iterator[VerdictLine]:
     origin = "which nothing else was decided on" if found.unseen else "the ones that were calibrated on"
     yield "judged", f"on {counted(found.samples, 'sample')}, {origin}; {found.target}, {found.method}"
     for step in found.steps:
-        yield step.name, _who(step)
+        if step.taken or step.name != "explicit_bias":
+            yield step.name, _who(step)
     if written:
         yield "next", f"roundoff layers --quantized {written} with the same --data shows what is left"
 

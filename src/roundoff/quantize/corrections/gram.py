@@ -1,7 +1,7 @@
 """What a layer's inputs say of its weight: the Gram matrix of all that one row of the weight is multiplied with.
 
-The squared error of a layer's results is a quadratic form of the error of its weight, with this matrix; no sample is
-needed any more once it is known.
+The squared error of a layer's results is a quadratic form of the error of its weight, with this matrix; once it is
+known no sample is needed any more.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Layers of a quantized model: where their weight and bias are quantized, and where they are in the model that runs."""
+"""Layers of a quantized model, and the quantizers of their input, weight and bias."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def _added(
     weights: Weights,
     quantized: Mapping[Consumer, Quantizer],
 ) -> Consumer | None:
-    """The constant vector that an Add adds to a product which nobody else reads, and which is not rounded before."""
+    """The constant vector that is added to a product, if nobody else reads that and it is not rounded before."""
     found = readers.get(tensor, [])
     if len(found) != 1 or nodes[found[0].node].op_type != "Add" or found[0] in quantized:
         return None

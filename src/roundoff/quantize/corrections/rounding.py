@@ -17,20 +17,20 @@ def output_error(error: Array, gram: Array) -> Array:
         error: Error of the weight, [groups, rows, length].
         gram: Gram matrix of the inputs, [groups, length, length].
     """
-    return np.einsum("grk,grk->gr", error @ gram, error)
+    return np.asarray(np.einsum("grk,grk->gr", error @ gram, error))
 
 
 def damped(gram: Array) -> Array:
     """The Gram matrix with every input a little louder."""
     mean = np.einsum("gkk->g", gram) / max(gram.shape[1], 1)
-    return gram + _DAMPING * mean[:, None, None] * np.eye(gram.shape[1])
+    return np.asarray(gram + _DAMPING * mean[:, None, None] * np.eye(gram.shape[1]))
 
 
 def rounded_together(steps: Array, nearest: Array, gram: Array, *, limits: tuple[int, int], sweeps: int) -> Array:
     """Codes of a weight, each one of the two next to its value, with the least error of results that was found.
 
-    Element after element is rounded the other way wherever that lessens the error, with the errors of all others as
-    they are; so no row is worse than with the codes it began with.
+    Element after element is rounded the other way wherever that lessens the error, with the errors of all others
+    as they are; so no row is worse than with the codes it began with.
 
     Args:
         steps: The weight in steps, as a real number on the scale of its codes, [groups, rows, length].

@@ -21,9 +21,9 @@ from roundoff.graph.wiring import reads
 from roundoff.quantize.agreement import spread
 from roundoff.quantize.work_context import WorkContext
 from roundoff.runtime.blocks.store import TensorStore
+from roundoff.runtime.measure import complete_values
 from roundoff.runtime.memory import available_memory
 from roundoff.runtime.runner import read_feed
-from roundoff.runtime.measure import complete_values
 from roundoff.runtime.session import open_session
 
 __all__ = ["SteppedRun"]

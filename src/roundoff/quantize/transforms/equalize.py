@@ -1,8 +1,8 @@
 """Cross-layer equalization: neighbouring layers share out their channels' ranges, so that one scale serves all.
 
-Which factors are best depends on what noise costs: a channel that is always cut off needs no precision, however wide
-its range is. So factors are not taken from ranges alone, but chosen for the least noise that rounding of weights and
-activations is expected to leave.
+Which factors are best depends on what noise costs: a channel that is always cut off needs no precision, however
+wide its range is. So factors are not taken from ranges alone, but chosen for the least noise that rounding of
+weights and activations is expected to leave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,8 +46,8 @@ _ROUNDING = 1 / 12
     activations=StepOption(True, "whether rounding of activations counts beside that of weights"),
     clip=StepOption(
         "split",
-        "what becomes of a Clip such as Relu6: split gives it a limit for each channel by a Min behind it, observed "
-        "scales only channels that never reach the limit in the samples, keep scales none of its channels",
+        "what becomes of a Clip such as Relu6: split gives it a limit for each channel by a Min behind it, "
+        "observed scales only channels that never reach the limit in the samples, keep scales none of its channels",
         words=("split", "observed", "keep"),
     ),
     power_of_two=StepOption(False, "whether factors are powers of two, which keeps float outputs bit for bit"),
@@ -88,8 +88,8 @@ def _changed(job: Job, found: ScalingMap, factors: Mapping[int, float], *, notes
         model, split = with_channel_limits(model, found, factors)
         if split:
             notes.append(
-                f"equalize: {counted(len(split), 'Clip')} {'has' if len(split) == 1 else 'have'} got a limit for each "
-                f"channel, by a Min behind it, which a chip computes as one more operation: {named(list(split))}"
+                f"equalize: limits for each channel, by a Min which a chip computes as one more operation, behind "
+                f"{counted(len(split), 'Clip')}: {named(list(split))}"
             )
     return Transformed(model, taken, tuple(notes))
 
@@ -129,7 +129,7 @@ def _terms(job: Job, found: ScalingMap, seen: Mapping[str, ChannelStatistics]) -
             yield PairedNoise(extent, np.zeros_like(roots), roots, unit * importance.channel[roots])
 
 
-def weight_noise(  # noqa: PLR0913 - a layer and what its noise depends on
+def weight_noise(
     found: ScalingMap, layer: Layer, weight: Array, *, importance: Importance, unit: float, per_output: bool
 ) -> NoiseTerm:
     """The noise that rounding a weight puts into a network.

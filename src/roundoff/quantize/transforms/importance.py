@@ -1,4 +1,4 @@
-"""How much noise in each channel counts: its power at the next place where channels cannot be followed any further.
+"""How much noise in each channel counts: its power at the next place where channels cannot be followed further.
 
 Noise goes through a layer with the squares of its weights, and through an activation only where that is not flat.
 Where it ends, at an output or in front of something else than a layer, it is set against the energy there.

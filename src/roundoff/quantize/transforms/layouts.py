@@ -42,8 +42,7 @@ def reshaped(channels: Array, old: tuple[int, ...], new: tuple[int, ...]) -> Arr
         return None
     pieces = []
     for before, after in _matching(old, new):
-        part = tuple(channels.shape[axis] for axis in before)
-        if all(size == 1 for size in part):
+        if not varies(channels, before):
             pieces.append((before, (1,) * len(after)))
             continue
         if np.prod([old[axis] for axis in before], dtype=np.int64) > MOST_CHANNELS:
@@ -51,13 +50,13 @@ def reshaped(channels: Array, old: tuple[int, ...], new: tuple[int, ...]) -> Arr
         pieces.append((before, tuple(new[axis] for axis in after)))
     # Where channels change along an axis, all that this axis is mixed with is spelled out.
     full = list(channels.shape)
-    for before, after in pieces:
-        if any(size > 1 for size in after):
-            for axis in before:
+    for old_axes, sizes in pieces:
+        if any(size > 1 for size in sizes):
+            for axis in old_axes:
                 full[axis] = old[axis]
     if np.prod(full, dtype=np.int64) > MOST_CHANNELS:
         return None
-    shape = tuple(size for _, after in pieces for size in after)
+    shape = tuple(size for _, sizes in pieces for size in sizes)
     return compact(np.broadcast_to(channels, full).reshape(shape))
 
 

@@ -87,8 +87,8 @@ def with_channel_limits(
 ) -> tuple[Model, tuple[str, ...]]:
     """Give limits that do not fit scaled channels a value for each channel: exact for every input.
 
-    The Clip stays, at the widest of the new limits, so that it is fused as before; a Min and, where the lower limit
-    is not zero, a Max behind it cut each channel where it belongs.
+    The Clip stays, at the widest of the new limits, so that it is fused as before; a Min and, where the lower
+    limit is not zero, a Max behind it cut each channel where it belongs.
 
     Args:
         model: The model with scaled channels; it is not changed.

@@ -1,9 +1,9 @@
 """How much noise rounding puts into a network, as a function of the factors of its channels.
 
-Rounding to steps leaves an error of variance step^2 / 12, and a step is in proportion to the largest magnitude that
-shares it. In the logarithms of the factors the noise of all scales together is convex (a sum of products of powers),
-so that its least value is found by walking downhill. The largest magnitude is replaced by a power mean, which has a
-slope everywhere.
+Rounding to steps leaves an error of variance step^2 / 12, and a step is in proportion to the largest magnitude
+that shares it. In the logarithms of the factors the noise of all scales together is convex (a sum of products of
+powers), so that its least value is found by walking downhill. The largest magnitude is replaced by a power mean,
+which has a slope everywhere.
 """
 
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ class PairedNoise:
             push = 2 * value * (shares / total - costs / cost)
             slope += np.bincount(self.times.ravel(), push.ravel(), slope.size)
             slope -= np.bincount(self.over.ravel(), push.ravel(), slope.size)
-        return value
+        return float(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +92,7 @@ class DenseNoise:
     per_output: bool
 
     @staticmethod
-    def of(  # noqa: PLR0913 - the attributes
+    def of(
         magnitudes: Array, *, inputs: Array, outputs: Array, energy: Array, gain: Array, per_output: bool
     ) -> "DenseNoise":
         """The noise of a weight with these magnitudes, [outputs, inputs]."""

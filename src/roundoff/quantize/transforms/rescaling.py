@@ -7,7 +7,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.changes import CannotFold, change_constants
+from roundoff.graph.preparation.changes import change_constants
 from roundoff.graph.preparation.draft import Draft
 from roundoff.quantize.transforms.scaling_map import Adjustment, ScalingMap
 

@@ -1,8 +1,8 @@
 """Where a factor per channel can travel in a network: which constants take it up, and which channels go together.
 
 A channel divided by a positive factor behind one layer and multiplied again inside the next leaves the network's
-function as it was. Between the two stand operations that do not mind (Relu, pooling, reshaping, attention's sum over
-tokens, ...). One walk over the graph follows the channels of every tensor; what minds fixes them.
+function as it was. Between the two stand operations that do not mind (Relu, pooling, reshaping, the sum over
+tokens of attention, ...). One walk over the graph follows the channels of every tensor; what minds fixes them.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,6 @@
 """Operations that bring tensors together: what is added must be scaled alike, of a product one factor may be."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ def _adjust_operand(walk: Walk, node: Any, position: int, channels: Array) -> No
     name = node.input[position]
     if not walk.draft.constant(name).any():
         return
-    size = np.prod(np.broadcast_shapes(walk.shape(name), channels.shape))
-    if size > max(MOST_CHANNELS, np.prod(walk.shape(name))):
+    size = math.prod(np.broadcast_shapes(walk.shape(name), channels.shape))
+    if size > max(MOST_CHANNELS, math.prod(walk.shape(name))):
         raise Minds
     walk.adjust(node, position, over=channels)
 
