@@ -47,7 +47,7 @@ _ROUNDING = 1 / 12
     clip=StepOption(
         "split",
         "what becomes of a Clip such as Relu6: split gives it a limit for each channel by a Min behind it, "
-        "observed scales only channels that never reach the limit in the samples, keep scales none of its channels",
+        "observed scales only channels that never reach the limit in the samples, keep scales none behind it",
         words=("split", "observed", "keep"),
     ),
     power_of_two=StepOption(False, "whether factors are powers of two, which keeps float outputs bit for bit"),

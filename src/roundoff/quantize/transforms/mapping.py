@@ -7,6 +7,7 @@ from roundoff.quantize.transforms import rules
 from roundoff.quantize.transforms.scaling_map import ScalingMap
 from roundoff.quantize.transforms.walk import Walk
 from roundoff.runtime.feeds import Samples
+from roundoff.runtime.measure import complete_values
 from roundoff.runtime.runner import read_feed
 
 __all__ = ["map_scaling"]
@@ -25,9 +26,11 @@ def map_scaling(model: Model, samples: Samples, *, through_limits: bool = False)
 
     Raises:
         BadInput: The sample does not fit the model.
+        ModelFailed: The model cannot be run.
     """
     feed = read_feed(model, samples, 0)
-    known = values(model, {name: array.shape for name, array in feed.items()})
+    inferred = values(model, {name: array.shape for name, array in feed.items()})
+    known = complete_values(model, inferred, feed)
     fixed: frozenset[str] = frozenset()
     # Of the two factors of a product one must stay as it is; which one is only known at the end.
     for _ in range(2):
