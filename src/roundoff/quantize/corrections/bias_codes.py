@@ -52,16 +52,26 @@ class BiasCodes:
         beta = float(attribute(self._nodes[layer.node], "beta", 1.0)) if layer.op_type == "Gemm" else 1.0
         if beta == 0:
             return np.zeros(change.shape)
-        values = self._weights[self._tensor(layer.bias)].astype(np.float64)
-        if values.size == 1:
+        before = self._now(layer.bias)
+        if before.size == 1:
             change = np.full(change.shape, change.mean())
-        wanted = values + (change / beta)[: values.size].reshape(values.shape)
+        wanted = before + (change / beta)[: before.size].reshape(before.shape)
         old = self._owned(layer, wanted)
-        before = values if layer.bias_quantizer is None else _values(old, values)
         codes = quantize(wanted, old.params, old.spec)
         self._replace(old, replace(old, codes=codes))
         moved = (dequantize(codes, old.params, old.spec.axis).astype(np.float64) - before) * beta
         return np.broadcast_to(moved.ravel(), change.shape)
+
+    def _now(self, place: Consumer) -> Array:
+        """The bias that is read at a place, as it is quantized now; float64."""
+        values = self._weights[self._tensor(place)]
+        current = next((each for each in self.quantizers if place in each.consumers), None)
+        if current is None:
+            return values.astype(np.float64)
+        codes = current.codes
+        if codes is None:
+            codes = quantize(values.astype(np.float32), current.params, current.spec)
+        return dequantize(codes, current.params, current.spec.axis).astype(np.float64)
 
     def _tensor(self, place: Consumer) -> str:
         return str(self._nodes[place.node].input[place.input])
@@ -120,10 +130,3 @@ def _params(scale: Array) -> QuantParams:
     typed = np.asarray(scale, dtype=np.float32)
     return QuantParams(typed, np.zeros(typed.shape, np.int64))
 
-
-def _values(quantizer: Quantizer, values: Array) -> Array:
-    """What a quantizer makes of a bias, float64."""
-    # Computed from float32, as the model that runs does.
-    codes = quantize(values.astype(np.float32), quantizer.params, quantizer.spec)
-    codes = codes if quantizer.codes is None else quantizer.codes
-    return dequantize(codes, quantizer.params, quantizer.spec.axis).astype(np.float64)

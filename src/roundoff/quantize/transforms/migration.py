@@ -6,7 +6,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 
-__all__ = ["LARGEST_FACTOR", "Balance", "Reader", "best_alpha", "smoothing_factors"]
+__all__ = ["LARGEST_FACTOR", "Balance", "Reader", "best_alpha", "expected_noise", "smoothing_factors"]
 
 LARGEST_FACTOR = 1e3
 """Factors stay between this and one over it, against their geometric mean: beyond, floats of 16 bits overflow."""
