@@ -15,10 +15,13 @@ from roundoff.quantize.agreement import compare_outputs
 from roundoff.quantize.corrections import apply_correction
 from roundoff.quantize.corrections.gram import Gram, weight_rows
 from roundoff.quantize.corrections.rounding import output_error, rounded_together
+from roundoff.quantize.targets import load_target
 from roundoff.quantize.work_context import WorkContext
 from roundoff.runtime.session import open_session
 from tests.quantize.corrections.test_bias_correct import net, quantized_for
 from tests.quantize.transforms.nets import Net, step
+from tests.quantized import Recipe, quantized_simply
+from tests.runtime.samples import MemorySamples
 
 
 @settings(deadline=None)
@@ -73,7 +76,7 @@ def errors(model: Model, context: WorkContext, name: str, weight: np.ndarray) ->
 def test_each_layer_computes_more_exactly(target: str) -> None:
     quantized, context = quantized_for(net(), target)
     done = apply_correction(step("round_weights"), quantized, context)
-    assert {"first", "second", "product", "out"} >= {each.node for each in done.taken} >= {"first", "second"}
+    assert len(done.taken) >= 3
     running = switch_on(quantized.float_model, done.quantized.quantizers)
     weights = Weights(quantized.float_model)
     for old, new in zip(quantized.quantizers, done.quantized.quantizers, strict=True):
@@ -87,11 +90,25 @@ def test_each_layer_computes_more_exactly(target: str) -> None:
             for codes in (plain, new.codes)
         )
         assert after < before
+
+
+def test_outputs_agree_better_where_weights_are_coarse() -> None:
+    """4 bits, and inputs that are alike, as pictures are."""
+    made = Net(9)
+    made.add("Gemm", ["x", made.normal("w0", 24, 16), made.normal("b0", 16)], "first")
+    made.add("Relu", ["first"], "act")
+    made.add("Gemm", ["act", made.normal("w1", 16, 8)], "out")
+    model = made.model({"x": (4, 24)}, ["out"])
+    mixing = made.rng.normal(size=(3, 24))
+    feeds = [{"x": (made.rng.normal(size=(4, 3)) @ mixing).astype(np.float32)} for _ in range(16)]
+    quantized = quantized_simply(model, feeds, Recipe(weight=QuantSpec(bits=4, signed=True, symmetric=True)))
+    context = WorkContext(load_target("generic-int8"), MemorySamples(feeds[:12]))
+    done = apply_correction(step("round_weights"), quantized, context)
     before, after = (
-        compare_outputs(quantized.float_model, switch_on(each.float_model, each.quantizers), context.samples, indices=range(8))
+        compare_outputs(model, switch_on(model, each.quantizers), MemorySamples(feeds), indices=range(12, 16))
         for each in (quantized, done.quantized)
     )
-    assert after[0].score.values["sqnr_db"] > before[0].score.values["sqnr_db"]
+    assert after[0].score.values["sqnr_db"] > before[0].score.values["sqnr_db"] + 3
 
 
 @pytest.mark.parametrize(
