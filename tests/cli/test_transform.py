@@ -50,9 +50,13 @@ def test_steps_are_kept_when_they_help(run: Run) -> None:
         "transform.csv",
     ]
     feed = {"x": np.load("test.npy")[:1]}
-    before, after = (run_model(load_model(Path(name)), feed)[0] for name in ("net.onnx", "out/net_float_model.onnx"))
+    before, after = (
+        run_model(load_model(Path(name)), feed)[0] for name in ("net.onnx", "out/net_float_model.onnx")
+    )
     np.testing.assert_allclose(before, after, atol=1e-4 * np.abs(before).max())
-    fake, deployed = (run_model(load_model(Path(f"out/net_{name}_model.onnx")), feed)[0] for name in ("fake_quant", "deploy"))
+    fake, deployed = (
+        run_model(load_model(Path(f"out/net_{name}_model.onnx")), feed)[0] for name in ("fake_quant", "deploy")
+    )
     np.testing.assert_array_equal(fake, deployed)
     report = load_document(Path("out/run.json")).transform
     assert report is not None
@@ -114,7 +118,11 @@ def test_json_is_the_document(run: Run) -> None:
     ("words", "what", "fix"),
     [
         (["smoth"], "There is no step 'smoth'.", "did you mean 'smooth'?"),
-        (["bias-correct,smooth"], "smooth changes the float model and cannot come behind bias_correct", "transforms first"),
+        (
+            ["bias-correct,smooth"],
+            "smooth changes the float model and cannot come behind bias_correct",
+            "transforms first",
+        ),
         (["smooth", "--option", "alpha"], "--option 'alpha' is not of the form KEY=VALUE.", "--option alpha=0.7"),
         (["smooth", "--option", "alfa=1"], "none of the steps has an option 'alfa'", "did you mean 'alpha'?"),
         (["smooth", "--option", "equalize.clip=keep"], "'equalize' is none of the steps", "choose one of: smooth"),

@@ -30,7 +30,9 @@ class Net:
 
     def hold(self, name: str, values: Any) -> str:
         array = np.asarray(values)
-        self.weights.append(numpy_helper.from_array(array.astype(np.float32) if array.dtype == float else array, name))
+        self.weights.append(
+            numpy_helper.from_array(array.astype(np.float32) if array.dtype == float else array, name)
+        )
         return name
 
     def normal(self, name: str, *shape: int) -> str:
@@ -79,7 +81,7 @@ def step(name: str, **options: OptionValue) -> Step:
 
 
 def transformed_alike(model: Model, wanted: Step, context: WorkContext | None = None) -> Transformed:
-    """Transform a network, see that it still runs, that the original was not touched, and that outputs are near."""
+    """Transform a network, and see that the original was not touched and outputs are near."""
     before = model.proto.SerializeToString()
     done = apply_transform(wanted, model, context or context_for(model))
     assert model.proto.SerializeToString() == before

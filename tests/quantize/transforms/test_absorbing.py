@@ -161,7 +161,9 @@ def gemm_chain_both_ways_round() -> Case:
 
 def product_with_added_bias() -> Case:
     net = Net()
-    net.add("MatMul", ["x", net.hold("w0", net.rng.normal(size=(WIDTH, WIDTH)) * 2.0 ** np.arange(WIDTH))], "first")
+    net.add(
+        "MatMul", ["x", net.hold("w0", net.rng.normal(size=(WIDTH, WIDTH)) * 2.0 ** np.arange(WIDTH))], "first"
+    )
     net.add("Add", [net.normal("b0", WIDTH), "first"], "biased")
     net.add("Relu", ["biased"], "relu")
     _project(net, "relu")
@@ -183,10 +185,16 @@ def attention_value() -> Case:
     net = Net()
     heads = net.hold("heads", np.array([1, 5, 2, WIDTH // 2]))
     weights = net.hold("wv", net.rng.normal(size=(WIDTH, WIDTH)) * 2.0 ** np.arange(WIDTH))
-    for name, matrix in (("q", net.normal("wq", WIDTH, WIDTH)), ("k", net.normal("wk", WIDTH, WIDTH)), ("v", weights)):
+    for name, matrix in (
+        ("q", net.normal("wq", WIDTH, WIDTH)),
+        ("k", net.normal("wk", WIDTH, WIDTH)),
+        ("v", weights),
+    ):
         net.add("MatMul", ["x", matrix], name)
         net.add("Reshape", [name, heads], f"{name}_heads")
-        net.add("Transpose", [f"{name}_heads"], f"{name}_turned", perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3])
+        net.add(
+            "Transpose", [f"{name}_heads"], f"{name}_turned", perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
+        )
     net.add("MatMul", ["q_turned", "k_turned"], "scores")
     net.add("Softmax", ["scores"], "shares", axis=-1)
     net.add("MatMul", ["shares", "v_turned"], "mixed")
@@ -254,9 +262,13 @@ def split_and_sliced() -> Case:
     net = Net()
     weight = net.rng.normal(size=(9, WIDTH, 1, 1)) * 4.0 ** np.arange(9)[:, None, None, None]
     net.add("Conv", ["x", net.hold("w0", weight)], "first")
-    node = helper.make_node("Split", ["first", net.hold("sizes", np.array([4, 5]))], ["a", "b"], name="split", axis=1)
+    node = helper.make_node(
+        "Split", ["first", net.hold("sizes", np.array([4, 5]))], ["a", "b"], name="split", axis=1
+    )
     net.nodes.append(node)
-    parts = [net.hold(name, np.array([number])) for name, number in (("from", 4), ("to", 0), ("axis", 1), ("by", -2))]
+    parts = [
+        net.hold(name, np.array([number])) for name, number in (("from", 4), ("to", 0), ("axis", 1), ("by", -2))
+    ]
     net.add("Slice", ["b", *parts], "some")
     net.add("Gather", ["a", net.hold("picked", np.array([2, 0]))], "others", axis=1)
     net.add("Conv", ["some", net.normal("w1", 4, 2, 1, 1)], "first_out")
@@ -392,5 +404,3 @@ def test_the_threshold_decides_who_takes_part() -> None:
     done = apply_transform(step("smooth", threshold=0.3), model, context_for(model))
     assert {each.node for each in done.taken} == {"second", "loud"}
     assert any("read no outliers by the threshold: 'plain'" in note for note in done.notes)
-
-

@@ -54,13 +54,17 @@ def _between(net: Net, kind: str, current: str, before: str, channels: int, inde
         low, high = net.hold(f"{name}_low", np.float32(0)), net.hold(f"{name}_high", np.float32(6))
         return net.add("Clip", [current, low, high], name)
     if kind == "norm":
-        parts = [net.uneven(f"{name}_g", channels), net.normal(f"{name}_b", channels), net.normal(f"{name}_m", channels)]
+        parts = [
+            net.uneven(f"{name}_g", channels),
+            net.normal(f"{name}_b", channels),
+            net.normal(f"{name}_m", channels),
+        ]
         return net.add("BatchNormalization", [current, *parts, net.hold(f"{name}_v", np.ones(channels))], name)
-    if kind == "residual":
-        return net.add("Add", [current, before], name)
-    if kind == "branch":
-        net.add("Conv", [current, net.normal(f"{name}_w", channels, channels, 1, 1)], f"{name}_branch")
-        return net.add("Add", [f"{name}_branch", current], name)
+    if kind in ("residual", "branch"):
+        other = before
+        if kind == "branch":
+            other = net.add("Conv", [current, net.normal(f"{name}_w", channels, channels, 1, 1)], f"{name}_branch")
+        return net.add("Add", [other, current], name)
     return net.add(kind, [current], name)
 
 
@@ -88,6 +92,8 @@ def test_any_factors_keep_the_function(name: str, model: Model) -> None:
 @settings(max_examples=10, deadline=None)
 @given(model=chains())
 def test_the_same_input_gives_the_same_bits(model: Model) -> None:
-    first, second = (transformed_alike(model, step("equalize", iterations=20), context_for(model)) for _ in range(2))
+    first, second = (
+        transformed_alike(model, step("equalize", iterations=20), context_for(model)) for _ in range(2)
+    )
     assert first.model.proto.SerializeToString() == second.model.proto.SerializeToString()
     assert (first.taken, first.notes) == (second.taken, second.notes)

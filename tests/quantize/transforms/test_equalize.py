@@ -99,7 +99,8 @@ def test_a_layer_alone_is_said_to_be_alone() -> None:
     model = net.model({"x": (1, 3, 4, 4)}, ["out"])
     done = apply_transform(step("equalize"), model, context_for(model))
     assert done.notes == (
-        "equalize: no two layers share channels to scale; channels are held fast where it is an output of the network",
+        "equalize: no two layers share channels to scale; "
+        "channels are held fast where it is an output of the network",
     )
 
 

@@ -19,7 +19,9 @@ def reshapes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], np.ndar
 
     old, new = shape(), shape()
     kept = [size if draw(st.booleans()) else 1 for size in old]
-    channels = np.array(draw(st.lists(st.integers(0, 3), min_size=int(np.prod(kept)), max_size=int(np.prod(kept)))))
+    channels = np.array(
+        draw(st.lists(st.integers(0, 3), min_size=int(np.prod(kept)), max_size=int(np.prod(kept))))
+    )
     return old, new, channels.reshape(kept)
 
 

@@ -54,7 +54,10 @@ def test_it_is_convex_in_the_logarithms(seed: int) -> None:
     left, right = rng.normal(size=(2, CHANNELS))
     ignored = np.zeros(CHANNELS)
     for term in terms(seed):
-        middle, ends = term.add_to((left + right) / 2, ignored), [term.add_to(each, ignored) for each in (left, right)]
+        middle, ends = (
+            term.add_to((left + right) / 2, ignored),
+            [term.add_to(each, ignored) for each in (left, right)],
+        )
         assert middle <= np.mean(ends) * (1 + 1e-9)
 
 

@@ -29,7 +29,11 @@ def test_the_names() -> None:
     [
         (step("smoth"), "There is no transform 'smoth'.", "did you mean 'smooth'?"),
         (step("smooth", alfa=1), "smooth has no option 'alfa'.", "did you mean 'alpha'?"),
-        (step("explicit_bias", x=1), "explicit_bias has no option 'x'.", "explicit_bias has no options, leave it out"),
+        (
+            step("explicit_bias", x=1),
+            "explicit_bias has no option 'x'.",
+            "explicit_bias has no options, leave it out",
+        ),
         (step("smooth", alpha=2.0), "The option alpha is 2.0;", "give a number from 0 to 1, or auto"),
         (step("smooth", alpha="x"), "The option alpha is 'x';", "give a number from 0 to 1, or auto"),
         (step("smooth", insert="perhaps"), "The option insert is 'perhaps';", "give true or false"),

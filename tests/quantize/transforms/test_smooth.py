@@ -17,7 +17,7 @@ WIDTH, TOKENS, HEADS = 16, 12, 2
 
 
 def transformer() -> Model:
-    """One block of attention and a gated product, with two channels of its normalizations far louder than others."""
+    """One block of attention and a product, with two channels of its normalizations far louder than others."""
     net = Net(3)
     for name in ("norm1", "norm2"):
         gain = net.rng.uniform(0.5, 1.0, WIDTH)
@@ -29,7 +29,9 @@ def transformer() -> Model:
     quiet[[3, 11]] = 1 / 60
     heads = net.hold("heads", np.array([1, TOKENS, HEADS, WIDTH // HEADS]))
     for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
-        net.add("MatMul", ["norm1", net.hold(f"{name}_w", net.rng.normal(size=(WIDTH, WIDTH)) * quiet * 0.3)], name)
+        net.add(
+            "MatMul", ["norm1", net.hold(f"{name}_w", net.rng.normal(size=(WIDTH, WIDTH)) * quiet * 0.3)], name
+        )
         net.add("Reshape", [name, heads], f"{name}_heads")
         net.add("Transpose", [f"{name}_heads"], f"{name}_turned", perm=order)
     net.add("MatMul", ["q_turned", "k_turned"], "scores")
@@ -52,7 +54,9 @@ def test_a_transformer_with_outlier_channels_gains(options: dict[str, str | bool
     done = apply_transform(step("smooth", **options), model, context_for(model, "generic-int8", count=6))
     assert {"norm1", "q", "k", "v", "norm2", "up"} <= {each.node for each in done.taken}
     before, after = (
-        quantize_model(each, samples_for(model, count=6), QuantizeSettings(load_target("generic-int8"))).best.sqnr_db
+        quantize_model(
+            each, samples_for(model, count=6), QuantizeSettings(load_target("generic-int8"))
+        ).best.sqnr_db
         for each in (model, done.model)
     )
     assert after > before + 6
@@ -80,7 +84,9 @@ def test_factors_follow_the_formula(seed: int, alpha: float) -> None:
 def test_readers_share_the_larger_weight() -> None:
     matrices = np.array([[1.0, 4.0]]), np.array([[9.0, 1.0]])
     numbers = np.arange(2)
-    readers = tuple(Reader(numbers, np.ones(2), numbers[None], matrix, np.zeros((1, 2), int)) for matrix in matrices)
+    readers = tuple(
+        Reader(numbers, np.ones(2), numbers[None], matrix, np.zeros((1, 2), int)) for matrix in matrices
+    )
     factors = smoothing_factors(Balance(2, readers, per_channel=True), 0.5)
     np.testing.assert_allclose(factors[0] / factors[1], np.sqrt(4 / 9))
 

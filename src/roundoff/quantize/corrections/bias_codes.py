@@ -129,4 +129,3 @@ class BiasCodes:
 def _params(scale: Array) -> QuantParams:
     typed = np.asarray(scale, dtype=np.float32)
     return QuantParams(typed, np.zeros(typed.shape, np.int64))
-
