@@ -195,7 +195,8 @@ def attention_value() -> Case:
         net.add(
             "Transpose", [f"{name}_heads"], f"{name}_turned", perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3]
         )
-    net.add("MatMul", ["q_turned", "k_turned"], "scores")
+    net.add("Mul", ["q_turned", net.hold("by", np.float32(0.25))], "q_scaled")
+    net.add("MatMul", ["q_scaled", "k_turned"], "scores")
     net.add("Softmax", ["scores"], "shares", axis=-1)
     net.add("MatMul", ["shares", "v_turned"], "mixed")
     net.add("Transpose", ["mixed"], "back", perm=[0, 2, 1, 3])

@@ -8,10 +8,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.graph.load import Model
+from roundoff.quantize.transforms.mapping import map_scaling
+from roundoff.quantize.transforms.rescaling import rescaled
 from tests.quantize.transforms.nets import Net, context_for, same_bits, step, transformed_alike
 
 LAYERS = ("conv", "depthwise", "grouped", "transposed")
-BETWEEN = ("Relu", "LeakyRelu", "MaxPool", "AveragePool", "Sigmoid", "relu6", "norm", "residual", "branch", "none")
+BETWEEN = (
+    "Relu",
+    "LeakyRelu",
+    "MaxPool",
+    "AveragePool",
+    "Sigmoid",
+    "relu6",
+    "norm",
+    "residual",
+    "branch",
+    "none",
+    "scale",
+    "gain",
+    "gated",
+)
 SIZE = 8
 
 
@@ -60,6 +76,13 @@ def _between(net: Net, kind: str, current: str, before: str, channels: int, inde
             net.normal(f"{name}_m", channels),
         ]
         return net.add("BatchNormalization", [current, *parts, net.hold(f"{name}_v", np.ones(channels))], name)
+    if kind in ("scale", "gain"):
+        factor = (
+            net.hold(f"{name}_f", np.float32(0.5)) if kind == "scale" else net.uneven(f"{name}_f", channels, 1, 1)
+        )
+        return net.add("Mul", [current, factor], name)
+    if kind == "gated":
+        return net.add("Mul", [current, net.add("Sigmoid", [current], f"{name}_sigmoid")], name)
     if kind in ("residual", "branch"):
         other = before
         if kind == "branch":
@@ -87,6 +110,18 @@ def test_any_factors_keep_the_function(name: str, model: Model) -> None:
     options = {"smooth": {"threshold": 1.0, "alpha": "auto"}, "equalize": {"iterations": 20}, "explicit_bias": {}}
     done = transformed_alike(model, step(name, **options[name]))  # type: ignore[arg-type]
     assert not any("undone" in note for note in done.notes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(model=chains(), seed=st.integers(0, 1000))
+def test_any_factor_of_any_channel_that_is_free_is_taken_up(model: Model, seed: int) -> None:
+    """Not only those that a transform would choose."""
+    context = context_for(model, count=1)
+    found = map_scaling(model, context.samples)
+    rng = np.random.default_rng(seed)
+    roots = {int(root) for channels in found.channels.values() for root in found.roots(channels).ravel()} - {0}
+    changed = rescaled(model, found, {root: float(2.0 ** rng.integers(-4, 5)) for root in sorted(roots)})
+    assert same_bits(model, changed)
 
 
 @settings(max_examples=10, deadline=None)

@@ -141,6 +141,11 @@ class Walk:
         found = self._channels.get(tensor)
         return tensor in self._fixed_before or found is None or self.ids.is_fixed(found)
 
+    def hold(self, tensor: str) -> None:
+        """Say that no channel of a tensor can be scaled; to be said wherever a rule relies on it."""
+        if tensor in self._channels:
+            self._fix(tensor, "it is multiplied with another tensor, or normalized")
+
     def give(self, node: Any, channels: Array, *, output: int = 0) -> None:
         """Say which channels a result of a node has."""
         value = self._values.get(node.output[output])

@@ -15,8 +15,9 @@ _MASK = 1
 @rule("Abs", "Identity", "LeakyRelu", "Neg", "PRelu", "Relu")
 def _homogeneous(walk: Walk, node: Any) -> None:
     # The slope of PRelu multiplies, and is no value of the same kind.
-    if any(at and not walk.is_fixed(name) for at, name in walk.live(node)):
-        raise Minds
+    for at, name in walk.live(node):
+        if at:
+            walk.hold(name)
     walk.give(node, walk.channels(node.input[0]))
 
 

@@ -59,8 +59,7 @@ def _product(walk: Walk, node: Any) -> None:
     # The factor of the result is that of one operand; the other must have none.
     kept = 0 if node.op_type == "Div" or walk.is_fixed(operands[1][1]) else 1
     other = operands[1 - kept][1]
-    if not walk.is_fixed(other):
-        walk.ids.fix(walk.channels(other))
+    walk.hold(other)
     walk.give(node, walk.ids.roots(sides[kept]))
 
 
@@ -69,14 +68,15 @@ def _scaled_by_constant(walk: Walk, node: Any, position: int, rank: int) -> None
     if node.op_type == "Div" and position == 1:
         raise Minds
     source, gain = node.input[position], node.input[1 - position]
-    if not walk.is_fixed(source):
+    shape = walk.shape(gain)
+    is_gain = node.op_type == "Mul" and sum(size > 1 for size in shape) == 1 and max(shape) <= MOST_CHANNELS
+    if not is_gain or not walk.is_fixed(source):
         walk.give(node, _with_rank(walk.channels(source), rank))
         return
-    shape = walk.shape(gain)
-    if node.op_type == "Mul" and sum(size > 1 for size in shape) == 1 and max(shape) <= MOST_CHANNELS:
-        fresh = _with_rank(walk.ids.fresh(shape), rank)
-        walk.adjust(node, 1 - position, over=fresh)
-        walk.give(node, fresh)
+    walk.hold(source)
+    fresh = _with_rank(walk.ids.fresh(shape), rank)
+    walk.adjust(node, 1 - position, over=fresh)
+    walk.give(node, fresh)
 
 
 def _with_rank(channels: Array, rank: int) -> Array:
@@ -97,8 +97,7 @@ def _matrix_product(walk: Walk, node: Any) -> None:
         raise Minds
     # Only one of the two may be scaled, and not along the axis that is summed over.
     kept, other, summed = (right, left, -2) if walk.is_fixed(left) else (left, right, -1)
-    if not walk.is_fixed(other):
-        walk.ids.fix(walk.channels(other))
+    walk.hold(other)
     channels = walk.channels(kept)
     if channels.shape[summed] > 1:
         raise Minds

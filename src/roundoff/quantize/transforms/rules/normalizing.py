@@ -34,8 +34,7 @@ def _second_axis(walk: Walk, node: Any) -> None:
 
 def _fix_source(walk: Walk, node: Any) -> None:
     """Factors of what is normalized would change its mean and variance."""
-    if not walk.is_fixed(node.input[0]):
-        walk.ids.fix(walk.channels(node.input[0]))
+    walk.hold(node.input[0])
 
 
 def _begin(walk: Walk, node: Any, channels: Array) -> None:

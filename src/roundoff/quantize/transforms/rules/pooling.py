@@ -41,8 +41,9 @@ def _reduce(walk: Walk, node: Any) -> None:
 def _resize(walk: Walk, node: Any) -> None:
     """Interpolation is a sum; along axes that tell channels apart it would mix them."""
     channels = walk.channels(node.input[0])
-    if any(at and not walk.is_fixed(name) for at, name in walk.live(node)):
-        raise Minds
+    for at, name in walk.live(node):
+        if at:
+            walk.hold(name)
     if attribute(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize":
         raise Minds
     _refuse_mixing(channels, _changed(walk, node))
