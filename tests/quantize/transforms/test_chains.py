@@ -60,7 +60,9 @@ def _layer(net: Net, kind: str, source: str, channels: int, index: int) -> tuple
     return net.add(op_type, inputs, name, **more), 4
 
 
-def _between(net: Net, kind: str, current: str, before: str, channels: int, index: int) -> str:
+def _between(  # noqa: PLR0911 - one for each kind
+    net: Net, kind: str, current: str, before: str, channels: int, index: int
+) -> str:
     name = f"between{index}"
     if kind == "none":
         return current

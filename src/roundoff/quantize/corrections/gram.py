@@ -17,8 +17,8 @@ __all__ = ["Gram", "WeightRows", "weight_rows"]
 
 # Products of one sample are summed over at most so many places of its map; neighbours say the same.
 _MOST_PLACES, _LEAST_PLACES = 1024, 8
-# Multiplications for one layer: about ten seconds of one core.
-_MOST_WORK = 4e10
+# Multiplications for one layer: a second or two of one core.
+_MOST_WORK = 2e10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,9 @@ class Gram:
         seen = self._windows(values) if self._convolves else values.reshape(1, -1, values.shape[-1])
         if seen.shape[1] > self._places:
             seen = seen[:, np.linspace(0, seen.shape[1] - 1, self._places).round().astype(int)]
-        wide = np.where(np.isfinite(seen), seen, 0).astype(np.float64)
-        self.matrix += wide.transpose(0, 2, 1) @ wide
+        # Products of one sample in float32, twice as fast; their sum over samples in float64.
+        finite = np.where(np.isfinite(seen), seen, 0).astype(np.float32)
+        self.matrix += finite.transpose(0, 2, 1) @ finite
 
     def _windows(self, values: Array) -> Array:
         """What every output place reads, [groups, places, length]."""

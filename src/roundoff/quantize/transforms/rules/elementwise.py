@@ -7,7 +7,7 @@ from roundoff.graph.preparation.changes import attribute
 from roundoff.quantize.transforms.scaling_map import Limit
 from roundoff.quantize.transforms.walk import Minds, Walk, rule
 
-__all__: list[str] = []
+__all__ = ["clip_limits"]
 
 _MASK = 1
 

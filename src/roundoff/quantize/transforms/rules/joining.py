@@ -9,7 +9,7 @@ from roundoff.core.tensors import Array
 from roundoff.quantize.transforms.layouts import MOST_CHANNELS
 from roundoff.quantize.transforms.walk import Minds, Walk, rule
 
-__all__: list[str] = []
+__all__ = ()
 
 
 @rule("Add", "Sub", "Sum", "Max", "Min", "Where")

@@ -9,7 +9,7 @@ from roundoff.graph.preparation.changes import attribute
 from roundoff.quantize.transforms.layouts import MOST_CHANNELS, reshaped, varies
 from roundoff.quantize.transforms.walk import Minds, Walk, rule
 
-__all__: list[str] = []
+__all__ = ()
 
 
 @rule("Shape", "Size")

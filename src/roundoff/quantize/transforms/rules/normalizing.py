@@ -6,7 +6,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.preparation.changes import attribute
 from roundoff.quantize.transforms.walk import Minds, Walk, rule
 
-__all__: list[str] = []
+__all__ = ()
 
 _GAIN, _OFFSET, _MEAN = 1, 2, 3
 _GAIN_PER_CHANNEL = 21

@@ -10,7 +10,7 @@ from roundoff.graph.preparation.changes import attribute
 from roundoff.quantize.transforms.layouts import varies
 from roundoff.quantize.transforms.walk import Minds, Walk, rule
 
-__all__: list[str] = []
+__all__ = ()
 
 _VALUE = 2
 _ROI = 1
