@@ -143,3 +143,14 @@ def test_an_earlier_result_is_not_overwritten(run: Run) -> None:
     assert run("explicit-bias", *BASE)[0] == 0
     assert run("explicit-bias", *BASE)[0] == 2
     assert run("explicit-bias", *BASE, "--force")[0] == 0
+
+
+def test_rules_may_name_nodes_that_were_folded(run: Run) -> None:
+    images, _ = load_split("test")
+    np.save("images.npy", images[:10])
+    folded = [node.name for node in onnx.load(model_path()).graph.node if node.op_type == "BatchNormalization"]
+    assert folded
+    words = ("--data", "images.npy", "--target", "generic-int8", "-o", "out", "--set", f"{folded[0]}=float")
+    code, out, err = run("smooth", str(model_path()), *words, "--option", "threshold=1")
+    assert code in (0, 1), err
+    assert "took part" in out

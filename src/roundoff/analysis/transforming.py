@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from roundoff.analysis.evaluation import EvaluationSamples, Evaluator, class_predictions
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quant_plan import Rule
 from roundoff.core.recipe import Step
 from roundoff.core.scores import OutputAgreement
 from roundoff.core.tensors import Array
@@ -30,6 +33,8 @@ __all__ = ["Judge", "TransformTrial", "check_steps", "try_steps"]
 # Samples on which outputs are compared; labels and evaluators see all.
 _COMPARED = 128
 _SAME = 1e-9
+# Answers gained and lost differ by less than so many standard deviations where it may be chance.
+_DEVIATIONS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,8 @@ def try_steps(
         reports.append(StepReport(step.name, "transform", _options(step), done.taken, done.notes))
     second = first
     if float_model is not first.prepared.model:
-        second = quantize_model(float_model, samples, settings, progress=progress)
+        again = replace(settings, rules=_renamed(settings.rules, first.prepared.origins))
+        second = quantize_model(float_model, samples, again, progress=progress)
     quantized = second.quantized
     for step in (each for each in steps if each.name in correction_names()):
         corrected = apply_correction(step, quantized, context)
@@ -121,6 +127,16 @@ def try_steps(
         reports.append(StepReport(step.name, "correction", _options(step), corrected.taken, corrected.notes))
     report = _judged(first, second, quantized, reports, judge=judge, progress=progress)
     return TransformTrial(report, quantized if report.kept else first.quantized)
+
+
+def _renamed(rules: Sequence[Rule], origins: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Rules that name nodes which preparation folded name those that these were folded into."""
+    return tuple(
+        replace(rule, selector=tuple(origins.get(name) or name for name in rule.selector))
+        if rule.kind in ("node", "any")
+        else rule
+        for rule in rules
+    )
 
 
 def _options(step: Step) -> dict[str, str]:
@@ -149,7 +165,7 @@ def _judged(
         )
         for candidate in (before, after)
     ]
-    score = _score(judge, (reference, before, after), progress=progress)
+    measured = _measured(judge, (reference, before, after), progress=progress)
     return TransformReport(
         target=first.target.name,
         method=second.best.method,
@@ -158,15 +174,16 @@ def _judged(
         unseen=judge.unseen,
         before=agreements[0],
         after=agreements[1],
-        score=score,
-        kept=any(each.taken for each in reports) and not _worse(score, agreements),
+        score=None if measured is None else measured.score,
+        kept=any(each.taken for each in reports) and not _worse(measured, agreements),
         notes=second.best.numbers.notes,
     )
 
 
-def _worse(score: TransformScore | None, agreements: Sequence[Sequence[OutputAgreement]]) -> bool:
-    """By the score of the task if there is one, else by the output that is worst off."""
-    if score is not None and score.before != score.after:
+def _worse(measured: "_Measured | None", agreements: Sequence[Sequence[OutputAgreement]]) -> bool:
+    """By the score of the task if that tells the two apart, else by the output that is worst off."""
+    if measured is not None and not measured.undecided:
+        score = measured.score
         return score.after < score.before if score.higher_is_better else score.after > score.before
     before, after = (
         min((each.score.values.get("sqnr_db", -math.inf) for each in side), default=0.0) for side in agreements
@@ -174,33 +191,38 @@ def _worse(score: TransformScore | None, agreements: Sequence[Sequence[OutputAgr
     return after < before - _SAME
 
 
-def _score(judge: Judge, models: Sequence[Model], *, progress: Progress) -> TransformScore | None:
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A score, and whether the difference between before and after may be chance."""
+
+    score: TransformScore
+    undecided: bool
+
+
+def _measured(judge: Judge, models: Sequence[Model], *, progress: Progress) -> _Measured | None:
     """The score of the task of the float network, and of the quantized one before and after."""
-    measure: Callable[[Model], float]
-    if judge.evaluator is not None:
-        evaluator = judge.evaluator
-        name, higher = evaluator.name, evaluator.higher_is_better
-
-        def measure(model: Model) -> float:
-            return evaluator(_runner(model), EvaluationSamples(models[0], judge.samples))
-
-    elif judge.labels is not None:
-        labels, name, higher = judge.labels, "accuracy", True
-
-        def measure(model: Model) -> float:
-            return _accuracy(model, judge.samples, labels)
-
-    else:
+    if judge.evaluator is None and judge.labels is None:
         return None
-    values = []
     progress.start("measuring accuracy", len(models))
     try:
+        if judge.evaluator is not None:
+            evaluator, values = judge.evaluator, []
+            for model in models:
+                values.append(evaluator(_runner(model), EvaluationSamples(models[0], judge.samples)))
+                progress.advance()
+            score = TransformScore(evaluator.name, evaluator.higher_is_better, *values)
+            return _Measured(score, score.before == score.after)
+        rights = []
         for model in models:
-            values.append(measure(model))
+            rights.append(_right_answers(model, judge))
             progress.advance()
     finally:
         progress.finish()
-    return TransformScore(name, higher, *values)
+    _, before, after = rights
+    gained, lost = np.count_nonzero(after & ~before), np.count_nonzero(before & ~after)
+    # Answers that change are as likely to become right as wrong if nothing but chance changes them.
+    undecided = abs(int(gained) - int(lost)) <= _DEVIATIONS * math.sqrt(gained + lost)
+    return _Measured(TransformScore("accuracy", True, *(float(each.mean()) for each in rights)), undecided)
 
 
 def _runner(model: Model) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
@@ -208,21 +230,23 @@ def _runner(model: Model) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     return lambda feed: dict(zip(names, session.run(feed), strict=True))
 
 
-def _accuracy(model: Model, samples: Samples, labels: Array) -> float:
-    """Share of rows whose highest score is that of the right class, in the first output that has such rows."""
+def _right_answers(model: Model, judge: Judge) -> Array:
+    """In which rows the highest score is that of the right class, in the first output that has such rows."""
+    labels, samples = judge.labels, judge.samples
     session = open_session(model)
-    right = rows = 0
+    found = []
     for index, name in enumerate(samples.names):
         results = session.run(read_feed(model, samples, index), sample=name)
-        found = next((each for each in map(class_predictions, results) if each is not None), None)
-        if found is None:
+        rows = next((each for each in map(class_predictions, results) if each is not None), None)
+        if rows is None:
             what = "No output of the model has a row of scores for several classes, so that labels mean nothing."
             raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
-        right += int((found == labels[rows : rows + found.size]).sum()) if rows + found.size <= labels.size else 0
-        rows += found.size
-    if rows != labels.size:
+        found.append(rows)
+    predicted = np.concatenate(found)
+    if labels is None or predicted.size != labels.size:
+        have = counted(0 if labels is None else labels.size, "label")
         raise BadInput(
-            f"There are {counted(labels.size, 'label')} for {counted(rows, 'row')} of samples.",
+            f"There are {have} for {counted(predicted.size, 'row')} of samples.",
             fix="give one label for each, in their order",
         )
-    return right / max(rows, 1)
+    return np.asarray(predicted == labels)

@@ -112,7 +112,7 @@ def _terms(job: Job, found: ScalingMap, seen: Mapping[str, ChannelStatistics]) -
     importance = importance_of(found, weights, seen)
     steps = float(target.weights[target.weight].code_max)
     for layer in found.layers:
-        yield weight_noise(
+        yield from weight_noise(
             found,
             layer,
             weights[layer.weight],
@@ -127,11 +127,16 @@ def _terms(job: Job, found: ScalingMap, seen: Mapping[str, ChannelStatistics]) -
             roots, channels = found.roots(inputs), seen[source]
             extent = np.maximum(channels.high, 0) - np.minimum(channels.low, 0)
             yield PairedNoise(extent, np.zeros_like(roots), roots, unit * importance.channel[roots])
+        # In front of limits for each channel stands a tensor that only the widest of them cuts off.
+        for limit in found.limits if job.options["clip"] == "split" else ():
+            roots = found.roots(limit.channels).ravel()
+            extent = np.full(roots.size, sum(abs(end) for end in (limit.low, limit.high) if np.isfinite(end)))
+            yield PairedNoise(extent, np.zeros_like(roots), roots, unit * importance.channel[roots])
 
 
 def weight_noise(
     found: ScalingMap, layer: Layer, weight: Array, *, importance: Importance, unit: float, per_output: bool
-) -> NoiseTerm:
+) -> Iterator[NoiseTerm]:
     """The noise that rounding a weight puts into a network.
 
     Args:
@@ -148,17 +153,23 @@ def weight_noise(
     if (layer.reads == layer.reads[:, :1]).all() and layer.reads.shape[1] > 1:
         # Inputs along the first axis, as of a matrix that is multiplied from the right.
         matrix, reads, writes, energy, counts = (each.T for each in (matrix, reads, writes, energy, counts))
-    dense = (reads == reads[:1]).all() and (writes == writes[:, :1]).all() and (energy == energy[:1]).all()
-    if not dense or (matrix.shape[1] == 1 and not per_output):
-        return PairedNoise(matrix, reads, writes, unit * taps * energy * counts)
-    return DenseNoise.of(
-        matrix,
-        inputs=reads[0],
-        outputs=writes[:, 0],
-        energy=unit * taps * energy[0],
-        gain=counts[:, 0],
-        per_output=per_output,
-    )
+    by_row = bool((writes == writes[:, :1]).all())
+    groups = np.unique(np.concatenate([reads, energy.view(np.int64)], axis=1), axis=0, return_inverse=True)[1]
+    groups = groups.reshape(-1)
+    if not by_row or (groups.any() and not per_output):
+        yield PairedNoise(matrix, reads, writes, unit * taps * energy * counts)
+        return
+    # Where a single input makes an output that has a scale of its own, factors change nothing.
+    for group in range(int(groups.max(initial=-1)) + 1 if matrix.shape[1] > 1 or not per_output else 0):
+        own = groups == group
+        yield DenseNoise.of(
+            matrix[own],
+            inputs=reads[own][0],
+            outputs=writes[own, 0],
+            energy=unit * taps * energy[own][0],
+            gain=counts[own, 0],
+            per_output=per_output,
+        )
 
 
 def _notes(job: Job, found: ScalingMap, groups: Sequence[Group], bounds: Bounds) -> Iterator[str]:

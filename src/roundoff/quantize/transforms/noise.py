@@ -97,7 +97,8 @@ class DenseNoise:
     ) -> "DenseNoise":
         """The noise of a weight with these magnitudes, [outputs, inputs]."""
         largest = float(magnitudes.max(initial=0.0))
-        powers = (magnitudes / (largest or 1.0)) ** _POWER
+        # Half the memory of float64; what is too small for float32 at this power is no largest magnitude.
+        powers = ((magnitudes / (largest or 1.0)) ** _POWER).astype(np.float32)
         return DenseNoise(powers, largest, inputs, outputs, energy, gain, per_output)
 
     def add_to(self, logarithms: Array, slope: Array) -> float:
