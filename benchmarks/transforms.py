@@ -1,4 +1,4 @@
-"""What each lever brings to MobileNetV1-0.25 with one scale for each weight, on pictures that nothing was decided on.
+"""What each lever brings to MobileNetV1-0.25 with one scale for each weight, on pictures that decided nothing.
 
 Leaves with 1 when equalization with bias correction does not come within one point of float.
 """
