@@ -9,6 +9,8 @@ from onnx import helper
 
 from roundoff.graph.load import Model
 from roundoff.quantize.transforms import apply_transform
+from roundoff.quantize.transforms.mapping import map_scaling
+from roundoff.quantize.transforms.rescaling import rescaled
 from tests.quantize.transforms.nets import Net, context_for, same_bits, step
 
 WIDTH = 6
@@ -405,3 +407,32 @@ def test_the_threshold_decides_who_takes_part() -> None:
     done = apply_transform(step("smooth", threshold=0.3), model, context_for(model))
     assert {each.node for each in done.taken} == {"second", "loud"}
     assert any("read no outliers by the threshold: 'plain'" in note for note in done.notes)
+
+
+def any_factors(model: Model) -> Model:
+    """The network with a factor for every channel that is said to be free."""
+    found = map_scaling(model, context_for(model, count=1).samples)
+    roots = {int(root) for channels in found.channels.values() for root in found.roots(channels).ravel()} - {0}
+    assert roots
+    return rescaled(model, found, {root: float(2.0 ** (1 + root % 3)) for root in sorted(roots)})
+
+
+def test_of_two_factors_one_is_held() -> None:
+    net = Net()
+    net.add("Conv", ["x", net.normal("w0", WIDTH, WIDTH, 1, 1)], "left")
+    net.add("Conv", ["x", net.normal("w1", WIDTH, WIDTH, 1, 1)], "right")
+    net.add("Mul", ["left", "right"], "both")
+    net.add("Conv", ["both", net.normal("w2", 4, WIDTH, 1, 1)], "out")
+    model = net.model({"x": IMAGE}, ["out"])
+    assert same_bits(model, any_factors(model))
+
+
+def test_a_gain_behind_a_layer_and_in_front_of_what_blocks() -> None:
+    net = Net()
+    net.add("Conv", ["x", net.normal("w0", WIDTH, WIDTH, 1, 1)], "first")
+    net.add("Mul", ["first", net.normal("gain", WIDTH, 1, 1)], "scaled")
+    net.add("Sigmoid", ["scaled"], "act")
+    net.add("Conv", ["act", net.normal("w1", WIDTH, WIDTH, 1, 1)], "second")
+    net.add("Conv", ["second", net.normal("w2", 4, WIDTH, 1, 1)], "out")
+    model = net.model({"x": IMAGE}, ["out"])
+    assert same_bits(model, any_factors(model))
