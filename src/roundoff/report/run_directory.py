@@ -15,13 +15,19 @@ from roundoff.report.outliers import outliers_csv
 from roundoff.report.partial import partial_csv
 from roundoff.report.sensitivity import sensitivity_csv
 from roundoff.report.tables import comparison_csv
+from roundoff.report.transforms import transform_csv
 from roundoff.report.worst_samples import worst_samples_csv
 
 __all__ = ["write_run"]
 
 
 def write_run(
-    document: RunDocument, directory: Path, *, force: bool, pictures: Mapping[str, bytes] | None = None
+    document: RunDocument,
+    directory: Path,
+    *,
+    force: bool,
+    pictures: Mapping[str, bytes] | None = None,
+    more: Mapping[str, Callable[[Path], None]] | None = None,
 ) -> tuple[Path, ...]:
     """Write a run directory, whole or not at all; return its files.
 
@@ -30,6 +36,7 @@ def write_run(
         directory: Where it goes.
         force: Replace an earlier run.
         pictures: More files, by name.
+        more: What writes further files, by their names.
     """
     files = {DOCUMENT_NAME: to_json(document), **_tables(document)}
     with output_directory(directory, marker=DOCUMENT_NAME, force=force) as staged:
@@ -37,7 +44,9 @@ def write_run(
             write_text(staged / name, text)
         for name, data in (pictures or {}).items():
             write_bytes(staged / name, data)
-    return tuple(directory / name for name in (*files, *(pictures or {})))
+        for name, write in (more or {}).items():
+            write(staged / name)
+    return tuple(directory / name for name in (*files, *(pictures or {}), *(more or {})))
 
 
 def _tables(document: RunDocument) -> dict[str, str]:
@@ -53,5 +62,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("curves.csv", document.accumulation, accumulation_csv),
         ("partial.csv", document.partial, partial_csv),
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
+        ("transform.csv", document.transform, transform_csv),
     )
     return {name: write(found) for name, found, write in tables if found is not None}
