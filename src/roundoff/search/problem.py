@@ -1,0 +1,145 @@
+"""What a strategy may ask: which levers there are, which nodes matter, what a recipe would cost."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from roundoff.core.quant_plan import FLOAT, Precision, Rule
+from roundoff.core.recipe import Recipe
+from roundoff.graph.interface import outputs
+from roundoff.quantize.recipes import RecipeBuilder
+from roundoff.search.cost import CostModel
+from roundoff.search.journal import Journal
+from roundoff.search.levers import Lever, free_levers, pulled
+from roundoff.search.ranking import Ranker
+from roundoff.search.recipe_text import recipe_key
+
+__all__ = ["ModelProblem", "Problem"]
+
+_NARROW = 8
+
+
+class Problem(Protocol):
+    """A network that is to be quantized. All it says is the same whenever it is asked."""
+
+    @property
+    def base(self) -> Recipe:
+        """The plain recipe: the target's defaults, and what the user asked for."""
+        ...
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """What nodes can be raised to, the cheaper one first; ``float`` last where the target allows it."""
+        ...
+
+    def levers(self) -> tuple[Lever, ...]:
+        """Levers that cost nothing on the chip, in the order they should be tried."""
+        ...
+
+    def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
+        """A recipe with a lever pulled; the same recipe when that changes nothing."""
+        ...
+
+    def ranking(self, recipe: Recipe) -> tuple[str, ...]:
+        """The nodes, the one first that hurts most."""
+        ...
+
+    def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
+        """A recipe with some nodes in another precision, whatever they had before."""
+        ...
+
+    def cost(self, recipe: Recipe) -> float:
+        """What the model costs to run, where the plain recipe is 1."""
+        ...
+
+    def affordable(self, recipe: Recipe) -> bool:
+        """Whether that is within what the user allows."""
+        ...
+
+
+class ModelProblem:
+    """The problem of a real network.
+
+    Args:
+        builder: Makes models of recipes.
+        base: The plain recipe.
+        costs: Weighs plans.
+        ranker: Finds which nodes matter.
+        journal: Remembers rankings and costs.
+        max_cost: What a model may cost; None for no limit.
+
+    Attributes:
+        last_ranking: The ranking that was asked for last; empty when none was.
+    """
+
+    def __init__(
+        self,
+        builder: RecipeBuilder,
+        base: Recipe,
+        *,
+        costs: CostModel,
+        ranker: Ranker,
+        journal: Journal,
+        max_cost: float | None = None,
+    ) -> None:
+        self.base = base
+        self._builder, self._costs, self._ranker, self._journal = builder, costs, ranker, journal
+        self._max_cost = max_cost
+        self.last_ranking: tuple[str, ...] = ()
+        self._known: dict[Recipe, float] = {}
+        self._whole = costs.cost(builder.plan(base))
+        graph = builder.prepared.model.proto.graph
+        leaving = set(outputs(builder.prepared.model))
+        self._last = frozenset(node.name for node in graph.node if leaving & set(node.output))
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """A wide dtype of the same sign as the default if the target has one, and float if it allows that."""
+        target = self._builder.target
+        wide = [dtype for dtype in target.activations if int(dtype[1:]) > _NARROW]
+        wide.sort(key=lambda dtype: dtype[0] != target.activation[0])
+        return (*wide[:1], *((FLOAT,) if target.float_allowed else ()))
+
+    def levers(self) -> tuple[Lever, ...]:
+        """Those of the network, the target and the installation."""
+        return free_levers(self._builder)
+
+    def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
+        """A recipe with a lever pulled."""
+        return pulled(recipe, lever, self._builder)
+
+    def ranking(self, recipe: Recipe) -> tuple[str, ...]:
+        """The nodes by what they do to the outputs when they alone are quantized."""
+        key = f"ranking {self._ranker.words} {recipe_key(recipe)}"
+        known = self._journal.fact(key)
+        if known is None:
+            names, runs = self._ranker.rank(self._builder.build(recipe).quantized)
+            known = {"nodes": list(names), "runs": runs}
+            self._journal.add_fact(key, known)
+        self.last_ranking = tuple(known["nodes"])
+        return self.last_ranking
+
+    def ranking_runs(self) -> int:
+        """Samples run for all rankings so far."""
+        return sum(fact["runs"] for fact in self._journal.facts("ranking "))
+
+    def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
+        """A recipe with some nodes in another precision."""
+        chosen = set(nodes)
+        kept = tuple(rule for rule in recipe.rules if rule in self.base.rules or not chosen & set(rule.selector))
+        weight = FLOAT if precision == FLOAT else ""
+        added = [
+            Rule("node", (name,), Precision(precision, weight, precision if name in self._last else ""))
+            for name in nodes
+        ]
+        return replace(recipe, rules=(*kept, *added))
+
+    def cost(self, recipe: Recipe) -> float:
+        """Relative to the plain recipe."""
+        if recipe not in self._known:
+            self._known[recipe] = self._costs.cost(self._builder.plan(recipe)) / (self._whole or 1.0)
+        return self._known[recipe]
+
+    def affordable(self, recipe: Recipe) -> bool:
+        """Whether it is within the limit."""
+        return self._max_cost is None or self.cost(recipe) <= self._max_cost

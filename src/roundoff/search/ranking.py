@@ -1,0 +1,142 @@
+"""Which nodes to raise first: rankings by what each does to the outputs when it alone is quantized."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity, find_subjects
+from roundoff.analysis.user_code import load_user_module, user_code_failed
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.quantize.agreement import spread
+from roundoff.runtime.feeds import Samples
+from roundoff.runtime.runner import read_feed
+from roundoff.runtime.session import open_session
+
+__all__ = ["SENSITIVITIES", "Ranker", "UserSensitivity", "load_sensitivity"]
+
+SENSITIVITIES = ("sqnr_db", "cosine", "mse")
+"""Metrics by which nodes are ranked; each knows which way it is better."""
+
+# All nodes on a few samples, those that lead on more: rankings need no more, and trials correct them.
+_FIRST_SAMPLES, _SAMPLES, _LEADING = 8, 32, 10
+_EXAMPLE = "write a function compare(reference, candidate) of two arrays that returns a number"
+
+
+@dataclass(frozen=True, slots=True)
+class UserSensitivity:
+    """A function of the user's that says how an output agrees with what it is in float.
+
+    Attributes:
+        path: The file.
+        compare: The function, of two arrays.
+        higher_is_better: Which way it is better.
+    """
+
+    path: Path
+    compare: Callable[[Array, Array], Any]
+    higher_is_better: bool
+
+
+def load_sensitivity(path: Path) -> UserSensitivity:
+    """Read a Python file with a function ``compare(reference, candidate)``.
+
+    Raises:
+        BadInput: The file cannot be read or run, or does not say which way its number is better.
+    """
+    what = "The sensitivity"
+    module = load_user_module(path, what=what)
+    compare, higher = getattr(module, "compare", None), getattr(module, "HIGHER_IS_BETTER", None)
+    if not callable(compare):
+        raise BadInput(f"{path} has no function compare(reference, candidate).", fix=_EXAMPLE)
+    if higher is None:
+        what = f"{path} does not say which way its number is better."
+        raise BadInput(what, fix="add HIGHER_IS_BETTER = True, or False")
+    return UserSensitivity(path, compare, bool(higher))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranker:
+    """Ranks nodes.
+
+    Attributes:
+        samples: What networks are run on.
+        sensitivity: One of `SENSITIVITIES`, or a function of the user's.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        progress: Told how far it is.
+    """
+
+    samples: Samples
+    sensitivity: str | UserSensitivity = SENSITIVITIES[0]
+    threads: int | None = None
+    max_memory: int | None = None
+    progress: Progress = SILENT
+
+    @property
+    def words(self) -> str:
+        """What it ranks by."""
+        return self.sensitivity if isinstance(self.sensitivity, str) else str(self.sensitivity.path)
+
+    def rank(self, quantized: QuantizedModel) -> tuple[tuple[str, ...], int]:
+        """Names of the nodes, the one first that hurts most; and how often a sample was run, at most.
+
+        Raises:
+            BadInput: The user's function failed.
+            ModelFailed: The model cannot be run.
+        """
+        if isinstance(self.sensitivity, UserSensitivity):
+            return self._by_function(quantized, self.sensitivity)
+        metrics = tuple(dict.fromkeys((self.sensitivity, *SENSITIVITIES)))
+        settings = SensitivitySettings(
+            kinds=("node",),
+            metrics=metrics,
+            samples=_SAMPLES,
+            first_samples=_FIRST_SAMPLES,
+            top=_LEADING,
+            threads=self.threads,
+            max_memory=self.max_memory,
+        )
+        found = analyze_sensitivity(quantized, self.samples, settings, progress=self.progress)
+        rows = found.rankings.get("node", ())
+        runs = sum(len(row.score.samples) for row in rows) + min(_SAMPLES, len(self.samples.names))
+        return tuple(row.score.subject.name for row in rows), runs
+
+    def _by_function(self, quantized: QuantizedModel, user: UserSensitivity) -> tuple[tuple[str, ...], int]:
+        model = quantized.float_model
+        feeds = [
+            read_feed(model, self.samples, index) for index in spread(len(self.samples.names), _FIRST_SAMPLES)
+        ]
+        session = open_session(model, threads=self.threads, optimize=True)
+        wanted = [session.run(feed) for feed in feeds]
+        subjects = find_subjects(quantized, ["node"])
+        by_name = {each.name: each for each in quantized.quantizers}
+        scores = {}
+        self.progress.start("ranking nodes", len(subjects))
+        try:
+            for subject in subjects:
+                alone = switch_on(model, [by_name[name] for name in subject.quantizers])
+                candidate = open_session(alone, threads=self.threads, optimize=True)
+                found = [
+                    _compared(user, ours, candidate.run(feed)) for feed, ours in zip(feeds, wanted, strict=True)
+                ]
+                scores[subject.name] = float(np.mean(found))
+                self.progress.advance()
+        finally:
+            self.progress.finish()
+        sign = 1 if user.higher_is_better else -1
+        return tuple(sorted(scores, key=lambda name: sign * scores[name])), (len(subjects) + 1) * len(feeds)
+
+
+def _compared(user: UserSensitivity, ours: list[Array], theirs: list[Array]) -> float:
+    """The mean over outputs of what the user's function says."""
+    try:
+        return float(np.mean([float(user.compare(left, right)) for left, right in zip(ours, theirs, strict=True)]))
+    except Exception as error:
+        raise user_code_failed(user.path, error, what="The sensitivity") from error
