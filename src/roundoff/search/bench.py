@@ -156,7 +156,6 @@ class Bench:
             loss=reading.loss(score),
             samples=reading.samples(size),
             whole=whole,
-            **common,
         )
 
     def _made(self, recipe: Recipe) -> dict[str, Any]:

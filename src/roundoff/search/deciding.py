@@ -4,8 +4,8 @@ Samples come in random order out of a finite set, and each is compared with the 
 Where values have known limits, a bet against the claim that the goal is met (and one against the opposite) is
 carried on from sample to sample: under a true claim its wealth grows hundredfold with a probability of at most
 1 %, however often one looks (Ville's inequality; Waudby-Smith and Ramdas, "Confidence sequences for sampling
-without replacement", 2020). When what is left could not change the outcome any more, the bet is won for certain. Without
-known limits it is Student's t, with the error probability shared among all looks.
+without replacement", 2020). When what is left could not change the outcome any more, the bet is won for certain.
+Without known limits it is Student's t, with the error probability shared among all looks.
 """
 
 import math

@@ -35,7 +35,7 @@ def load_strategy(path: Path) -> Strategy:
     module = load_user_module(path, what=_WHAT)
     function: Any = getattr(module, "propose", None)
     if not callable(function):
-        own = [
+        own: list[Any] = [
             each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__
         ]
         able = [each for each in own if callable(getattr(each, "propose", None))]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from roundoff.core.recipe import Recipe
 from roundoff.core.tuning import Trial
 from roundoff.search.problem import Problem
 from roundoff.search.strategies.climbing import climb
@@ -30,8 +29,7 @@ def pareto(problem: Problem) -> Search:
         if gap is None:
             return
         precision, count = gap
-        recipe: Recipe = problem.raised(best.recipe, nodes[:count], precision)
-        points[gap] = yield recipe
+        points[gap] = yield problem.raised(best.recipe, nodes[:count], precision)
 
 
 def _first_points(problem: Problem, nodes: int) -> Iterator[tuple[str, int]]:
