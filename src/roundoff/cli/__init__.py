@@ -16,7 +16,7 @@ __all__ = ["COMMANDS", "main"]
 
 # In the order a newcomer would want them.
 COMMANDS = (
-    "compare", "dump", "quantize", "layers", "sensitivity", "accumulate", "partial", "distribution",
+    "compare", "dump", "quantize", "layers", "sensitivity", "accumulate", "partial", "tune", "distribution",
     "channels", "outliers", "samples", "audit", "targets", "self-check", "horizon", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\

@@ -110,6 +110,7 @@ class RecipeBuilder:
         self._chains: dict[tuple[Step, ...], _Chain] = {}
         self._weights: dict[tuple[tuple[Step, ...], PlannedQuantizer], QuantParams] = {}
         self._ranges: dict[tuple[Step, ...], _Ranges] = {}
+        self._best: dict[Recipe, tuple[tuple[str, str], ...]] = {}
 
     @property
     def workshop(self) -> Workshop:
@@ -154,6 +155,11 @@ class RecipeBuilder:
 
     def best_methods(self, recipe: Recipe) -> tuple[tuple[str, str], ...]:
         """For each observed tensor the method whose range costs least there, if that is not the recipe's own."""
+        if recipe not in self._best:
+            self._best[recipe] = tuple(sorted(self._find_methods(recipe).items()))
+        return self._best[recipe]
+
+    def _find_methods(self, recipe: Recipe) -> dict[str, str]:
         chain = self._chain(recipe.transforms)
         names = [method.name for method in all_methods()]
         own = recipe.method or self.target.calibration.method
@@ -168,7 +174,7 @@ class RecipeBuilder:
             best = min(names, key=lambda name: (errors[name], name != own, names.index(name)))
             if errors[best] < errors[own]:
                 found[planned.tensor] = best
-        return tuple(sorted(found.items()))
+        return found
 
     def _plan(self, recipe: Recipe, model: Model, observed: Calibration | None = None) -> QuantPlan:
         plan = plan_quantization(

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from roundoff.core.quant_plan import Rule, precision_text
+from roundoff.core.quant_plan import Rule, inputs_text
 from roundoff.core.recipe import Recipe
 from roundoff.core.wording import counted
 
@@ -44,11 +44,11 @@ def _parts(recipe: Recipe, base: Recipe) -> Iterator[str]:
         if step not in (*base.transforms, *base.corrections):
             yield _STEPS.get(step.name, step.name.replace("_", " "))
     added = [rule for rule in recipe.rules if rule not in base.rules]
-    for precision in dict.fromkeys(precision_text(rule.precision) for rule in added):
-        yield _nodes([rule for rule in added if precision_text(rule.precision) == precision], precision)
+    for precision in dict.fromkeys(inputs_text(rule.precision) for rule in added):
+        yield _nodes([rule for rule in added if inputs_text(rule.precision) == precision], precision)
 
 
 def _nodes(rules: Sequence[Rule], precision: str) -> str:
     names = [name for rule in rules for name in rule.selector]
     few = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
-    return f"{counted(len(names), 'node')} {precision}: {few}"
+    return f"{counted(len(names), 'node')} at {precision}: {few}"

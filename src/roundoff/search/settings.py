@@ -15,10 +15,13 @@ from roundoff.search.judges import JudgeOptions
 from roundoff.search.ranking import SENSITIVITIES, UserSensitivity
 from roundoff.search.strategies import STRATEGIES, Strategy
 
-__all__ = ["JOURNAL_NAME", "NOTHING_KEPT", "Keeping", "TestSet", "TuneData", "TuneSettings"]
+__all__ = ["JOURNAL_NAME", "MODEL_FACT", "NOTHING_KEPT", "Keeping", "TestSet", "TuneData", "TuneSettings"]
 
 JOURNAL_NAME = "journal.sqlite"
 """The file of a search's folder that remembers what was measured."""
+
+MODEL_FACT = "the model"
+"""Under this name the hash of the model is among what results depend on."""
 
 _PLAIN = Recipe()
 _AGREEMENT = JudgeOptions()

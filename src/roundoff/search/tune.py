@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quant_plan import QuantPlan, precision_text
+from roundoff.core.quant_plan import QuantPlan, inputs_text
 from roundoff.core.student import mean_interval
 from roundoff.core.tuning import Dragged, HoldOut, Trial, Tuning, TuningVerdict
 from roundoff.errors import BadInput
@@ -25,7 +25,7 @@ from roundoff.search.judges import Judge, JudgeOptions, make_judge
 from roundoff.search.problem import ModelProblem
 from roundoff.search.ranking import Ranker
 from roundoff.search.reading import Reading
-from roundoff.search.settings import JOURNAL_NAME, NOTHING_KEPT, Keeping, TuneData, TuneSettings
+from roundoff.search.settings import JOURNAL_NAME, MODEL_FACT, NOTHING_KEPT, Keeping, TuneData, TuneSettings
 from roundoff.search.strategies.giving_back import one_less
 from roundoff.search.strategies.pareto import pareto_front
 
@@ -79,7 +79,7 @@ def tune(
             settings.max_memory,
             progress,
             folder=keeping.folder,
-            key=keeping.problem.get("model", ""),
+            key=keeping.problem.get(MODEL_FACT, ""),
             workshop=settings.workshop,
         )
         builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
@@ -232,7 +232,7 @@ def dragged_nodes(plan: QuantPlan, plain: QuantPlan) -> tuple[Dragged, ...]:
     units = {node.unit for node in plan.nodes if node.node in named}
     before = {node.node: (node.seen.activation, node.seen.weight) for node in plain.nodes}
     return tuple(
-        Dragged(node.node, precision_text(replace(node.seen, output="")), node.reason)
+        Dragged(node.node, inputs_text(node.seen), node.reason)
         for node in plan.nodes
         if node.node in before and node.node not in named and node.unit not in units
         if (node.seen.activation, node.seen.weight) != before[node.node]
