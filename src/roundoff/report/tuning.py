@@ -88,7 +88,7 @@ def _work(found: Tuning) -> str:
 
 def _nodes(found: Tuning) -> Iterator[VerdictLine]:
     by_precision: dict[str, list[str]] = {}
-    for rule in found.best.recipe.rules:
+    for rule in (rule for rule in found.best.recipe.rules if rule.kind == "node"):
         by_precision.setdefault(inputs_text(rule.precision), []).extend(rule.selector)
     for precision, names in by_precision.items():
         yield precision, _few(names)

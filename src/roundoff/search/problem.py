@@ -1,12 +1,14 @@
 """What a strategy may ask: which levers there are, which nodes matter, what a recipe would cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from roundoff.core.quant_plan import FLOAT, Precision, Rule
+from roundoff.core.quant_plan import FLOAT, Precision, Rule, inputs_text
 from roundoff.core.recipe import Recipe
 from roundoff.graph.interface import outputs
+from roundoff.graph.units import derived_constants
+from roundoff.graph.wiring import reads
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.search.cost import CostModel
 from roundoff.search.journal import Journal
@@ -46,6 +48,14 @@ class Problem(Protocol):
 
     def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
         """A recipe with some nodes in another precision, whatever they had before."""
+        ...
+
+    def raised_nodes(self, recipe: Recipe) -> dict[str, str]:
+        """The nodes that a recipe raises, each with its precision, in the order they were raised."""
+        ...
+
+    def with_nodes(self, recipe: Recipe, nodes: Mapping[str, str]) -> Recipe:
+        """A recipe that raises just these nodes, each to its precision."""
         ...
 
     def cost(self, recipe: Recipe) -> float:
@@ -91,14 +101,17 @@ class ModelProblem:
         graph = builder.prepared.model.proto.graph
         leaving = set(outputs(builder.prepared.model))
         self._last = frozenset(node.name for node in graph.node if leaving & set(node.output))
+        self._readers = _readers(builder)
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """A wide dtype of the same sign as the default if the target has one, and float if it allows that."""
+        """More bits for activations, of the default's sign if possible, then for weights too, then float."""
         target = self._builder.target
         wide = [dtype for dtype in target.activations if int(dtype[1:]) > _NARROW]
         wide.sort(key=lambda dtype: dtype[0] != target.activation[0])
-        return (*wide[:1], *((FLOAT,) if target.float_allowed else ()))
+        weights = [dtype for dtype in target.weights if int(dtype[1:]) > _NARROW]
+        both = [f"{wide[0]},weight={weights[0]}"] if wide and weights else []
+        return (*wide[:1], *both, *((FLOAT,) if target.float_allowed else ()))
 
     def levers(self) -> tuple[Lever, ...]:
         """Those of the network, the target and the installation."""
@@ -125,14 +138,27 @@ class ModelProblem:
 
     def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
         """A recipe with some nodes in another precision."""
-        chosen = set(nodes)
-        kept = tuple(rule for rule in recipe.rules if rule in self.base.rules or not chosen & set(rule.selector))
-        weight = FLOAT if precision == FLOAT else ""
-        added = [
-            Rule("node", (name,), Precision(precision, weight, precision if name in self._last else ""))
-            for name in nodes
-        ]
-        return replace(recipe, rules=(*kept, *added))
+        before = {node: had for node, had in self.raised_nodes(recipe).items() if node not in nodes}
+        return self.with_nodes(recipe, {**before, **dict.fromkeys(nodes, precision)})
+
+    def raised_nodes(self, recipe: Recipe) -> dict[str, str]:
+        """The nodes that a recipe raises."""
+        own = [rule for rule in recipe.rules if rule.kind == "node" and rule not in self.base.rules]
+        return {rule.selector[0]: inputs_text(rule.precision) for rule in own}
+
+    def with_nodes(self, recipe: Recipe, nodes: Mapping[str, str]) -> Recipe:
+        """A recipe that raises just these nodes; what only nodes in float read is float, too."""
+        rules = [Rule("node", (name,), self._precision(name, text)) for name, text in nodes.items()]
+        in_float = {name for name, text in nodes.items() if text == FLOAT}
+        tensors = [tensor for tensor, readers in self._readers.items() if readers <= in_float]
+        rules += [Rule("tensor", (tensor,), Precision(FLOAT)) for tensor in tensors]
+        return replace(recipe, rules=(*self.base.rules, *rules))
+
+    def _precision(self, name: str, text: str) -> Precision:
+        activation, _, weight = text.partition(",weight=")
+        weight = FLOAT if activation == FLOAT else weight
+        # What a node hands on is what the next one reads; behind the last one there is none.
+        return Precision(activation, weight, activation if name in self._last else "")
 
     def cost(self, recipe: Recipe) -> float:
         """Relative to the plain recipe."""
@@ -143,3 +169,18 @@ class ModelProblem:
     def affordable(self, recipe: Recipe) -> bool:
         """Whether it is within the limit."""
         return self._max_cost is None or self.cost(recipe) <= self._max_cost
+
+
+def _readers(builder: RecipeBuilder) -> dict[str, set[str]]:
+    """Tensors between nodes, each with all nodes that read it; none where results are float anyway."""
+    if builder.target.float_results:
+        return {}
+    graph = builder.prepared.model.proto.graph
+    found: dict[str, set[str]] = {name: set() for node in graph.node for name in node.output}
+    for node in graph.node:
+        for name in reads(node):
+            if name in found:
+                found[name].add(node.name)
+    constant = derived_constants(graph)
+    leaving = set(outputs(builder.prepared.model))
+    return {name: nodes for name, nodes in found.items() if nodes and name not in constant and name not in leaving}

@@ -25,7 +25,7 @@ SENSITIVITIES = ("sqnr_db", "cosine", "mse")
 """Metrics by which nodes are ranked; each knows which way it is better."""
 
 # All nodes on a few samples, those that lead on more: rankings need no more, and trials correct them.
-_FIRST_SAMPLES, _SAMPLES, _LEADING = 8, 32, 10
+_FIRST_SAMPLES, _SAMPLES, _LEADING = 8, 16, 10
 _EXAMPLE = "write a function compare(reference, candidate) of two arrays that returns a number"
 
 

@@ -43,7 +43,8 @@ def _parts(recipe: Recipe, base: Recipe) -> Iterator[str]:
     for step in (*recipe.transforms, *recipe.corrections):
         if step not in (*base.transforms, *base.corrections):
             yield _STEPS.get(step.name, step.name.replace("_", " "))
-    added = [rule for rule in recipe.rules if rule not in base.rules]
+    # Tensors follow the nodes that read them.
+    added = [rule for rule in recipe.rules if rule not in base.rules and rule.kind == "node"]
     for precision in dict.fromkeys(inputs_text(rule.precision) for rule in added):
         yield _nodes([rule for rule in added if inputs_text(rule.precision) == precision], precision)
 

@@ -1,9 +1,7 @@
 """Leaving out of a recipe that meets the goal whatever it does not need."""
 
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Generator, Sequence
 
-from roundoff.core.quant_plan import FLOAT, Rule
 from roundoff.core.recipe import Recipe
 from roundoff.core.tuning import Trial
 from roundoff.search.levers import without
@@ -16,7 +14,7 @@ _MOST_SINGLE = 16
 
 
 def give_back(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial]:
-    """Leave out nodes, lower those in float to more bits, and leave out levers, as long as the goal is met.
+    """Leave out nodes, give others a cheaper precision, and leave out levers, as long as the goal is met.
 
     Returns:
         A trial that meets the goal; without any one of its parts it does not, as far as single parts were tried.
@@ -35,35 +33,28 @@ def give_back(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial]
 
 def one_less(recipe: Recipe, problem: Problem) -> list[Recipe]:
     """All recipes with one node or lever less."""
-    nodes = [_dropped(recipe, [rule]) for rule in _raised_rules(recipe, problem)]
-    return [*nodes, *without(recipe, problem.base)]
+    nodes = problem.raised_nodes(recipe)
+    return [*(_dropped(recipe, [node], problem) for node in nodes), *without(recipe, problem.base)]
 
 
-def _raised_rules(recipe: Recipe, problem: Problem) -> list[Rule]:
-    return [rule for rule in recipe.rules if rule not in problem.base.rules]
-
-
-def _dropped(recipe: Recipe, rules: list[Rule]) -> Recipe:
-    return replace(recipe, rules=tuple(rule for rule in recipe.rules if rule not in rules))
+def _dropped(recipe: Recipe, nodes: Sequence[str], problem: Problem) -> Recipe:
+    left = {node: had for node, had in problem.raised_nodes(recipe).items() if node not in nodes}
+    return problem.with_nodes(recipe, left)
 
 
 def _fewer_nodes(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial]:
     """Leave out groups of nodes, from the end of the ranking, in smaller and smaller groups."""
     best = start
-    rules = _raised_rules(best.recipe, problem)
-    size = max(1, len(rules) // 2)
-    smallest = max(1, -(-len(rules) // _MOST_SINGLE))
-    while rules:
+    nodes = list(problem.raised_nodes(best.recipe))
+    size = max(1, len(nodes) // 2)
+    smallest = max(1, -(-len(nodes) // _MOST_SINGLE))
+    while nodes:
         dropped = False
-        for at in range(len(rules) - size, -size, -size):
-            group = rules[max(0, at) : at + size]
-            recipe = _dropped(best.recipe, group)
-            if recipe.rules == best.recipe.rules:
-                continue
-            trial = yield recipe
+        for at in range(len(nodes) - size, -size, -size):
+            trial = yield _dropped(best.recipe, nodes[max(0, at) : at + size], problem)
             if trial.met and trial.cost <= best.cost:
                 best, dropped = trial, True
-        rules = _raised_rules(best.recipe, problem)
+        nodes = list(problem.raised_nodes(best.recipe))
         if size > smallest:
             size = max(smallest, size // 2)
         elif not dropped:
@@ -73,15 +64,12 @@ def _fewer_nodes(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Tri
 
 
 def _lower_nodes(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial]:
-    """Give nodes in float more bits instead, one at a time."""
+    """Give nodes a cheaper precision, one at a time and the cheapest first."""
     best = start
-    wide = [precision for precision in problem.precisions if precision != FLOAT]
-    if not wide:
-        return best
-    for rule in _raised_rules(best.recipe, problem)[:_MOST_SINGLE]:
-        if rule.precision.activation == FLOAT:
-            recipe = problem.raised(best.recipe, rule.selector, wide[0])
-            trial = yield recipe
+    for node, precision in list(problem.raised_nodes(best.recipe).items())[:_MOST_SINGLE]:
+        for cheaper in problem.precisions[: problem.precisions.index(precision)]:
+            trial = yield problem.with_nodes(best.recipe, {**problem.raised_nodes(best.recipe), node: cheaper})
             if trial.met and trial.cost <= best.cost:
                 best = trial
+                break
     return best

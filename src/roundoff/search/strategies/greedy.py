@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 
+from roundoff.core.quant_plan import FLOAT
 from roundoff.core.recipe import Recipe
 from roundoff.core.tuning import Trial
 from roundoff.search.bisection import next_count
@@ -60,7 +61,8 @@ def _leading(
 
     failed, count, found = 0, 1, None
     while nodes and found is None:
-        candidate = raised(count)
+        # All nodes in float are no quantized model: that it would meet the goal is no news.
+        candidate = None if precision == FLOAT and count == len(nodes) else raised(count)
         if candidate is None:
             break
         trial = yield candidate
@@ -72,8 +74,7 @@ def _leading(
             failed, count = count, min(2 * count, len(nodes))
     # Between the last two counts: where the larger one is too costly, one between them may not be.
     outcomes: list[bool] = []
-    between = count - failed - 1
-    while (step := next_count(between, outcomes)) is not None:
+    while (step := next_count(count - failed - 1, outcomes)) is not None:
         candidate = raised(failed + step)
         if candidate is None:
             # As if it met the goal: fewer nodes are looked for.
