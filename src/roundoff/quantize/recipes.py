@@ -32,6 +32,9 @@ from roundoff.runtime.feeds import Samples
 
 __all__ = ["Built", "Making", "RecipeBuilder"]
 
+# Whoever asks what a recipe costs builds it next.
+_MOST_PLANS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Making:
@@ -110,6 +113,7 @@ class RecipeBuilder:
         self._chains: dict[tuple[Step, ...], _Chain] = {}
         self._weights: dict[tuple[tuple[Step, ...], PlannedQuantizer], QuantParams] = {}
         self._ranges: dict[tuple[Step, ...], _Ranges] = {}
+        self._plans: dict[Recipe, QuantPlan] = {}
         self._best: dict[Recipe, tuple[tuple[str, str], ...]] = {}
 
     @property
@@ -177,6 +181,13 @@ class RecipeBuilder:
         return found
 
     def _plan(self, recipe: Recipe, model: Model, observed: Calibration | None = None) -> QuantPlan:
+        if recipe not in self._plans:
+            while len(self._plans) >= _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[recipe] = self._new_plan(recipe, model, observed)
+        return self._plans[recipe]
+
+    def _new_plan(self, recipe: Recipe, model: Model, observed: Calibration | None) -> QuantPlan:
         plan = plan_quantization(
             model,
             varied_target(self.target, recipe.variations),

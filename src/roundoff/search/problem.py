@@ -1,8 +1,8 @@
 """What a strategy may ask: which levers there are, which nodes matter, what a recipe would cost."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import asdict, replace
+from typing import Any, Protocol
 
 from roundoff.core.quant_plan import FLOAT, Precision, Rule, inputs_text
 from roundoff.core.recipe import Recipe
@@ -44,6 +44,10 @@ class Problem(Protocol):
 
     def ranking(self, recipe: Recipe) -> tuple[str, ...]:
         """The nodes, the one first that hurts most."""
+        ...
+
+    def outstanding(self, recipe: Recipe) -> int:
+        """How many of the first nodes of the ranking stand out from the rest; at least 1."""
         ...
 
     def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
@@ -123,14 +127,20 @@ class ModelProblem:
 
     def ranking(self, recipe: Recipe) -> tuple[str, ...]:
         """The nodes by what they do to the outputs when they alone are quantized."""
+        self.last_ranking = tuple(self._ranked(recipe)["nodes"])
+        return self.last_ranking
+
+    def outstanding(self, recipe: Recipe) -> int:
+        """How many nodes stand out from the rest."""
+        return int(self._ranked(recipe)["outstanding"])
+
+    def _ranked(self, recipe: Recipe) -> dict[str, Any]:
         key = f"ranking {self._ranker.words} {recipe_key(recipe)}"
         known = self._journal.fact(key)
         if known is None:
-            names, runs = self._ranker.rank(self._builder.build(recipe).quantized)
-            known = {"nodes": list(names), "runs": runs}
+            known = asdict(self._ranker.rank(self._builder.build(recipe).quantized))
             self._journal.add_fact(key, known)
-        self.last_ranking = tuple(known["nodes"])
-        return self.last_ranking
+        return dict(known)
 
     def ranking_runs(self) -> int:
         """Samples run for all rankings so far."""

@@ -1,7 +1,9 @@
 """Which nodes to raise first: rankings by what each does to the outputs when it alone is quantized."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,14 @@ from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
 from roundoff.runtime.session import open_session
 
-__all__ = ["SENSITIVITIES", "Ranker", "UserSensitivity", "load_sensitivity"]
+__all__ = ["SENSITIVITIES", "Ranked", "Ranker", "UserSensitivity", "load_sensitivity", "outstanding"]
 
 SENSITIVITIES = ("sqnr_db", "cosine", "mse")
 """Metrics by which nodes are ranked; each knows which way it is better."""
 
 # All nodes on a few samples, those that lead on more: rankings need no more, and trials correct them.
 _FIRST_SAMPLES, _SAMPLES, _LEADING = 8, 16, 10
+_FEWEST_STEPS = 2
 _EXAMPLE = "write a function compare(reference, candidate) of two arrays that returns a number"
 
 
@@ -62,6 +65,39 @@ def load_sensitivity(path: Path) -> UserSensitivity:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranked:
+    """Nodes in order.
+
+    Attributes:
+        nodes: Their names, the one first that hurts most.
+        outstanding: How many of the first stand out from the rest.
+        runs: How often a sample was run for it, at most: most runs are of a part of the network.
+    """
+
+    nodes: tuple[str, ...]
+    outstanding: int
+    runs: int
+
+
+def outstanding(harm: Sequence[float]) -> int:
+    """How many values at the start of a falling sequence stand out: those in front of its largest step.
+
+    Args:
+        harm: What each node does, in decibels.
+
+    Returns:
+        From 1 to half of them; 1 where no step is larger than twice the next largest, so that none stands out.
+    """
+    first = [value for value in harm if math.isfinite(value)]
+    steps = [left - right for left, right in pairwise(first)][: max(1, len(first) // 2)]
+    if len(steps) < _FEWEST_STEPS:
+        return 1
+    largest = max(range(len(steps)), key=steps.__getitem__)
+    others = max(step for at, step in enumerate(steps) if at != largest)
+    return largest + 1 if steps[largest] > 2 * max(others, 0.0) else 1
+
+
+@dataclass(frozen=True, slots=True)
 class Ranker:
     """Ranks nodes.
 
@@ -84,8 +120,8 @@ class Ranker:
         """What it ranks by."""
         return self.sensitivity if isinstance(self.sensitivity, str) else str(self.sensitivity.path)
 
-    def rank(self, quantized: QuantizedModel) -> tuple[tuple[str, ...], int]:
-        """Names of the nodes, the one first that hurts most; and how often a sample was run, at most.
+    def rank(self, quantized: QuantizedModel) -> "Ranked":
+        """The nodes, the one first that hurts most.
 
         Raises:
             BadInput: The user's function failed.
@@ -106,9 +142,10 @@ class Ranker:
         found = analyze_sensitivity(quantized, self.samples, settings, progress=self.progress)
         rows = found.rankings.get("node", ())
         runs = sum(len(row.score.samples) for row in rows) + min(_SAMPLES, len(self.samples.names))
-        return tuple(row.score.subject.name for row in rows), runs
+        harm = [-row.score.mean["sqnr_db"] for row in rows]
+        return Ranked(tuple(row.score.subject.name for row in rows), outstanding(harm), runs)
 
-    def _by_function(self, quantized: QuantizedModel, user: UserSensitivity) -> tuple[tuple[str, ...], int]:
+    def _by_function(self, quantized: QuantizedModel, user: UserSensitivity) -> "Ranked":
         model = quantized.float_model
         feeds = [
             read_feed(model, self.samples, index) for index in spread(len(self.samples.names), _FIRST_SAMPLES)
@@ -131,7 +168,8 @@ class Ranker:
         finally:
             self.progress.finish()
         sign = 1 if user.higher_is_better else -1
-        return tuple(sorted(scores, key=lambda name: sign * scores[name])), (len(subjects) + 1) * len(feeds)
+        names = tuple(sorted(scores, key=lambda name: sign * scores[name]))
+        return Ranked(names, 1, (len(subjects) + 1) * len(feeds))
 
 
 def _compared(user: UserSensitivity, ours: list[Array], theirs: list[Array]) -> float:

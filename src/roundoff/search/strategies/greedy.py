@@ -19,7 +19,8 @@ def greedy(problem: Problem) -> Search:
 
     1. The plain recipe; when it meets the goal that is all.
     2. Levers that cost nothing on the chip, each kept if it helps.
-    3. More bits, then float, for the first 1, 2, 4 ... nodes of the ranking, then bisection between the last two.
+    3. More bits, then float, for the nodes of the ranking that stand out, then for twice as many each time, then
+       bisection between the last two.
     4. Of the cheapest recipe that meets the goal, whatever can be left out.
     """
     plain = yield problem.base
@@ -59,7 +60,7 @@ def _leading(
         cheap = limit is None or problem.cost(candidate) < limit
         return candidate if cheap and problem.affordable(candidate) else None
 
-    failed, count, found = 0, 1, None
+    failed, count, found = 0, min(problem.outstanding(recipe), len(nodes)), None
     while nodes and found is None:
         # All nodes in float are no quantized model: that it would meet the goal is no news.
         candidate = None if precision == FLOAT and count == len(nodes) else raised(count)
