@@ -213,11 +213,11 @@ def _with_data(
     from roundoff.search.settings import TestSet, TuneData
 
     calibration = _opened(args, model, args.data, args.samples)
-    measured = args.eval_data or args.data
     evaluation = calibration
-    if measured != args.data or args.eval_samples is not None:
-        evaluation = _opened(args, model, measured, args.eval_samples)
-    judge = replace(settings.judge, labels=_labels(args.labels, evaluation, cut=args.eval_samples or args.samples))
+    if args.eval_data is not None or args.eval_samples is not None:
+        evaluation = _opened(args, model, args.eval_data or args.data, args.eval_samples)
+    cut = args.samples if evaluation is calibration else args.eval_samples
+    judge = replace(settings.judge, labels=_labels(args.labels, evaluation, cut=cut))
     test = None
     if args.test_data:
         samples = _opened(args, model, args.test_data, None)

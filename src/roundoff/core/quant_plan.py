@@ -85,7 +85,8 @@ def precision_text(precision: Precision) -> str:
 
 def inputs_text(precision: Precision) -> str:
     """The precision of what a node reads, in a word where one will do: ``u16``, ``float``, ``u8,weight=s16``."""
-    weight = "" if precision.weight in ("", precision.activation) else f",weight={precision.weight}"
+    both = precision.activation == precision.weight == FLOAT
+    weight = f",weight={precision.weight}" if precision.weight and not both else ""
     return f"{precision.activation}{weight}" if precision.activation else precision_text(precision)
 
 

@@ -52,7 +52,8 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
         yield "best is", best.change
     wide = f", {kept.wide_nodes} of them wide" if kept.wide_nodes else ""
     yield "quantized", f"{kept.nodes} of {counted(kept.all_nodes, 'node')}{wide}; {_work(found)}"
-    yield "cost", f"{best.cost:.3g} times that of the plain quantized model"
+    if found.verdict != "nothing_to_do":
+        yield "cost", f"{best.cost:.3g} times that of the plain quantized model"
     yield from _nodes(found)
     if found.minimal is not None:
         needed = "without any one of these changes the goal is missed"

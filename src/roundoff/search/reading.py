@@ -44,6 +44,8 @@ class Reading:
         self._float = values[self.order] if judge.by_sample else values
         self.float_score = float(self._float.mean())
         self._limits = self._gain_limits()
+        # Strategies are asked from the start again and again.
+        self._known: dict[bytes, bool | None] = {}
 
     @property
     def everything(self) -> int:
@@ -94,6 +96,12 @@ class Reading:
         return early
 
     def _met(self, values: Array) -> bool | None:
+        key = values.tobytes()
+        if key not in self._known:
+            self._known[key] = self._find_met(values)
+        return self._known[key]
+
+    def _find_met(self, values: Array) -> bool | None:
         whole = values.size == self.everything
         rule = self._judge.satisfied(self.float_score, self.score(values)) if whole else None
         if rule is not None:

@@ -14,13 +14,26 @@ _MOST_SINGLE = 16
 
 
 def give_back(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial]:
-    """Leave out nodes, give others a cheaper precision, and leave out levers, as long as the goal is met.
+    """Leave out levers and nodes, and give others a cheaper precision, as long as the goal is met.
+
+    It goes round until nothing changes: with fewer levers a node may be needed that was not before.
 
     Returns:
         A trial that meets the goal; without any one of its parts it does not, as far as single parts were tried.
     """
-    best = yield from _fewer_nodes(problem, start)
-    best = yield from _lower_nodes(problem, best)
+    best = start
+    while True:
+        before = best.recipe
+        best = yield from _fewer_levers(problem, best)
+        best = yield from _fewer_nodes(problem, best)
+        best = yield from _lower_nodes(problem, best)
+        if best.recipe == before:
+            return best
+
+
+def _fewer_levers(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial]:
+    """Leave out levers one at a time, the one that takes most first."""
+    best = start
     while True:
         for recipe in without(best.recipe, problem.base):
             trial = yield recipe

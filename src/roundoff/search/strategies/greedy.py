@@ -32,6 +32,10 @@ def greedy(problem: Problem) -> Search:
         if found is None and best.recipe != problem.base:
             # What helped with everything in integers may stand in the way of float.
             found = yield from _raise_nodes(problem, plain)
+        if found is None and FLOAT in problem.precisions:
+            # The ranking leads astray. From everything in float, which meets any goal, what is not needed is given back.
+            nodes = problem.ranking(best.recipe)
+            found = _untried(problem, problem.raised(best.recipe, nodes, FLOAT))
         if found is None:
             return
         best = found
@@ -85,3 +89,8 @@ def _leading(
         outcomes.append(trial.met)
         found = trial if trial.met else found
     return found
+
+
+def _untried(problem: Problem, recipe: Recipe) -> Trial:
+    """A recipe that is no quantized model and need not be tried."""
+    return Trial(recipe, "", True, 0.0, 0.0, problem.cost(recipe), samples=0, whole=True)
