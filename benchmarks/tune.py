@@ -1,16 +1,16 @@
 """The search of ``roundoff tune`` against NNCF's ``quantize_with_accuracy_control`` on the same network and goal.
 
 A RepVGG-shaped network trained on Fashion-MNIST, in which the channels between three pairs of convolutions are
-rescaled without changing the float function, per-channel int8, 64 calibration samples, 500 validation samples, at
-most 1 point below float. Where NNCF is not installed its published figures for such a network stand in, and times are
-not compared. Targets:
+rescaled without changing the float function, per-channel int8 or float, 64 calibration samples, 500 validation
+samples, at most 1 point below float. Where NNCF is not installed its published figures for such a network stand in,
+and times are not compared. Targets:
 
 - at most half the sample runs, rankings included;
 - less wall time;
 - no more nodes in float, at the same or a better accuracy as far as the goal asks for it.
 
-Needs the networks beside the checkout (../shared); leaves with 0 and says so when they are not there, and with 1 when
-a target is missed.
+Needs the networks beside the checkout (../shared); leaves with 0 and says so when they are not there, and with 1
+when a target is missed.
 """
 
 import gzip
@@ -100,9 +100,7 @@ def rescale(proto: Any) -> None:
 
 
 def ours(path: Path, data: TuneData, labels: Array, target: Path) -> Figures:
-    settings = TuneSettings(
-        load_target(target), judge=JudgeOptions(labels=labels), max_drop=str(MAX_DROP)
-    )
+    settings = TuneSettings(load_target(target), judge=JudgeOptions(labels=labels), max_drop=str(MAX_DROP))
     began = time.perf_counter()
     found = tune(load_model(path), data, settings).tuning
     seconds = time.perf_counter() - began
@@ -115,7 +113,7 @@ def ours(path: Path, data: TuneData, labels: Array, target: Path) -> Figures:
 
 def theirs(path: Path, data: TuneData, labels: Array, name: str) -> Figures:
     try:
-        import nncf
+        import nncf  # type: ignore[import-not-found,unused-ignore]
         import onnxruntime as ort
     except ImportError:
         print("  NNCF is not installed: its published figures stand in")
@@ -175,7 +173,8 @@ def main() -> int:
         their = theirs(path, data, right, name)
     for who, figures in (("roundoff", our), ("NNCF", their)):
         took = "" if figures.seconds is None else f", {figures.seconds:.1f} s"
-        print(f"  {who:9} {figures.sample_runs} sample runs, {figures.float_nodes} nodes in float, accuracy {figures.accuracy:.2%}{took}")  # fmt: skip
+        nodes = f"{figures.float_nodes} nodes in float, accuracy {figures.accuracy:.2%}"
+        print(f"  {who:9} {figures.sample_runs} sample runs, {nodes}{took}")
     met = {
         "half the sample runs": our.sample_runs <= their.sample_runs / 2,
         "less wall time": their.seconds is None or (our.seconds or 0.0) < their.seconds,

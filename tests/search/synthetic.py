@@ -92,7 +92,7 @@ class FakeJudge:
 
 @dataclass
 class FakeWorkbench:
-    """Measures recipes by a function from recipes to accuracies; ends like a killed process after so many calls."""
+    """Measures recipes by a function that gives accuracies; ends like a killed process after so many calls."""
 
     accuracy: Callable[[Recipe], float]
     judge: FakeJudge

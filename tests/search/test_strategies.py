@@ -40,7 +40,7 @@ def bisected(nodes: int, needed: int) -> tuple[list[int], FakeWorkbench, int | N
 
 
 @pytest.mark.skipif(not TRACES.is_file(), reason="no vendor vectors beside this checkout")
-def test_bisection_asks_what_the_vendor_asks():
+def test_bisection_asks_what_the_vendor_asks() -> None:
     for trace in json.loads(TRACES.read_text())["traces"]:
         asked, _, answer = bisected(trace["n_layers"], trace["min_rollback_needed"])
         assert asked == trace["evaluated_rollback_counts"], trace
@@ -50,7 +50,7 @@ def test_bisection_asks_what_the_vendor_asks():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 200), st.data())
-def test_bisection_takes_a_logarithm_of_evaluations(nodes: int, data: st.DataObject):
+def test_bisection_takes_a_logarithm_of_evaluations(nodes: int, data: st.DataObject) -> None:
     needed = data.draw(st.integers(1, nodes - 1))
     _, workbench, answer = bisected(nodes, needed)
     assert answer == needed
@@ -63,7 +63,7 @@ def trial(cost: float, loss: float, number: int) -> Trial:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12))
-def test_nothing_beats_the_front_and_it_beats_all_others(points: list[tuple[int, int]]):
+def test_nothing_beats_the_front_and_it_beats_all_others(points: list[tuple[int, int]]) -> None:
     trials = [trial(cost, loss, number) for number, (cost, loss) in enumerate(points)]
     front = pareto_front(trials)
     for each in trials:
@@ -78,7 +78,7 @@ def test_nothing_beats_the_front_and_it_beats_all_others(points: list[tuple[int,
     assert [each.cost for each in front] == sorted(each.cost for each in front)
 
 
-def test_the_front_is_searched_with_all_samples():
+def test_the_front_is_searched_with_all_samples() -> None:
     problem = FakeProblem(tuple("abcdefgh"))
     workbench = FakeWorkbench(lambda recipe: min(1.0, 0.5 + len(recipe.rules) / 10), FakeJudge())
     found = search(problem, workbench, strategy=STRATEGIES["pareto"], goal=0.9)
@@ -94,10 +94,15 @@ def propose(problem, history):
         return None
     return problem.raised(problem.base, problem.ranking(problem.base)[: len(history)], "float")
 """
-CLASS = "EARLY = False\nclass Mine:\n    def propose(self, problem, history):\n        return None if history else problem.base\n"
+CLASS = """
+EARLY = False
+class Mine:
+    def propose(self, problem, history):
+        return None if history else problem.base
+"""
 
 
-def test_users_write_strategies_as_functions_or_classes(tmp_path: Path):
+def test_users_write_strategies_as_functions_or_classes(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PROPOSE)
     strategy = load_strategy(tmp_path / "mine.py")
     workbench = FakeWorkbench(lambda recipe: float(len(recipe.rules) >= 2), FakeJudge())
@@ -116,7 +121,7 @@ def test_users_write_strategies_as_functions_or_classes(tmp_path: Path):
         ("class A:\n    def __init__(self, x): ...\n    def propose(self, problem, history): ...", "TypeError"),
     ],
 )
-def test_what_is_wrong_with_a_strategy_is_said(tmp_path: Path, code: str, message: str):
+def test_what_is_wrong_with_a_strategy_is_said(tmp_path: Path, code: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(code)
     with pytest.raises(BadInput, match=message):
         search(

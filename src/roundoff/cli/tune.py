@@ -263,6 +263,8 @@ def _files(args: argparse.Namespace) -> Iterator[tuple[str, Path]]:
 
 def _facts(args: argparse.Namespace, settings: "TuneSettings", version: str) -> Iterator[tuple[str, str]]:
     """Everything that results depend on, by the name under which a user knows it."""
+    import json
+    from dataclasses import asdict
     from importlib import metadata
 
     from roundoff.cli.data_options import add_data_options
@@ -273,7 +275,7 @@ def _facts(args: argparse.Namespace, settings: "TuneSettings", version: str) -> 
     for option, path in _files(args):
         files[option] = files.get(option, "") + input_file(option, path).sha256
     yield from files.items()
-    yield "the target", repr(settings.target)
+    yield "the target", json.dumps(asdict(settings.target), default=sorted, sort_keys=True)
     yield "what the search begins with", recipe_json(settings.base) + repr(sorted(settings.options.items()))
     for name in ("max_drop", "min_metric", "max_cost", "holdout", "eval_samples", "strategy", "sensitivity"):
         yield f"--{name.replace('_', '-')}", str(getattr(args, name))

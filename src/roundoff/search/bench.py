@@ -107,7 +107,7 @@ class Bench:
             BadInput: The user's function failed, or the plain recipe cannot be built.
             ModelFailed: The model cannot be run.
         """
-        number = self._journal.recipe(recipe_key(recipe), recipe_json(recipe))
+        number = self.number(recipe)
         made = self._made(recipe)
         if made["problem"]:
             return Measured(number, made["problem"], self._journal.chunks("")[0], made["seconds"])
@@ -124,6 +124,10 @@ class Bench:
         finally:
             self._progress.finish()
         return Measured(number, "", values, made["seconds"] + seconds)
+
+    def number(self, recipe: Recipe) -> int:
+        """The place of a recipe among all that were tried, from 1."""
+        return self._journal.recipe(recipe_key(recipe), recipe_json(recipe))
 
     def decided(self, recipe: Recipe) -> bool:
         """Whether a recipe was decided before, so that asking for it costs nothing."""

@@ -113,7 +113,7 @@ class _Loop:
             asked[recipe] += 1
             if asked[recipe] > _MOST_REPEATS:
                 return history, f"because the strategy kept asking for {describe(recipe, self._problem.base)!r}"
-            if not self._bench.decided(recipe):
+            if self._problem.affordable(recipe) and not self._bench.decided(recipe):
                 over = self._budget.exhausted(len(self._tried)) if history else ""
                 if over:
                     return history, over
@@ -125,7 +125,7 @@ class _Loop:
         return history, ""
 
     def trial(self, recipe: Recipe, *, whole: bool = False, known: bool = False) -> Trial:
-        """Try a recipe; one that costs more than is allowed meets no goal."""
+        """Try a recipe; one that costs more than is allowed is not measured."""
         try:
             cost = self._problem.cost(recipe)
         except BadInput:
@@ -133,8 +133,9 @@ class _Loop:
         worst = self._bench.reading.worst
         change = describe(recipe, self._problem.base)
         blank = Trial(recipe, change, False, worst, math.inf, cost, samples=0, whole=True)
-        trial = self._bench.trial(self._bench.measure(recipe, whole=whole), blank, known=known)
-        return trial if self._affordable(recipe, cost) else _too_costly(trial)
+        if math.isfinite(cost) and not self._problem.affordable(recipe):
+            return replace(blank, change=f"{change}: costs too much", number=self._bench.number(recipe))
+        return self._bench.trial(self._bench.measure(recipe, whole=whole), blank, known=known)
 
     def choose(self, history: Sequence[Trial]) -> Trial:
         """The cheapest that meets the goal and of equal ones the simplest; else the one that loses least."""
@@ -142,16 +143,12 @@ class _Loop:
         met = [trial for trial in now.values() if trial.met]
         if met:
             return min(met, key=lambda trial: (trial.cost, _parts(trial.recipe), trial.loss, trial.number))
-        allowed = [trial for trial in now.values() if self._affordable(trial.recipe, trial.cost)]
-        return min(allowed or now.values(), key=lambda trial: (trial.loss, trial.cost, trial.number))
+        return min(now.values(), key=lambda trial: (trial.loss, trial.cost, trial.number))
 
     def table(self, history: Sequence[Trial]) -> tuple[Trial, ...]:
         """All that was tried, those of earlier rounds among it."""
         known = {**self._tried, **{trial.recipe: None for trial in history}}
         return tuple(sorted((self.trial(recipe, known=True) for recipe in known), key=lambda trial: trial.number))
-
-    def _affordable(self, recipe: Recipe, cost: float) -> bool:
-        return math.isfinite(cost) and self._problem.affordable(recipe)
 
     def _tell(self, history: Sequence[Trial]) -> None:
         if self._on_best is None:
@@ -160,10 +157,6 @@ class _Loop:
         if best.recipe != self._told and best.samples:
             self._told = best.recipe
             self._on_best(best)
-
-
-def _too_costly(trial: Trial) -> Trial:
-    return replace(trial, met=False)
 
 
 def _parts(recipe: Recipe) -> int:

@@ -33,7 +33,7 @@ def greedy(problem: Problem) -> Search:
             # What helped with everything in integers may stand in the way of float.
             found = yield from _raise_nodes(problem, plain)
         if found is None and FLOAT in problem.precisions:
-            # The ranking leads astray. From everything in float, which meets any goal, what is not needed is given back.
+            # The ranking leads astray: everything in float meets any goal, and what is not needed is given back.
             nodes = problem.ranking(best.recipe)
             found = _untried(problem, problem.raised(best.recipe, nodes, FLOAT))
         if found is None:
