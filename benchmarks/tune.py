@@ -2,8 +2,8 @@
 
 A RepVGG-shaped network trained on Fashion-MNIST, in which the channels between three pairs of convolutions are
 rescaled without changing the float function, per-channel int8 or float, 64 calibration samples, 500 validation
-samples, at most 1 point below float. Where NNCF is not installed its published figures for such a network stand in,
-and times are not compared. Targets:
+samples, at most 1 point below float. Where NNCF is not installed its published figures for such a network stand
+in, and times are not compared. Targets:
 
 - at most half the sample runs, rankings included;
 - less wall time;

@@ -16,6 +16,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize import recipes
+from roundoff.quantize.calibration import calibrate as observe
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.recipes import Making, RecipeBuilder
 from roundoff.quantize.targets import load_target
@@ -69,11 +70,10 @@ class FakeWorkshop:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How often activations were observed."""
     calls: list[int] = []
-    original = recipes.calibrate
 
     def calibrate(*args: Any, **options: Any) -> Any:
         calls.append(1)
-        return original(*args, **options)
+        return observe(*args, **options)
 
     monkeypatch.setattr(recipes, "calibrate", calibrate)
     return calls
