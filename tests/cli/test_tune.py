@@ -165,6 +165,20 @@ def test_what_cannot_be_done_is_said(run: Run, words: tuple[str, ...], message: 
     code, out, err = run("ill.onnx", "--labels", "labels.npy", "-o", "out", *words)
     assert (code, out) == (2, "")
     assert message in " ".join(err.split())
+    assert not Path("out").exists()
+
+
+def test_a_search_that_was_killed_is_begun_anew_with_force(run: Run) -> None:
+    words = ("--labels", "labels.npy", "-o", "out", "--max-trials", "1")
+    assert run("ill.onnx", *words)[0] == 1
+    listing = Path("out/.roundoff-files")
+    # As a killed search leaves it: nothing delivered, the best so far in its folder.
+    listing.write_text(json.dumps(["search.txt"]))
+    for name in ("run.json", "trials.csv", "plan.json", "ill_deploy_model.onnx", "ill_fake_quant_model.onnx"):
+        Path("out", name).unlink()
+    Path("out/best.partial-12ab").mkdir()
+    assert run("ill.onnx", *words, "--force")[0] == 1
+    assert not list(Path("out").glob("best*"))
 
 
 def test_killed_at_random_moments_it_gives_the_same(run: Run, folder: Path) -> None:

@@ -33,11 +33,14 @@ def test_what_the_rest_cannot_change_is_decided(total: int, lost: int) -> None:
     assert decide(gains, needed=best_possible + 1e-6, total=total, limits=(-1, 0), looks=3) is False
 
 
+_SETS = 80
+
+
 def rates(loss: float, needed: float, *, limits: tuple[float, float] | None) -> tuple[float, float]:
     """How often sets that meet the goal are given up, and the mean share of samples run."""
     rng = np.random.default_rng(5)
     wrong, run = 0, []
-    for _ in range(200):
+    for _ in range(_SETS):
         gains = rng.choice([-1.0, 0.0, 1.0], p=[loss + 0.02, 0.96 - loss, 0.02], size=600)
         looks = look_sizes(gains.size)
         for size in looks:
@@ -46,7 +49,7 @@ def rates(loss: float, needed: float, *, limits: tuple[float, float] | None) -> 
                 break
         wrong += decided is False and gains.mean() >= needed
         run.append(size / gains.size)
-    return wrong / 200, float(np.mean(run))
+    return wrong / _SETS, float(np.mean(run))
 
 
 @pytest.mark.parametrize("limits", [(-1.0, 1.0), None])

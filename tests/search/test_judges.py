@@ -128,6 +128,7 @@ def test_vendors_evaluators_get_files_and_may_answer_in_numpy(tmp_path: Path, mo
             "is not satisfied with",
         ),
         ("def evaluate(run, samples):\n    return [1.0, 2.0]", "not a finite number"),
+        (VENDOR + "    def __init__(self, x): ...\n", "failed: TypeError"),
     ],
 )
 def test_what_is_wrong_with_an_evaluator_is_said(tmp_path: Path, model: Model, code: str, message: str) -> None:

@@ -48,8 +48,8 @@ def test_bisection_asks_what_the_vendor_asks() -> None:
         assert answer == expected, trace
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(2, 200), st.data())
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 100), st.data())
 def test_bisection_takes_a_logarithm_of_evaluations(nodes: int, data: st.DataObject) -> None:
     needed = data.draw(st.integers(1, nodes - 1))
     _, workbench, answer = bisected(nodes, needed)

@@ -25,7 +25,7 @@ from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, seconds
-from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError
 
 if TYPE_CHECKING:
     from roundoff.core.tensors import Array
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff import __version__
     from roundoff.cli.provenance import input_file
     from roundoff.graph.load import load_model
-    from roundoff.search.delivery import Delivery, open_folder
+    from roundoff.search.delivery import Delivery, discard_folder, open_folder
     from roundoff.search.settings import Keeping
     from roundoff.search.tune import tune
 
@@ -121,6 +121,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         found = tune(
             model, data, settings, keeping=Keeping(args.output, facts, delivery.best_so_far), progress=terminal
         )
+    except RoundoffError:
+        if not again:
+            discard_folder(args.output)
+        raise
     except KeyboardInterrupt:
         terminal.finish()
         terminal.note(f"note: the same command with --resume goes on; {args.output}/best holds the best so far")

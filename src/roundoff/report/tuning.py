@@ -50,6 +50,11 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
         yield "not searched", f"{other}; {counted(held.samples, 'other sample')}{_interval(found, held.interval)}"
     if found.verdict == "best_effort":
         yield "best is", best.change
+    elif _unsure(found):
+        yield (
+            "beware",
+            f"{counted(found.samples, 'sample')} are too few to tell whether others lose more than that",
+        )
     wide = f", {kept.wide_nodes} of them wide" if kept.wide_nodes else ""
     yield "quantized", f"{kept.nodes} of {counted(kept.all_nodes, 'node')}{wide}; {_work(found)}"
     if found.verdict != "nothing_to_do":
@@ -63,10 +68,19 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
         yield "ended", f"early, {found.stopped}"
 
 
+def _unsure(found: Tuning) -> bool:
+    """Whether the loss on other samples may well be more than the goal allows."""
+    if found.interval is None or found.goal_value is None:
+        return False
+    return found.interval[1] > abs(found.float_score - found.goal_value)
+
+
 def _loss(found: Tuning) -> str:
     best = found.best
     text = f"{_score(found, best.score)}, float {_score(found, found.float_score)}"
-    return f"{text}; {counted(found.samples, 'sample')}{_interval(found, found.interval)}"
+    # What the vendors' evaluators run is their own affair.
+    seen = f"; {counted(found.samples, 'sample')}" if found.samples > 1 else ""
+    return f"{text}{seen}{_interval(found, found.interval)}"
 
 
 def _interval(found: Tuning, interval: tuple[float, float] | None) -> str:
@@ -106,7 +120,8 @@ def _effort(found: Tuning) -> str:
     whole = counted(found.evaluations, "whole evaluation")
     ranked = f", {found.ranking_runs} for rankings" if found.ranking_runs else ""
     tried = counted(len(found.trials), "trial")
-    return f"{found.strategy}, {tried}, {whole}; {found.sample_runs} sample runs{ranked}"
+    runs = f"; {found.sample_runs} sample runs{ranked}" if found.samples > 1 else ""
+    return f"{found.strategy}, {tried}, {whole}{runs}"
 
 
 def _name(found: Tuning) -> str:

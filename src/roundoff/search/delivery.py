@@ -20,13 +20,15 @@ from roundoff.quantize.plan_file import PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_
 from roundoff.quantize.recipes import Built
 from roundoff.search.settings import JOURNAL_NAME
 
-__all__ = ["BEST_NAME", "Delivery", "open_folder"]
+__all__ = ["BEST_NAME", "Delivery", "discard_folder", "open_folder"]
 
 BEST_NAME = "best"
 """The folder in a search's folder that holds the best model so far."""
 
 _MARKER = "search.txt"
 _STATISTICS = "calibration.npz"
+# Of files in the way so many are looked for, and so many named.
+_MANY, _NAMED = 1000, 3
 _ABOUT = "A search of roundoff tune. While it is under way the best model so far is in best/; --resume goes on.\n"
 
 
@@ -57,16 +59,38 @@ def open_folder(folder: Path, *, resume: bool, force: bool) -> bool:
         what = f"{folder} already holds a search."
         raise BadInput(what, fix="add --resume to go on with it, --force to begin anew, or choose another -o")
     _sweep(folder)
-    if (folder / BEST_NAME).is_dir():
-        remove_listed(folder / BEST_NAME)
+    _claim(folder)
+    best = folder / BEST_NAME
     with reading(folder, what="The output folder"):
-        foreign = foreign_files(folder, most=3)
+        foreign = [name for name in foreign_files(folder, most=_MANY) if name.split("/")[0] != BEST_NAME]
+        foreign += foreign_files(best, most=_MANY) if best.is_dir() else []
     if foreign:
-        what = f"{folder} holds files that roundoff did not write: {', '.join(foreign)}."
+        what = f"{folder} holds files that roundoff did not write: {', '.join(foreign[:_NAMED])}."
         raise BadInput(what, fix="move them away or choose another -o; --force replaces only earlier results")
-    remove_listed(folder)
+    _remove(folder)
     _begin(folder)
     return False
+
+
+def discard_folder(folder: Path) -> None:
+    """Remove the folder of a search that came to nothing; one with a model in it stays."""
+    if (folder / _MARKER).is_file() and not (folder / BEST_NAME).is_dir():
+        _claim(folder)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    if (folder / BEST_NAME).is_dir():
+        remove_listed(folder / BEST_NAME)
+    remove_listed(folder)
+
+
+def _claim(folder: Path) -> None:
+    """Count what a search writes as it goes among what we wrote."""
+    names = (JOURNAL_NAME, f"{JOURNAL_NAME}-journal", _STATISTICS)
+    for file in (*(folder / name for name in names), *folder.glob("statistics-*.npz")):
+        if file.is_file():
+            add_to_list(file)
 
 
 def _begin(folder: Path) -> None:
@@ -126,10 +150,7 @@ class Delivery:
         names = self._write(self.folder, built, note="")
         for name, text in texts.items():
             write_text(self.folder / name, text)
-        for name in (*names, *texts, JOURNAL_NAME):
-            add_to_list(self.folder / name)
-        for file in self.folder.glob("statistics-*.npz"):
-            add_to_list(file)
+        _claim(self.folder)
         if (self.folder / BEST_NAME).is_dir():
             remove_listed(self.folder / BEST_NAME)
         return tuple(self.folder / name for name in (*names, *texts))

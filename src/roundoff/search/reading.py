@@ -58,7 +58,10 @@ class Reading:
 
     def score(self, values: Array) -> float:
         """What values of some samples suggest for all: the score in float, and what they gain over it."""
-        return self.float_score + self._sign * float(self._gains(values).mean())
+        score = self.float_score + self._sign * float(self._gains(values).mean())
+        return (
+            score if self._judge.limits is None else min(max(score, self._judge.limits[0]), self._judge.limits[1])
+        )
 
     def loss(self, score: float) -> float:
         """How much worse than float a score is, as the user's rule says if there is one."""

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from roundoff.analysis.evaluation import class_predictions, evaluator_in
-from roundoff.analysis.user_code import load_user_module
+from roundoff.analysis.user_code import load_user_module, user_code_failed
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
@@ -19,6 +19,8 @@ from roundoff.search.judges.running import OutputRunner
 from roundoff.search.judges.signals import SignalJudge
 
 __all__ = ["JudgeOptions", "make_judge"]
+
+_WHAT = "The evaluator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ def make_judge(model: Model, samples: Samples, options: JudgeOptions) -> Judge:
 
 
 def _from_file(path: Path, model: Model, samples: Samples, *, threads: int | None) -> Judge:
-    module = load_user_module(path, what="The evaluator")
-    vendor = _vendor_object(module)
+    module = load_user_module(path, what=_WHAT)
+    vendor = _vendor_object(module, path)
     if vendor is not None:
         return _vendor(vendor, model, path=path)
     evaluator = evaluator_in(module, path)
@@ -71,14 +73,17 @@ def _vendor(instance: Any, model: Model, *, path: Path) -> Judge:
     return VendorJudge(instance, model, path=path, name=str(name), higher_is_better=bool(higher))
 
 
-def _vendor_object(module: ModuleType) -> Any:
+def _vendor_object(module: ModuleType, path: Path) -> Any:
     """What has ``evaluate(model)`` in a file: the file itself, or the class it defines; None when nothing has."""
     if _takes_one(getattr(module, "evaluate", None)):
         return module
     for found in vars(module).values():
         own = inspect.isclass(found) and found.__module__ == module.__name__
         if own and callable(getattr(found, "evaluate", None)) and callable(getattr(found, "metric_eval", None)):
-            return found()
+            try:
+                return found()
+            except Exception as error:
+                raise user_code_failed(path, error, what=_WHAT) from error
     return None
 
 
