@@ -127,6 +127,8 @@ def test_evaluators_and_strategies_of_the_user(run: Run) -> None:
     Path("compare.py").write_text("HIGHER_IS_BETTER = False\ndef compare(a, b):\n    return abs(a - b).max()\n")
     code, _, _ = run("ill.onnx", *words, "--sensitivity", "compare.py", "-o", "b")
     assert code == 0
+    assert run("ill.onnx", *words, "--local", "--sensitivity", "mse", "-o", "c")[0] == 0
+    assert all(result(folder).ranking[0].startswith("block2/") for folder in "ac")
 
 
 def test_searches_are_resumed_or_begun_anew(run: Run) -> None:

@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FILE",
         help="what nodes are ranked by: sqnr_db (default), cosine, mse, or a Python file with compare(a, b)",
     )
+    effort.add_argument(
+        "--local",
+        action="store_true",
+        help="rank nodes by their own results, as vendors' tools do, not the model's",
+    )
     effort.add_argument("--time", type=seconds, metavar="TIME", help="begin no trial after it, as 90s, 30m or 2h")
     effort.add_argument("--max-trials", type=positive, metavar="N", help="try at most so many recipes")
     effort.add_argument("--resume", action="store_true", help="go on with the search in DIR")
@@ -179,6 +184,7 @@ def _settings(args: argparse.Namespace) -> "TuneSettings":
         time_s=args.time,
         holdout=args.holdout,
         sensitivity=_sensitivity(args.sensitivity),
+        local=args.local,
         threads=args.threads,
         max_memory=args.max_memory,
     )
@@ -281,7 +287,16 @@ def _facts(args: argparse.Namespace, settings: "TuneSettings", version: str) -> 
     yield from files.items()
     yield "the target", json.dumps(asdict(settings.target), default=sorted, sort_keys=True)
     yield "what the search begins with", recipe_json(settings.base) + repr(sorted(settings.options.items()))
-    for name in ("max_drop", "min_metric", "max_cost", "holdout", "eval_samples", "strategy", "sensitivity"):
+    for name in (
+        "max_drop",
+        "min_metric",
+        "max_cost",
+        "holdout",
+        "eval_samples",
+        "strategy",
+        "sensitivity",
+        "local",
+    ):
         yield f"--{name.replace('_', '-')}", str(getattr(args, name))
     reader = argparse.ArgumentParser(add_help=False)
     add_data_options(reader)

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity, find_subjects
+from roundoff.analysis.sensitivity.scoring import Scorer
 from roundoff.analysis.user_code import load_user_module, user_code_failed
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
+from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.tap import tap
 from roundoff.quantize.agreement import spread
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
@@ -107,6 +110,7 @@ class Ranker:
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take; most of the free memory by default.
         progress: Told how far it is.
+        local: Look at what a node itself hands on, as vendors' tools do, instead of at the outputs of the network.
     """
 
     samples: Samples
@@ -114,13 +118,15 @@ class Ranker:
     threads: int | None = None
     max_memory: int | None = None
     progress: Progress = SILENT
+    local: bool = False
 
     @property
     def words(self) -> str:
         """What it ranks by."""
-        return self.sensitivity if isinstance(self.sensitivity, str) else str(self.sensitivity.path)
+        name = self.sensitivity if isinstance(self.sensitivity, str) else str(self.sensitivity.path)
+        return f"local {name}" if self.local else name
 
-    def rank(self, quantized: QuantizedModel) -> "Ranked":
+    def rank(self, quantized: QuantizedModel) -> Ranked:
         """The nodes, the one first that hurts most.
 
         Raises:
@@ -128,7 +134,9 @@ class Ranker:
             ModelFailed: The model cannot be run.
         """
         if isinstance(self.sensitivity, UserSensitivity):
-            return self._by_function(quantized, self.sensitivity)
+            return self._one_by_one(quantized, self.sensitivity)
+        if self.local:
+            return self._one_by_one(quantized, _by_metric(self.sensitivity))
         metrics = tuple(dict.fromkeys((self.sensitivity, *SENSITIVITIES)))
         settings = SensitivitySettings(
             kinds=("node",),
@@ -145,31 +153,43 @@ class Ranker:
         harm = [-row.score.mean["sqnr_db"] for row in rows]
         return Ranked(tuple(row.score.subject.name for row in rows), outstanding(harm), runs)
 
-    def _by_function(self, quantized: QuantizedModel, user: UserSensitivity) -> "Ranked":
+    def _one_by_one(self, quantized: QuantizedModel, user: UserSensitivity) -> Ranked:
+        """Rank by running the network once for each node, with that alone quantized."""
         model = quantized.float_model
         feeds = [
             read_feed(model, self.samples, index) for index in spread(len(self.samples.names), _FIRST_SAMPLES)
         ]
-        session = open_session(model, threads=self.threads, optimize=True)
-        wanted = [session.run(feed) for feed in feeds]
         subjects = find_subjects(quantized, ["node"])
         by_name = {each.name: each for each in quantized.quantizers}
+        ends = outputs(model)
+        handed_on = {node.name: [name for name in node.output if name] for node in model.proto.graph.node}
         scores = {}
         self.progress.start("ranking nodes", len(subjects))
         try:
             for subject in subjects:
+                wanted = handed_on[subject.node][:1] if self.local else ends
                 alone = switch_on(model, [by_name[name] for name in subject.quantizers])
-                candidate = open_session(alone, threads=self.threads, optimize=True)
-                found = [
-                    _compared(user, ours, candidate.run(feed)) for feed, ours in zip(feeds, wanted, strict=True)
+                pair = [
+                    open_session(each, outputs=tap(each, wanted), threads=self.threads) for each in (model, alone)
                 ]
+                found = [_compared(user, *(session.run(feed) for session in pair)) for feed in feeds]
                 scores[subject.name] = float(np.mean(found))
                 self.progress.advance()
         finally:
             self.progress.finish()
         sign = 1 if user.higher_is_better else -1
         names = tuple(sorted(scores, key=lambda name: sign * scores[name]))
-        return Ranked(names, 1, (len(subjects) + 1) * len(feeds))
+        return Ranked(names, 1, 2 * len(subjects) * len(feeds))
+
+
+def _by_metric(name: str) -> UserSensitivity:
+    """A metric as a function of two arrays."""
+    scorer = Scorer([name])
+
+    def compare(reference: Array, candidate: Array) -> float:
+        return float(scorer.score([reference], [candidate], 1)[0, 0, 0])
+
+    return UserSensitivity(Path(name), compare, scorer.metrics[0].direction == "higher")
 
 
 def _compared(user: UserSensitivity, ours: list[Array], theirs: list[Array]) -> float:

@@ -58,6 +58,7 @@ class TuneSettings:
         time_s: Seconds after which no new trial is begun; None for no limit.
         holdout: Share of the evaluation samples that the search does not use.
         sensitivity: What nodes are ranked by.
+        local: Rank nodes by what they hand on themselves, instead of by the outputs of the network.
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take; most of the free memory by default.
         workshop: Applies transforms and corrections.
@@ -76,6 +77,7 @@ class TuneSettings:
     time_s: float | None = None
     holdout: float = 0.0
     sensitivity: str | UserSensitivity = SENSITIVITIES[0]
+    local: bool = False
     threads: int | None = None
     max_memory: int | None = None
     workshop: Workshop = INSTALLED

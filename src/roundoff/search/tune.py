@@ -117,7 +117,9 @@ class _Search:
         costs = settings.costs or settings.target.costs
         prepared = builder.prepared.model
         self._costs = CostModel(prepared, read_feed(prepared, data.calibration, 0), costs)
-        ranker = Ranker(data.calibration, settings.sensitivity, settings.threads, settings.max_memory, progress)
+        ranker = Ranker(
+            data.calibration, settings.sensitivity, settings.threads, settings.max_memory, progress, settings.local
+        )
         self.problem = ModelProblem(
             builder, settings.base, costs=self._costs, ranker=ranker, journal=journal, max_cost=settings.max_cost
         )
