@@ -16,7 +16,7 @@ from roundoff.graph.insertion import deploy_model, fake_quant_model
 from roundoff.graph.saving import save_model
 from roundoff.quantize.calibration import save_calibration
 from roundoff.quantize.parameters import Numbers
-from roundoff.quantize.plan_file import PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
+from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
 from roundoff.quantize.recipes import Built
 from roundoff.search.settings import JOURNAL_NAME
 
@@ -168,6 +168,9 @@ class Delivery:
             save_model(float_model, folder / files["float"], replace=True)
             with (folder / files["float"]).open("rb") as file:
                 model, digest = str(self.folder / files["float"]), hashlib.file_digest(file, "sha256").hexdigest()
+        if any(each.codes is not None for each in quantizers):
+            # Corrected codes are in the models alone.
+            files[CORRECTED] = files["fake_quant"]
         save_calibration(built.calibration, folder / _STATISTICS, model_hash=digest)
         numbers = Numbers(quantizers, ())
         saved = SavedPlan(
@@ -184,4 +187,4 @@ class Delivery:
             notes=(*built.notes, *((note,) if note else ())),
         )
         write_text(folder / PLAN_NAME, plan_json(saved))
-        return (*files.values(), _STATISTICS, PLAN_NAME)
+        return (*dict.fromkeys(files.values()), _STATISTICS, PLAN_NAME)
