@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from roundoff.core.quant_plan import Precision, Rule
@@ -116,6 +117,22 @@ def test_activations_are_observed_once_for_each_chain_of_transforms(counted: lis
     again = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=making)
     assert scales(again.build(Recipe(method="mse"))) == scales(builder.build(Recipe(method="mse")))
     assert len(counted) == 2
+
+
+def test_tensors_that_a_transform_adds_are_observed(tmp_path: Path) -> None:
+    class Renaming(FakeWorkshop):
+        def transform(self, step: Step, model: Model, job: Job) -> Any:
+            proto = onnx.ModelProto()
+            proto.CopyFrom(model.proto)
+            for node in proto.graph.node:
+                for names in (node.input, node.output):
+                    names[:] = ["renamed" if name == "relu1" else name for name in names]
+            return SimpleNamespace(model=replace(model, proto=proto), taken=(), notes=())
+
+    builder = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=Making(workshop=Renaming()))
+    plain = builder.build(Recipe())
+    built = builder.build(Recipe(transforms=(Step("same"),)))
+    assert scales(built)["renamed"] == scales(plain)["relu1"]
 
 
 def test_the_same_recipe_gives_the_same_numbers_whatever_came_before(tmp_path: Path) -> None:

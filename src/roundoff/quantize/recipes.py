@@ -234,7 +234,7 @@ class RecipeBuilder:
             file = making.folder / f"statistics-{len(steps)}-{_short_hash(repr(steps))}.npz"
             if file.exists():
                 return load_calibration(file, model_hash=making.key)
-        bare = self._plan(Recipe(), model)
+        bare = self._plan(Recipe(transforms=steps), model)
         observed = model
         if self.target.calibration.weights_first:
             weights = weight_parameters(bare, model)
@@ -243,7 +243,7 @@ class RecipeBuilder:
         found = calibrate(
             observed,
             self._samples,
-            self._wanted(bare, model),
+            self._wanted(bare, model, steps),
             detail="histogram",
             threads=making.threads,
             max_memory=making.max_memory,
@@ -253,11 +253,14 @@ class RecipeBuilder:
             save_calibration(found, file, model_hash=making.key)
         return found
 
-    def _wanted(self, bare: QuantPlan, model: Model) -> dict[str, int | None]:
+    def _wanted(self, bare: QuantPlan, model: Model, steps: tuple[Step, ...]) -> dict[str, int | None]:
         """Tensors that the plain plan quantizes, or one with some nodes in other precisions, or a variation."""
         wide = [dtype for dtype in self.target.activations if int(dtype[1:]) > 8]
-        others = [Recipe(variations=(name,)) for name in self.variations()]
-        others += [Recipe(rules=(Rule("node", ("*",), Precision(dtype, "", dtype)),)) for dtype in wide[:1]]
+        others = [Recipe(variations=(name,), transforms=steps) for name in self.variations()]
+        others += [
+            Recipe(transforms=steps, rules=(Rule("node", ("*",), Precision(dtype, "", dtype)),))
+            for dtype in wide[:1]
+        ]
         plans = [bare, *(self._plan(recipe, model) for recipe in others)]
         return {
             each.tensor: each.spec.axis
