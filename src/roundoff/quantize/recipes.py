@@ -134,6 +134,10 @@ class RecipeBuilder:
         chain = self._chain(recipe.transforms)
         return self._plan(recipe, chain.model, chain.calibration)
 
+    def float_model(self, recipe: Recipe) -> Model:
+        """The float model as the transforms of a recipe leave it."""
+        return self._chain(recipe.transforms).model
+
     def build(self, recipe: Recipe) -> Built:
         """Make a quantized model.
 

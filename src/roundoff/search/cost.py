@@ -33,7 +33,8 @@ class CostModel:
     """
 
     def __init__(self, model: Model, feed: Mapping[str, Array], costs: Costs) -> None:
-        self._costs = costs
+        self._costs, self._feed = costs, feed
+        self._others: dict[int, tuple[Model, CostModel]] = {}
         graph, weights = model.proto.graph, Weights(model)
         given = {name: array.shape for name, array in feed.items()}
         known = {value.name: value.shape for value in complete_values(model, values(model, given), feed)}
@@ -48,6 +49,12 @@ class CostModel:
             elements = {name: prod(shapes[name]) for name in touched}
             held = sum(count for name, count in elements.items() if name in constant)
             self._moved[node.name] = held, sum(elements.values()) - held
+
+    def of(self, model: Model) -> "CostModel":
+        """The same for the network as a transform left it: nodes that it added cost something, too."""
+        if id(model) not in self._others:
+            self._others[id(model)] = model, CostModel(model, self._feed, self._costs)
+        return self._others[id(model)][1]
 
     def cost(self, plan: QuantPlan) -> float:
         """What a network with this plan costs, in the unit of the costs."""

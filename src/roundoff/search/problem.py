@@ -173,7 +173,8 @@ class ModelProblem:
     def cost(self, recipe: Recipe) -> float:
         """Relative to the plain recipe."""
         if recipe not in self._known:
-            self._known[recipe] = self._costs.cost(self._builder.plan(recipe)) / (self._whole or 1.0)
+            costs = self._costs.of(self._builder.float_model(recipe)) if recipe.transforms else self._costs
+            self._known[recipe] = costs.cost(self._builder.plan(recipe)) / (self._whole or 1.0)
         return self._known[recipe]
 
     def affordable(self, recipe: Recipe) -> bool:

@@ -156,7 +156,7 @@ class _Search:
             samples=reading.samples(reading.everything),
             interval=reading.interval(self.bench.measure(answer.recipe).values),
             minimal=self._minimal(answer, found),
-            remaining=self._costs.remaining(built.plan),
+            remaining=self._costs.of(built.quantized.float_model).remaining(built.plan),
             dragged=dragged_nodes(built.plan, self._builder.plan(settings.base)),
             ranking=self.problem.last_ranking,
             front=tuple(trial.number for trial in front),
