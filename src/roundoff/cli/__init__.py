@@ -16,7 +16,7 @@ __all__ = ["COMMANDS", "main"]
 
 # In the order a newcomer would want them.
 COMMANDS = (
-    "compare", "dump", "quantize", "transform", "layers", "sensitivity", "accumulate", "partial",
+    "compare", "dump", "quantize", "transform", "tune", "layers", "sensitivity", "accumulate", "partial",
     "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check", "horizon", "amct",
     "demo",
 )  # fmt: skip

@@ -12,6 +12,7 @@ from roundoff.core.outliers import OutlierReport
 from roundoff.core.partial import PartialQuantization
 from roundoff.core.sensitivity_report import SensitivityReport
 from roundoff.core.transform_report import TransformReport
+from roundoff.core.tuning import Tuning
 from roundoff.core.worst_samples import WorstSamples
 
 __all__ = ["SCHEMA", "Environment", "InputFile", "RunDocument"]
@@ -70,6 +71,7 @@ class RunDocument:
         partial: What a sweep of partial quantization found; None when it was none.
         sensitivity: Rankings of what hurts; None when none were made.
         transform: What transforms and corrections brought; None when none were made.
+        tuning: What a search for a better quantization found; None when it was none.
         environment: Versions, host and time.
     """
 
@@ -86,4 +88,5 @@ class RunDocument:
     partial: PartialQuantization | None = None
     sensitivity: SensitivityReport | None = None
     transform: TransformReport | None = None
+    tuning: Tuning | None = None
     environment: Environment
