@@ -22,7 +22,7 @@ from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.recipes import Making, RecipeBuilder
 from roundoff.quantize.targets import load_target
 from roundoff.quantize.variations import possible_variations, varied_target
-from roundoff.quantize.work_context import WorkContext
+from roundoff.quantize.work_context import Participation, WorkContext
 from tests.models import conv_net, loaded, residual
 
 TARGET = load_target("generic-int8")
@@ -54,7 +54,9 @@ class FakeWorkshop:
 
     def transform(self, step: Step, model: Model, context: WorkContext) -> Any:
         self.done.append(step.name)
-        return SimpleNamespace(model=replace(model), taken=("everybody",), notes=("transformed",))
+        return SimpleNamespace(
+            model=replace(model), taken=(Participation("everybody", "", ""),), notes=("transformed",)
+        )
 
     def correct(self, step: Step, quantized: QuantizedModel, context: WorkContext) -> Any:
         self.done.append(step.name)
@@ -64,7 +66,11 @@ class FakeWorkshop:
             else each
             for each in quantized.quantizers
         )
-        return SimpleNamespace(quantized=replace(quantized, quantizers=coarse), taken=("w",), notes=("corrected",))
+        return SimpleNamespace(
+            quantized=replace(quantized, quantizers=coarse),
+            taken=(Participation("w", "", ""),),
+            notes=("corrected",),
+        )
 
 
 @pytest.fixture
@@ -112,7 +118,7 @@ def test_activations_are_observed_once_for_each_chain_of_transforms(counted: lis
     builder.build(Recipe(method="mse", transforms=(Step("same"),)))
     assert len(counted) == 2
     assert workshop.done.count("same") == 1
-    assert built.taken == {"same": ("everybody",), "coarse": ("w",)}
+    assert built.taken == {"same": (Participation("everybody", "", ""),), "coarse": (Participation("w", "", ""),)}
     assert {"transformed", "corrected"} <= set(built.notes)
     again = RecipeBuilder(loaded(conv_net(), tmp_path), Images(), TARGET, making=making)
     assert scales(again.build(Recipe(method="mse"))) == scales(builder.build(Recipe(method="mse")))
