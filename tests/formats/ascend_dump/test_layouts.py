@@ -74,7 +74,8 @@ def test_without_the_original_shape_padding_stays() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "original"),
     [("NC1HWC0", (1, 2, 3, 5, 16), (1, 99, 3, 5)), ("FRACTAL_Z", (9, 2, 16, 16), ()),
-     ("FRACTAL_NZ", (3, 1), (1, 2)), ("FRACTAL_NZ", (1, 1, 16, 16), (17, 3)), ("FRACTAL_Z_WINO", (1, 1, 2, 9, 8, 16), (8, 16, 3, 3))],
+     ("FRACTAL_NZ", (3, 1), (1, 2)), ("FRACTAL_NZ", (1, 1, 16, 16), (17, 3)),
+     ("FRACTAL_Z_WINO", (1, 1, 2, 9, 8, 16), (8, 16, 3, 3))],
 )  # fmt: skip
 def test_what_cannot_be_undone_stays_as_the_device_had_it(
     name: str, shape: tuple[int, ...], original: tuple[int, ...]

@@ -52,21 +52,21 @@ def test_inputs_outputs_and_their_operator_are_told(tmp_path: Path) -> None:
     ids=["five fields", "old four fields", "one slice"],
 )
 def test_every_kind_of_name(tmp_path: Path, name: str) -> None:
-    write_dump(tmp_path / name, [item(np.float32([1, 2]))])
+    write_dump(tmp_path / name, [item(np.array([1, 2], np.float32))])
     assert open_source(tmp_path).read("a.0", "").tolist() == [1, 2]
     assert open_source(tmp_path / name).read("a.0", "").tolist() == [1, 2]
 
 
 def test_over_long_names_are_found_through_the_mapping(tmp_path: Path) -> None:
     long = "x" * 300
-    write_dump(tmp_path / "1234567", [item(np.float32([1]))])
+    write_dump(tmp_path / "1234567", [item(np.array([1], np.float32))])
     (tmp_path / "mapping.csv").write_text(f"1234567,Op.{long}.1.2.{TIME}\n")
     assert [info.name for info in open_source(tmp_path).tensors] == [f"{long}.0"]
 
 
 def test_the_newest_dump_of_an_operator_counts(tmp_path: Path) -> None:
     for place in range(2):
-        write_dump(tmp_path / f"Op.a.1.2.{TIME + place}", [item(np.float32([place]))])
+        write_dump(tmp_path / f"Op.a.1.2.{TIME + place}", [item(np.array([place], np.float32))])
     source = open_source(tmp_path)
     assert source.read("a.0", "").tolist() == [1]
     assert source.tensors[1].problem == f"an older dump of the same operator; the one of {TIME + 1} is used"
@@ -76,7 +76,7 @@ def test_steps_of_one_run_are_samples(tmp_path: Path) -> None:
     for step in range(2):
         folder = tmp_path / "20240101000000" / "0" / "net" / "1" / str(step)
         folder.mkdir(parents=True)
-        write_dumps(folder, {"a": np.float32([step]), "b": np.float32([9])})
+        write_dumps(folder, {"a": np.array([step], np.float32), "b": np.array([9], np.float32)})
     source = open_source(tmp_path)
     assert source.samples == ("0", "1")
     assert [info.name for info in source.tensors] == ["a.0", "b.0"]
@@ -113,7 +113,7 @@ def test_records_of_overflow_are_told_as_such(tmp_path: Path) -> None:
 
 
 def test_tensors_without_an_address_are_not_in_the_file(tmp_path: Path) -> None:
-    present, absent = item(np.float32([1, 2]), address=64), Item(b"", "FLOAT", (3,), size=12)
+    present, absent = item(np.array([1, 2], np.float32), address=64), Item(b"", "FLOAT", (3,), size=12)
     write_dump(tmp_path / f"Op.a.1.2.{TIME}", [present], [absent])
     source = open_source(tmp_path)
     assert source.tensors[0].problem == "the device left it out of the dump"
@@ -122,9 +122,9 @@ def test_tensors_without_an_address_are_not_in_the_file(tmp_path: Path) -> None:
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
-    write_dump(tmp_path / "secret", [item(np.float32([1]))])
+    write_dump(tmp_path / "secret", [item(np.array([1], np.float32))])
     (tmp_path / "dumps" / f"Op.a.1.2.{TIME}").symlink_to(tmp_path / "secret")
-    write_dump(tmp_path / "dumps" / f"Op.b.1.2.{TIME}", [item(np.float32([2]))])
+    write_dump(tmp_path / "dumps" / f"Op.b.1.2.{TIME}", [item(np.array([2], np.float32))])
     source = open_source(tmp_path / "dumps")
     with pytest.raises(BadInput, match="a link that leads out of the folder"):
         source.read("a.0", "")
@@ -167,7 +167,7 @@ def test_automatic_slices_take_their_shapes_from_the_attribute(tmp_path: Path) -
 
 def test_a_missing_slice_is_told(tmp_path: Path) -> None:
     about = json.dumps({"threadMode": False, "slice_instance_num": 3, "outputCutList": [[2]]})
-    write_dump(tmp_path / f"Op.a.1.2.{TIME}.4.9.0.0", [item(np.float32([1]))], attribute=about)
+    write_dump(tmp_path / f"Op.a.1.2.{TIME}.4.9.0.0", [item(np.array([1], np.float32))], attribute=about)
     assert open_source(tmp_path).tensors[0].problem == "has 1 slices, but its dump speaks of 3"
 
 
@@ -214,7 +214,7 @@ def test_tensors_that_cannot_be_are_told(tmp_path: Path, found: Item, problem: s
 def test_any_damage_ends_in_values_or_in_a_reason(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / f"Op.a.1.2.{TIME}"
     write_dump(path, [item(np.arange(8, dtype=np.float16).reshape(1, 1, 2, 2, 2), format="NC1HWC0",
-                           original=(1, 2, 2, 2))], [item(np.int32([1, 2]))], op_name="a")  # fmt: skip
+                           original=(1, 2, 2, 2))], [item(np.array([1, 2], np.int32))], op_name="a")  # fmt: skip
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -238,7 +238,7 @@ def test_any_header_is_read_or_refused(tmp_path: Path, header: bytes) -> None:
 
 
 def test_unknown_fields_of_newer_devices_are_passed_over(tmp_path: Path) -> None:
-    path = write_dump(tmp_path / "a", [item(np.float32([1]))])
+    path = write_dump(tmp_path / "a", [item(np.array([1], np.float32))])
     content = path.read_bytes()
     more = field(99, 7) + field(98, b"new")
     length = struct.unpack_from("<Q", content)[0]
