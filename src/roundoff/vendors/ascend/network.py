@@ -1,0 +1,338 @@
+"""Comparing a network: every tensor of an offline model with its golden counterpart, group by group."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.core.unreadable import Unreadable
+from roundoff.vendors.ascend.algorithms import Algorithm, Case, compare_values
+from roundoff.vendors.ascend.errors import Code, NotCompared
+from roundoff.vendors.ascend.fitting import Convert, Fitted, Golden, How, Mine, fit, fit_equal
+from roundoff.vendors.ascend.folders import Folder, Kind
+from roundoff.vendors.ascend.loading import Loaded, Tensor, load_golden, load_operator
+from roundoff.vendors.ascend.passes import Pair
+from roundoff.vendors.ascend.quant_pairs import is_dequantizer
+from roundoff.vendors.ascend.rows import Row
+from roundoff.vendors.ascend.rules import Operator, Origin, Relation, Rule, Warn, relation_of
+
+__all__ = [
+    "Job",
+    "Outcome",
+    "compare_group",
+    "counterpart",
+    "find_golden",
+    "golden_of",
+    "group_names",
+    "overflows",
+    "sides",
+]
+
+_PASSED_ON = ("Cast", "TransData")
+"""Operators that only change type or layout: their golden tensor is that of what they read."""
+
+_FLOAT16_MAX = 65504
+_IN_PAIR = "runs between a quantizer and its dequantizer, where values are codes that no golden tensor has"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is compared, and how.
+
+    Attributes:
+        mine: The folder under test.
+        golden: The golden folder.
+        rule: Which operator stands for which.
+        algorithms: By name, in the order of the columns.
+        warn: Told of everything odd.
+        strict: Do as the vendor does, also where that is wrong.
+        overflow: Look for overflow of float16.
+        most: Elements to compare of each tensor, from its beginning; 0 for all.
+        conversions: The user's own conversions of formats.
+        restore: Undo device formats before comparing two dumps, as the vendor's newer generation does.
+    """
+
+    mine: Folder
+    golden: Folder
+    rule: Rule
+    algorithms: dict[str, Algorithm]
+    warn: Warn
+    strict: bool = False
+    overflow: bool = False
+    most: int = 0
+    conversions: dict[str, Convert] = field(default_factory=dict)
+    restore: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one group of operators.
+
+    Attributes:
+        rows: Its rows.
+        code: The vendor's code for it.
+        matched: Whether there was a dump to compare.
+    """
+
+    rows: tuple[Row, ...]
+    code: Code = Code.FINE
+    matched: bool = False
+
+
+def compare_group(job: Job, group: Sequence[Operator]) -> Outcome:
+    """Compare the operators of one group."""
+    relation = relation_of(list(group))
+    names = group_names(group) if relation not in (Relation.ONE_TO_ONE, Relation.MANY_TO_ONE) else None
+    if relation is Relation.L1_FUSION:
+        return _compare_several(job, _first_and_last(job, group), names=names, group=group, listed=True)
+    if names is not None:
+        return _compare_several(job, group, names=names, group=group, listed=False)
+    (operator,) = group
+    if operator.in_quant_pair:
+        return _in_pair(job, operator, None)
+    try:
+        rows = _compare_operator(job, operator, None)
+    except NotCompared as error:
+        return Outcome((_empty(operator, None, error.message),), error.code)
+    return Outcome(tuple(rows) or (_empty(operator, None, ""),), Code.FINE, bool(rows))
+
+
+def _compare_several(
+    job: Job, chosen: Sequence[Operator], *, names: tuple[str, str] | None, group: Sequence[Operator], listed: bool
+) -> Outcome:
+    """Compare those operators of a group that can be; when none can, one row says why."""
+    rows: list[Row] = []
+    reasons: list[str] = ["The fusion operator list is empty"] if listed and not chosen else []
+    code = Code.NO_DUMP if listed and not chosen else Code.FINE
+    matched = False
+    for operator in chosen:
+        if operator.in_quant_pair:
+            rows += _in_pair(job, operator, names).rows
+            continue
+        if operator.inner and not listed:
+            reasons.append(f"[{operator.name}] The op is inner node for multi to multi relation.Skip the op.")
+            job.warn(reasons[-1])
+            continue
+        try:
+            found = _compare_operator(job, operator, names)
+        except NotCompared as error:
+            code = error.code
+            reasons.append(error.message)
+            if code is Code.NO_DUMP:
+                continue
+            found = []
+        matched = True
+        reasons.clear()
+        rows += found or [_empty(operator, names, "")]
+    if not matched and not rows:
+        rows.append(_empty(group[0], names, ",".join(reasons)))
+    return Outcome(tuple(rows), code, matched)
+
+
+def _first_and_last(job: Job, group: Sequence[Operator]) -> list[Operator]:
+    """Of operators fused in L1 memory, the first to be dumped has all inputs and the last has all outputs."""
+    dumped = []
+    for operator in group:
+        try:
+            found = job.mine.find(operator.name)[-1]
+        except NotCompared:
+            continue
+        dumped.append((found.time, operator))
+    dumped.sort(key=lambda item: item[0])
+    if not dumped:
+        return []
+    first, last = dumped[0][1], dumped[-1][1]
+    return [last] if first.originals == last.originals else [first, last]
+
+
+def _in_pair(job: Job, operator: Operator, names: tuple[str, str] | None) -> Outcome:
+    """Operators between quantizers have no golden tensors; the vendor leaves them out without a word."""
+    if job.strict:
+        return Outcome((), Code.FINE)
+    return Outcome((_empty(operator, names, f"[{operator.name}] This op {_IN_PAIR}."),), Code.FINE)
+
+
+def _compare_operator(job: Job, operator: Operator, names: tuple[str, str] | None) -> list[Row]:
+    loaded = _load_mine(job, operator)
+    inputs = () if is_dequantizer(operator) else loaded.inputs
+    outputs = () if operator.type == "AscendQuant" else loaded.outputs
+    rows: list[Row] = []
+    for tensor in (*inputs, *outputs):
+        row = _compare_tensor(job, operator, tensor, names=names, loaded=loaded)
+        overflow = overflows(job, operator.name, tensor) if job.overflow else row.overflow
+        rows.append(replace(row, overflow=overflow))
+    if loaded.damage and not job.strict:
+        rows = [replace(row, reason=_joined(row.reason, f"[{operator.name}] {loaded.damage}.")) for row in rows]
+    return rows
+
+
+def _load_mine(job: Job, operator: Operator) -> Loaded:
+    output = 0 if job.mine.kind is not Kind.NPU else None
+    missing = (
+        f'[{operator.name}] There is no dump file for my output operator "{operator.name}". '
+        f"The type is {operator.type}."
+    )
+    try:
+        return load_operator(job.mine.find(operator.name, output), strict=job.strict)
+    except NotCompared as error:
+        message = missing if job.strict or not error.message else f"[{operator.name}] {error.message}"
+        job.warn(message)
+        raise NotCompared(message, code=error.code) from error
+
+
+def _compare_tensor(
+    job: Job, operator: Operator, tensor: Tensor, *, names: tuple[str, str] | None, loaded: Loaded
+) -> Row:
+    about = tensor.about
+    name = f"{operator.name}:{about.role}:{about.index}"
+    base = replace(_empty(operator, names, ""), tensor=name, mine_address=tensor.address)
+    try:
+        origin = counterpart(job, operator, about.index, is_input=about.role == "input")
+        golden, where = find_golden(job, origin, operator)
+        fitted = golden_of(job, operator, tensor, golden=golden, origin=origin)
+    except NotCompared as error:
+        return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=_reason(job, operator, name, error))
+    except Unreadable as error:
+        reason = f"[{operator.name}] {name} cannot be read: {error.problem}."
+        job.warn(reason)
+        return replace(base, shape=_bracketed(about.shape), reason=reason)
+    values, messages = sides(job, fitted, mine=loaded.path, golden=where)
+    told = [f"[{operator.name}] {fitted.cut}"] if fitted.cut else []
+    return replace(
+        base,
+        mine_type=fitted.mine.dtype.name,
+        golden_type=fitted.golden.dtype.name,
+        shape=_bracketed(fitted.shape),
+        values=tuple(values),
+        reason=",".join([*messages, *told]),
+    )
+
+
+def sides(job: Job, fitted: Fitted, *, mine: str, golden: str) -> tuple[list[str], list[str]]:
+    """Run the algorithms on two vectors."""
+    left, right = (_most(side, job.most) for side in (fitted.mine, fitted.golden))
+    scalar = all(size == 1 for size in fitted.shape)
+    return compare_values(Case(Pair(left, right), scalar, mine, golden), job.algorithms, warn=job.warn)
+
+
+def counterpart(job: Job, operator: Operator, index: int, *, is_input: bool) -> Origin:
+    """The golden tensor that belongs to an input or output.
+
+    Raises:
+        NotCompared: There is none.
+    """
+    place = index
+    if is_input:
+        operator, place = _producer(job, operator, place)
+    seen = set[str]()
+    while operator.type in _PASSED_ON and operator.name not in seen:
+        seen.add(operator.name)
+        operator, place = _producer(job, operator, place)
+    return operator.origin(place, warn=job.warn)
+
+
+def _producer(job: Job, operator: Operator, index: int) -> tuple[Operator, int]:
+    """The operator, and which of its outputs, that an input comes from."""
+    if index >= len(operator.inputs):
+        what = f"The input index ({index}) is out of range ({len(operator.inputs)}) for the operator list."
+        job.warn(what)
+        raise NotCompared("" if job.strict else f"[{operator.name}] {what}", code=Code.INDEX)
+    edge = operator.inputs[index]
+    name, colon, output = edge.rpartition(":")
+    if not colon or not output.strip().isdigit() or not name.strip() or (job.strict and ":" in name):
+        message = f"The input information ({edge}) is invalid. It only supports op_name:index."
+        job.warn(message)
+        raise NotCompared(message, code=Code.JSON_CONTENT)
+    return job.rule.find(name.strip(), warn=job.warn), int(output)
+
+
+def find_golden(job: Job, origin: Origin, operator: Operator) -> tuple[Tensor, str]:
+    """Read the header of a golden tensor; tell the file, too."""
+    index = origin.index or 0
+    if job.golden.kind is not Kind.NPU:
+        found = job.golden.find(origin.name, index)
+        golden = load_golden(found[-1])
+        return golden, str(found[-1].path)
+    loaded = load_operator(job.golden.find(origin.name), strict=job.strict)
+    if index >= len(loaded.outputs):
+        what = f"The output index ({index}) is out of range [0, {len(loaded.outputs)}). Please check the index."
+        job.warn(f"[{operator.name}] {what}")
+        raise NotCompared("" if job.strict else f"[{operator.name}] {what}", code=Code.INDEX)
+    return loaded.outputs[index], loaded.path
+
+
+def golden_of(
+    job: Job, operator: Operator, tensor: Tensor, *, golden: Tensor, origin: Origin, detail: bool = False
+) -> Fitted:
+    """Bring a tensor and its golden counterpart together."""
+    how = How(operator.name, job.warn, job.strict, job.conversions, detail)
+    if job.mine.kind is Kind.FAKE_QUANT and job.golden.kind is Kind.FLOAT:
+        return fit_equal(tensor.values, golden.values, how=how)
+    about = tensor.about
+    mine = Mine(tensor.values, about.format, about.original_shape, about.groups)
+    if job.golden.kind is Kind.NPU:
+        target = Golden(golden.values, golden.about.format, golden.shape)
+    else:
+        target = Golden(golden.values, origin.format, origin.shape)
+    return fit(mine, target, how=how)
+
+
+def overflows(job: Job, op: str, tensor: Tensor) -> str:
+    """Whether a float16 tensor reaches the largest number of its type."""
+    if tensor.about.element_type != "FLOAT16":
+        return "NaN"
+    try:
+        values = tensor.values
+    except Unreadable:
+        return "NaN"
+    if not values.size:
+        return "NaN"
+    with np.errstate(invalid="ignore"):
+        high, low = float(values.max()), float(values.min())
+    found = max(high, -low) >= _FLOAT16_MAX
+    if not job.strict and not found:
+        found = bool(np.isnan(high) or np.isnan(low)) and bool((np.abs(values) >= _FLOAT16_MAX).any())
+    if found:
+        job.warn(f"{op} operator {tensor.about.role}:{tensor.about.index} is overflow.")
+    return "YES" if found else "NO"
+
+
+def _reason(job: Job, operator: Operator, tensor: str, error: NotCompared) -> str:
+    if error.code is not Code.NO_DUMP:
+        return error.message
+    message = f"[{operator.name}] There is no the ground truth dump file for {tensor}."
+    job.warn(message)
+    return message
+
+
+def _empty(operator: Operator, names: tuple[str, str] | None, reason: str) -> Row:
+    mine, golden = names or (operator.name, ",".join(operator.originals) or "*")
+    return Row(operator.index, operator.sequence, operator.type, mine, golden=golden, reason=reason)
+
+
+def group_names(group: Sequence[Operator]) -> tuple[str, str]:
+    """All operators of a group, and all originals, each list once."""
+    by_originals: dict[str, list[str]] = {}
+    for operator in group:
+        by_originals.setdefault(",".join(operator.originals), []).append(operator.name)
+    return ",".join(name for names in by_originals.values() for name in names), ",".join(by_originals)
+
+
+def _safe_shape(tensor: Tensor) -> tuple[int, ...]:
+    try:
+        return tensor.shape
+    except Unreadable:
+        return tensor.about.shape
+
+
+def _bracketed(shape: Sequence[int]) -> str:
+    return f"[{','.join(map(str, shape))}]"
+
+
+def _joined(*parts: str) -> str:
+    return ",".join(part for part in parts if part)
+
+
+def _most(side: Array, most: int) -> Array:
+    return side[:most] if most else side
