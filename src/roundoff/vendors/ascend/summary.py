@@ -1,0 +1,48 @@
+"""A finished comparison in a few lines: how much was compared, and where it is worst."""
+
+import math
+import textwrap
+
+from roundoff.vendors.ascend.advisor import LIMIT, Advice
+from roundoff.vendors.ascend.running import Result
+
+__all__ = ["summarize", "wrapped"]
+
+_SHOWN = 3
+_WIDTH = 79
+
+
+def summarize(result: Result) -> list[str]:
+    """Lines about a result, each with a word in front."""
+    compared = [row for row in result.rows if row.values]
+    lines = [f"compared  {len(compared)} tensors, {len(result.rows) - len(compared)} rows without a comparison"]
+    if "CosineSimilarity" in result.columns.algorithms:
+        place = result.columns.algorithms.index("CosineSimilarity")
+        scores = [(float(row.values[place]), row.tensor) for row in compared if _is_number(row.values[place])]
+        bad = [score for score in scores if score[0] < LIMIT]
+        lines.append(f"cosine    {len(bad)} below {LIMIT}" if bad else f"cosine    none below {LIMIT}")
+        for value, tensor in sorted(scores)[: _SHOWN if bad else 1]:
+            lines.append(f"lowest    {value:.6f} at {tensor}")
+    overflow = [row.tensor for row in result.rows if row.overflow == "YES"]
+    if overflow:
+        more = f" and {len(overflow) - _SHOWN} more" if len(overflow) > _SHOWN else ""
+        lines.append(f"overflow  {', '.join(overflow[:_SHOWN])}{more}")
+    if result.advice is not None:
+        lines += wrapped(result.advice)
+    return lines
+
+
+def wrapped(advice: Advice) -> list[str]:
+    """Advice in lines that fit a terminal."""
+    return [
+        line
+        for part in advice.lines
+        for line in textwrap.wrap(f"advice    {part}", _WIDTH, subsequent_indent=" " * 10)
+    ]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not math.isnan(float(text))
+    except ValueError:
+        return False
