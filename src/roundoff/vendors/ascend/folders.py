@@ -17,6 +17,7 @@ __all__ = ["Folder", "Found", "Kind", "escaped", "open_folder"]
 _GOLDEN = re.compile(r"(?P<op>.+\.[0-9]+)\.(?P<time>[0-9]{1,255})\.(?P<kind>npy|pb|quant)", re.DOTALL)
 _NOT_DATA = (MAPPING_NAME, "convert_failed_file_list.txt", "tensors.json")
 _TIME_DIGITS = 16
+_BLANK = re.compile(r"[ \\]")
 
 
 class Kind(Enum):
@@ -54,6 +55,7 @@ class Folder:
         quantized: Whether names of quantizers occur in it.
         files: By operator; for golden data by ``operator.output``.
         has_npy: Whether there are .npy files: then no column shows addresses.
+        strict: Look names up exactly as the vendor does, who does not replace blanks as the device does.
     """
 
     path: Path
@@ -61,6 +63,7 @@ class Folder:
     quantized: bool = False
     files: dict[str, list[Found]] = field(default_factory=dict)
     has_npy: bool = False
+    strict: bool = False
 
     def find(self, op: str, output: int | None = None) -> list[Found]:
         """The files of an operator, or of one of its outputs, in the order in which they count.
@@ -68,7 +71,8 @@ class Folder:
         Raises:
             NotCompared: There are none.
         """
-        key = escaped(op) if output is None else f"{escaped(op)}.{output}"
+        name = escaped(op) if self.strict else _BLANK.sub("_", escaped(op))
+        key = name if output is None else f"{name}.{output}"
         found = self.files.get(key)
         if not found:
             raise NotCompared("", code=Code.NO_DUMP)
@@ -105,7 +109,7 @@ def open_folder(path: Path, *, warn: Warn, separate_slices: bool = False, strict
         )
     mapping = read_mapping(path)
     kinds: dict[str, str] = {}
-    folder = Folder(path, Kind.NPU)
+    folder = Folder(path, Kind.NPU, strict=strict)
     root = os.path.realpath(path)
     for entry in sorted(path.iterdir()):
         folder.has_npy |= entry.name.endswith(".npy")

@@ -14,13 +14,20 @@ from roundoff.core.tensors import Array
 from roundoff.core.unreadable import Unreadable
 from roundoff.formats.ascend_dump.element_types import element_type
 from roundoff.formats.ascend_dump.header import read_dump
-from roundoff.formats.ascend_dump.schema import Dump, DumpTensor
+from roundoff.formats.ascend_dump.schema import ELEMENT_TYPES, Dump, DumpTensor
 from roundoff.formats.ascend_dump.slices import Slice, expected_slices, merge
 from roundoff.formats.ascend_dump.values import device_shape, map_tensor
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.folders import Found
 
 __all__ = ["Loaded", "Tensor", "load_golden", "load_operator"]
+
+
+_UNREAD = frozenset(ELEMENT_TYPES) - {
+    "UNDEFINED", "FLOAT", "FLOAT16", "INT8", "UINT8", "INT16", "UINT16", "INT32", "INT64", "UINT32", "UINT64",
+    "BOOL", "DOUBLE", "COMPLEX64", "COMPLEX128", "RESOURCE", "BF16", "UINT1",
+}  # fmt: skip
+"""Element types that the vendor's tool cannot read."""
 
 
 class Tensor:
@@ -109,7 +116,7 @@ def load_operator(files: Sequence[Found], *, strict: bool) -> Loaded:
     if last.name is None:
         return _golden(last)
     if last.name.sliced:
-        return _of_slices(files)
+        return _of_slices(files, strict=strict)
     dump = _read(last.path)
     damage = ""
     if dump.missing or dump.extra:
@@ -120,6 +127,8 @@ def load_operator(files: Sequence[Found], *, strict: bool) -> Loaded:
         )
         if strict:
             return Loaded(str(last.path), (), (), dump.op_name)
+    if strict and any(tensor.element_type in _UNREAD for tensor in dump.tensors):
+        raise NotCompared("", code=Code.ELEMENT_TYPE)
     return Loaded(
         str(last.path),
         tuple(Tensor(tensor, last.path) for tensor in dump.inputs),
@@ -134,7 +143,7 @@ def load_golden(found: Found) -> Tensor:
     return _golden(found).outputs[0]
 
 
-def _of_slices(files: Sequence[Found]) -> Loaded:
+def _of_slices(files: Sequence[Found], *, strict: bool) -> Loaded:
     slices = [Slice(found.path, _read(found.path)) for found in files]
     first = slices[0].dump
     several = slices if len(slices) > 1 else ()
@@ -142,7 +151,8 @@ def _of_slices(files: Sequence[Found]) -> Loaded:
     stem = ".".join(str(files[0].path).split(".")[:4])
     return Loaded(
         f"{stem}.*" if several else str(files[0].path),
-        tuple(Tensor(tensor, files[0].path, slices=several) for tensor in first.inputs),
+        # The vendor joins outputs only.
+        tuple(Tensor(tensor, files[0].path, slices=() if strict else several) for tensor in first.inputs),
         tuple(Tensor(tensor, files[0].path, slices=several) for tensor in first.outputs),
         first.op_name,
         sliced=True,

@@ -7,6 +7,8 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.core.unreadable import Unreadable
+from roundoff.formats.ascend_dump.layouts import way_back
+from roundoff.formats.ascend_dump.schema import FORMAT_NUMBERS
 from roundoff.vendors.ascend.algorithms import Algorithm, Case, compare_values
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.fitting import Convert, Fitted, Golden, How, Mine, fit, fit_equal
@@ -51,6 +53,8 @@ class Job:
         most: Elements to compare of each tensor, from its beginning; 0 for all.
         conversions: The user's own conversions of formats.
         restore: Undo device formats before comparing two dumps, as the vendor's newer generation does.
+        producers: Which output an input is, as ``op:output:0`` by ``op:input:0``; filled in on the way.
+        sliced: Operators that ran in slices; filled in on the way.
     """
 
     mine: Folder
@@ -63,6 +67,8 @@ class Job:
     most: int = 0
     conversions: dict[str, Convert] = field(default_factory=dict)
     restore: bool = False
+    producers: dict[str, str] = field(default_factory=dict)
+    sliced: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,8 @@ def _in_pair(job: Job, operator: Operator, names: tuple[str, str] | None) -> Out
 
 def _compare_operator(job: Job, operator: Operator, names: tuple[str, str] | None) -> list[Row]:
     loaded = _load_mine(job, operator)
+    if loaded.sliced:
+        job.sliced.add(operator.name)
     inputs = () if is_dequantizer(operator) else loaded.inputs
     outputs = () if operator.type == "AscendQuant" else loaded.outputs
     rows: list[Row] = []
@@ -222,14 +230,17 @@ def counterpart(job: Job, operator: Operator, index: int, *, is_input: bool) -> 
     Raises:
         NotCompared: There is none.
     """
-    place = index
+    name, place = operator.name, index
     if is_input:
         operator, place = _producer(job, operator, place)
     seen = set[str]()
     while operator.type in _PASSED_ON and operator.name not in seen:
         seen.add(operator.name)
         operator, place = _producer(job, operator, place)
-    return operator.origin(place, warn=job.warn)
+    origin = operator.origin(place, warn=job.warn)
+    if is_input:
+        job.producers[f"{name}:input:{index}"] = f"{operator.name}:output:{place}"
+    return origin
 
 
 def _producer(job: Job, operator: Operator, index: int) -> tuple[Operator, int]:
@@ -274,8 +285,18 @@ def golden_of(
     if job.golden.kind is Kind.NPU:
         target = Golden(golden.values, golden.about.format, golden.shape)
     else:
-        target = Golden(golden.values, origin.format, origin.shape)
+        layout = origin.format or ("" if job.strict else _likely_layout(tensor, golden))
+        target = Golden(golden.values, layout, origin.shape)
     return fit(mine, target, how=how)
+
+
+def _likely_layout(tensor: Tensor, golden: Tensor) -> str:
+    """The layout of a golden tensor that no rule tells: that of the dump's original, or by the number of axes."""
+    about = tensor.about
+    axes = way_back(about.format, tensor.shape, original=about.original_shape, groups=about.groups).axes
+    if len(axes) == len(golden.shape) and axes in FORMAT_NUMBERS:
+        return axes
+    return {4: "NCHW", 5: "NCDHW"}.get(len(golden.shape), "ND")
 
 
 def overflows(job: Job, op: str, tensor: Tensor) -> str:
@@ -309,6 +330,24 @@ def _reason(job: Job, operator: Operator, tensor: str, error: NotCompared) -> st
 def _empty(operator: Operator, names: tuple[str, str] | None, reason: str) -> Row:
     mine, golden = names or (operator.name, ",".join(operator.originals) or "*")
     return Row(operator.index, operator.sequence, operator.type, mine, golden=golden, reason=reason)
+
+
+def with_inputs_of_slices(job: Job, rows: Sequence[Row]) -> list[Row]:
+    """Rows in which inputs of sliced operators show what was found for the outputs that they are."""
+    outputs = {row.tensor: row for row in rows if row.tensor.partition(":")[0] in job.sliced}
+    found = []
+    for row in rows:
+        producer = outputs.get(job.producers.get(row.tensor, "")) if row.tensor in outputs else None
+        if producer is not None:
+            row = replace(  # noqa: PLW2901 - the same row with other values
+                row,
+                shape=producer.shape,
+                overflow=producer.overflow,
+                values=producer.values,
+                reason=producer.reason,
+            )
+        found.append(row)
+    return found
 
 
 def group_names(group: Sequence[Operator]) -> tuple[str, str]:

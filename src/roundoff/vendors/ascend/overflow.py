@@ -21,6 +21,8 @@ __all__ = ["Overflow", "find_overflows", "write_overflows"]
 
 _NO_ID = 65535
 _BAR = "=" * 49
+_PLAIN = (1e-4, 1e16)
+"""Numbers that are written without an exponent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,5 +154,11 @@ def _range(values: Array) -> str:
     if not values.size:
         return f"{about} [empty]"
     with np.errstate(all="ignore"):
-        # Numbers in their own type: float16 prints as 65500.0 what is 65504.
-        return f"{about} [Max: {values.max()!s}] [Min: {values.min()!s}] [Mean: {values.mean()!s}]"
+        return f"{about} [Max: {_told(values.max())}] [Min: {_told(values.min())}] [Mean: {_told(values.mean())}]"
+
+
+def _told(value: np.generic) -> str:
+    """A number in the fewest digits of its own type: 65504 is 65500.0 in float16."""
+    if isinstance(value, np.floating) and (value == 0 or _PLAIN[0] <= abs(value) < _PLAIN[1]):
+        return np.format_float_positional(value, unique=True, trim="0")
+    return str(value)

@@ -10,7 +10,14 @@ from roundoff.vendors.ascend.advisor import Advice, advise, write_advice
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.folders import Kind, open_folder
 from roundoff.vendors.ascend.loading import load_operator
-from roundoff.vendors.ascend.network import Job, Outcome, compare_group, counterpart, group_names
+from roundoff.vendors.ascend.network import (
+    Job,
+    Outcome,
+    compare_group,
+    counterpart,
+    group_names,
+    with_inputs_of_slices,
+)
 from roundoff.vendors.ascend.quant_pairs import is_dequantizer
 from roundoff.vendors.ascend.ranges import chosen_groups
 from roundoff.vendors.ascend.rows import Columns, Row, stamp, write_table
@@ -110,6 +117,8 @@ def compare_network(request: Request, *, warn: Warn, progress: Progress) -> Resu
     job = open_job(request, warn=warn)
     outcomes = list(_outcomes(job, request, progress=progress))
     rows = sorted((row for outcome in outcomes for row in outcome.rows), key=lambda row: row.index)
+    if request.strict and job.sliced:
+        rows = with_inputs_of_slices(job, rows)
     matched = any(outcome.matched for outcome in outcomes)
     code = _code(outcomes, strict=request.strict)
     by_name = not request.files
