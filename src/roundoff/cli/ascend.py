@@ -6,6 +6,7 @@
   roundoff ascend overflow -d DIR -out DIR
   roundoff ascend file_compare -m A.npy -g B.npy -out DIR
   roundoff ascend advisor -i result.csv
+  roundoff ascend guide --float DIR --npu DIR -f om.json -out DIR
 
 NPU is the folder of one inference; GOLDEN holds .npy files of the original
 model, or another dump. 'roundoff ascend SUB -h' lists flags.
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.ascend_flags import PARSERS, parser_of
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK, BadInput, nearest
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
     from roundoff.vendors.ascend.notes import Notes
@@ -242,10 +243,35 @@ def _advisor(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> i
     return EXIT_OK
 
 
+def _guide(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+    import textwrap
+
+    from roundoff.vendors.ascend.guide import Given, walk
+
+    given = Given(
+        found.float, found.fake_quant, found.npu, found.npu_off, found.fusion_rule_file,
+        found.close_fusion_rule_file, found.quant_fusion_rule_file, found.float_accuracy, found.quant_accuracy,
+        found.calibration,
+    )  # fmt: skip
+    quiet: list[str] = []
+    steps = walk(given, out=found.output, warn=quiet.append, progress=terminal)
+    for step in steps:
+        mark = "BAD" if step.bad else "--" if step.skipped else "ok"
+        terminal.text(f"{mark:<4} {step.title}")
+        for text in (step.verdict, *([f"next: {step.advice}"] if step.advice else [])):
+            terminal.text("\n".join(textwrap.wrap(text, 74, initial_indent=" " * 5, subsequent_indent=" " * 5)))
+    if quiet:
+        notes.warn(
+            f"{len(quiet)} tensors or operators could not be compared; the tables in {found.output} say why"
+        )
+    return EXIT_THRESHOLD_MISSED if any(step.bad for step in steps) else EXIT_OK
+
+
 _RUN = {
     "compare": _compare,
     "convert": _convert,
     "overflow": _overflow,
     "file_compare": _file_compare,
     "advisor": _advisor,
+    "guide": _guide,
 }

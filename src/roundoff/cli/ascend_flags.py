@@ -82,6 +82,23 @@ def _advisor(parser: argparse.ArgumentParser) -> None:
     add("-o", "--out_path", type=Path, metavar="DIR", help="write advisor_summary.txt there")
 
 
+def _guide(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    for flag, what in (
+        ("--float", "golden data of the float original"),
+        ("--fake-quant", "golden data of the fake-quant original"), ("--npu", "dump of the offline model"),
+        ("--npu-off", "dump of the offline model without fusion"),
+    ):  # fmt: skip
+        add(flag, type=Path, metavar="DIR", help=what)
+    add("-f", "--fusion_rule_file", type=Path, metavar="JSON", help="offline model as JSON")
+    add("-cf", "--close_fusion_rule_file", type=Path, metavar="JSON", help="offline model without fusion as JSON")
+    add("-q", "--quant_fusion_rule_file", type=Path, metavar="JSON", help="quantization information of AMCT")
+    add("--float-accuracy", type=float, metavar="PERCENT", help="accuracy of the float original")
+    add("--quant-accuracy", type=float, metavar="PERCENT", help="accuracy of the quantized model")
+    add("--calibration", default="", metavar="N|DIR", help="samples of the calibration set, or how many")
+    add("-out", "--output", type=Path, default=Path(), metavar="DIR", help="folder for tables (default: here)")
+
+
 def _two_sides(parser: argparse.ArgumentParser, what: str) -> None:
     for flag, name, side in (("-m", "--my_dump_path", "under test"), ("-g", "--golden_dump_path", "golden")):
         parser.add_argument(flag, name, type=Path, required=True, metavar="PATH", help=f"{what} {side}")
@@ -93,6 +110,7 @@ PARSERS = {
     "overflow": (_overflow, "Tell the operators that overflowed first."),
     "file_compare": (_file_compare, "Compare two .npy files."),
     "advisor": (_advisor, "Say what a table of results means."),
+    "guide": (_guide, "Walk the vendor's guide on the data at hand."),
 }
 """Sub-commands: how their flags are declared, and what they do."""
 

@@ -7,17 +7,11 @@ from pathlib import Path
 
 from roundoff.core.progress import Progress
 from roundoff.vendors.ascend.advisor import Advice, advise, write_advice
+from roundoff.vendors.ascend.counterparts import Job, counterpart
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.folders import Kind, open_folder
 from roundoff.vendors.ascend.loading import load_operator
-from roundoff.vendors.ascend.network import (
-    Job,
-    Outcome,
-    compare_group,
-    counterpart,
-    group_names,
-    with_inputs_of_slices,
-)
+from roundoff.vendors.ascend.network import Outcome, compare_group, group_names, with_inputs_of_slices
 from roundoff.vendors.ascend.quant_pairs import is_dequantizer
 from roundoff.vendors.ascend.ranges import chosen_groups
 from roundoff.vendors.ascend.rows import Columns, Row, stamp, write_table

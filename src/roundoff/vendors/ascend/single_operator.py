@@ -3,10 +3,11 @@
 from dataclasses import dataclass, replace
 
 from roundoff.core.unreadable import Unreadable
+from roundoff.vendors.ascend.counterparts import Job, counterpart, find_golden, golden_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.fitting import shown
 from roundoff.vendors.ascend.loading import Loaded, Tensor, load_operator
-from roundoff.vendors.ascend.network import Job, counterpart, find_golden, golden_of, group_names, overflows
+from roundoff.vendors.ascend.network import group_names, overflows
 from roundoff.vendors.ascend.rules import Operator, Origin
 from roundoff.vendors.ascend.single import Single
 

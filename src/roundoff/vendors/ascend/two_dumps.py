@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from roundoff.core.tensors import Array
 from roundoff.core.unreadable import Unreadable
 from roundoff.formats.ascend_dump.layouts import restore, way_back
+from roundoff.vendors.ascend.counterparts import Job
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.fitting import Fitted, shown
 from roundoff.vendors.ascend.folders import Folder, Found
 from roundoff.vendors.ascend.loading import Loaded, Tensor, load_operator
-from roundoff.vendors.ascend.network import Job, Outcome, overflows, sides
+from roundoff.vendors.ascend.network import Outcome, overflows, sides
 from roundoff.vendors.ascend.rows import Row
 
 __all__ = ["Twin", "compare_twin", "pair_by_name"]
