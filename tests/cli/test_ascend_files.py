@@ -97,6 +97,8 @@ def test_dumps_become_arrays(run: Run, tmp_path: Path) -> None:
         wanted = truth.transpose(axes)
         size = "x".join(map(str, wanted.shape))
         np.testing.assert_array_equal(np.load(tmp_path / layout / f"{dump.name}.output.0.{size}.npy"), wanted)
+    run("convert", "-d", dump, "-f", "ORIGINAL", "-out", tmp_path / "original")
+    np.testing.assert_array_equal(np.load(tmp_path / "original" / f"{dump.name}.output.0.1x3x4x5.npy"), truth)
 
 
 def test_conversions_that_fail_are_listed(run: Run, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def _compare_two_files(found: argparse.Namespace, terminal: Terminal, notes: "No
 
 def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
     from roundoff.vendors.ascend.checking import check_conversion
-    from roundoff.vendors.ascend.converting import Conversion, convert_dumps
+    from roundoff.vendors.ascend.converting import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.errors import Code
     from roundoff.vendors.ascend.selecting import own_conversions
 
@@ -187,7 +187,7 @@ def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> i
     written, failed = convert_dumps(files, conversion, warn=notes.warn)
     terminal.text(f"written   {len(written)} files in {found.output}")
     if failed:
-        terminal.text(f"failed    {len(failed)} files, listed in {found.output / 'convert_failed_file_list.txt'}")
+        terminal.text(f"failed    {len(failed)} files, listed in {found.output / FAILED_NAME}")
     return int(Code.NOT_PARSED) if failed else EXIT_OK
 
 

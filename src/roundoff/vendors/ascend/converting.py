@@ -23,9 +23,12 @@ from roundoff.formats.ascend_dump.values import map_tensor
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.fitting import Convert, shown
 
-__all__ = ["FILE_TYPES", "Conversion", "convert_dumps"]
+__all__ = ["FAILED_NAME", "FILE_TYPES", "ORIGINAL", "Conversion", "convert_dumps"]
 
 FILE_TYPES = ("npy", "bin", "msnpy", "pt")
+ORIGINAL = "ORIGINAL"
+"""Stands for the layout that a tensor had before the compiler changed it."""
+
 FAILED_NAME = "convert_failed_file_list.txt"
 _MAPPING = "mapping.csv"
 _MAX_NAME = 254
@@ -40,7 +43,7 @@ class Conversion:
     Attributes:
         out: The folder for what is written.
         kind: One of `FILE_TYPES`.
-        format: The memory format wanted; empty to keep what is there.
+        format: The memory format wanted; empty to keep what is there, `ORIGINAL` for that before the compiler.
         shape: The shape wanted of FRACTAL_NZ tensors; empty for that in the dump.
         only: ``input`` or ``output`` and a number, to convert one tensor.
         conversions: The user's own conversions.
@@ -67,7 +70,7 @@ def convert_dumps(
     Returns:
         What was written, and the files that failed, which are also listed in a file of their own.
     """
-    if conversion.format and conversion.format not in FORMAT_NUMBERS:
+    if conversion.format and conversion.format not in (*FORMAT_NUMBERS, ORIGINAL):
         what = f"The format {conversion.format!r} is not known."
         raise Refused(what, code=Code.FORMAT, fix="choose for example NCHW, NHWC, HWCN or ND")
     written: list[Path] = []
@@ -147,6 +150,8 @@ def _formatted(values: Array, tensor: DumpTensor, *, conversion: Conversion) -> 
         return values
     way = way_back(tensor.format, values.shape, original=original, groups=tensor.groups)
     block = _BLOCKS.get(values.dtype.itemsize, 16)
+    if conversion.format == ORIGINAL:
+        return restore(values, way).array
     found = as_format(restore(values, way), conversion.format, block=block) if way.restored else None
     if found is None:
         what = f"there is no way from {tensor.format} {shown(values.shape)} to {conversion.format}"

@@ -154,8 +154,9 @@ def _compare_tensor(
         fitted = golden_of(job, operator, tensor, golden=golden, origin=origin)
     except NotCompared as error:
         return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=_reason(job, operator, name, error))
-    except Unreadable as error:
-        reason = f"[{operator.name}] {name} cannot be read: {error.problem}."
+    except (Unreadable, OSError) as error:
+        problem = error.problem if isinstance(error, Unreadable) else error.strerror
+        reason = f"[{operator.name}] {name} cannot be read: {problem}."
         job.warn(reason)
         return replace(base, shape=_bracketed(about.shape), reason=reason)
     values, messages = sides(job, fitted, mine=loaded.path, golden=where)
@@ -183,7 +184,7 @@ def overflows(job: Job, op: str, tensor: Tensor) -> str:
         return "NaN"
     try:
         values = tensor.values
-    except Unreadable:
+    except (Unreadable, OSError):
         return "NaN"
     if not values.size:
         return "NaN"

@@ -12,7 +12,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.vendors.ascend.algorithms import BUILTIN, Algorithm, Case, failed
-from roundoff.vendors.ascend.errors import Code, Refused
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.fitting import Convert
 from roundoff.vendors.ascend.rules import Warn
 
@@ -107,10 +107,10 @@ def _converting(name: str, function: Callable[..., Any], *, grouped: bool) -> Co
             found = function(list(source), list(wanted), np.array(values), *groups)
         except Exception as error:
             what = f"Failed to execute 'convert' in '{name}'. {error}"
-            raise Refused(what, code=Code.CONVERSION, fix="correct the script") from error
+            raise NotCompared(what, code=Code.CONVERSION) from error
         if not isinstance(found, np.ndarray):
             what = f"The return value of 'convert' in '{name}' is not numpy.ndarray."
-            raise Refused(what, code=Code.CONVERSION, fix="return a numpy array")
+            raise NotCompared(what, code=Code.CONVERSION)
         return found
 
     return convert

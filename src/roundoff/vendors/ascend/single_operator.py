@@ -42,6 +42,9 @@ def find_single(job: Job, asked: Asked) -> Single:
         return _by_rule(job, asked)
     except Unreadable as error:
         raise Refused(f"{asked.tensor} cannot be read: {error.problem}.", code=Code.DATA, fix=error.fix) from error
+    except OSError as error:
+        what = f"{asked.tensor} cannot be read: {error.strerror}."
+        raise Refused(what, code=Code.DATA, fix="check the files and the disk") from error
 
 
 def overflowing(job: Job, op: str) -> list[str]:

@@ -128,8 +128,9 @@ def _compare(job: Job, twin: Twin, name: str, *, tensors: tuple[Tensor, Tensor],
     )
     try:
         left, right = ((_restored(side) if job.restore else side.values).reshape(-1) for side in tensors)
-    except Unreadable as error:
-        reason = f"[{twin.op}] {name} cannot be read: {error.problem}."
+    except (Unreadable, OSError) as error:
+        problem = error.problem if isinstance(error, Unreadable) else error.strerror
+        reason = f"[{twin.op}] {name} cannot be read: {problem}."
         job.warn(reason)
         return replace(row, reason=reason)
     if left.size != right.size:

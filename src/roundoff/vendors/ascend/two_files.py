@@ -11,6 +11,7 @@ from roundoff.core.mapped import map_array
 from roundoff.core.npy_header import read_header
 from roundoff.core.tensors import Array
 from roundoff.core.unreadable import Unreadable
+from roundoff.formats import open_source
 from roundoff.vendors.ascend.algorithms import Algorithm, Case, compare_values
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.passes import Pair
@@ -21,7 +22,7 @@ __all__ = ["compare_files"]
 def compare_files(
     mine: Path, golden: Path, *, algorithms: dict[str, Algorithm], warn: Callable[[str], None], most: int = 0
 ) -> tuple[dict[str, str], list[str]]:
-    """Compare two .npy files, or two of text.
+    """Compare two .npy files, files of text, or dumps with one output.
 
     Returns:
         What the algorithms print by name, and the messages.
@@ -44,11 +45,23 @@ def compare_files(
     return dict(zip(algorithms, values, strict=True)), messages
 
 
+def _of_dump(path: Path) -> Array:
+    """The one output of a dump file."""
+    source = open_source(path, format="ascend-dump")
+    outputs = [info.name for info in source.tensors if ".input." not in info.name]
+    if len(outputs) != 1:
+        what = f"{path} holds {len(outputs)} outputs."
+        raise Refused(what, code=Code.DATA, fix="give folders and -op, or convert it to .npy first")
+    return source.read(outputs[0], source.samples[0])
+
+
 def _read(path: Path) -> Array:
     regular_file(path, what="The file")
     try:
         if path.suffix == ".txt":
             return np.loadtxt(path, dtype=np.float32)
+        if path.suffix != ".npy":
+            return _of_dump(path)
         header = read_header(path)
         mapped = map_array(
             path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
