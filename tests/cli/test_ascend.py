@@ -12,6 +12,7 @@ from roundoff.cli import main
 from roundoff.vendors.ascend.errors import Code
 from tests.ascend_dumps import TIME, Item, item, vectors, write_dump, write_dumps
 from tests.cli.ascending import ascend
+from tests.models import conv_net, save
 from tests.vendors.ascend.models import op, output, write_model
 from tests.vendors.ascend.networks import Sides, golden_folder, write_sides
 
@@ -120,6 +121,25 @@ def test_a_float_original_against_an_offline_model(compare: Compare, sides: Side
     fused = next(row for row in rows if row["TensorIndex"] == "conv1relu1:output:0")
     assert (fused["NPUDump"], fused["GroundTruth"], fused["Shape"]) == ("conv1relu1", "conv1,relu1", "[1,20,8,8]")
     assert [row["NPUDump"] for row in rows if "no dump file" in row["CompareFailReason"]] == ["data", "out"]
+
+
+def test_an_onnx_original_dumped_by_roundoff(compare: Compare, tmp_path: Path) -> None:
+    model = save(conv_net(), tmp_path / "model.onnx")
+    np.save(tmp_path / "input.npy", np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32))
+    golden = tmp_path / "golden"
+    words = ["dump", model, "--data", tmp_path / "input.npy", "--format", "ascend-npy", "-o", golden]
+    assert main([str(word) for word in words]) == 0
+    (tmp_path / "npu").mkdir()
+    ops = []
+    for place, path in enumerate(sorted(golden.glob("*.npy"))):
+        name, values = path.name.split(".")[0], np.load(path)
+        found = item(values.astype(np.float16), original=values.shape)
+        write_dump(tmp_path / "npu" / f"Op.{name}.{place}.1.{TIME + place}", [found], op_name=name)
+        ops.append(op(name, outputs=[output(values.shape)]))
+    code, rows = compare("-m", tmp_path / "npu", "-g", golden, "-f", write_model(tmp_path / "om.json", *ops))
+    assert code == 0
+    assert len(rows) == len(ops) > 2
+    assert set(cosines(rows).values()) == {"1.000000"}
 
 
 def test_a_float_original_against_its_fake_quant_twin(compare: Compare, sides: Sides) -> None:
