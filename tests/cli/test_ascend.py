@@ -187,6 +187,13 @@ def test_two_dumps_need_no_rules(compare: Compare, sides: Sides, tmp_path: Path)
     assert float(found["conv1relu1:output:0"]) < 0.99
 
 
+def test_the_summary_tells_who_introduces_the_error(run: Run, tmp_path: Path) -> None:
+    sides = write_sides(tmp_path / "s", damage=0.5)
+    _, out, _ = run("compare", "-m", sides.npu, "-g", sides.float, "-f", sides.on, "-out", tmp_path / "o")
+    assert "cosine    2 below 0.99\n" in out
+    assert "error     is introduced by conv1relu1; no other is wrong\n" in out
+
+
 def test_operators_of_one_side_are_told(compare: Compare, sides: Sides) -> None:
     code, rows = compare("-m", sides.npu, "-g", sides.npu_off)
     assert code == Code.NO_DUMP

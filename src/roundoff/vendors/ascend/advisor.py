@@ -5,12 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roundoff.vendors.ascend.limits import least_cosine
 from roundoff.vendors.ascend.rows import Columns, Row, write_private
 
-__all__ = ["LIMIT", "Advice", "advise", "write_advice"]
-
-LIMIT = 0.99
-"""The vendor's least cosine similarity."""
+__all__ = ["Advice", "advise", "write_advice"]
 
 _OVERFLOW = (
     "A float16 tensor reached the largest number of its type. Keep that operator in float32, or scale what it "
@@ -77,16 +75,16 @@ def advise(rows: Sequence[Row], *, columns: Columns, inputs: Iterable[str]) -> A
     place = columns.algorithms.index("CosineSimilarity")
     scores = [(row, _number(row.values[place]) if row.values else math.nan) for row in rows]
     known = [(row, score) for row, score in scores if not math.isnan(score)]
-    names = set(inputs)
+    names, limit = set(inputs), least_cosine()
     for row, score in known:
-        if row.mine in names and score < LIMIT:
+        if row.mine in names and score < limit:
             return Advice("Input Inconsistent", str(row.index), _INPUT)
     if not known:
         return None
-    bad = [row for row, score in known if score < LIMIT]
+    bad = [row for row, score in known if score < limit]
     if not bad:
         return Advice("Global Consistency", "NA", _ALL_GOOD)
-    text = _REACHES_OUTPUT if known[-1][1] < LIMIT else _RECOVERS
+    text = _REACHES_OUTPUT if known[-1][1] < limit else _RECOVERS
     return Advice("Global Consistency", str(bad[0].index), text)
 
 

@@ -5,13 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from roundoff.vendors.ascend.advisor import LIMIT
+from roundoff.vendors.ascend.limits import farthest, least_cosine
 from roundoff.vendors.ascend.rows import Columns, Row
 
-__all__ = ["FARTHEST", "Located", "locate"]
-
-FARTHEST = 0.05
-"""The vendor's largest relative Euclidean distance of a tensor that counts as right."""
+__all__ = ["Located", "locate"]
 
 _JUMP = 3.0
 """An operator whose output is this much farther off than its inputs makes the error itself."""
@@ -72,7 +69,7 @@ def locate(rows: Sequence[Row], columns: Columns) -> Located:
             operator.read = _larger(operator.read, away)
         else:
             operator.written = _larger(operator.written, away)
-            operator.wrong |= score < LIMIT or away > FARTHEST
+            operator.wrong |= score < least_cosine() or away > farthest()
     wrong = sum(operator.wrong for operator in operators.values())
     if not wrong:
         return Located("none", compared=len(scored))

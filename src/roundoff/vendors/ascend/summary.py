@@ -3,7 +3,9 @@
 import math
 import textwrap
 
-from roundoff.vendors.ascend.advisor import LIMIT, Advice
+from roundoff.vendors.ascend.advisor import Advice
+from roundoff.vendors.ascend.limits import least_cosine
+from roundoff.vendors.ascend.locating import Located, locate
 from roundoff.vendors.ascend.running import Result
 
 __all__ = ["summarize", "wrapped"]
@@ -16,13 +18,15 @@ def summarize(result: Result) -> list[str]:
     """Lines about a result, each with a word in front."""
     compared = [row for row in result.rows if row.values]
     lines = [f"compared  {len(compared)} tensors, {len(result.rows) - len(compared)} rows without a comparison"]
-    if "CosineSimilarity" in result.columns.algorithms:
-        place = result.columns.algorithms.index("CosineSimilarity")
+    names = result.columns.algorithms
+    if "CosineSimilarity" in names:
+        place, limit = names.index("CosineSimilarity"), least_cosine()
         scores = [(float(row.values[place]), row.tensor) for row in compared if _is_number(row.values[place])]
-        bad = [score for score in scores if score[0] < LIMIT]
-        lines.append(f"cosine    {len(bad)} below {LIMIT}" if bad else f"cosine    none below {LIMIT}")
-        for value, tensor in sorted(scores)[: _SHOWN if bad else 1]:
-            lines.append(f"lowest    {value:.6f} at {tensor}")
+        bad = [score for score in scores if score[0] < limit]
+        lines.append(f"cosine    {len(bad)} below {limit}" if bad else f"cosine    none below {limit}")
+        lines += [f"lowest    {value:.6f} at {tensor}" for value, tensor in sorted(scores)[: _SHOWN if bad else 1]]
+        if "RelativeEuclideanDistance" in names:
+            lines += _begins(locate(result.rows, result.columns))
     overflow = [row.tensor for row in result.rows if row.overflow == "YES"]
     if overflow:
         more = f" and {len(overflow) - _SHOWN} more" if len(overflow) > _SHOWN else ""
@@ -30,6 +34,15 @@ def summarize(result: Result) -> list[str]:
     if result.advice is not None:
         lines += wrapped(result.advice)
     return lines
+
+
+def _begins(found: Located) -> list[str]:
+    """Where the error begins, and how many only pass it on."""
+    if found.kind == "none":
+        return []
+    victims = f"{found.wrong - 1} others are wrong" if found.wrong > 1 else "no other is wrong"
+    how = "is introduced by" if found.kind == "node" else "accumulates, and is too large from"
+    return [f"error     {how} {found.op}; {victims}"]
 
 
 def wrapped(advice: Advice) -> list[str]:
