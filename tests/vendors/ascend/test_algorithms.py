@@ -57,7 +57,20 @@ WHOLE: dict[str, Callable[[Array, Array], float]] = {
     "AccumulatedRelativeError": lambda x, y: _relative(x, y).sum(),
     "MaxRelativeError": lambda x, y: _relative(x, y).max(),
     "MeanRelativeError": lambda x, y: _relative(x, y).mean(),
+    "KullbackLeiblerDivergence": lambda x, y: _divergence(_density(x), _density(y)),
 }
+
+
+def _density(values: Array) -> Array:
+    low, high = values.min(), values.max()
+    scaled = (values - low) / (high - low) if high != low else values
+    clamped = np.maximum(scaled, np.finfo(np.float32).eps)
+    return np.asarray(clamped / clamped.sum())
+
+
+def _divergence(x: Array, y: Array) -> float:
+    found = float((x * np.log(x / y)).sum())
+    return found if abs(found) >= passes.EPSILON else 0.0
 
 
 def _relative(x: Array, y: Array) -> Array:
@@ -77,6 +90,12 @@ def test_blocks_change_no_digit(golden: Array, seed: int) -> None:
         assert run(mine, golden)[0] == whole
     for name, formula in WHOLE.items():
         assert whole[name] == f"{formula(mine, golden):.6f}", name
+    lengths = [np.sqrt((side * side).sum()) for side in (mine, golden)]
+    if min(lengths) > 0 and mine.size > 1:
+        product = ((mine / lengths[0]) * (golden / lengths[1])).sum()
+        assert whole["CosineSimilarity"] == f"{min(product, 1.0):.6f}"
+        distance = np.sqrt(((mine - golden) ** 2).sum() / (golden**2).sum())
+        assert whole["RelativeEuclideanDistance"] == f"{distance:.6f}"
 
 
 @given(FLOATS)

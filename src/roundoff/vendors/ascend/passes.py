@@ -19,7 +19,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 """What the vendor takes for zero."""
 
 _FLOAT32_EPSILON = np.finfo(np.float32).eps
-_LEAF = 1 << 15
+_LEAF = 1 << 16
 _MOST_KEPT = 1 << 24
 """Elements up to which values of another type are kept as float32 between passes: 64 MiB a side."""
 
@@ -60,6 +60,7 @@ class Pair:
         self.totals = [0.0, 0.0]
         self._low, self._high = [np.float32(np.inf)] * 2, [np.float32(-np.inf)] * 2
         self._squares = [0.0, 0.0]
+        self._lows: dict[tuple[int, int], float] = {}
 
     @cached_property
     def _sides(self) -> tuple[Array, Array]:
@@ -96,7 +97,9 @@ class Pair:
             return found
         for place, side in enumerate((mine, golden)):
             found[place] = np.multiply(side, side, out=work).sum()
-            self._low[place] = np.minimum(self._low[place], side.min())
+            low = side.min()
+            self._lows[start, place] = float(low)
+            self._low[place] = np.minimum(self._low[place], low)
             self._high[place] = np.maximum(self._high[place], side.max())
             self.totals[place] += float(side.sum(dtype=np.float64))
         np.subtract(mine, golden, out=work)
@@ -128,22 +131,25 @@ class Pair:
                 found = [np.multiply(work, other, out=work).sum()]
                 wide = self._scratch[1][: stop - start]
                 for place, side in enumerate((mine, golden)):
-                    found.append(self._density(side, place, out=work).sum())
+                    found.append(self._density(side, place, start=start, out=work).sum())
                     np.subtract(side, means[place], out=wide, dtype=np.float64)
                     self._squares[place] += float(np.multiply(wide, wide, out=wide).sum())
                 return np.array(found, np.float32)
 
             return tree_sum(self.count, leaf)
 
-    def _density(self, side: Array, place: int, *, out: Array) -> Array:
+    def _density(self, side: Array, place: int, *, start: int, out: Array) -> Array:
         """One side moved and stretched to reach from 0 to 1, and then kept above the smallest step of float32."""
-        stretch = self._high[place] - self._low[place]
+        low = self._low[place]
+        stretch = self._high[place] - low
         if stretch == 0:
             np.copyto(out, side)
         else:
-            np.subtract(side, self._low[place], out=out)
+            np.subtract(side, low, out=out)
             np.divide(out, stretch, out=out)
-        if out.size and out.min() < _FLOAT32_EPSILON:
+        # Most blocks hold nothing as small as that; the smallest of each is known from the first pass.
+        smallest = np.float32(self._lows.get((start, place), 0.0))
+        if not (smallest if stretch == 0 else (smallest - low) / stretch) >= _FLOAT32_EPSILON:
             np.maximum(out, _FLOAT32_EPSILON, out=out)
         return out
 
@@ -159,8 +165,8 @@ class Pair:
 
         def leaf(start: int, stop: int) -> Array:
             mine, golden, work, other = self._block(start, stop)
-            np.divide(self._density(mine, 0, out=work), whole[0], out=work)
-            np.divide(self._density(golden, 1, out=other), whole[1], out=other)
+            np.divide(self._density(mine, 0, start=start, out=work), whole[0], out=work)
+            np.divide(self._density(golden, 1, start=start, out=other), whole[1], out=other)
             np.divide(work, other, out=other)
             np.log(other, out=other)
             total: Array = np.multiply(work, other, out=work).sum(keepdims=True)
