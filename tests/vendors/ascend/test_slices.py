@@ -76,3 +76,23 @@ def test_missing_slices(tmp_path: Path) -> None:
     mine, golden = write_sliced(tmp_path / "a"), write_sliced(tmp_path / "b", slices=1)
     rows = compare(tmp_path, "-m", mine, "-g", golden)
     assert "shape does not match ((1, 4, 6) vs (1, 2, 6))" in rows["NaN"]["CompareFailReason"]
+
+
+def test_operators_of_sub_graphs_are_found_by_their_whole_name(tmp_path: Path) -> None:
+    name = "new_sub_graph1_sgt_graph_0/conv"
+    (tmp_path / "npu").mkdir()
+    write_dump(tmp_path / "npu" / f"Conv2D.new_sub_graph1_sgt_graph_0_conv.1.1.{TIME}", [item(TRUTH)])
+    golden_folder(tmp_path / "golden", {"conv": TRUTH})
+    found = op(name, originals=["conv"], outputs=[output(TRUTH.shape, origin="conv", index=0)])
+    rows = compare(tmp_path, "-m", tmp_path / "npu", "-g", tmp_path / "golden", "-f",
+                   write_model(tmp_path / "m.json", found))  # fmt: skip
+    assert rows[f"{name}:output:0"]["CosineSimilarity"] == "1.000000"
+
+
+def test_records_of_overflow_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side in "ab":
+        write_sliced(tmp_path / side)
+        write_dump(tmp_path / side / f"Opdebug.Node_OpDebug.1.1.{TIME}", [item(np.zeros(2048, np.uint8))])
+    rows = compare(tmp_path, "-m", tmp_path / "a", "-g", tmp_path / "b")
+    assert "is a record of an overflow" in capsys.readouterr().err
+    assert not any("OpDebug" in name for name in rows)

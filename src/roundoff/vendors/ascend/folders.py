@@ -72,8 +72,9 @@ class Folder:
             NotCompared: There are none.
         """
         name = escaped(op) if self.strict else _BLANK.sub("_", escaped(op))
-        key = name if output is None else f"{name}.{output}"
-        found = self.files.get(key)
+        # Files of sub-graphs are listed without the name of their graph, which the model may have.
+        keys = (name, logical_op(name)) if output is None else (f"{name}.{output}",)
+        found = next((self.files[key] for key in keys if key in self.files), None)
         if not found:
             raise NotCompared("", code=Code.NO_DUMP)
         return found
@@ -128,6 +129,9 @@ def open_folder(path: Path, *, warn: Warn, separate_slices: bool = False, strict
             warn(f'The file name "{name}" in the path "{path}" is not that of a dump; it is passed over.')
             continue
         kind, key, file = found
+        if file.name is not None and file.name.overflow and not strict:
+            warn(f'The file "{name}" is a record of an overflow, which "roundoff ascend overflow" reads.')
+            continue
         kinds.setdefault(kind, name)
         folder.quantized |= names_quantization(key)
         folder.files.setdefault(key, []).append(file)
