@@ -24,26 +24,28 @@ def check_flags(found: argparse.Namespace) -> None:
     if found.mapping:
         _check_mapping(found)
     elif found.op_name is None:
-        for given, flag in (
-            (found.output_tensor, "-o"), (found.input_tensor, "-i"), (found.topn, "-n"), (found.max_line, "-ml"),
+        for given, *flags in (
+            (found.output_tensor, "-o", "--output_tensor"), (found.input_tensor, "-i", "--input_tensor"),
+            (found.topn, "-n", "--topn"), (found.max_line, "-ml", "--max_line"),
             (found.ignore_single_op_result or None, "--ignore_single_op_result"),
         ):  # fmt: skip
             if given is not None:
-                what = f'The argument "{flag}" takes effect only when the "-op" exists.'
-                raise Refused(what, code=Code.PARAMETER, fix=f"add -op NAME, or leave {flag} out")
+                names = " or ".join(f'"{flag}"' for flag in flags)
+                what = f"The argument '{names}' takes effect only when the \"'-op'\" exists."
+                raise Refused(what, code=Code.PARAMETER, fix=f"add -op NAME, or leave {flags[0]} out")
     else:
         _check_single(found)
 
 
 def _check_parts(found: argparse.Namespace) -> None:
-    for given, flag in ((found.range, "-r"), (found.select, "-s")):
+    for given, flag, name in ((found.range, "-r", "--range"), (found.select, "-s", "--select")):
         if given is None:
             continue
         if found.fusion_rule_file is None:
-            what = f'The argument "{flag}" takes effect only when the "-f" exists.'
+            what = f'The argument "{flag}" or "{name}" takes effect only when the "-f" exists.'
             raise Refused(what, code=Code.PARAMETER, fix="add -f FILE.json")
         if found.op_name:
-            what = f'The argument "{flag}" exists, the "-op" parameter is invalid.'
+            what = f'The argument "{flag}" or "{name}" exists, the "-op" parameter is invalid.'
             raise Refused(what, code=Code.PARAMETER, fix=f"leave out {flag} or -op")
     if found.range is not None and found.select is not None:
         what = 'The argument "-r" and "-s" can not be used at the same time'
@@ -51,7 +53,7 @@ def _check_parts(found: argparse.Namespace) -> None:
 
 
 def _check_mapping(found: argparse.Namespace) -> None:
-    for given, flag in ((found.op_name, "-op"), (found.input_tensor, "-i"), (found.output_tensor, "-o")):
+    for given, flag in ((found.op_name, "-op"), (found.input_tensor or found.output_tensor, "-i or -o")):
         if given is not None:
             what = f"When --mapping or -map exists,the {flag} parameter is invalid."
             raise Refused(what, code=Code.PARAMETER, fix=f"leave out {flag}")
@@ -69,7 +71,8 @@ def _check_single(found: argparse.Namespace) -> None:
         what = f"The top n index ({found.topn}) is out of range [1, {_MAX_TOP}]. Please check the index."
         raise Refused(what, code=Code.INDEX, fix=f"give -n from 1 to {_MAX_TOP}")
     if found.max_line is not None and not _LINES[0] <= found.max_line <= _LINES[1]:
-        what = f"The --max_line argument index ({found.max_line}) is out of range {_LINES[0]} - {_LINES[1]}."
+        what = f"The --max_line argument index ({found.max_line}) is out of range {_LINES[0]} - {_LINES[1]}. "
+        what += "Please check the index."
         raise Refused(what, code=Code.PARAMETER, fix=f"give -ml from {_LINES[0]} to {_LINES[1]}")
 
 

@@ -122,7 +122,9 @@ def open_folder(path: Path, *, warn: Warn, separate_slices: bool = False, strict
         number = entry.name.removesuffix(".npy")
         name = mapping.get(f"{number}.npy", "") if number.isdigit() else entry.name
         if not name:
-            warn(f'The file name "{entry.name}" is not in the mapping file "{path / MAPPING_NAME}".')
+            where, listed = path / MAPPING_NAME, (path / MAPPING_NAME).exists()
+            what = f'in the file "{where}"' if listed else f'corresponding mapping file "{where}"'
+            warn(f'The file name "{entry.name}" {what} is not exist.')
             continue
         found = _classified(entry, name, separate_slices=separate_slices, strict=strict)
         if found is None:

@@ -53,7 +53,8 @@ def select_algorithms(
     if chosen.strip().lower() != "all":
         names = _named(chosen, known, warn=warn)
     if not names:
-        what = f"The algorithm in '{chosen}' does not supported. Just supports {list(known)}."
+        supported = f"Just supports {list(known)}. Please check the select algorithm name."
+        what = f"The algorithm in '{chosen}' does not supported. {supported}"
         raise Refused(what, code=Code.ALGORITHM, fix="choose numbers from 0 to 9, or names, with commas")
     return {name: known[name] for name in names}
 

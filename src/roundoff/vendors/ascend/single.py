@@ -90,8 +90,10 @@ def write_single(single: Single, folder: Path, *, detail: Detail) -> Detail:
     detail.written.append(values)
     top = _Top(detail.top if detail.top <= single.mine.size else _fewer(single, detail), single.boolean)
     extremes = _Extremes()
-    for start, block in _blocks(single, strict=detail.strict):
-        top.add(start, block)
+    # Which of equal errors are listed depends on how many are looked at at once; the vendor looks at all.
+    size = max(single.mine.size, 1) if detail.strict else _BLOCK
+    for start, block in _blocks(single, strict=detail.strict, size=size):
+        top.add(start, block, exact=detail.strict)
         extremes.add(block)
     _summarize(single, folder, extremes=extremes, detail=detail)
     if detail.tables:
@@ -120,25 +122,21 @@ class _Block:
     relative: Array
 
 
-def _blocks(single: Single, *, strict: bool) -> Iterator[tuple[int, _Block]]:
-    for start in range(0, single.mine.size, _BLOCK):
-        mine, golden = (side[start : start + _BLOCK] for side in (single.mine, single.golden))
+def _blocks(single: Single, *, strict: bool, size: int = _BLOCK) -> Iterator[tuple[int, _Block]]:
+    for start in range(0, single.mine.size, size):
+        mine, golden = (side[start : start + size] for side in (single.mine, single.golden))
         with np.errstate(all="ignore"):
             if single.boolean:
                 absolute = relative = np.full(mine.size, np.nan)
             else:
                 left, right = mine, golden
-                if not strict and not (_floating(mine) and _floating(golden)):
+                if not strict and np.result_type(mine, golden) not in (np.float32, np.float64):
                     left, right = mine.astype(np.float64), golden.astype(np.float64)
                 absolute = np.abs(left - right)
                 relative = np.true_divide(absolute, np.abs(right))
         yield start, _Block(mine, golden, absolute, relative)
     release_pages(single.mine)
     release_pages(single.golden)
-
-
-def _floating(side: Array) -> bool:
-    return side.dtype.kind == "f"
 
 
 class _Extremes:
@@ -163,27 +161,29 @@ class _Top:
         self.absolute: list[tuple[float, int, float]] = []
         self.relative: list[tuple[float, int, float]] = []
 
-    def add(self, start: int, block: _Block) -> None:
+    def add(self, start: int, block: _Block, *, exact: bool) -> None:
         if self._boolean:
             first = list(range(start, min(start + block.mine.size, self._count)))
             self.absolute += [(math.nan, place, math.nan) for place in first]
             self.relative = self.absolute
             return
-        self.absolute = self._best(self.absolute, start, block.absolute, block.relative)
-        self.relative = self._best(self.relative, start, block.relative, block.absolute)
+        errors = (block.absolute, block.relative)
+        self.absolute = self._best(self.absolute, start, errors, exact=exact)
+        self.relative = self._best(self.relative, start, errors[::-1], exact=exact)
 
     def _best(
-        self, known: list[tuple[float, int, float]], start: int, errors: Array, others: Array
+        self, known: list[tuple[float, int, float]], start: int, errors: tuple[Array, Array], *, exact: bool
     ) -> list[tuple[float, int, float]]:
-        finite = np.where(np.isfinite(errors), errors, 0)
+        finite = np.where(np.isfinite(errors[0]), errors[0], errors[0].dtype.type(0))
         count = min(self._count, finite.size)
         places: Array = np.arange(finite.size)
         if count < finite.size:
             places = np.argpartition(finite, finite.size - count)[finite.size - count :]
-            # Among equal errors those at the end of the block come first, as in the whole.
-            limit = finite[places].min()
-            places = np.union1d(places[finite[places] > limit], np.flatnonzero(finite == limit)[-count:])
-        new = [(float(finite[place]), start + int(place), float(others[place])) for place in places]
+            if not exact:
+                # Among equal errors those at the end come first, whatever the blocks.
+                limit = finite[places].min()
+                places = np.union1d(places[finite[places] > limit], np.flatnonzero(finite == limit)[-count:])
+        new = [(float(finite[place]), start + int(place), float(errors[1][place])) for place in places]
         return heapq.nlargest(self._count, [*known, *new], key=lambda item: item[:2])
 
 

@@ -146,7 +146,8 @@ def _without_rule(job: Job, asked: Asked) -> Single:
 def _chosen(asked: Asked, loaded: Loaded) -> Tensor:
     tensors = loaded.inputs if asked.role == "input" else loaded.outputs
     if asked.index >= len(tensors):
-        what = f"[{asked.op}] The {asked.role} index ({asked.index}) is out of range [0, {len(tensors)})."
+        allowed = f"[0, {len(tensors)}). Please check the index."
+        what = f"[{asked.op}] The {asked.role} index ({asked.index}) is out of range {allowed}"
         raise Refused(what, code=Code.INDEX, fix="choose another index with -i or -o")
     return tensors[asked.index]
 
