@@ -400,6 +400,17 @@ def test_cells_that_a_spreadsheet_would_run_are_disarmed(compare: Compare, run: 
     assert run("compare", *base, "--strict-vendor", "-out", tmp_path / "strict")[0] == Code.UNKNOWN
 
 
+def test_operators_of_a_group_without_a_dump_are_told(compare: Compare, tmp_path: Path) -> None:
+    write_dumps(tmp_path / "a", {"x2": np.ones(2, np.float32)})
+    golden_folder(tmp_path / "b", {"x": np.ones(2, np.float32)})
+    parts = [op(name, originals=["x"], outputs=[output((2,), origin="x", index=0)]) for name in ("x1", "x2")]
+    base = ("-m", tmp_path / "a", "-g", tmp_path / "b", "-f", write_model(tmp_path / "m.json", *parts))
+    code, rows = compare(*base)
+    assert (code, [row["CosineSimilarity"] for row in rows]) == (Code.NO_DUMP, ["NaN", "1.000000"])
+    assert 'no dump file for my output operator "x1"' in rows[0]["CompareFailReason"]
+    assert len(compare(*base, "--strict-vendor")[1]) == 1
+
+
 def test_silent_cropping_is_told(compare: Compare, tmp_path: Path) -> None:
     write_dumps(tmp_path / "a", {"x": np.arange(8, dtype=np.float32)})
     golden_folder(tmp_path / "b", {"x": np.arange(4, dtype=np.float32)})

@@ -9,10 +9,13 @@ import numpy as np
 
 from roundoff.vendors.ascend.passes import EPSILON, Pair
 
-__all__ = ["BUILTIN", "NOT_COMPUTED", "Algorithm", "Case", "compare_values", "failed"]
+__all__ = ["BUILTIN", "NOT_COMPUTED", "SCALAR", "Algorithm", "Case", "compare_values", "failed"]
 
 NOT_COMPUTED = "NaN"
 """What the vendor prints where nothing was computed; results that are no numbers are ``nan``."""
+
+SCALAR = "This tensor is scalar."
+"""What is said of a tensor with one element, whose cosine means nothing."""
 
 _BOOLEAN = ("CosineSimilarity", "RelativeEuclideanDistance")
 _TINY = 0.001
@@ -90,7 +93,7 @@ def _mean(total: np.float32, count: int) -> np.float32:
 
 def _cosine(case: Case) -> tuple[str, str]:
     if case.scalar:
-        return _printed(1), "This tensor is scalar."
+        return _printed(1), SCALAR
     mine, golden = (np.sqrt(total) for total in case.pair.sums[:2])
     return _cosine_of(case, mine, golden) or (_printed(min(float(case.pair.cosine), 1.0)), "")
 

@@ -78,9 +78,11 @@ def _compare_several(
         except NotCompared as error:
             code = error.code
             reasons.append(error.message)
+            # The vendor says nothing of an operator without a dump when another one of its group has one.
+            found = [] if job.strict else [_empty(operator, names, error.message)]
             if code is Code.NO_DUMP:
+                rows += found
                 continue
-            found = []
         matched = True
         reasons.clear()
         rows += found or [_empty(operator, names, "")]

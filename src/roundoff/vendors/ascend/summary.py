@@ -4,6 +4,7 @@ import math
 import textwrap
 
 from roundoff.vendors.ascend.advisor import Advice
+from roundoff.vendors.ascend.algorithms import SCALAR
 from roundoff.vendors.ascend.limits import least_cosine
 from roundoff.vendors.ascend.locating import Located, locate
 from roundoff.vendors.ascend.running import Result
@@ -18,6 +19,9 @@ def summarize(result: Result) -> list[str]:
     """Lines about a result, each with a word in front."""
     compared = [row for row in result.rows if row.values]
     lines = [f"compared  {len(compared)} tensors, {len(result.rows) - len(compared)} rows without a comparison"]
+    remarks = sum(row.reason not in ("", SCALAR) for row in compared)
+    if remarks:
+        lines.append(f"remarks   {remarks} compared tensors have one in CompareFailReason")
     names = result.columns.algorithms
     if "CosineSimilarity" in names:
         place, limit = names.index("CosineSimilarity"), least_cosine()
