@@ -9,9 +9,10 @@ from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.fitting import Convert, Fitted, Golden, How, Mine, fit, fit_equal
 from roundoff.vendors.ascend.folders import Folder, Kind
 from roundoff.vendors.ascend.loading import Tensor, load_golden, load_operator
+from roundoff.vendors.ascend.quant_pairs import names_quantizer
 from roundoff.vendors.ascend.rules import Operator, Origin, Rule, Warn
 
-__all__ = ["Job", "counterpart", "find_golden", "golden_of"]
+__all__ = ["Job", "counterpart", "decoded_counterpart", "find_golden", "golden_of"]
 
 _PASSED_ON = ("Cast", "TransData")
 """Operators that only change type or layout: their golden tensor is that of what they read."""
@@ -56,17 +57,40 @@ def counterpart(job: Job, operator: Operator, index: int, *, is_input: bool) -> 
     Raises:
         NotCompared: There is none.
     """
-    name, place = operator.name, index
+    name = operator.name
+    operator, place = _source(job, operator, index, is_input=is_input)
+    origin = operator.origin(place, warn=job.warn)
+    if is_input:
+        job.producers[f"{name}:input:{index}"] = f"{operator.name}:output:{place}"
+    return origin
+
+
+def decoded_counterpart(job: Job, operator: Operator, index: int, *, is_input: bool) -> Origin:
+    """The golden tensor that codes stand for, where the quantizer that made them has none of its own.
+
+    Raises:
+        NotCompared: There is none.
+    """
+    operator, place = _source(job, operator, index, is_input=is_input)
+    layout = operator.outputs[place] if place < len(operator.outputs) else Origin()
+    # The codes of a quantizer on its own stand for what it reads.
+    if operator.type != "AscendQuant":
+        for name in operator.last_originals or reversed(operator.originals):
+            if name and not names_quantizer(name) and job.golden.has(name):
+                return Origin(name, 0, layout.format, layout.shape, layout.dtype)
+    return counterpart(job, operator, 0, is_input=True)
+
+
+def _source(job: Job, operator: Operator, index: int, *, is_input: bool) -> tuple[Operator, int]:
+    """The operator that computes a tensor, and which of its outputs that is; changes of type or layout do not."""
+    place = index
     if is_input:
         operator, place = _producer(job, operator, place)
     seen = set[str]()
     while operator.type in _PASSED_ON and operator.name not in seen:
         seen.add(operator.name)
         operator, place = _producer(job, operator, place)
-    origin = operator.origin(place, warn=job.warn)
-    if is_input:
-        job.producers[f"{name}:input:{index}"] = f"{operator.name}:output:{place}"
-    return origin
+    return operator, place
 
 
 def _producer(job: Job, operator: Operator, index: int) -> tuple[Operator, int]:

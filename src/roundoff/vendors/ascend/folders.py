@@ -79,6 +79,13 @@ class Folder:
             raise NotCompared("", code=Code.NO_DUMP)
         return found
 
+    def has(self, op: str) -> bool:
+        """Whether there is a first output of an operator."""
+        try:
+            return bool(self.find(op, None if self.kind is Kind.NPU else 0))
+        except NotCompared:
+            return False
+
     @property
     def described(self) -> str:
         """What the folder holds, in the vendor's words."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from roundoff.vendors.ascend.quant_pairs import names_quantizer
 from roundoff.vendors.ascend.rules import Operator, Origin, Rule, Warn, group_key
 
 __all__ = ["through_quantization", "without_fusion"]
@@ -31,6 +32,7 @@ def through_quantization(offline: Rule, quantized: Rule, *, warn: Warn) -> Rule:
             operator,
             originals=tuple(originals) or operator.originals,
             outputs=tuple(outputs) or operator.outputs,
+            last_originals=_last_first(operator, quantized),
         )
         key = group_key(changed.name, changed.originals)
         merged.group_of[changed.name] = key
@@ -40,6 +42,17 @@ def through_quantization(offline: Rule, quantized: Rule, *, warn: Warn) -> Rule:
         renewed[changed.name] = changed
     merged.in_order = [renewed[operator.name] for operator in offline.in_order]
     return merged
+
+
+def _last_first(operator: Operator, quantized: Rule) -> tuple[str, ...]:
+    """Names in the float original of what an operator computes, from the last on; quantizers compute nothing."""
+    found: list[str] = []
+    for name in reversed(operator.originals):
+        if not names_quantizer(name):
+            group = quantized.groups.get(quantized.group_of.get(name, ""), ())
+            found += [origin.name for same in group if same.name == name for origin in same.outputs]
+            found.append(name)
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _before_quantization(origin: Origin, quantized: Rule, *, warn: Warn) -> list[Origin]:

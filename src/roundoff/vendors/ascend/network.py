@@ -8,7 +8,8 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.core.unreadable import Unreadable
 from roundoff.vendors.ascend.algorithms import Case, compare_values
-from roundoff.vendors.ascend.counterparts import Job, counterpart, find_golden, golden_of
+from roundoff.vendors.ascend.codes import decoded, holds_codes, may_hold_codes
+from roundoff.vendors.ascend.counterparts import Job, counterpart, decoded_counterpart, find_golden, golden_of
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.fitting import Fitted
 from roundoff.vendors.ascend.folders import Kind
@@ -16,12 +17,12 @@ from roundoff.vendors.ascend.loading import Loaded, Tensor, load_operator
 from roundoff.vendors.ascend.passes import Pair
 from roundoff.vendors.ascend.quant_pairs import is_dequantizer
 from roundoff.vendors.ascend.rows import Row
-from roundoff.vendors.ascend.rules import Operator, Relation, relation_of
+from roundoff.vendors.ascend.rules import Operator, Origin, Relation, relation_of
 
 __all__ = ["Outcome", "compare_group", "group_names", "overflows", "sides", "with_inputs_of_slices"]
 
 _FLOAT16_MAX = 65504
-_IN_PAIR = "runs between a quantizer and its dequantizer, where values are codes that no golden tensor has"
+_IN_PAIR = "runs between a quantizer and its dequantizer: it writes sums of codes, which no golden tensor has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ def compare_group(job: Job, group: Sequence[Operator]) -> Outcome:
     if names is not None:
         return _compare_several(job, group, names=names, group=group, listed=False)
     (operator,) = group
-    if operator.in_quant_pair:
-        return _in_pair(job, operator, None)
+    if operator.in_quant_pair and job.strict:
+        return Outcome(())
     try:
         rows = _compare_operator(job, operator, None)
     except NotCompared as error:
@@ -66,8 +67,7 @@ def _compare_several(
     code = Code.NO_DUMP if listed and not chosen else Code.FINE
     matched = False
     for operator in chosen:
-        if operator.in_quant_pair:
-            rows += _in_pair(job, operator, names).rows
+        if operator.in_quant_pair and job.strict:
             continue
         if operator.inner and not listed:
             reasons.append(f"[{operator.name}] The op is inner node for multi to multi relation.Skip the op.")
@@ -107,19 +107,13 @@ def _first_and_last(job: Job, group: Sequence[Operator]) -> list[Operator]:
     return [last] if first.originals == last.originals else [first, last]
 
 
-def _in_pair(job: Job, operator: Operator, names: tuple[str, str] | None) -> Outcome:
-    """Operators between quantizers have no golden tensors; the vendor leaves them out without a word."""
-    if job.strict:
-        return Outcome((), Code.FINE)
-    return Outcome((_empty(operator, names, f"[{operator.name}] This op {_IN_PAIR}."),), Code.FINE)
-
-
 def _compare_operator(job: Job, operator: Operator, names: tuple[str, str] | None) -> list[Row]:
     loaded = _load_mine(job, operator)
     if loaded.sliced:
         job.sliced.add(operator.name)
     inputs = () if is_dequantizer(operator) else loaded.inputs
-    outputs = () if operator.type == "AscendQuant" else loaded.outputs
+    # The vendor compares no codes; here they are decoded.
+    outputs = () if operator.type == "AscendQuant" and job.strict else loaded.outputs
     rows: list[Row] = []
     for tensor in (*inputs, *outputs):
         row = _compare_tensor(job, operator, tensor, names=names, loaded=loaded)
@@ -151,9 +145,11 @@ def _compare_tensor(
     name = f"{operator.name}:{about.role}:{about.index}"
     base = replace(_empty(operator, names, ""), tensor=name, mine_address=tensor.address)
     try:
-        origin = counterpart(job, operator, about.index, is_input=about.role == "input")
-        golden, where = find_golden(job, origin, operator)
+        origin, golden, where = _golden(job, operator, tensor)
         fitted = golden_of(job, operator, tensor, golden=golden, origin=origin)
+        kind, remark = fitted.mine.dtype.name, ""
+        if not job.strict and job.mine.kind is Kind.NPU and holds_codes(about.element_type, fitted.golden):
+            fitted, remark = decoded(fitted)
     except NotCompared as error:
         return replace(base, shape=_bracketed(_safe_shape(tensor)), reason=_reason(job, operator, name, error))
     except (Unreadable, OSError) as error:
@@ -162,15 +158,34 @@ def _compare_tensor(
         job.warn(reason)
         return replace(base, shape=_bracketed(about.shape), reason=reason)
     values, messages = sides(job, fitted, mine=loaded.path, golden=where)
-    told = [f"[{operator.name}] {fitted.cut}"] if fitted.cut else []
+    told = [f"[{operator.name}] {text}" for text in (fitted.cut, remark) if text]
     return replace(
         base,
-        mine_type=fitted.mine.dtype.name,
+        mine_type=kind,
         golden_type=fitted.golden.dtype.name,
         shape=_bracketed(fitted.shape),
         values=tuple(values),
         reason=",".join([*messages, *told]),
     )
+
+
+def _golden(job: Job, operator: Operator, tensor: Tensor) -> tuple[Origin, Tensor, str]:
+    """The golden tensor, what the rule says of it, and its file."""
+    about = tensor.about
+    is_input = about.role == "input"
+    codes = may_hold_codes(about.element_type) and not job.strict and job.golden.kind is not Kind.NPU
+    asking = replace(job, warn=lambda text: None) if codes else job
+    try:
+        origin = counterpart(asking, operator, about.index, is_input=is_input)
+        golden, where = find_golden(asking, origin, operator)
+        if operator.in_quant_pair and about.element_type == "INT32" and golden.dtype.startswith("float"):
+            raise NotCompared(f"[{operator.name}] This op {_IN_PAIR}.", code=Code.UNSUPPORTED)
+        return origin, golden, where
+    except NotCompared as error:
+        if not codes or error.code is not Code.NO_DUMP:
+            raise
+    origin = decoded_counterpart(job, operator, about.index, is_input=is_input)
+    return origin, *find_golden(job, origin, operator)
 
 
 def sides(job: Job, fitted: Fitted, *, mine: str, golden: str) -> tuple[list[str], list[str]]:

@@ -6,7 +6,7 @@ from enum import Enum
 
 from roundoff.vendors.ascend.rules import Operator, Rule, Warn
 
-__all__ = ["DEQUANTIZERS", "is_dequantizer", "mark_pairs", "names_quantization"]
+__all__ = ["DEQUANTIZERS", "is_dequantizer", "mark_pairs", "names_quantization", "names_quantizer"]
 
 _QUANT = re.compile(r"_quant_layer|/AscendQuant|/AscendWeightQuant|\.quant|\.weight_quant")
 _DEQUANT = re.compile(r"_dequant_layer|_anti_quant_layer|/AscendDequant|/AntiQuant|\.dequant|\.anti_quant")
@@ -31,6 +31,11 @@ class _Output(Enum):
 def names_quantization(op: str) -> bool:
     """Whether an operator's name tells of a quantized model."""
     return any(part in op for part in (*_QUANTIZERS, *DEQUANTIZERS))
+
+
+def names_quantizer(op: str) -> bool:
+    """Whether an operator's name is that of a quantizer, which makes codes of numbers."""
+    return _QUANT.search(op) is not None and _DEQUANT.search(op) is None
 
 
 def is_dequantizer(operator: Operator) -> bool:

@@ -65,6 +65,7 @@ class Operator:
         of_many: Whether it is part of a group that stands for several operators.
         sequence: Its place in execution, as the compiler numbers it.
         in_quant_pair: Whether it runs between a quantizer and its dequantizer.
+        last_originals: Its originals from the last on, where `originals` has become those of another model.
     """
 
     index: int
@@ -77,6 +78,7 @@ class Operator:
     of_many: bool = False
     sequence: int = 0
     in_quant_pair: bool = False
+    last_originals: tuple[str, ...] = ()
 
     @property
     def inner(self) -> bool:

@@ -209,7 +209,7 @@ def _mapped(job: Job, operator: Operator, group: list[Operator]) -> Iterator[lis
         yield [*base, "NaN", path, "NaN"]
         return
     inputs = () if is_dequantizer(operator) else loaded.inputs
-    outputs = () if operator.type == "AscendQuant" else loaded.outputs
+    outputs = () if operator.type == "AscendQuant" and job.strict else loaded.outputs
     for tensor in (*inputs, *outputs):
         about = tensor.about
         name = f"{operator.name}:{about.role}:{about.index}"
