@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roundoff.core.blocks import release_pages
 from roundoff.core.tensors import Array
 from roundoff.core.unreadable import Unreadable
 from roundoff.vendors.ascend.algorithms import Case, compare_values
@@ -157,6 +158,7 @@ def _compare_tensor(
         reason = f"[{operator.name}] {name} cannot be read: {problem}."
         job.warn(reason)
         return replace(base, shape=_bracketed(about.shape), reason=reason)
+    release_pages(tensor.values)  # read again where they are compared as they lie in the file
     values, messages = sides(job, fitted, mine=loaded.path, golden=where)
     told = [f"[{operator.name}] {text}" for text in (fitted.cut, remark) if text]
     return replace(

@@ -20,6 +20,9 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 _FLOAT32_EPSILON = np.finfo(np.float32).eps
 _LEAF = 1 << 16
+_RELEASED = 64
+"""Blocks after which memory of mapped files is given back: 16 MiB of float32 a side."""
+
 _MOST_KEPT = 1 << 24
 """Elements up to which values of another type are kept as float32 between passes: 64 MiB a side."""
 
@@ -61,6 +64,7 @@ class Pair:
         self._low, self._high = [np.float32(np.inf)] * 2, [np.float32(-np.inf)] * 2
         self._squares = [0.0, 0.0]
         self._lows: dict[tuple[int, int], float] = {}
+        self._blocks = 0
 
     @cached_property
     def _sides(self) -> tuple[Array, Array]:
@@ -74,6 +78,9 @@ class Pair:
 
     def _block(self, start: int, stop: int) -> tuple[Array, Array, Array, Array]:
         """Both sides of a block as float32, not to be changed, and two arrays of its length to work in."""
+        self._blocks += 1
+        if self._blocks % _RELEASED == 0:
+            self.release()
         spare = [part[: stop - start] for part in self._scratch[0]]
         sides = []
         for place, whole in enumerate(self._sides):
