@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from roundoff.cli import main
+from roundoff.core.progress import SILENT
+from roundoff.vendors.ascend import Request, RuleFiles, compare_network
 from roundoff.vendors.ascend.errors import Code
 from tests.ascend_dumps import TIME, Item, item, vectors, write_dump, write_dumps
 from tests.cli.ascending import ascend
@@ -140,6 +142,27 @@ def test_an_onnx_original_dumped_by_roundoff(compare: Compare, tmp_path: Path) -
     assert code == 0
     assert len(rows) == len(ops) > 2
     assert set(cosines(rows).values()) == {"1.000000"}
+
+
+@pytest.mark.parametrize(("suffix", "code"), [("pb", 0), ("quant", Code.KIND)])
+def test_golden_data_of_old_tools(compare: Compare, run: Run, sides: Sides, suffix: str, code: int) -> None:
+    golden = Path(sides.float)
+    for path in list(golden.iterdir()):
+        write_dump(path.with_suffix(f".{suffix}"), [item(np.load(path))])
+        path.unlink()
+    words = ("-m", sides.npu, "-g", golden, "-f", sides.on)
+    if code:  # such files say that they are quantized, which the dump is not
+        assert run("compare", *words)[0] == code
+    else:
+        assert compare(*words)[0] == 0
+        assert cosines(compare(*words)[1])["conv1relu1:output:0"] == "1.000000"
+
+
+def test_from_python(sides: Sides, tmp_path: Path) -> None:
+    request = Request(Path(sides.npu), Path(sides.float), RuleFiles(offline=Path(sides.on)), out=tmp_path / "o")
+    result = compare_network(request, warn=lambda text: None, progress=SILENT)
+    assert result.matched
+    assert result.path.is_file()
 
 
 def test_a_float_original_against_its_fake_quant_twin(compare: Compare, sides: Sides) -> None:
