@@ -5,7 +5,9 @@ own settings (which fuse nodes, and are several times faster than running the gr
 in batches. In one process, in turns, on the same 100 samples:
 
 - exact (all nodes on all samples): at most 0.55 x the loop, the same order up to ties of 0.05 dB;
-- two stages (the default): at most 0.2 x, the same ten nodes in front.
+- two stages (the default): at most 0.2 x, the same ten nodes in front;
+- fast (estimates for all, the ten leading ones measured): at most 0.12 x, ranks like those of the loop over all
+  nodes, with a correlation (Spearman) of at least 0.95.
 
 Leaves with 1 when one of these is missed.
 """
@@ -34,7 +36,8 @@ from roundoff.quantize.targets import load_target
 
 SAMPLES, SIZE, BATCH = 100, 64, 32
 ROUNDS = 3
-TARGETS = {"exact": 0.55, "two stages": 0.2}
+TARGETS = {"exact": 0.55, "two stages": 0.2, "fast": 0.12}
+SPEARMAN = 0.95
 TIE_DB = 0.05
 TOP = 10
 
@@ -95,8 +98,9 @@ def rebuild_loop(quantized: QuantizedModel, images: Images) -> dict[str, float]:
     return dict(sorted(scores.items(), key=lambda entry: entry[1]))
 
 
-def analysis(quantized: QuantizedModel, images: Images, *, exact: bool) -> Sensitivity:
-    settings = SensitivitySettings(kinds=("node",), exact=exact)
+def analysis(quantized: QuantizedModel, images: Images, *, exact: bool = False, fast: bool = False) -> Sensitivity:
+    # Twice as many as are to be right are measured after an estimate, as the command does.
+    settings = SensitivitySettings(kinds=("node",), exact=exact, fast=fast, top=2 * TOP if fast else TOP)
     return analyze_sensitivity(quantized, images, settings)
 
 
@@ -115,6 +119,12 @@ def largest_inversion(order: Sequence[str], truth: Mapping[str, float]) -> float
     return worst
 
 
+def rank_correlation(order: Sequence[str], truth: Sequence[str]) -> float:
+    """Spearman's, of two orders of the same names."""
+    places = {name: place for place, name in enumerate(truth)}
+    return float(np.corrcoef(range(len(order)), [places[name] for name in order])[0, 1])
+
+
 def main() -> int:
     images = Images()
     ratios: dict[str, list[float]] = {name: [] for name in TARGETS}
@@ -124,18 +134,21 @@ def main() -> int:
         for _ in range(ROUNDS):
             loop_s, truth = timed(lambda: rebuild_loop(quantized, images))
             exact_s, exact = timed(lambda: analysis(quantized, images, exact=True))
-            stages_s, stages = timed(lambda: analysis(quantized, images, exact=False))
+            stages_s, stages = timed(lambda: analysis(quantized, images))
+            fast_s, fast = timed(lambda: analysis(quantized, images, fast=True))
             again_s, _ = timed(lambda: rebuild_loop(quantized, images))
             # Other programs disturb single rounds; the loop before and after shows how much.
             loop = (loop_s + again_s) / 2
             ratios["exact"].append(exact_s / loop)
             ratios["two stages"].append(stages_s / loop)
+            ratios["fast"].append(fast_s / loop)
             print(
                 f"loop {loop_s:6.2f} and {again_s:6.2f} s   exact {exact_s:5.2f} s   two stages {stages_s:5.2f} s"
+                f"   fast {fast_s:5.2f} s"
             )
     orders = {
         name: [row.score.subject.name for row in found.rankings["node"]]
-        for name, found in (("exact", exact), ("two stages", stages))
+        for name, found in (("exact", exact), ("two stages", stages), ("fast", fast))
     }
     inversion = largest_inversion(orders["exact"], truth)
     same_top = set(orders["two stages"][:TOP]) == set(list(truth)[:TOP])
@@ -147,9 +160,12 @@ def main() -> int:
         ratio = statistics.median(ratios[name])
         met &= ratio <= target
         print(f"{name}: {ratio:.2f} x the loop, target at most {target}: {'met' if ratio <= target else 'missed'}")
-    met &= inversion <= TIE_DB and same_top
+    correlation = rank_correlation(orders["fast"], list(truth))
+    met &= inversion <= TIE_DB and same_top and correlation >= SPEARMAN
     print(f"exact: order differs by {inversion:.3f} dB at most, target {TIE_DB}")
     print(f"two stages: {'the same' if same_top else 'another'} top {TOP}")
+    found = len(set(orders["fast"][:TOP]) & set(list(truth)[:TOP]))
+    print(f"fast: Spearman {correlation:.3f}, target {SPEARMAN}; {found} of the top {TOP}")
     return 0 if met else 1
 
 

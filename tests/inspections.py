@@ -58,6 +58,7 @@ def distribution(name: str = "conv1", *, quantized: bool = True) -> Distribution
         widest=(-2.56, 2.54),
         clipped_low=0.002,
         clipped_high=0.0,
+        zeroed=0.01,
         levels_used=200,
         levels=256,
         entropy_bits=6.5,

@@ -8,7 +8,9 @@ import pytest
 from roundoff.analysis.worst_samples import WorstSampleSettings, find_worst_samples, ranking_metrics
 from roundoff.core.measure import measure_pair
 from roundoff.errors import BadInput
+from roundoff.graph.insertion import bake_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.reading import read_quantized
 from roundoff.metrics import all_metrics, score
 from tests.analysis.layers.support import accumulated_values, float_values
 from tests.models import conv_net, loaded, random_feed, two_outputs
@@ -71,6 +73,13 @@ def test_what_has_no_score_comes_first(network: QuantizedModel) -> None:
     damaged = {"image": np.full((1, 3, 8, 8), np.nan, np.float32)}
     found = find_worst_samples(network, MemorySamples([FEEDS[0], damaged, FEEDS[1]]))
     assert (found.samples[0].sample, found.samples[0].score, found.unscored) == ("s1", None, 1)
+
+
+def test_without_the_float_model_nothing_is_known_of_its_weights(network: QuantizedModel) -> None:
+    baked = read_quantized(bake_quantizers(network.float_model, network.quantizers))
+    samples, said = MemorySamples(FEEDS), "what quantizing them cost is not in these scores"
+    assert any(said in note for note in find_worst_samples(baked, samples).notes)
+    assert not any(said in note for note in find_worst_samples(network, samples).notes)
 
 
 def test_bad_input(network: QuantizedModel) -> None:

@@ -62,7 +62,7 @@ def test_everything_can_be_written_and_read_again(run: Run) -> None:
         "-o", "run", "--csv", "c.csv", "--plot", "c.svg", "--json", "--metric", "sqnr_db", "--average"
     )
     assert code == 0
-    assert "written: run/run.json, run/curves.csv, c.csv, c.svg" in err
+    assert "written: run/run.json, run/curves.csv, run/curves.png, c.csv, c.svg" in err
     found = load_document(Path("run")).accumulation
     assert found is not None
     assert (found.metric, found.average) == ("sqnr_db", True)

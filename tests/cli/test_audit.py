@@ -222,3 +222,16 @@ def test_what_cannot_be_audited(run: Run, words: list[str], says: str) -> None:
     assert (code, out) == (2, "")
     assert says in err
     assert "\nfix: " in err
+
+
+def test_a_weight_that_is_an_output_too_is_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = conv_net()
+    model.graph.output.append(value("w3", (4, 10)))
+    save(model, tmp_path / "net.onnx")
+    np.save("image.npy", random_feed(SHAPES)["image"])
+    assert main(["quantize", "net.onnx", "--data", "image.npy", "--target", "generic-int8", "-o", "run"]) == 0
+    capsys.readouterr()
+    assert main(["audit", "run"]) == 0, capsys.readouterr().out

@@ -79,10 +79,12 @@ def test_the_other_sub_commands(run: Run) -> None:
     assert sorted(path.name for path in Path("a").iterdir()) == ["Conv2.png", "w1_HzCalibration.png"]
     assert run("get-channelwise-data-distribution", "-n", "['w1_HzCalibration']", "-a", "1", "-s", "b")[0] == 0
     assert [path.name for path in Path("b").iterdir()] == ["w1_HzCalibration.png"]
-    assert run("sensitivity-analysis", "-sn", "[Conv1]", "-q", "int16", "-sd", "c", "-d", "2")[0] == 0
+    code, out, _ = run("sensitivity-analysis", "-sn", "[Conv1]", "-q", "int16", "-sd", "c", "-d", "2")
+    assert code == 0
+    assert out == Path("c/sensitivity_analysis.log").read_text(encoding="utf-8")
     assert json.loads(Path("c/sensitivity_analysis.json").read_text(encoding="utf-8"))["qtype"] == "int16"
-    assert run("tensor-analysis", "-n", "[Conv1]", "-np", "1", "-s", "d")[0] == 0
-    assert Path("d/tensor_analysis.log").is_file()
+    code, out, _ = run("tensor-analysis", "-n", "[Conv1]", "-np", "1", "-s", "d")
+    assert (code, out) == (0, Path("d/tensor_analysis.log").read_text(encoding="utf-8"))
     code, out, _ = run(
         "runall", "-s", "e", "-nm", "mse", "-o", "Conv2", "-nt", "activation", "-dn", "2", "-v", "True", "-i",
         "None", "-dnl", "[Conv1]", "-cn", "[w1_HzCalibration]", "-a", "0", "-qn", "[weight]", "-nqn", "[Conv1]",
@@ -90,6 +92,7 @@ def test_the_other_sub_commands(run: Run) -> None:
     )  # fmt: skip
     assert code == 0
     assert "activation" in out
+    assert "sensitivity analysis to float32" in out
     assert {path.name for path in Path("e").iterdir()} == {
         "node_sensitivity", "data_distribution", "channelwise_distribution", "accumulate_error",
         "sensitivity_analysis",

@@ -75,7 +75,7 @@ def test_everything_can_be_written_and_read_again(run: Run) -> None:
         *nodes, "-o", "run", "--csv", "p.csv", "--plot", "p.png", "--score", "sqnr_db", "--goal", "25"
     )
     assert code == 0
-    assert "written: run/run.json, run/partial.csv, p.csv, p.png" in err
+    assert "written: run/run.json, run/partial.csv, run/partial.png, p.csv, p.png" in err
     document = load_document(Path("run"))
     assert document.partial is not None
     assert document.partial.float_score == float("inf")

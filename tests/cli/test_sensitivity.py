@@ -104,6 +104,27 @@ def test_two_stages_say_on_how_many_samples(run: Run) -> None:
     assert " samples\n" in out
 
 
+def test_estimates_are_marked(run: Run) -> None:
+    code, out, _ = run(
+        "--fast", "--kind", "node", "--top", "4", "--csv", "table.csv", "--metric", "sqnr_db,cosine"
+    )
+    assert code == 0
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    first = next(at for at, line in enumerate(lines) if line.split()[:1] == ["#"])
+    assert lines[first].split()[-1] == "by"
+    assert [line.split()[-1] for line in lines[first + 1 : first + 5]] == ["measured"] * 4
+    assert "note: not estimated, so only known of what was measured: cosine" in out
+    records = list(csv.DictReader(io.StringIO(Path("table.csv").read_text(encoding="utf-8"))))
+    assert [record["engine"] for record in records] == ["exact"] * 10 + ["estimate"] * 4
+    assert [record["cosine"] for record in records[10:]] == ["nan"] * 4
+    content = json.loads(run("--fast", "--kind", "node", "--top", "5", "--json")[1])["sensitivity"]
+    assert content["effort"]["estimated"] == 4
+    assert [row["engine"] for row in content["rankings"]["node"]] == ["exact"] * 10 + ["estimate"] * 4
+    # Both nodes that read the clipped tensor.
+    assert {row["name"] for row in content["rankings"]["node"][:2]} == {"block4/add", "block4/depthwise"}
+
+
 def test_an_interrupted_run_shows_what_is_done_and_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     audience = roundoff.analysis.sensitivity.stages.Audience
     seen: list[SubjectScore] = []
@@ -137,6 +158,9 @@ def test_an_interrupted_run_shows_what_is_done_and_goes_on(run: Run, monkeypatch
         (("--nodes", "nothing*"), "matches no quantized node"),
         (("--exact", "--first-samples", "4"), "--first-samples has no effect with --exact"),
         (("--output-node", "nowhere"), "no tensor or node 'nowhere'"),
+        (("--fast", "--leave-one-out"), "--leave-one-out has no estimate"),
+        (("--fast", "--exact"), "either exact or fast"),
+        (("--fast", "--metric", "chebyshev,mse"), "'chebyshev' cannot be estimated"),
     ],
 )
 def test_errors_say_what_to_write(run: Run, words: tuple[str, ...], error: str) -> None:

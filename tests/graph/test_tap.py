@@ -4,10 +4,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from roundoff.errors import BadInput
-from roundoff.graph.tap import Taps, tap, tap_shapes
-from tests.models import conv_net, loaded, with_if
+from roundoff.graph.tap import Taps, detached, tap, tap_shapes
+from roundoff.runtime.session import open_session
+from tests.contracts.backward_rule import in_memory
+from tests.models import conv_net, loaded, value, weight, with_if, wrapped
 
 
 def test_only_outputs_are_added(tmp_path: Path) -> None:
@@ -57,3 +60,20 @@ def test_bytes_are_what_onnx_reads(tmp_path: Path) -> None:
     weights = [onnx.numpy_helper.to_array(tensor) for tensor in tapped.graph.initializer]
     for mine, theirs in zip(weights, model.proto.graph.initializer, strict=True):
         np.testing.assert_array_equal(mine, onnx.numpy_helper.to_array(theirs))
+
+
+def test_larger_weights_can_be_given_beside_the_model() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("Reshape", ["a", "shape"], ["y"], name="fold"),
+    ]
+    shape = numpy_helper.from_array(np.array([80], np.int64), "shape")
+    model = in_memory(wrapped(nodes, [value("x", (2, 40))], [value("y")], [weight("w", 40, 40), shape]))
+    taps = detached(model)
+    assert taps.outputs == ("y",)
+    assert list(taps.constants) == ["w"]
+    assert len(taps.data) < 1000
+    assert all(tensor.raw_data for tensor in model.proto.graph.initializer)
+    x = np.ones((2, 40), np.float32)
+    found, expected = (open_session(model, outputs=each).run({"x": x})[0] for each in (taps, None))
+    np.testing.assert_array_equal(found, expected)

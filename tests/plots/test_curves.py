@@ -1,6 +1,7 @@
 """Pictures of curves."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -37,8 +38,23 @@ def test_five_hundred_nodes_name_only_what_matters() -> None:
     assert "<!-- block3/conv -->" not in text
     # Thirty names would hide the curves.
     assert "<!-- partial_qmodel_5 -->" in text
-    assert "<!-- partial_qmodel_20 -->" not in text
+    assert "<!-- partial_qmodel_25 -->" not in text
     assert "<!-- ... partial_qmodel_29 -->" in text
+
+
+def test_the_curves_of_a_sweep_are_told_apart() -> None:
+    found = curves_of(60, tuple(f"partial_qmodel_{number}" for number in range(20)))
+    text = svg(accumulation_picture(found, form="svg"))
+    assert all(f"<!-- partial_qmodel_{number} -->" in text for number in range(20))
+    drawn = re.findall(r'id="line2d_\d+">\s*<path d="[^"]{200,}" [^>]*stroke: (#\w+)', text)
+    assert len(set(drawn)) == 21
+
+
+def test_a_long_sweep_says_what_its_axis_is() -> None:
+    found = sweep_of()
+    steps = tuple(replace(found.steps[1], count=count) for count in range(50))
+    text = svg(partial_picture(replace(found, steps=steps), form="svg"))
+    assert "are left in float, in the order of the ranking -->" in text
 
 
 def test_what_is_missing_or_endless_is_left_out() -> None:
@@ -53,6 +69,8 @@ def test_a_sweep_shows_float_goal_and_knee() -> None:
         assert f"<!-- {part} -->" in text
     text = svg(partial_picture(without_goal(sweep_of()), form="svg"))
     assert "<!-- levels off at 2 -->" in text
+    last = replace(without_goal(sweep_of()), levels_off=3)
+    assert "levels off" not in svg(partial_picture(last, form="svg"))
     assert "reached with" not in text
 
 

@@ -62,6 +62,7 @@ def test_many_distributions_are_a_table() -> None:
     (row,) = [line.split() for line in text.splitlines() if line.startswith("conv3 ") and "do" not in line]
     assert row == ["conv3", "s8", "-3", "2.5", "0.7", "0.2", "%", "200/256", "6.5", "38.2", "1"]
     assert "conv3: 0.2 % of the values are clipped" in text
+    assert "5 more do not suit: conv7, conv8, conv9, conv10, conv11; CSV says why" in text
 
 
 def test_a_distribution_without_values_or_noise() -> None:
@@ -100,6 +101,17 @@ def test_channels() -> None:
     lines = [line.split() for line in text.splitlines()]
     poorest = next(place for place, line in enumerate(lines) if line[:2] == ["channel", "levels"]) + 1
     assert lines[poorest][:3] == ["3", "3.5", "255"]
+
+
+def test_of_many_tensors_the_worst_are_spoken_of() -> None:
+    report = inspections.channel_report(*(f"conv{index}" for index in range(9)))
+    spreads = [
+        replace(each, below={"16": index, "4": index % 5, "1": 0}) for index, each in enumerate(report.spreads)
+    ]
+    text = shown(channels_page(replace(report, spreads=tuple(spreads))))
+    told = [line.split(":")[0] for line in text.splitlines() if ": many channels" in line]
+    assert told == ["conv4", "conv8", "conv3", "conv7", "conv2", "conv6"]
+    assert "3 more with few levels stand in the table" in text
 
 
 def test_channels_as_csv() -> None:
@@ -145,8 +157,20 @@ def test_worst_samples() -> None:
     assert "1 sample without a score" in text
     assert "2 y.jpg 12 0.9 1 of 1" in text
     assert "z.jpg" not in text
-    several = shown(worst_samples_page(inspections.worst_samples("a", "b", outputs=5)))
-    assert "worst output" in " ".join(several.split())
+
+
+def test_of_several_outputs_the_worst_is_shown() -> None:
+    worst = inspections.worst_samples("a", "b", outputs=3)
+    worse = replace(worst.samples[1].outputs[2], values={"sqnr_db": 1.5, "cosine": 0.25}, rows=0, moved_top=0)
+    sample = replace(worst.samples[1], outputs=(*worst.samples[1].outputs[:2], worse))
+    page = worst_samples_page(replace(worst, samples=(worst.samples[0], sample)))
+    rows = {line[:1]: line.split() for line in shown(page).splitlines()}
+    assert rows["#"] == ["#", "sample", "worst", "output", "sqnr_db", "cosine", "top", "moved"]
+    assert rows["2"] == ["2", "b", "out2", "1.5", "0.25", "2", "of", "2"]
+    maps = [replace(each, outputs=tuple(replace(one, rows=0) for one in each.outputs)) for each in worst.samples]
+    text = shown(worst_samples_page(replace(worst, samples=tuple(maps), moved_top=None)))
+    assert "top moved" not in text
+    assert "largest output" not in text
 
 
 def test_worst_samples_as_csv() -> None:

@@ -305,3 +305,18 @@ def test_a_document_mentions_only_its_own_kind_of_result() -> None:
     content = json.loads(to_json(DOCUMENT))
     assert "layers" in content
     assert "comparison" not in content
+
+
+def test_outputs_without_a_score_are_named() -> None:
+    output = next(row for row in REPORT.rows if row.output)
+    text = replace(output, tensor="label", accumulated=LayerScore("unreadable", "it holds text, not numbers"))
+    verdict = replace(REPORT.verdict, outputs=(output.tensor, "label"))
+    assert "; 1 other, without a score: label" in said(replace(REPORT, rows=(*REPORT.rows, text), verdict=verdict))
+
+
+def test_what_has_no_score_leaves_room_for_the_other_columns() -> None:
+    scores = [LayerScore(status, "") for status in ("unreadable", "nonfinite", "degenerate")]
+    rows = [replace(REPORT.rows[0], local=score, accumulated=score) for score in scores]
+    text = shown(layers_table(replace(REPORT, rows=tuple(rows))))
+    assert max(map(len, text.splitlines())) <= 80
+    assert [word in text for word in ("n/a", "NaN/inf", "empty", "unreadable")] == [True, True, True, False]

@@ -32,6 +32,11 @@ def test_other_verdicts() -> None:
     assert "nothing is gained by any of them" in text
     assert "no step makes it worse" in text
     assert "these are" not in text
+    baked = replace(found, knee=0, goal=Goal("70%", 0.55), exact_weights=True)
+    text = " ".join(text_of(partial_verdict(baked)).split())
+    assert text.startswith("OPEN: fully quantized it reaches the goal of 70% of float, accuracy 55.00%, but the")
+    assert "the weights of this float are quantized: give FLOAT" in text
+    assert text_of(partial_verdict(replace(baked, goal=Goal("0.7", 0.7)))).startswith("NOTHING TO DO")
     text = text_of(partial_verdict(replace(found, to="s16", knee=1, levels_off=3)))
     assert text.startswith("TOP 1 at 16 bits (s16) reaches the goal")
     assert "not before 3, the last that was tried" in text

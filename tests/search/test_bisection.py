@@ -17,7 +17,9 @@ def proposals(nodes: int, needed: int) -> list[int]:
 
 
 @given(st.integers(1, 300), st.data())
-def test_the_smallest_count_that_passes_is_among_the_proposals_or_nothing_passes(nodes: int, data: st.DataObject):
+def test_the_smallest_count_that_passes_is_among_the_proposals_or_nothing_passes(
+    nodes: int, data: st.DataObject
+) -> None:
     needed = data.draw(st.integers(1, nodes + 1))
     asked = proposals(nodes, needed)
     passed = [count for count in asked if count >= needed]
@@ -26,16 +28,16 @@ def test_the_smallest_count_that_passes_is_among_the_proposals_or_nothing_passes
     assert needed - 1 in asked or needed == 1
 
 
-def test_the_first_proposal_is_the_middle_and_half_remains_each_time():
+def test_the_first_proposal_is_the_middle_and_half_remains_each_time() -> None:
     assert proposals(8, 3) == [4, 2, 3]
     assert proposals(8, 4) == [4, 2, 3]
     assert proposals(8, 8) == [4, 6, 7, 8]
 
 
-def test_nothing_to_search_proposes_nothing():
+def test_nothing_to_search_proposes_nothing() -> None:
     assert next_count(0, []) is None
 
 
-def test_outcomes_of_nothing_proposed_are_refused():
+def test_outcomes_of_nothing_proposed_are_refused() -> None:
     with pytest.raises(ValueError, match="had ended"):
         next_count(1, [True, True])

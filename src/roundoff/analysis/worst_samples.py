@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from roundoff.analysis.evaluation import class_predictions
 from roundoff.analysis.sensitivity.subjects import find_outputs
 from roundoff.analysis.watching import UNLIMITED, RunLimits
 from roundoff.core.measure import measure_pair
@@ -15,8 +16,10 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
 from roundoff.errors import BadInput
+from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.randomness import check_repeatable
 from roundoff.graph.tap import tap
 from roundoff.metrics import Metric, all_metrics, get_metric, score
 from roundoff.runtime.feeds import Samples
@@ -24,6 +27,11 @@ from roundoff.runtime.runner import read_feed
 from roundoff.runtime.session import open_session
 
 __all__ = ["WorstSampleSettings", "find_worst_samples", "ranking_metrics"]
+
+_EXACT_WEIGHTS = (
+    "the float weights are the values of their codes, so that what quantizing them cost is not in these scores; "
+    "give the float model that the quantized one was made from"
+)
 
 
 def ranking_metrics() -> tuple[str, ...]:
@@ -76,6 +84,7 @@ def find_worst_samples(
         raise BadInput(what, fix="give a quantized model with --quantized, or a target with --target")
     metrics = _metrics(settings.metrics)
     names = find_outputs(model, settings.outputs)
+    check_repeatable(model, names)
     sessions = [
         open_session(each, outputs=tap(each, names), threads=settings.limits.threads, optimize=True)
         for each in (model, switch_on(model, quantized.quantizers))
@@ -115,9 +124,9 @@ def _output_score(name: str, ours: Array, theirs: Array, metrics: Sequence[Metri
     result = score(measure_pair(ours, theirs))
     values = {metric.name: result.values[metric.name] for metric in metrics if metric.name in result.values}
     rows = moved = 0
-    if ours.ndim and ours.shape[-1] > 1 and ours.size:
-        changed = np.argmax(ours, axis=-1) != np.argmax(theirs, axis=-1)
-        rows, moved = int(np.size(changed)), int(np.count_nonzero(changed))
+    left, right = class_predictions(ours), class_predictions(theirs)
+    if left is not None and right is not None:
+        rows, moved = left.size, int(np.count_nonzero(left != right))
     return OutputScore(name, result.status, values, rows, moved)
 
 
@@ -151,5 +160,5 @@ def _ranked(
         median=statistics.median(scores) if scores else None,
         unscored=len(found) - len(scores),
         moved_top=sum(1 for each in found if each.moved_top) if rows else None,
-        notes=quantized.notes,
+        notes=(*quantized.notes, *((_EXACT_WEIGHTS,) if has_exact_weights(quantized) else ())),
     )

@@ -16,8 +16,9 @@ __all__ = ["COMMANDS", "main"]
 
 # In the order a newcomer would want them.
 COMMANDS = (
-    "compare", "dump", "quantize", "layers", "sensitivity", "accumulate", "partial", "distribution",
-    "channels", "outliers", "samples", "audit", "targets", "self-check", "horizon", "ascend", "demo",
+    "compare", "dump", "quantize", "transform", "tune", "layers", "sensitivity", "accumulate", "partial",
+    "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check", "horizon", "amct",
+    "ascend", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     if argv is None:
         _prepare_process()
+    arguments: argparse.Namespace | None = None
     try:
         arguments = _parse(words)
         if arguments is None:
@@ -50,7 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except MemoryError:
         terminal.finish()
-        terminal.note("error: There is not enough memory.\nfix: give fewer tensors, or a smaller --max-memory")
+        fix = (
+            "give a smaller --max-memory, or free some"
+            if arguments and "max_memory" in arguments
+            else "free some, or add some"
+        )
+        terminal.note(f"error: There is not enough memory.\nfix: {fix}")
         return RoundoffError.exit_code
     finally:
         terminal.finish()

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     curves.add_argument("--nested-except", metavar="LISTS", help="the same with everything quantized but these")
     curves.add_argument("--metric", default="cosine", metavar="NAME", help="what to compare by (default: cosine)")
     curves.add_argument("--average", action="store_true", help="show at each node the mean of all nodes up to it")
-    output = add_result_options(parser, table="curves.csv")
+    output = add_result_options(parser, table="curves.csv", pictures=True)
     output.add_argument(
         "--top", type=rows, default=_DEFAULT_ROWS, metavar="N|all", help="nodes shown (default: 20)"
     )
@@ -128,14 +128,16 @@ def _but(names: list[str]) -> str:
 
 
 def _results(args: argparse.Namespace, found: "Accumulation", elapsed_s: float) -> Results:
+    from roundoff.core.harmless import for_people
     from roundoff.plots.curves import accumulation_picture
     from roundoff.report.accumulation import accumulation_csv, accumulation_tables, accumulation_verdict
     from roundoff.report.score_text import BLOCKS, PLAIN_BLOCKS
 
     blocks = BLOCKS if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_BLOCKS
+    shown = for_people(found)
     return Results(
         document=document_of(args, elapsed_s, accumulation=found),
         csv=accumulation_csv(found),
-        picture=lambda form: accumulation_picture(found, form=form),
-        pages=(accumulation_verdict(found), accumulation_tables(found, most=args.top, blocks=blocks)),
+        picture={"curves": lambda form: accumulation_picture(found, form=form)},
+        pages=(accumulation_verdict(shown), accumulation_tables(shown, most=args.top, blocks=blocks)),
     )

@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Audit, print, write; 1 when there are silent differences."""
     from roundoff.core.files import write_text
+    from roundoff.core.harmless import for_people
     from roundoff.report.audit import audit_csv, audit_json, audit_table, audit_verdict
 
     if args.csv is not None:
@@ -67,8 +68,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.text(audit_json(found))
     else:
-        terminal.print(audit_verdict(found))
-        table = audit_table(found, everything=args.all)
+        shown = for_people(found)
+        terminal.print(audit_verdict(shown))
+        table = audit_table(shown, everything=args.all)
         if table is not None:
             terminal.print("")
             terminal.print(table)

@@ -59,6 +59,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, report: "ChannelReport", elapsed_s: float) -> Results:
+    from roundoff.core.harmless import for_people
     from roundoff.plots.channels import channels_picture
     from roundoff.report.channels import channels_csv, channels_page
 
@@ -69,5 +70,5 @@ def _results(args: argparse.Namespace, report: "ChannelReport", elapsed_s: float
         document=document_of(args, elapsed_s, channels=report),
         csv=channels_csv(report),
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.spreads},
-        pages=(channels_page(report),),
+        pages=(channels_page(for_people(report)),),
     )

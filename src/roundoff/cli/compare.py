@@ -244,6 +244,7 @@ def _write(args: argparse.Namespace, document: "RunDocument", comparison: "Compa
 def _print(
     args: argparse.Namespace, terminal: Terminal, document: "RunDocument", comparison: "Comparison"
 ) -> None:
+    from roundoff.core.harmless import for_people
     from roundoff.report.documents import to_json
     from roundoff.report.tables import comparison_csv
     from roundoff.report.terminal import comparison_table, comparison_verdict
@@ -253,6 +254,7 @@ def _print(
     elif args.csv:
         terminal.text(comparison_csv(comparison))
     else:
+        comparison = for_people(comparison)
         terminal.print(comparison_verdict(comparison))
         terminal.print("")
         terminal.print(comparison_table(comparison, sort=args.sort, most=args.rows))

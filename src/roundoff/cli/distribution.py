@@ -63,6 +63,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, report: "DistributionReport", elapsed_s: float) -> Results:
+    from roundoff.core.harmless import for_people
     from roundoff.plots.distribution import distribution_picture
     from roundoff.report.distributions import distribution_csv, distribution_page
 
@@ -73,5 +74,5 @@ def _results(args: argparse.Namespace, report: "DistributionReport", elapsed_s: 
         document=document_of(args, elapsed_s, distributions=report),
         csv=distribution_csv(report),
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.distributions},
-        pages=(distribution_page(report),),
+        pages=(distribution_page(for_people(report)),),
     )

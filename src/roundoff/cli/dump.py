@@ -107,7 +107,9 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
         for name in files.skipped:
             terminal.note(f"not taken for a sample: {name}")
     threads = share_threads(args.threads)[0] if args.stats_only else args.threads
-    source = LiveSource(model, samples, tensors=args.tensors, max_memory=args.max_memory, threads=threads)
+    source = LiveSource(
+        model, samples, tensors=args.tensors, max_memory=args.max_memory, threads=threads, option="--tensors"
+    )
     for pattern, count in source.selection.matches:
         terminal.note(f"--tensors {pattern!r}: {counted(count, 'tensor')}")
     for info in source.tensors:
@@ -143,6 +145,7 @@ def _disk_bytes(estimate: "Estimate", *, stats_only: bool) -> int:
 
 def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "LiveSource") -> None:
     from roundoff.core.files import output_directory, write_text
+    from roundoff.core.harmless import for_people
     from roundoff.core.summary import summarize_tensors
     from roundoff.report.statistics import statistics_csv, statistics_json, statistics_table
     from roundoff.runtime.session import share_threads
@@ -154,7 +157,7 @@ def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "Liv
     if args.json:
         terminal.text(statistics_json(summaries))
     else:
-        terminal.print(statistics_table(summaries))
+        terminal.print(statistics_table(for_people(summaries)))
     terminal.note(f"written: {args.output / _STATS_TABLE}, {args.output / _STATS}")
 
 

@@ -161,12 +161,14 @@ def _write(args: argparse.Namespace, document: "RunDocument", report: "LayerRepo
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", report: "LayerReport") -> None:
+    from roundoff.core.harmless import for_people
     from roundoff.report.documents import to_json
     from roundoff.report.layers import layers_table, layers_verdict
 
     if args.json:
         terminal.text(to_json(document))
         return
+    report = for_people(report)
     terminal.print(layers_verdict(report))
     terminal.print("")
     terminal.print(layers_table(report, sort=args.sort, most=args.top))

@@ -64,6 +64,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, report: "OutlierReport", elapsed_s: float) -> Results:
+    from roundoff.core.harmless import for_people
     from roundoff.plots.outliers import outliers_picture
     from roundoff.report.outliers import outliers_csv, outliers_page
 
@@ -71,5 +72,5 @@ def _results(args: argparse.Namespace, report: "OutlierReport", elapsed_s: float
         document=document_of(args, elapsed_s, outliers=report),
         csv=outliers_csv(report),
         picture={"outliers": lambda form: outliers_picture(report, form=form)},
-        pages=(outliers_page(report, sort=args.sort, most=args.top),),
+        pages=(outliers_page(for_people(report), sort=args.sort, most=args.top),),
     )

@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     score.add_argument(
         "--stop-at-goal", action="store_true", help="with --evaluator: try no more once the goal is reached"
     )
-    add_result_options(parser, table="partial.csv")
+    add_result_options(parser, table="partial.csv", pictures=True)
     add_limits(parser)
     add_data_options(parser)
 
@@ -161,15 +161,17 @@ def _subjects(
 
 def _results(args: argparse.Namespace, found: "PartialQuantization", elapsed_s: float) -> Results:
     from roundoff.cli.provenance import input_file
+    from roundoff.core.harmless import for_people
     from roundoff.plots.curves import partial_picture
     from roundoff.report.partial import partial_csv, partial_table, partial_verdict
 
     given = (("ranking", args.ranking), ("labels", args.labels), ("evaluator", args.evaluator))
     more = tuple(input_file(role, path) for role, path in given if path is not None)
+    shown = for_people(found)
     document = document_of(args, elapsed_s, partial=found)
     return Results(
         document=replace(document, inputs=(*document.inputs, *more)),
         csv=partial_csv(found),
-        picture=lambda form: partial_picture(found, form=form),
-        pages=(partial_verdict(found), partial_table(found)),
+        picture={"partial": lambda form: partial_picture(found, form=form)},
+        pages=(partial_verdict(shown), partial_table(shown)),
     )

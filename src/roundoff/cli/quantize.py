@@ -125,14 +125,15 @@ def _write(args: argparse.Namespace, result: "Quantization", *, origin: "InputFi
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization") -> None:
+    from roundoff.core.harmless import for_people
     from roundoff.core.wording import counted
     from roundoff.metrics.thresholds import load_profile
     from roundoff.report.quantization import methods_table, quantization_verdict, resolutions_table
 
-    best = result.best
     if args.json:
         terminal.text(_json(result))
         return
+    best = for_people(result.best)
     seen = counted(result.calibration.samples, "sample")
     title = f"{args.model.name} quantized for {result.target.name}, {best.method} on {seen}"
     advice = f"roundoff layers {args.model} --quantized {args.output} with the same --data shows where it is lost"
@@ -140,7 +141,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization")
     terminal.print(quantization_verdict(title, best.agreement, best.plan, limits=limits, advice=advice))
     if len(result.trials) > 1:
         terminal.text("")
-        tried = {trial.method: trial.agreement for trial in result.trials}
+        tried = {trial.method: for_people(trial.agreement) for trial in result.trials}
         terminal.print(methods_table(tried, taken=best.method))
     if best.plan.resolutions:
         terminal.text("")

@@ -33,8 +33,12 @@ Painter = Callable[["PictureForm"], bytes]
 # A picture's first bytes, by which an earlier one is known.
 _PICTURE_STARTS = (b"\x89PNG", b"<?xml")
 _LOOKED_AT_BYTES = 64
+# Only the first two can be drawn; whoever writes another one means a file all the same.
+_PICTURE_ENDINGS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".eps")
 # Drawing takes a third of a second; more pictures are drawn where they are asked for with --plot.
 _MOST_UNASKED = 20
+# Of more files that were written the first ones are named.
+_MOST_NAMED = 6
 
 
 class Results(NamedTuple):
@@ -135,8 +139,8 @@ def check_csv(path: Path, *, force: bool, start: str) -> None:
 
 
 def _is_folder(args: argparse.Namespace) -> bool:
-    """Whether --plot names a folder of pictures: where there may be several, whatever has no known ending."""
-    return bool(args.several_pictures) and args.plot.suffix.lower() not in (".png", ".svg")
+    """Whether --plot names a folder of pictures: whatever has no ending of one, where several may be."""
+    return bool(args.several_pictures) and args.plot.suffix.lower() not in _PICTURE_ENDINGS
 
 
 def _check_folder(args: argparse.Namespace) -> None:
@@ -202,7 +206,8 @@ def show_results(args: argparse.Namespace, terminal: "Terminal", results: Result
                 terminal.text("")
             terminal.print(page)
     if written:
-        terminal.note("written: " + ", ".join(str(path) for path in written))
+        more = f" and {len(written) - _MOST_NAMED} more" if len(written) > _MOST_NAMED else ""
+        terminal.note(f"written: {', '.join(map(str, written[:_MOST_NAMED]))}{more}")
 
 
 def _picture_files(

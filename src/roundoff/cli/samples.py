@@ -99,6 +99,7 @@ def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst:
 
 
 def _results(args: argparse.Namespace, worst: "WorstSamples", elapsed_s: float) -> Results:
+    from roundoff.core.harmless import for_people
     from roundoff.plots.worst_samples import worst_samples_picture
     from roundoff.report.worst_samples import worst_samples_csv, worst_samples_page
 
@@ -106,5 +107,5 @@ def _results(args: argparse.Namespace, worst: "WorstSamples", elapsed_s: float) 
         document=document_of(args, elapsed_s, worst_samples=worst),
         csv=worst_samples_csv(worst),
         picture={"samples": lambda form: worst_samples_picture(worst, form=form)},
-        pages=(worst_samples_page(worst, most=args.top),),
+        pages=(worst_samples_page(for_people(worst), most=args.top),),
     )

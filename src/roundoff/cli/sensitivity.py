@@ -2,7 +2,8 @@
 
 Each is quantized alone, everything else stays float, and the outputs are
 compared with those of the float model; --leave-one-out does the opposite.
-By default all are measured on 16 samples, then the leading ones on all.
+By default all are measured on 16 samples, then the leading ones on all;
+with --fast they are estimated first, from gradients.
 Ctrl-C shows what is done so far; with --resume FILE the next run goes on there.
 
 This is not the local error of 'roundoff layers': a node whose own error is
@@ -10,7 +11,6 @@ large may hardly matter to the outputs, and the other way round.
 """
 
 import argparse
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from roundoff.cli.inspection_options import add_limits, document_of, rows
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import positive
+from roundoff.cli.values import positive, seconds
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, BadInput
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 SUMMARY = "rank nodes, weights, activations by what each does to outputs"
 
 _DEFAULT_ROWS = 10
+# Estimates are off by a decibel or two: for each row that is shown so many are measured.
+_MEASURED_PER_ROW = 2
 _KINDS = ("node", "weight", "activation")
 _DEFAULT_METRICS = "sqnr_db,cosine,mse,mean_relative_error,chebyshev"
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,9 +85,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     effort = parser.add_argument_group("effort")
     effort.add_argument("--exact", action="store_true", help="measure all on all samples")
     effort.add_argument(
-        "--first-samples", type=positive, metavar="N", help="samples that all are measured on (default: 16)"
+        "--fast", action="store_true", help="estimate all from gradients, and measure only the leading ones"
     )
-    effort.add_argument("--budget", type=_seconds, metavar="TIME", help="stop after this time, as 90s, 5m or 1h")
+    effort.add_argument(
+        "--first-samples",
+        type=positive,
+        metavar="N",
+        help="samples that all are measured or estimated on (default: 16)",
+    )
+    effort.add_argument("--budget", type=seconds, metavar="TIME", help="stop after this time, as 90s, 5m or 1h")
     effort.add_argument(
         "--resume", type=Path, metavar="FILE", help="remember what is measured in FILE, and go on from there"
     )
@@ -96,14 +103,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_limits(parser)
     add_data_options(parser)
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", text.strip().lower())
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write it as 90s, 5m or 1h")
-    return seconds
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -133,6 +132,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _settings(args: argparse.Namespace) -> "SensitivitySettings":
     """What was asked for; a misspelt metric should not be told after minutes of work."""
     from roundoff.analysis.sensitivity import SensitivitySettings
+    from roundoff.analysis.sensitivity.fast import check_fast
     from roundoff.analysis.sensitivity.scoring import Scorer
 
     if args.exact and args.first_samples is not None:
@@ -141,34 +141,40 @@ def _settings(args: argparse.Namespace) -> "SensitivitySettings":
     metrics = tuple(name.strip() for name in args.metric.split(",") if name.strip())
     Scorer(metrics)
     more = {} if args.first_samples is None else {"first_samples": args.first_samples}
-    return SensitivitySettings(
+    settings = SensitivitySettings(
         kinds=tuple(dict.fromkeys(args.kind)),
         metrics=metrics,
         outputs=tuple(args.output_node),
         nodes=tuple(args.nodes),
         groups={" + ".join(names): tuple(names) for names in args.group},
         mode="left_out" if args.leave_one_out else "alone",
-        top=max(_DEFAULT_ROWS, args.top or 0),
+        top=max(_DEFAULT_ROWS, (args.top or _DEFAULT_ROWS) * (_MEASURED_PER_ROW if args.fast else 1)),
         exact=args.exact,
+        fast=args.fast,
         budget_s=args.budget,
         max_memory=args.max_memory,
         threads=args.threads,
         **more,
     )
+    if args.fast:
+        check_fast(settings)
+    return settings
 
 
 def _results(args: argparse.Namespace, report: "SensitivityReport", elapsed_s: float) -> Results:
     from functools import partial
 
+    from roundoff.core.harmless import for_people
     from roundoff.plots.sensitivity import sensitivity_picture
     from roundoff.report.sensitivity import sensitivity_csv, sensitivity_tables, sensitivity_verdict
 
     def painter(kind: str, form: "PictureForm") -> bytes:
         return sensitivity_picture(report, kind, form=form)
 
+    shown = for_people(report)
     return Results(
         document=document_of(args, elapsed_s, sensitivity=report),
         csv=sensitivity_csv(report),
         picture={f"sensitivity_of_{kind}": partial(painter, kind) for kind in report.rankings},
-        pages=(sensitivity_verdict(report), sensitivity_tables(report, most=args.top)),
+        pages=(sensitivity_verdict(shown), sensitivity_tables(shown, most=args.top)),
     )

@@ -153,7 +153,7 @@ def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]
     from roundoff.graph.preparation import prepare
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.graph.reading import read_quantized
-    from roundoff.quantize.plan_file import load_plan
+    from roundoff.quantize.plan_file import CORRECTED, load_plan
 
     saved = load_plan(args.quantized)
     words = f"{args.quantized}, quantized for {saved.plan.target}, calibrated by {saved.method}"
@@ -164,5 +164,8 @@ def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]
             f"{args.quantized} was made from {saved.model}, whose content differs from that of {args.model}.",
             fix="give the float model it was made from, or quantize this one",
         )
+    if CORRECTED in saved.files:
+        corrected = load_model(args.quantized / saved.files[CORRECTED])
+        return read_quantized(corrected, float_model=load_model(args.model)), saved.arithmetic, words
     prepared = prepare(load_model(args.model))
     return QuantizedModel(prepared.model, saved.quantizers(), saved.notes), saved.arithmetic, words

@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the targets."""
+    from roundoff.core.harmless import for_people
     from roundoff.quantize.targets import load_target, target_names
     from roundoff.report.targets import target_page, targets_json, targets_list
 
@@ -30,8 +31,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.text(targets_json(targets))
     elif args.target is not None:
-        terminal.text(target_page(targets[0]))
+        terminal.text(target_page(for_people(targets[0])))
     else:
-        terminal.text(targets_list(targets))
+        terminal.text(targets_list(for_people(targets)))
         terminal.note("\nroundoff targets NAME shows everything about one; docs/reference/targets.md explains it.")
     return EXIT_OK

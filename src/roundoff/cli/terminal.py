@@ -7,6 +7,7 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from roundoff.core.harmless import harmless
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Terminal:
         return Console(stderr=True, highlight=False)
 
     def print(self, renderable: "RenderableType") -> None:
-        """Print a result, without the blanks by which tables fill their lines."""
+        """Print a result, without the blanks by which tables fill their lines, and no control character in it."""
         from rich.console import Console
         from rich.segment import Segment, Segments
 
@@ -58,11 +59,15 @@ class Terminal:
             highlight=False,
         )
         for line in page.render_lines(renderable, pad=False):
-            page.print(Segments([*_stripped(line), Segment.line()]), crop=False)
-        self.text(page.file.getvalue())  # type: ignore[attr-defined]
+            page.print(Segments([*_stripped(_harmless(line)), Segment.line()]), crop=False)
+        self._write(page.file.getvalue())  # type: ignore[attr-defined]
 
     def text(self, text: str) -> None:
-        """Print a result as it is: no wrapping, no markup.
+        """Print a result as it is: no wrapping, no markup; only on a screen without control characters."""
+        self._write(harmless(text, newlines=True) if sys.stdout.isatty() else text)
+
+    def _write(self, text: str) -> None:
+        """Write to stdout.
 
         Whoever has stopped reading (head, less) misses the rest; the verdict in the exit code stays what it is.
         """
@@ -80,7 +85,7 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""
-        self.err.print(text, markup=False, soft_wrap=True)
+        self.err.print(harmless(text, newlines=True), markup=False, soft_wrap=True)
 
     def start(self, title: str, total: int) -> None:
         """Begin a job; a bar appears once it has taken two seconds."""
@@ -110,6 +115,11 @@ class Terminal:
         self._bar = Progress(*columns, console=self.err, transient=True)
         self._bar.add_task(self._title, total=self._total)
         self._bar.start()
+
+
+def _harmless(line: "list[Segment]") -> "list[Segment]":
+    """A line whose text cannot steer the terminal; what rich itself puts there to steer it stays."""
+    return [each if each.control else each._replace(text=harmless(each.text)) for each in line]
 
 
 def _stripped(line: "list[Segment]") -> "list[Segment]":

@@ -95,6 +95,7 @@ class QuantizerFacts:
         widest: Value of the lowest and of the highest code of the slice with the widest range.
         clipped_low: Share of the values more than half a step below what can be represented.
         clipped_high: The same above.
+        zeroed: Share of the values other than zero that become zero.
         levels_used: Distinct codes that occur.
         levels: Codes there are.
         entropy_bits: Information in a code, of at most as many bits as it has.
@@ -113,6 +114,7 @@ class QuantizerFacts:
     widest: tuple[float, float]
     clipped_low: float
     clipped_high: float
+    zeroed: float
     levels_used: int
     levels: int
     entropy_bits: float

@@ -63,6 +63,8 @@ class PartialQuantization:
         levels_off: The smallest count with 95 % of what any count gains over none; None when nothing is gained.
         drops: Counts whose score is worse than that of the count before; empty when it rises all the way.
         complete: Whether all counts that were asked for were tried.
+        exact_weights: Whether the float weights are the values of their codes already, so that the float network
+            is not the one before quantization.
         notes: What the reader should know.
     """
 
@@ -80,6 +82,7 @@ class PartialQuantization:
     levels_off: int | None
     drops: tuple[int, ...]
     complete: bool
+    exact_weights: bool = False
     notes: tuple[str, ...] = ()
 
     @property

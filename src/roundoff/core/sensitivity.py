@@ -54,13 +54,14 @@ class SubjectScore:
     Attributes:
         subject: What was switched.
         samples: Indices of the samples it was measured on.
-        values: Of shape (samples, outputs, metrics), float64; NaN where there is no score.
+        values: Of shape (samples, outputs, metrics), float64; NaN where there is no score, as for metrics that
+            cannot be estimated.
         mean: For each metric the mean over samples, then over outputs; what is NaN is left out, and so are perfect
             samples of a metric whose perfect value is infinite, unless all are perfect.
         interval: For each metric where its mean over many more samples like these lies, with a confidence of 95 %
             (Student's t); None for fewer than two samples or values that are not finite.
         per_output: For each metric the mean over samples, by output.
-        engine: What found it.
+        engine: What found it: ``exact`` by running the model, ``estimate`` from gradients.
     """
 
     subject: Subject
@@ -106,9 +107,10 @@ class Effort:
         agreement_db: How float outputs of the kernels used agree with those of the graph run node by node; +inf
             when equal.
         planned: Subjects to measure.
-        measured: Subjects measured.
+        measured: Subjects measured or estimated.
         resumed: Of these, how many came from an earlier run.
-        first_samples: Samples that all subjects were measured on.
+        first_samples: Samples that all subjects were measured or estimated on.
+        estimated: Subjects that were estimated and not measured.
     """
 
     blocks: int
@@ -119,6 +121,7 @@ class Effort:
     measured: int
     resumed: int
     first_samples: int
+    estimated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,15 @@ class BlockVariants:
         model: The whole float model.
         cutting: Its blocks.
         values: Its tensors, with their types.
+        constants: What quantizers leave of its constants, if others ask for that too.
     """
 
-    def __init__(self, model: Model, cutting: Cutting, values: Sequence[Value]) -> None:
+    def __init__(
+        self, model: Model, cutting: Cutting, values: Sequence[Value], *, constants: FakeConstants | None = None
+    ) -> None:
         self._cutting = cutting
         self._models = BlockModels(model, values)
-        self._constants = FakeConstants(model)
+        self._constants = FakeConstants(model) if constants is None else constants
         self._blocks_of: dict[str, list[int]] = {}
         for index, block in enumerate(cutting.blocks):
             for node in self._models.nodes_in(block):
@@ -99,17 +102,41 @@ class BlockVariants:
         acting = {consumer: each for consumer, each in readers.items() if consumer.node in inside}
         if switched is None or not acting:
             return self._models.make(block)
-        made: dict[str, Substitute] = {}
+        return self._models.make(block, self._readings(acting, switched, {}))
+
+    def readings(
+        self, index: int, switched: Switched, made: dict[tuple[str, ...], Substitute]
+    ) -> dict[Consumer, Reading]:
+        """What node inputs of a block read where quantizers change that.
+
+        Args:
+            index: Which block.
+            switched: What is on in it.
+            made: Constants that were made before, by the quantizers they passed; new ones are added.
+        """
+        acting = switched.inside.get(index, {})
+        return self._readings(
+            {consumer: each for consumer, each in acting.items() if not self.changes_nothing(each)}, switched, made
+        )
+
+    def _readings(
+        self,
+        acting: Mapping[Consumer, Quantizer],
+        switched: Switched,
+        made: dict[tuple[str, ...], Substitute],
+    ) -> dict[Consumer, Reading]:
         readings: dict[Consumer, Reading] = {}
         for consumer, quantizer in acting.items():
+            chain = tuple(chain_of(quantizer, switched.by_name))
             if quantizer.tensor not in self._constants:
-                readings[consumer] = tuple(chain_of(quantizer, switched.by_name))
+                readings[consumer] = chain
                 continue
-            if quantizer.name not in made:
+            passed = tuple(each.name for each in chain)
+            if passed not in made:
                 values = self._constants.values(quantizer, switched.by_name)
-                made[quantizer.name] = Substitute(f"{quantizer.name}_values", values)
-            readings[consumer] = made[quantizer.name]
-        return self._models.make(block, readings)
+                made[passed] = Substitute(f"{quantizer.name}_values", values)
+            readings[consumer] = made[passed]
+        return readings
 
 
 def leave(values: Array, quantizers: Sequence[Quantizer]) -> Array:

@@ -14,7 +14,7 @@ from roundoff.graph.shapes import Value
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
 
-__all__ = ["BlockModels", "Reading", "Substitute"]
+__all__ = ["BlockModels", "NodeCopies", "Reading", "Substitute", "free_prefix"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class BlockModels:
         self._initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self._taken = frozenset(all_names(graph))
-        self._own = _free_prefix(self._taken)
+        self._own = free_prefix(self._taken)
         self._needed: dict[tuple[str, ...], list[Any]] = {}
 
     def make(self, block: Block, readings: Mapping[Consumer, Reading] | None = None) -> Model:
@@ -70,14 +70,15 @@ class BlockModels:
         Raises:
             BadInput: ONNX has no operators for one of the quantizers.
         """
-        build = _Build(self._frame(block), self._values, self._own)
+        assembly = Assembly(self._frame(block))
+        copies = NodeCopies(assembly, self._values, self._own)
         for node in self._with_constants(block.nodes):
-            build.add(node, readings or {})
-        graph = build.assembly.proto.graph
+            copies.add(node, readings or {})
+        graph = assembly.proto.graph
         read = dict.fromkeys(name for node in graph.node for name in reads(node))
         graph.initializer.extend(self._initializers[name] for name in read if name in self._initializers)
         graph.sparse_initializer.extend(self._sparse[name] for name in read if name in self._sparse)
-        return Model(build.assembly.proto, self._model.path, self._model.file_bytes)
+        return Model(assembly.proto, self._model.path, self._model.file_bytes)
 
     def nodes_in(self, block: Block) -> frozenset[str]:
         """Names of all nodes in the model of a block, copies of those that compute constants included."""
@@ -126,17 +127,27 @@ class BlockModels:
                 added.shape.dim.add()
 
 
-class _Build:
-    """The model of one block under construction."""
+class NodeCopies:
+    """Copies of nodes that read something else than in their model.
 
-    def __init__(self, frame: Model, values: Mapping[str, Value], prefix: str) -> None:
-        self.assembly = Assembly(frame)
+    Args:
+        assembly: Where they are added.
+        values: The tensors of the model, with their types.
+        prefix: What no name of the model begins with; from `free_prefix`.
+    """
+
+    def __init__(self, assembly: Assembly, values: Mapping[str, Value], prefix: str) -> None:
+        self._assembly = assembly
         self._values = values
         self._prefix = prefix
         self._made: dict[object, str] = {}
 
-    def add(self, node: Any, readings: Mapping[Consumer, Reading]) -> None:
-        """Add a node, and before it what it reads instead of tensors of the model."""
+    def add(self, node: Any, readings: Mapping[Consumer, Reading]) -> Any:
+        """Add a node, and before it what it reads instead of tensors of the model; gives the copy.
+
+        Raises:
+            BadInput: ONNX has no operators for one of the quantizers.
+        """
         other: dict[int, str] = {}
         if readings:
             for position, name in enumerate(node.input):
@@ -145,13 +156,14 @@ class _Build:
                     other[position] = self._constant(reading)
                 elif reading is not None:
                     other[position] = self._quantized(reading)
-        copy = self.assembly.copy_node(node)
+        copy = self._assembly.copy_node(node)
         for position, name in other.items():
             copy.input[position] = name
+        return copy
 
     def _constant(self, substitute: Substitute) -> str:
         if id(substitute) not in self._made:
-            self._made[id(substitute)] = self.assembly.add_constant(
+            self._made[id(substitute)] = self._assembly.add_constant(
                 substitute.values, f"{self._prefix}{substitute.name}"
             )
         return self._made[id(substitute)]
@@ -164,9 +176,9 @@ class _Build:
         if key not in self._made:
             last = quantizers[-1]
             value = self._values.get(last.tensor)
-            target = self.assembly.free_tensor(f"{self._prefix}{last.name}_dequantized")
+            target = self._assembly.free_tensor(f"{self._prefix}{last.name}_dequantized")
             add_quantizer(
-                self.assembly,
+                self._assembly,
                 replace(last, name=f"{self._prefix}{last.name}"),
                 last.tensor if len(quantizers) == 1 else self._quantized(quantizers[:-1]),
                 target=target,
@@ -177,7 +189,7 @@ class _Build:
         return self._made[key]
 
 
-def _free_prefix(taken: frozenset[str]) -> str:
+def free_prefix(taken: frozenset[str]) -> str:
     """What no name begins with, so that new names need no comparison with those of the whole model."""
     prefix = "quantized/"
     while any(name.startswith(prefix) for name in taken):

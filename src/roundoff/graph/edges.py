@@ -7,6 +7,7 @@ from roundoff.core.quantizer import Consumer, Quantizer
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.numbers import check_numbers
 from roundoff.graph.wiring import reads, subgraphs
 
 __all__ = ["Edges", "rename_captured"]
@@ -21,7 +22,8 @@ class Edges:
         leaving: Tensors that leave the network quantized, each with the quantizer that does it.
 
     Raises:
-        BadInput: A quantizer names a tensor, a node or an input that is not there, or two contradict each other.
+        BadInput: A quantizer names a tensor, a node or an input that is not there, has impossible numbers, or two
+            contradict each other.
     """
 
     leaving: dict[str, Quantizer]
@@ -34,6 +36,7 @@ class Edges:
             twice = next(name for name in names if names.count(name) > 1)
             raise BadInput(f"Two quantizers are called {twice!r}.", fix="give each a name of its own")
         _check_tensors(model, quantizers)
+        check_numbers(model, quantizers)
         self._check_chains()
         self.leaving = self._leaving()
         self._readers: dict[Consumer, Quantizer] = {}

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.element_types import by_number
 from roundoff.graph.wiring import subgraphs
 
 __all__ = [
     "check_external_data",
+    "declared_outside",
     "external_bytes",
     "inside_bytes",
     "is_external",
@@ -130,3 +132,14 @@ def stored_bytes(tensor: Any) -> int:
     """Bytes a tensor's values take in a file, by its type and shape; the values are not touched."""
     kind = by_number(tensor.data_type)
     return -(-math.prod(tensor.dims) * kind.bits // 8) if kind else 0
+
+
+def declared_outside(name: str, values: Array) -> Any:
+    """An initializer without its values, which a session is to be given beside the model; see `Taps`."""
+    from onnx import TensorProto
+    from onnx.helper import np_dtype_to_tensor_dtype
+
+    number = np_dtype_to_tensor_dtype(values.dtype)
+    declared = TensorProto(name=name, dims=values.shape, data_type=number, data_location=TensorProto.EXTERNAL)
+    declared.external_data.add(key="location", value=name)
+    return declared

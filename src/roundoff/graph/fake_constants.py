@@ -11,9 +11,10 @@ from roundoff.core.quantization import dequantize, fake_quantize
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 
-__all__ = ["FakeConstants", "chain_of", "fake_quantized"]
+__all__ = ["FakeConstants", "chain_of", "fake_quantized", "has_exact_weights"]
 
 # Values of one step: with all that is computed between, they stay in the cache.
 _BLOCK_ELEMENTS = 1 << 16
@@ -123,3 +124,10 @@ def chain_of(quantizer: Quantizer, others: Mapping[str, Quantizer]) -> list[Quan
     while chain[-1].after in others:
         chain.append(others[chain[-1].after])
     return chain[::-1]
+
+
+def has_exact_weights(quantized: QuantizedModel) -> bool:
+    """Whether the float weights are the values of their codes already, so that no weight is changed any more."""
+    weights = [each for each in quantized.quantizers if each.kind == "weight"]
+    constants = FakeConstants(quantized.float_model)
+    return bool(weights) and all(constants.is_idle(each) for each in weights)

@@ -17,6 +17,7 @@ from roundoff.graph.joined import LAYERS, joined_units
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.units import Units, derived_constants
+from roundoff.graph.wiring import captured
 
 __all__ = ["NodePrecisions"]
 
@@ -69,6 +70,15 @@ class NodePrecisions(Generic[AnyQuantizer]):
             for at, name in enumerate(node.input):
                 found[name].append(Consumer(node.name, at))
         return found
+
+    @cached_property
+    def _captured(self) -> frozenset[str]:
+        """Values that subgraphs take from outside."""
+        return frozenset(name for node in self.nodes for name in self._captured_by(node))
+
+    def _captured_by(self, node: Any) -> list[str]:
+        """Values that the subgraphs of a node take from outside; no quantizer sits on such an edge."""
+        return [name for name in captured(node) if name not in self.constants and name not in self._whole_numbers]
 
     @cached_property
     def _units(self) -> Units:
@@ -128,9 +138,17 @@ class NodePrecisions(Generic[AnyQuantizer]):
         """The types a node computes with."""
         members = self.unit(node)
         edges = [(member, at) for member in members for at in self.outer_operands(member)]
-        activation = _joined(self.dtype(self.seen_at(member, at)) for member, at in edges)
+        read = [self.dtype(self.seen_at(member, at)) for member, at in edges]
+        read += [self._dtype_inside(name) for member in members for name in self._captured_by(member)]
+        activation = _joined(read)
         weight = _joined(self.dtype(self.seen_at(node, at)) for at in self.weight_at(node))
         return Precision(activation, weight, self._output(members[-1]))
+
+    def _dtype_inside(self, tensor: str) -> str:
+        """The type in which a subgraph sees a tensor: float, unless it was quantized before it was passed on."""
+        producer = self._producers.get(tensor)
+        passed_on = producer is not None and producer.op_type in _PASS_ON and producer.input
+        return self.dtype(self.seen_at(producer, 0)) if passed_on else FLOAT
 
     @staticmethod
     def dtype(quantizer: Quantizer | PlannedQuantizer | None) -> str:
@@ -154,9 +172,10 @@ class NodePrecisions(Generic[AnyQuantizer]):
         seen = {edge for quantizer in own for edge in quantizer.consumers}
         yield from (quantizer.spec.dtype for quantizer in own if quantizer.consumers or quantizer.output)
         leaves_float = tensor in self._outputs and not any(quantizer.output for quantizer in own)
-        if leaves_float or any(edge not in seen for edge in self._readers.get(tensor, ())):
+        inside = tensor in self._captured
+        if leaves_float or inside or any(edge not in seen for edge in self._readers.get(tensor, ())):
             yield FLOAT
 
 
-def _joined(dtypes: Iterator[str]) -> str:
+def _joined(dtypes: Iterable[str]) -> str:
     return "/".join(dict.fromkeys(dtypes))

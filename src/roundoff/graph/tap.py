@@ -6,11 +6,16 @@ from typing import Any
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.element_types import by_dtype
+from roundoff.graph.element_types import by_dtype, by_number
+from roundoff.graph.external import declared_outside
 from roundoff.graph.interface import hidden_tensors, outputs
 from roundoff.graph.load import Model
 
-__all__ = ["Taps", "tap", "tap_shapes"]
+__all__ = ["Taps", "detached", "tap", "tap_shapes"]
+
+# Weights of shapes, axes and the like must be seen when the graph is opened; they are small.
+_SMALL_BYTES = 4096
+_GIVEN_BESIDE = frozenset({"float32", "float64"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,28 @@ def tap_shapes(model: Model, tensors: Sequence[str]) -> Taps:
     for tensor, name in zip(tensors, names, strict=True):
         patch.add_output(name, make_node("Shape", [tensor], [name]))
     return Taps(patch.serialize(), tuple(names))
+
+
+def detached(model: Model) -> Taps:
+    """The model with its larger weights beside it, so that these are not serialized and read again."""
+    from onnx import ModelProto
+    from onnx.numpy_helper import to_array
+
+    source = model.proto
+    light = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions)
+    graph = light.graph
+    graph.name = source.graph.name
+    for field_name in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(graph, field_name).extend(getattr(source.graph, field_name))
+    constants = {}
+    for tensor in source.graph.initializer:
+        element = by_number(tensor.data_type)
+        if len(tensor.raw_data) <= _SMALL_BYTES or element is None or element.dtype not in _GIVEN_BESIDE:
+            graph.initializer.append(tensor)
+        else:
+            constants[tensor.name] = to_array(tensor)
+            graph.initializer.append(declared_outside(tensor.name, constants[tensor.name]))
+    return Taps(light.SerializeToString(), tuple(value.name for value in graph.output), constants)
 
 
 class _Patch:

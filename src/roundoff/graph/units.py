@@ -12,12 +12,10 @@ from typing import Any
 from roundoff.core.quantizer import Consumer, Quantizer
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.randomness import RANDOM_OPS
 from roundoff.graph.wiring import constants, reads, subgraphs
 
 __all__ = ["Units", "derived_constants", "units"]
-
-# They take no input and still give another result each time.
-_RANDOM_OPS = frozenset({"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def derived_constants(graph: Any) -> frozenset[str]:
 
 
 def _is_repeatable(node: Any) -> bool:
-    return node.op_type not in _RANDOM_OPS and not node.domain and next(subgraphs(node), None) is None
+    return node.op_type not in RANDOM_OPS and not node.domain and next(subgraphs(node), None) is None
 
 
 class _Wires:

@@ -1,5 +1,6 @@
 """The picture of channels: a box for each, or bands where there are too many, and the levels each one has."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -113,7 +114,9 @@ def _choose_scale(axes: "Axes", spread: ChannelSpread) -> None:
     if spread.range_ratio is None or spread.range_ratio < _UNEVEN:
         axes.set_ylabel("value")
         return
-    axes.set_yscale("symlog", linthresh=ranges[len(ranges) // 2] / 2, linscale=1.0)
+    # At a power of ten, because ticks stand there: within the even part they would cover each other.
+    even = 10.0 ** round(math.log10(ranges[len(ranges) // 2] / 2))
+    axes.set_yscale("symlog", linthresh=even, linscale=1.0)
     axes.set_ylabel("value (even near 0, then log)")
 
 

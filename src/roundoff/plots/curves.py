@@ -16,10 +16,12 @@ __all__ = ["accumulation_picture", "partial_picture"]
 
 # Up to so many nodes each has its name on the axis; of more only the outputs and what the verdict names.
 _MOST_NAMED = 40
-_MOST_IN_LEGEND = 12
+# More are beside the picture, and of more than fit there the first ones and the last.
+_MOST_IN_PICTURE, _MOST_IN_LEGEND = 12, 24
 _BASE_COLOR = "#222222"
 _PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee7733", "#777777")
-_DASHES = ("-", "--", "-.", ":")
+# More curves than colours are a sweep, whose colours run from its first to its last.
+_SWEEP_COLORS = "viridis"
 
 
 def accumulation_picture(found: Accumulation, *, form: PictureForm = "png") -> bytes:
@@ -34,14 +36,14 @@ def accumulation_picture(found: Accumulation, *, form: PictureForm = "png") -> b
 
     def paint(figure: "Figure") -> None:
         axes = figure.subplots()
+        colors = (_BASE_COLOR, *_colors(len(found.curves) - 1))
         for number, curve in enumerate(found.curves):
             values = [_finite(value) for value in found.shown(curve)]
             base = number == 0
             axes.plot(
                 range(len(values)),
                 values,
-                color=_BASE_COLOR if base else _PALETTE[(number - 1) % len(_PALETTE)],
-                linestyle=_DASHES[0 if base else (number - 1) // len(_PALETTE) % len(_DASHES)],
+                color=colors[number],
                 linewidth=2.2 if base else 1.3,
                 marker="o" if names else None,
                 markersize=3,
@@ -57,6 +59,17 @@ def accumulation_picture(found: Accumulation, *, form: PictureForm = "png") -> b
         _add_legend(axes, len(found.curves))
 
     return draw((9.0 if names else 13.0, 5.4), paint, form=form)
+
+
+def _colors(count: int) -> list[str]:
+    """A colour for each curve beside the base line."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    if count <= len(_PALETTE):
+        return list(_PALETTE[:count])
+    sweep = colormaps[_SWEEP_COLORS]
+    return [to_hex(sweep(0.95 * number / (count - 1))) for number in range(count)]
 
 
 def _finite(value: float | None) -> float:
@@ -92,16 +105,13 @@ def _annotate(axes: "Axes", found: Accumulation, nodes: Sequence[CurveNode]) -> 
 
 def _add_legend(axes: "Axes", curves: int) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    if curves <= _MOST_IN_LEGEND:
+    if curves <= _MOST_IN_PICTURE:
         axes.legend(loc="best")
         return
-    shown = slice(0, _MOST_IN_LEGEND - 1)
-    axes.legend(
-        [*handles[shown], handles[-1]],
-        [*labels[shown], f"... {labels[-1]}"],
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-    )
+    if curves > _MOST_IN_LEGEND:
+        shown = slice(0, _MOST_IN_LEGEND - 1)
+        handles, labels = [*handles[shown], handles[-1]], [*labels[shown], f"... {labels[-1]}"]
+    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def partial_picture(found: PartialQuantization, *, form: PictureForm = "png") -> bytes:
@@ -115,7 +125,8 @@ def partial_picture(found: PartialQuantization, *, form: PictureForm = "png") ->
         axes = figure.subplots()
         counts = [step.count for step in found.steps]
         scores = [_finite(step.score) for step in found.steps]
-        axes.plot(counts, scores, color=COLORS["before"], marker="o", markersize=4)
+        named = len(found.steps) <= _MOST_NAMED
+        axes.plot(counts, scores, color=COLORS["before"], marker="o", markersize=4 if named else 2)
         if math.isfinite(found.float_score):
             axes.axhline(found.float_score, color=COLORS["difference"], linewidth=1, label="float")
         goal = f"goal {drawable(found.goal.text)}"
@@ -123,14 +134,17 @@ def partial_picture(found: PartialQuantization, *, form: PictureForm = "png") ->
         if found.knee is not None:
             label = f"reached with {found.knee}"
             axes.axvline(found.knee, color=COLORS["threshold"], linestyle=":", linewidth=1, label=label)
-        if found.levels_off is not None and found.levels_off != found.knee:
+        # At the last count nothing is known of what more would bring.
+        if found.levels_off not in (None, found.knee, counts[-1]):
             label = f"levels off at {found.levels_off}"
             axes.axvline(found.levels_off, color=COLORS["quiet"], linestyle=":", linewidth=1, label=label)
-        if len(found.steps) <= _MOST_NAMED:
+        if named:
             labels = [drawable(shortened(step.subject or "all quantized", 28)) for step in found.steps]
             ticks = [f"{count}  {label}" for count, label in zip(counts, labels, strict=True)]
             axes.set_xticks(counts, ticks, rotation=90, fontsize=7)
         changed = "left in float" if found.to == "float" else f"raised to {found.to}"
+        if not named:
+            axes.set_xlabel(f"how many of {len(found.subjects)} are {changed}, in the order of the ranking")
         axes.set_title(f"The first so many {changed}, {found.samples} samples", loc="left")
         better = "higher" if found.higher_is_better else "lower"
         axes.set_ylabel(f"{drawable(shortened(found.score, 30))} ({better} is better)")

@@ -7,11 +7,14 @@ import numpy as np
 from roundoff.core.measure import measure_pair
 from roundoff.core.moments import NOTHING
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.scores import OutputAgreement, TensorScore
+from roundoff.core.scores import OutputAgreement, Status, TensorScore
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.randomness import random_outputs
 from roundoff.metrics.scoring import score
+from roundoff.quantize.plain_outputs import same_output, without_numbers
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
 from roundoff.runtime.session import open_session
@@ -49,7 +52,8 @@ def compare_outputs(
         progress: Told of every sample.
     """
     sessions = [open_session(model, threads=threads) for model in (reference, candidate)]
-    tallies = [_Tally(name) for name in outputs(reference)]
+    chance = random_outputs(reference)
+    tallies = [_Tally(name, chance=chance.get(name, "")) for name in outputs(reference)]
     progress.start("comparing outputs", len(indices))
     try:
         for index in indices:
@@ -67,16 +71,20 @@ def compare_outputs(
 class _Tally:
     """What was seen of one output."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, chance: str = "") -> None:
         self._name = name
+        self._chance = chance and f"it depends on {chance}, which gives other values in each run"
         self._moments = NOTHING
-        self._samples = self._rows = self._agreeing = 0
-        self._problem = ""
+        self._samples = self._rows = self._agreeing = self._differing = 0
+        self._problem, self._unreadable = "", False
 
     def add(self, ours: Array, theirs: Array) -> None:
         self._samples += 1
-        if not isinstance(ours, np.ndarray) or ours.dtype.kind not in "fiub":
-            self._problem = "it holds no numbers"
+        obstacle = without_numbers(ours)
+        if obstacle:
+            self._differing += not same_output(ours, theirs)
+            same = f"differs in {counted(self._differing, 'sample')}" if self._differing else "is the same"
+            self._problem, self._unreadable = f"{obstacle}; it {same}", True
             return
         if ours.shape != theirs.shape:
             self._problem = f"shapes differ: {list(ours.shape)} and {list(theirs.shape)}"
@@ -89,7 +97,12 @@ class _Tally:
             self._agreeing += int(np.count_nonzero(same))
 
     def result(self) -> OutputAgreement:
+        if self._chance:
+            return OutputAgreement(self._name, self._samples, TensorScore("unreadable", {}, self._chance), None)
         if self._problem:
-            return OutputAgreement(self._name, self._samples, TensorScore("shape", {}, self._problem), None)
+            status: Status = "unreadable" if self._unreadable else "shape"
+            return OutputAgreement(self._name, self._samples, TensorScore(status, {}, self._problem), None)
+        if not self._moments.count and not self._moments.excluded:
+            return OutputAgreement(self._name, self._samples, TensorScore("degenerate", {}, "it is empty"), None)
         top1 = self._agreeing / self._rows if self._rows else None
         return OutputAgreement(self._name, self._samples, score(self._moments), top1)

@@ -48,7 +48,14 @@ class Numbers:
     notes: tuple[str, ...]
 
 
-def find_parameters(plan: QuantPlan, model: Model, ranges: Ranges, *, weights: Parameters) -> Numbers:
+def find_parameters(
+    plan: QuantPlan,
+    model: Model,
+    ranges: Ranges,
+    *,
+    weights: Parameters,
+    options: Mapping[str, float] | None = None,
+) -> Numbers:
     """Give every planned quantizer its scale and zero point.
 
     Args:
@@ -56,10 +63,11 @@ def find_parameters(plan: QuantPlan, model: Model, ranges: Ranges, *, weights: P
         model: The float model the plan is for.
         ranges: What calibration observed.
         weights: Numbers of the weights, from `weight_parameters`.
+        options: Options of the calibration methods, for constants that share a scale with activations.
     """
     found = dict(weights)
     for members in _groups(plan.quantizers).values():
-        params = _shared(members, ranges, Weights(model))
+        params = _shared(members, ranges, Weights(model), options)
         found.update((member.name, params) for member in members)
     notes = _make_room_for_biases(plan, found, Weights(model))
     for planned in plan.quantizers:
@@ -68,8 +76,15 @@ def find_parameters(plan: QuantPlan, model: Model, ranges: Ranges, *, weights: P
     return Numbers(tuple(planned_with(planned, found[planned.name]) for planned in plan.quantizers), notes)
 
 
-def weight_parameters(plan: QuantPlan, model: Model) -> dict[str, QuantParams]:
+def weight_parameters(
+    plan: QuantPlan, model: Model, *, options: Mapping[str, float] | None = None
+) -> dict[str, QuantParams]:
     """Scales of the weights that depend on the model alone; those shared with activations are not among them.
+
+    Args:
+        plan: What to quantize, and how.
+        model: The float model the plan is for.
+        options: Options of the calibration methods.
 
     Raises:
         BadInput: A weight or bias holds values that are not finite.
@@ -77,7 +92,7 @@ def weight_parameters(plan: QuantPlan, model: Model) -> dict[str, QuantParams]:
     constants = Weights(model)
     _check_finite(plan, constants)
     return {
-        planned.name: _of_weight(constants[planned.tensor], planned)
+        planned.name: _of_weight(constants[planned.tensor], planned, options)
         for planned in plan.quantizers
         if planned.kind == "weight" and not planned.group and planned.fixed_range is None
     }
@@ -96,8 +111,8 @@ def _check_finite(plan: QuantPlan, weights: Weights) -> None:
             raise BadInput(what, fix=f"repair the model, or leave what reads it in float: {readers}")
 
 
-def _of_weight(values: Array, planned: PlannedQuantizer) -> QuantParams:
-    params = parameters_from_range(*weight_range(values, planned.spec, planned.method), planned.spec)
+def _of_weight(values: Array, planned: PlannedQuantizer, options: Mapping[str, float] | None) -> QuantParams:
+    params = parameters_from_range(*weight_range(values, planned.spec, planned.method, options), planned.spec)
     if planned.spec.axis is None:
         return params
     # A slice of zeros gets the scale of the whole tensor: at the default, 1, a bias in steps of it would be lost.
@@ -118,13 +133,19 @@ def _groups(quantizers: Iterable[PlannedQuantizer]) -> dict[str, list[PlannedQua
     return groups
 
 
-def _shared(members: Sequence[PlannedQuantizer], ranges: Ranges, weights: Weights) -> QuantParams:
+def _shared(
+    members: Sequence[PlannedQuantizer],
+    ranges: Ranges,
+    weights: Weights,
+    options: Mapping[str, float] | None,
+) -> QuantParams:
     """The parameters of quantizers that share them."""
     fixed = next((member for member in members if member.fixed_range is not None), None)
     if fixed is not None and fixed.fixed_range is not None:
         return parameters_from_range(*fixed.fixed_range, fixed.spec)
     spec, method = members[0].spec, members[0].method
-    parts = [weight_range(weights[member.tensor], spec, method) for member in members if member.kind == "weight"]
+    constants = [weights[member.tensor] for member in members if member.kind == "weight"]
+    parts = [weight_range(values, spec, method, options) for values in constants]
     live = list(dict.fromkeys(member.tensor for member in members if member.kind == "activation"))
     if live:
         parts.append(ranges.range(live, spec, method))

@@ -21,6 +21,8 @@ from roundoff.quantize.calibration import Calibration, calibrate, get_method, op
 from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning import plan_quantization
 from roundoff.quantize.preparation_check import PreparationCheck, check_preparation
+from roundoff.quantize.subgraph_notes import subgraph_notes
+from roundoff.quantize.sums import sum_notes
 from roundoff.runtime.feeds import Samples
 
 __all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]
@@ -74,8 +76,11 @@ class MethodTrial:
 
     @property
     def sqnr_db(self) -> float:
-        """Signal to noise at the output that is worst off."""
-        return min((each.score.values.get("sqnr_db", float("-inf")) for each in self.agreement), default=0.0)
+        """Signal to noise at the output that is worst off, of those that hold numbers."""
+        scores = [each.score for each in self.agreement]
+        if any(score.status == "shape" for score in scores):
+            return float("-inf")
+        return min((score.values["sqnr_db"] for score in scores if score.values), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class Quantization:
         calibration: What was observed; serves other plans too.
         best: The method taken.
         trials: All methods that were tried, in the order asked for.
+        remarks: What the plan leaves in float inside of subgraphs, and sums that the target cannot hold.
     """
 
     target: Target
@@ -97,12 +103,13 @@ class Quantization:
     calibration: Calibration
     best: MethodTrial
     trials: tuple[MethodTrial, ...]
+    remarks: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know."""
         checked = () if self.check is None else self.check.notes
-        return (*self.prepared.notes, *checked, *self.calibration.notes, *self.best.numbers.notes)
+        return (*self.prepared.notes, *checked, *self.calibration.notes, *self.best.numbers.notes, *self.remarks)
 
     @property
     def quantized(self) -> QuantizedModel:
@@ -142,7 +149,7 @@ def quantize_model(
     """
     prepared = prepare(model)
     plans = {method: _plan(prepared, settings, method) for method in _methods(settings)}
-    weights = weight_parameters(next(iter(plans.values())), prepared.model)
+    weights = weight_parameters(next(iter(plans.values())), prepared.model, options=settings.options)
     check = None if samples is None else check_preparation(model, prepared.model, samples)
     if calibration is None:
         if samples is None:
@@ -157,7 +164,7 @@ def quantize_model(
     trials = []
     for method, plan in plans.items():
         ranges = _Ranges(calibration, settings.options)
-        numbers = find_parameters(plan, prepared.model, ranges, weights=weights)
+        numbers = find_parameters(plan, prepared.model, ranges, weights=weights, options=settings.options)
         agreement: tuple[OutputAgreement, ...] = ()
         if samples is not None:
             agreement = compare_outputs(
@@ -171,7 +178,11 @@ def quantize_model(
         trials.append(MethodTrial(method, plan, numbers, agreement))
     limit = max(trial.sqnr_db for trial in trials) - _NOISE_DB
     best = next(trial for trial in trials if trial.sqnr_db >= limit)
-    return Quantization(settings.target, prepared, check, calibration, best, tuple(trials))
+    remarks = (
+        *subgraph_notes(prepared.model, best.plan),
+        *sum_notes(prepared.model, best.numbers.quantizers, settings.target, samples=samples),
+    )
+    return Quantization(settings.target, prepared, check, calibration, best, tuple(trials), remarks)
 
 
 def _methods(settings: QuantizeSettings) -> tuple[str, ...]:

@@ -1,17 +1,21 @@
 """Proof that a prepared model still computes what the original did: both are run on samples and compared."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from roundoff.core.measure import measure_pair
 from roundoff.core.moments import PairMoments
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
 from roundoff.errors import RoundoffError
 from roundoff.graph.element_types import by_number
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.graph.randomness import random_outputs
 from roundoff.metrics.error import sqnr_db
+from roundoff.quantize.plain_outputs import same_output, without_numbers
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
 from roundoff.runtime.session import open_session
@@ -51,12 +55,14 @@ class PreparationCheck:
         samples: On how many samples.
         tolerance: Largest difference, against the largest value of the output, that counts as float rounding.
         problem: Why the models could not be run; empty when they could.
+        chance: Outputs that two runs cannot be compared by, each with the node that gives other values each time.
     """
 
     outputs: tuple[OutputCheck, ...]
     samples: int
     tolerance: float
     problem: str = ""
+    chance: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def agrees(self) -> bool:
@@ -66,11 +72,27 @@ class PreparationCheck:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know: the largest difference if all is well, else each output that differs."""
+        return (*self._differences(), *self._left_to_chance())
+
+    def _left_to_chance(self) -> Iterator[str]:
+        for source in dict.fromkeys(self.chance.values()):
+            names = [name for name, each in self.chance.items() if each == source]
+            yield (
+                f"{source} gives other values in each run, so two runs cannot be compared by "
+                f"{', '.join(map(repr, names))}: neither the preparation nor the quantization is checked by that"
+            )
+
+    def _differences(self) -> tuple[str, ...]:
         if self.problem:
             return (f"the prepared model could not be compared with the original: {self.problem}",)
         bad = [output for output in self.outputs if self._differs(output)]
+        if not self.outputs:
+            return ()
         if not bad:
             worst = max(self.outputs, key=lambda output: output.max_abs_error, default=OutputCheck(""))
+            if worst.max_abs_error == 0:
+                over = counted(self.samples, "sample")
+                return (f"the prepared model's outputs equal the original's to the last bit ({over})",)
             return (f"the prepared model's outputs equal the original's: {self._figures(worst)}",)
         return tuple(
             f"output {output.output!r} of the prepared model differs from the original's: "
@@ -84,7 +106,7 @@ class PreparationCheck:
     def _figures(self, output: OutputCheck) -> str:
         return (
             f"largest difference {output.max_abs_error:.3g} at values up to {output.magnitude:.3g}, "
-            f"{output.sqnr_db:.1f} dB, {self.samples} sample{'s'[: self.samples != 1]}; "
+            f"{output.sqnr_db:.1f} dB, {counted(self.samples, 'sample')}; "
             f"up to {self.tolerance:g} of the largest value counts as rounding"
         )
 
@@ -103,17 +125,19 @@ def check_preparation(
     """
     tolerance = _TOLERANCES[_coarsest_float(original)]
     count = min(count, len(samples.names))
-    tallies = {name: _Tally(name) for name in outputs(original)}
+    chance = random_outputs(original)
+    tallies = {name: _Tally(name) for name in outputs(original) if name not in chance}
     try:
         sessions = [open_session(model, threads=threads) for model in (original, prepared)]
         for index in range(count):
             feed = read_feed(original, samples, index)
             left, right = (session.run(feed, sample=samples.names[index]) for session in sessions)
-            for tally, ours, theirs in zip(tallies.values(), left, right, strict=True):
-                tally.add(ours, theirs)
+            for name, ours, theirs in zip(outputs(original), left, right, strict=True):
+                if name in tallies:
+                    tallies[name].add(ours, theirs)
     except RoundoffError as error:
-        return PreparationCheck((), count, tolerance, error.what)
-    return PreparationCheck(tuple(tally.result() for tally in tallies.values()), count, tolerance)
+        return PreparationCheck((), count, tolerance, error.what, chance)
+    return PreparationCheck(tuple(tally.result() for tally in tallies.values()), count, tolerance, chance=chance)
 
 
 def _coarsest_float(model: Model) -> str:
@@ -136,8 +160,8 @@ class _Tally:
         self._problem = ""
 
     def add(self, ours: Array, theirs: Array) -> None:
-        if not isinstance(ours, np.ndarray) or ours.dtype.kind not in "fiub":
-            self._problem = "it holds no numbers"
+        if without_numbers(ours):
+            self._problem = self._problem or ("" if same_output(ours, theirs) else without_numbers(ours))
         elif ours.shape != theirs.shape:
             self._problem = f"its shape is {list(theirs.shape)} instead of {list(ours.shape)}"
         elif not np.array_equal(np.isfinite(ours), np.isfinite(theirs)):

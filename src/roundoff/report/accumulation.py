@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.accumulation import Accumulation, CurveNode, MeasuredCurve, Split
+from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
 from roundoff.report.score_text import BLOCKS, score_text, text_curve
@@ -166,7 +167,7 @@ def _nodes(found: Accumulation, nodes: Sequence[CurveNode]) -> RenderableType:
         values = (score_text(found.metric, found.shown(curve)[node.order]) for curve in shown)
         # A node with several outputs is told apart by what it computes.
         several = sum(each.node == node.node for each in found.nodes) > 1
-        name = Text(node.tensor if several else node.node, style="bold" if node.output else "")
+        name = Text(short_name(node.tensor if several else node.node), style="bold" if node.output else "")
         table.add_row(str(node.order), name, Text(node.op_type), *values)
     more = len(found.curves) - len(shown)
     if not more:

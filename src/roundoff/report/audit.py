@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.audit import Audit, AuditRow, QuantizedPart, Severity
+from roundoff.core.harmless import short_name
 from roundoff.core.quant_plan import FLOAT, Precision
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
@@ -37,6 +38,7 @@ _PHRASES = {
     "bias_scale": "with a bias of another scale than the product of input and weight",
     "two_scales": "whose result has two scales",
     "degenerate_scale": "with an impossible scale",
+    "scale_count": "with too few or too many scales",
     "zero_point_range": "with an impossible zero point",
     "bias_overflow": "with a bias that does not fit",
     "request": "other than asked for",
@@ -170,7 +172,7 @@ def audit_table(audit: Audit, *, everything: bool = False) -> RenderableType | N
     table.add_column("in/wgt/out", overflow="fold", max_width=_WIDEST_TYPES)
     table.add_column("finding" if not everything else "scales, findings", overflow="fold")
     for row in rows:
-        cells: list[RenderableType] = [Text(row.node), Text(row.op_type)]
+        cells: list[RenderableType] = [Text(short_name(row.node)), Text(row.op_type)]
         cells += [_short(row.requested)] if asked else []
         remarks = _remarks(row, everything=everything, info=everything or not audit.of_a_run)
         table.add_row(*cells, _short(row.effective), remarks)

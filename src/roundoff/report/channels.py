@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.channel_spread import LEVEL_BOUNDS, ChannelBox, ChannelReport, ChannelSpread
+from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, number, percentage, shape_text
 
@@ -15,6 +16,8 @@ __all__ = ["CHANNELS_CSV_START", "channels_csv", "channels_page"]
 
 # Tensors whose poorest channels are listed, and how many of each.
 _MOST_DETAILED, _POOREST = 3, 5
+# Of more tensors at risk the worst are spoken of.
+_MOST_ADVISED = 6
 
 CHANNELS_CSV_START = "name,kind,tensor,axis,channel,low,p01"
 """By this an earlier table of ours is known."""
@@ -29,7 +32,10 @@ def channels_page(report: ChannelReport) -> RenderableType:
     title = Text(f"{len(risky)} of {total} {has} channels with few levels{over}")
     title.stylize("bold")
     parts: list[RenderableType] = [title, Text(""), _table(report), Text("")]
-    parts += [Text(f"{each.name}: {each.advice}") for each in (risky or report.spreads)[: 2 * _MOST_DETAILED]]
+    worst = sorted(risky, key=_shortage, reverse=True)
+    parts += [Text(f"{each.name}: {each.advice}") for each in (worst or report.spreads)[:_MOST_ADVISED]]
+    if len(worst) > _MOST_ADVISED:
+        parts.append(Text(f"{len(worst) - _MOST_ADVISED} more with few levels stand in the table", style="dim"))
     if len(report.spreads) <= _MOST_DETAILED:
         parts += [part for each in report.spreads for part in _poorest(each)]
     coarse = max((each.resolution for each in report.spreads), default=0.0)
@@ -39,6 +45,11 @@ def channels_page(report: ChannelReport) -> RenderableType:
         )
     parts += [Text(f"note: {note}", style="dim") for note in report.notes]
     return Group(*parts)
+
+
+def _shortage(each: ChannelSpread) -> tuple[float, ...]:
+    """How bad it is: shares of the channels with next to no levels, then of those with few."""
+    return tuple(each.below[str(bound)] / max(1, each.live) for bound in sorted(LEVEL_BOUNDS))
 
 
 def _table(report: ChannelReport) -> Table:
@@ -61,7 +72,7 @@ def _table(report: ChannelReport) -> Table:
         counts = [str(each.below[str(bound)]) for bound in LEVEL_BOUNDS]
         cells = [str(each.axis), str(len(each.boxes)), str(len(each.boxes) - each.live), dtype]
         cells += [number(each.range_ratio, 3), *counts, f"{each.gain_db:.1f}", each.risk]
-        table.add_row(Text(each.name, style="bold" if each.risk == "high" else ""), *cells)
+        table.add_row(Text(short_name(each.name), style="bold" if each.risk == "high" else ""), *cells)
     return table
 
 

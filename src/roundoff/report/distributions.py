@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.distributions import Bins, Distribution, DistributionReport, QuantizerFacts, ValueSummary
+from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, decibels, exactness, number, percentage, shape_text
 
@@ -21,8 +22,8 @@ _VALUES = (
     "edge_share", "central_range",
 )  # fmt: skip
 _FACTS = (
-    "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "levels_used", "levels",
-    "entropy_bits", "sqnr_db",
+    "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "zeroed", "levels_used",
+    "levels", "entropy_bits", "sqnr_db",
 )  # fmt: skip
 
 DISTRIBUTION_CSV_START = "name,kind,tensor,node,op_type,shape,suits,unimodal,peaks"
@@ -127,14 +128,18 @@ def _table(found: Sequence[Distribution]) -> Table:
             cells[0] = facts.dtype
             levels = f"{facts.levels_used}/{facts.levels}" if facts.bits <= 16 else f"{facts.levels_used}"
             cells[4:] = [percentage(facts.clipped), levels, f"{facts.entropy_bits:.1f}", decibels(facts.sqnr_db)]
-        name = Text(each.name, style="" if each.suits else "bold")
+        name = Text(short_name(each.name), style="" if each.suits else "bold")
         table.add_row(name, *cells, str(len(each.peaks)))
     return table
 
 
 def _remarks(found: Sequence[Distribution]) -> Iterator[RenderableType]:
-    for each in [each for each in found if not each.suits][:_MOST_CARDS]:
+    unsuitable = [each for each in found if not each.suits]
+    for each in unsuitable[:_MOST_CARDS]:
         yield Text(f"{each.name}: {each.advice}")
+    if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
+        named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
+        yield Text(f"{len(more)} more do not suit: {named}; CSV says why", style="dim")
 
 
 def distribution_csv(report: DistributionReport) -> str:

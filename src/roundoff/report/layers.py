@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.layer_scores import Culprit, LayerReport, LayerRow, LayerScore
 from roundoff.core.wording import counted
 from roundoff.report.layer_rows import LayerSort, layers_csv, sorted_rows
@@ -22,6 +23,8 @@ _BAD_CHANNEL_DB, _WORSE_DB = 10.0, 10.0
 _WIDE_COLUMNS = 150
 # So much better without weights than without activations, or the reverse: it is the former, or the latter.
 _CLEAR_DB = 6.0
+# What stands in a narrow column for a tensor without a score; documents have the whole word.
+_NO_SCORE = {"nonfinite": "NaN/inf", "unreadable": "n/a", "degenerate": "empty"}
 _Line = tuple[str, str]
 
 
@@ -40,6 +43,8 @@ def _headline(report: LayerReport) -> Text:
     verdict = report.verdict
     if verdict.kind == "open":
         text = ": outputs hold NaN or infinite values" if _damaged(report) else ": nothing of it could be judged"
+        if verdict.agrees is not None and not _damaged(report) and not _weights_unknown(report):
+            text = ": what could be judged agrees, but not all that is quantized could be"
         if report.method != "both":
             text = f": only {report.method} errors were measured; --method both tells local from distributed"
         return Text("OPEN", style="bold yellow") + Text(text)
@@ -51,10 +56,14 @@ def _headline(report: LayerReport) -> Text:
         if verdict.after is not None:
             text = f": no few units are the cause; the {len(verdict.tried)} tried in float {_gain(report)}"
         return Text("DISTRIBUTED", style="bold red" if not verdict.agrees else "bold yellow") + Text(text)
-    if any(text.startswith("weights") for text in verdict.not_judged):
+    if _weights_unknown(report):
         text = " as far as activations go: the outputs agree and no unit stands out"
         return Text("FINE", style="bold yellow") + Text(text)
     return Text("FINE", style="bold green") + Text(": the outputs agree and no unit stands out")
+
+
+def _weights_unknown(report: LayerReport) -> bool:
+    return any(text.startswith("weights are not judged") for text in report.verdict.not_judged)
 
 
 def _damaged(report: LayerReport) -> bool:
@@ -75,12 +84,14 @@ def _gain(report: LayerReport) -> str:
 def _outputs(report: LayerReport) -> Iterator[_Line]:
     rows = {row.tensor: row for row in report.rows}
     outputs = report.verdict.outputs
-    if not outputs or (report.verdict.kind == "open" and report.verdict.not_judged):
+    if not outputs or (report.verdict.kind == "open" and _weights_unknown(report)):
         return
     score = rows[outputs[0]].accumulated
     text = f"{outputs[0]}: {_in_words(score)}"
     if len(outputs) > 1:
         text = f"worst is {text}; {counted(len(outputs) - 1, 'other')}"
+        mute = [name for name in outputs if (found := rows[name].accumulated) and found.sqnr_db is None]
+        text += f", without a score: {', '.join(mute[:_LISTED])}{' ...' * (len(mute) > _LISTED)}" if mute else ""
     if report.verdict.agrees is False:
         text += f"; misses {report.verdict.thresholds}"
     yield "output" if len(outputs) == 1 else "outputs", text
@@ -236,7 +247,7 @@ class _LayerTable:
         for column in columns:
             table.add_column(column.heading, justify="right", no_wrap=True)
         for row in self.rows:
-            name = Text(row.tensor, style="bold" if row.output else "")
+            name = Text(short_name(row.tensor), style="bold" if row.output else "")
             table.add_row(str(row.order), name, Text(row.op_type), *(column.cell(row) for column in columns))
         yield table
 
@@ -256,7 +267,8 @@ def layers_table(report: LayerReport, *, sort: LayerSort = "worst", most: int | 
     parts: list[RenderableType] = [_LayerTable(report, kept)]
     if len(kept) < len(rows):
         left = counted(len(rows) - len(kept), "row")
-        parts.append(Text(f"{left} that matter less are left out; --top all shows them", style="dim"))
+        matters = "matters less is" if len(rows) == len(kept) + 1 else "matter less are"
+        parts.append(Text(f"{left} that {matters} left out; --top all shows them", style="dim"))
     parts.append(Text(_legend(report), style="dim"))
     parts += [Text(f"note: {note}", style="dim") for note in report.notes]
     if report.preparation:
@@ -289,7 +301,7 @@ def _in_words(score: LayerScore | None) -> str:
 
 def _score_db(score: LayerScore) -> str:
     if score.sqnr_db is None:
-        return score.status
+        return _NO_SCORE.get(score.status, score.status)
     return f"({_db(score.sqnr_db)})" if score.status == "nonfinite" else _db(score.sqnr_db)
 
 

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.outliers import OUTLIER_LEVELS, OutlierReport, OutlierRow
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, number, percentage, shape_text
@@ -83,7 +84,7 @@ def _table(rows: Sequence[OutlierRow]) -> Table:
         shares = [percentage(share).removesuffix(" %") for share in values]
         cells = [row.op_type, row.quantized, str(row.channels), *shares]
         cells.append(number(row.largest, 3))
-        table.add_row(str(row.order), Text(row.tensor), *map(Text, cells))
+        table.add_row(str(row.order), Text(short_name(row.tensor)), *map(Text, cells))
     return table
 
 

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.partial import PartialQuantization, PartialStep
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
@@ -31,12 +32,20 @@ def _headline(found: PartialQuantization) -> Text:
     goal = f"the goal of {_goal(found)}"
     tried = found.steps[-1].count
     changed = _CHANGES[found.to]
+    if found.knee == 0 and found.exact_weights and _against_float(found):
+        but = "but the weights of this float are quantized: give FLOAT"
+        return Text("OPEN", style="bold yellow") + Text(f": fully quantized it reaches {goal}, {but}")
     if found.knee == 0:
         return Text("NOTHING TO DO", style="bold green") + Text(f": fully quantized it reaches {goal}")
     if found.knee is not None:
         word = Text(f"TOP {found.knee}", style="bold green")
         return word + Text(f" {changed} {'reaches' if found.knee == 1 else 'reach'} {goal}")
     return Text("NOT REACHED", style="bold red") + Text(f": with up to {tried} {changed} none reaches {goal}")
+
+
+def _against_float(found: PartialQuantization) -> bool:
+    """Whether the goal means nothing without the true float network."""
+    return found.goal.text.endswith("%") or found.score in {"cosine", "sqnr_db", "same_top1"}
 
 
 def _goal(found: PartialQuantization) -> str:
@@ -113,7 +122,7 @@ def partial_table(found: PartialQuantization) -> RenderableType:
         shares = [share_text(step.share)] if compared and step.share is not None else []
         table.add_row(
             str(step.count),
-            Text(step.subject or "(all quantized)"),
+            Text(short_name(step.subject) or "(all quantized)"),
             Text(step.op_type),
             score_text(found.score, step.score),
             *shares,

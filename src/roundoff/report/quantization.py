@@ -68,6 +68,8 @@ def quantization_verdict(
         grid.add_row("" if index else "  output", Text(agreement_line(agreement)))
     judged_by = "not at all: outputs were not compared, because no samples were given"
     if agreements:
+        judged_by = "not at all: no output holds numbers that can be compared"
+    if judged:
         judged_by = f"against float on {counted(agreements[0].samples, 'sample')}, {limits.describe()}"
     grid.add_row("  judged", Text(judged_by))
     for index, line in enumerate(plan_lines(plan)):

@@ -12,6 +12,10 @@ PLAIN_BLOCKS = "_.-~=+*#"
 # Scores up to 1 whose distance from 1 is what matters.
 _NEAR_ONE = frozenset({"cosine", "same_top1", "within_1e3", "within_5e3"})
 
+_FIVE_DECIMALS = 100_000
+# Of a mean over many samples.
+_FLOAT_NOISE = 1e-12
+
 
 def score_text(name: str, value: float | None) -> str:
     """A score in a table.
@@ -25,11 +29,18 @@ def score_text(name: str, value: float | None) -> str:
     if name.endswith("_db"):
         return f"{value:.1f}"
     if name in _NEAR_ONE and math.isfinite(value):
-        # 1.00000 is shown only for what really is 1: rounding up would hide a difference.
-        return f"{math.floor(value * 1e5) / 1e5:.5f}"
+        return _down(value)
     if name == "accuracy":
         return share_text(value)
     return f"{value:.4g}"
+
+
+def _down(value: float) -> str:
+    """Five decimals, rounded down: 1.00000 is shown only for what really is 1."""
+    nearest = round(value * _FIVE_DECIMALS)
+    # A mean of 29 of 100 is a little below 0.29, and means it.
+    exact = math.isclose(value * _FIVE_DECIMALS, nearest, rel_tol=_FLOAT_NOISE) and (nearest / _FIVE_DECIMALS < 1)
+    return f"{(nearest if exact else math.floor(value * _FIVE_DECIMALS)) / _FIVE_DECIMALS:.5f}"
 
 
 def share_text(share: float) -> str:

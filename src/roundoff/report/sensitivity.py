@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.sensitivity_report import KindVerdict, SensitivityReport, SensitivityRow
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
@@ -28,6 +29,7 @@ _PLURALS = {
 }  # fmt: skip
 _HEADINGS = {"mean_relative_error": "mre", "sqnr_db": "sqnr dB"}
 _TIE, _UNKNOWN = "~", "?"
+_ENGINES = {"exact": "measured", "estimate": "estimate"}
 
 
 def sensitivity_verdict(report: SensitivityReport) -> RenderableType:
@@ -135,18 +137,23 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
     several = len({row.samples for row in rows}) > 1
     if several:
         table.add_column("samples", justify="right", no_wrap=True)
+    # Where nothing is estimated, everything is measured.
+    by_engine = bool(report.effort.estimated)
+    if by_engine:
+        table.add_column("by", no_wrap=True)
     for place, row in enumerate(rows):
         mark = _mark(row, last=place + 1 == len(report.rankings[kind]))  # type: ignore[index]
         marks.add(mark)
         table.add_row(
             str(row.rank),
             mark,
-            Text(row.name),
+            Text(short_name(row.name)),
             Text(row.op_type),
-            _value(first, row.scores[first]),
+            _value(first, row),
             _interval(first, row),
-            *(_value(metric, row.scores[metric]) for metric in others),
+            *(_value(metric, row) for metric in others),
             *([str(row.samples)] if several else []),
+            *([_ENGINES[row.engine]] if by_engine else []),
         )
     return table
 
@@ -157,8 +164,11 @@ def _mark(row: SensitivityRow, *, last: bool) -> str:
     return _UNKNOWN if row.told_apart is None else _TIE
 
 
-def _value(metric: str, value: float) -> str:
-    return "no score" if math.isnan(value) else score_text(metric, value)
+def _value(metric: str, row: SensitivityRow) -> str:
+    value = row.scores[metric]
+    if math.isnan(value):
+        return "-" if row.engine == "estimate" else "no score"
+    return score_text(metric, value)
 
 
 def _interval(metric: str, row: SensitivityRow) -> str:
@@ -175,7 +185,7 @@ def sensitivity_csv(report: SensitivityReport) -> str:
         columns += [metric, f"{metric} low", f"{metric} high"]
         columns += [safe_cell(f"{metric} at {output}") for output in report.outputs]
     start = ("kind", "rank", "name", "node", "op_type", "tensor", "quantizers", "samples", "told_apart_from_next")
-    writer.writerow((*start, "worst_sample", *columns))
+    writer.writerow((*start, "worst_sample", "engine", *columns))
     for kind, rows in report.rankings.items():
         for row in rows:
             writer.writerow(_cells(kind, row, report))
@@ -185,7 +195,7 @@ def sensitivity_csv(report: SensitivityReport) -> str:
 def _cells(kind: str, row: SensitivityRow, report: SensitivityReport) -> list[object]:
     told = {None: "unknown", True: "yes", False: "no"}[row.told_apart]
     texts = map(safe_cell, (row.name, row.node, row.op_type, row.tensor, " ".join(row.quantizers)))
-    cells: list[object] = [kind, row.rank, *texts, row.samples, told, safe_cell(row.worst_sample)]
+    cells: list[object] = [kind, row.rank, *texts, row.samples, told, safe_cell(row.worst_sample), row.engine]
     for metric in report.metrics:
         interval = row.intervals[metric]
         cells += [repr(row.scores[metric]), *(("", "") if interval is None else map(repr, interval))]

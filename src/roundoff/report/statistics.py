@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.summary import TensorSummary
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
@@ -54,7 +55,7 @@ def statistics_table(summaries: Sequence[TensorSummary]) -> RenderableType:
         stats = summary.stats
         numbers = (stats.minimum, stats.maximum, stats.mean, stats.std)
         table.add_row(
-            Text(summary.info.name),
+            Text(short_name(summary.info.name)),
             Text(summary.info.op_type),
             *(f"{number:.3g}" if stats.finite else "" for number in numbers),
             f"{stats.zeros / stats.count:.1%}" if stats.count else "",

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.table_rows import Sort, choose_rows, left_out
 
@@ -172,7 +173,7 @@ def _cells(row: TensorComparison, *, layout: str) -> tuple[RenderableType, ...]:
         remark = Text(f"[{row.role}] ", style="bold" if row.role == "introduces" else "dim") + remark
     return (
         str(row.order),
-        Text(row.reference),
+        Text(short_name(row.reference)),
         Text(row.op_type),
         *_numbers(row),
         mark,

@@ -4,14 +4,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
 from roundoff.report.figures import csv_text, number
 
 __all__ = ["WORST_SAMPLES_CSV_START", "worst_samples_csv", "worst_samples_page"]
-
-# More outputs than this have no columns of their own.
-_MOST_OUTPUTS = 3
 
 WORST_SAMPLES_CSV_START = "rank,sample,index,score,moved_top"
 """By this an earlier table of ours is known."""
@@ -47,23 +45,19 @@ def _table(worst: WorstSamples, kept: tuple[SampleScore, ...]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("sample", overflow="fold", min_width=8)
-    names = [output.output for output in worst.samples[0].outputs]
-    few = len(names) <= _MOST_OUTPUTS
-    if few:
-        headings = [
-            metric if len(names) == 1 else f"{name}\n{metric}" for name in names for metric in worst.metrics
-        ]
-    else:
-        headings = [*worst.metrics, "worst output"]
-    for heading in (*headings, "top moved"):
-        table.add_column(Text(heading), justify="right", overflow="fold")
+    # Side by side the metrics of several outputs do not fit a terminal; CSV has them all.
+    several = len(worst.samples[0].outputs) > 1
+    named = ("worst output",) if several else ()
+    counted_rows = any(output.rows for each in worst.samples for output in each.outputs)
+    for heading in (*named, *worst.metrics, *(("top moved",) if counted_rows else ())):
+        table.add_column(Text(heading), justify="left" if heading in named else "right", overflow="fold")
     for each in kept:
-        shown = each.outputs if few else (_worst_output(each, worst),)
-        cells = [number(output.values.get(metric)) for output in shown for metric in worst.metrics]
-        if not few:
-            cells.append(shown[0].output)
-        moved = f"{each.moved_top} of {rows}" if (rows := sum(output.rows for output in each.outputs)) else ""
-        table.add_row(str(each.rank), Text(each.sample), *map(Text, cells), moved)
+        output = _worst_output(each, worst)
+        cells = [output.output] if several else []
+        cells += [number(output.values.get(metric)) for metric in worst.metrics]
+        if counted_rows:
+            cells.append(f"{each.moved_top} of {sum(output.rows for output in each.outputs)}")
+        table.add_row(str(each.rank), Text(short_name(each.sample)), *map(Text, cells))
     return table
 
 

@@ -59,6 +59,7 @@ class LiveSource:
         tensors: Patterns of the tensors to offer (see `select_tensors`); all when empty.
         max_memory: Bytes the process may take; most of the free memory by default.
         threads: Threads per node; all cores by default.
+        option: The option by which the user chooses tensors, for messages.
 
     Raises:
         BadInput: The first sample does not fit the model, a pattern matches nothing, or the budget is too small.
@@ -76,6 +77,7 @@ class LiveSource:
         tensors: Sequence[str] = (),
         max_memory: int | None = None,
         threads: int | None = None,
+        option: str = "",
     ) -> None:
         self._label = shown(f"{model.path} on {samples.label}")
         self._positions = {name: index for index, name in enumerate(samples.names)}
@@ -92,6 +94,7 @@ class LiveSource:
             captured=[name for name, value in self._values.items() if value.node and not value.obstacle()],
             shapes=shapes,
             limit=available_memory() if max_memory is None else max_memory,
+            option=option,
         )
         fixed = inferred == everything and all(_is_fixed(spec) for spec in inputs(model))
         self.estimate = self._estimate(planner.plan(shapes), exact=fixed)

@@ -43,11 +43,20 @@ class Planner:
         captured: Names of the tensors to capture, in execution order.
         shapes: The input shapes of the first sample.
         limit: Bytes the process may take.
+        option: The option by which tensors can be left out, where there is one.
     """
 
     def __init__(
-        self, model: Model, everything: Sequence[Value], *, captured: Sequence[str], shapes: Shapes, limit: int
+        self,
+        model: Model,
+        everything: Sequence[Value],
+        *,
+        captured: Sequence[str],
+        shapes: Shapes,
+        limit: int,
+        option: str = "",
     ) -> None:
+        self._option = option
         self._model, self._captured, self._shapes, self._limit = model, captured, shapes, limit
         self._sizes = {value.name: value.size_bytes for value in everything}
         self._session_bytes = model.weight_bytes
@@ -91,9 +100,11 @@ class Planner:
 
     def _too_small(self, name: str, needed: int) -> BadInput:
         need = format_size(int(needed * 1.01))  # rounding for display must not end below what is needed
+        ways = [f"give --max-memory '{need}' or more", "use a smaller batch"]
+        ways += [f"leave it out with {self._option}"] if self._option else []
         return BadInput(
             f"Capturing tensor {name!r} takes about {need} of memory; the budget is {format_size(self._limit)}.",
-            fix=f"give --max-memory '{need}' or more, use a smaller batch, or leave it out with --tensors",
+            fix=f"{', '.join(ways[:-1])}, or {ways[-1]}",
         )
 
 

@@ -61,6 +61,14 @@ class Session:
         by_name = {output.name: output.type for output in self._raw.get_outputs()}
         return tuple(by_name[name] for name in self._outputs)
 
+    @property
+    def shapes(self) -> tuple[tuple[int | None, ...], ...]:
+        """Shape of each output, as far as it is known before a run; None for sizes that are not."""
+        by_name = {output.name: output.shape for output in self._raw.get_outputs()}
+        return tuple(
+            tuple(size if isinstance(size, int) else None for size in by_name[name]) for name in self._outputs
+        )
+
     def run(self, feed: Mapping[str, Array], *, sample: str = "") -> list[Array]:
         """Values of all outputs, in the order asked for when the session was opened.
 

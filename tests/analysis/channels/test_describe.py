@@ -190,6 +190,15 @@ def test_computed_values_need_samples_and_channels(network: QuantizedModel, tmp_
     samples = MemorySamples([random_feed({"x": (1, 4)})])
     with pytest.raises(BadInput, match="'y' is a single number and has no channels"):
         describe_channels(scalar, samples, ChannelSettings(("total",)))
+    with pytest.raises(BadInput, match="'y' is a single number and has no channels"):
+        describe_channels(scalar, samples, ChannelSettings(("total", "x")))
+    nodes.insert(0, helper.make_node("Relu", ["x"], ["r"], name="act"))
+    two = QuantizedModel(loaded(wrapped(nodes, [value("x", (1, 4))], [value("y"), value("r")]), tmp_path), ())
+    report = describe_channels(two, samples, ChannelSettings(("*t*",)))
+    assert [each.name for each in report.spreads] == ["act"]
+    assert report.notes == ("without such channels, and left out: total",)
+    with pytest.raises(BadInput, match="no axis 7"):
+        describe_channels(two, samples, ChannelSettings(("*t*",), axis=7))
 
 
 def test_channels_that_change_from_sample_to_sample_are_refused(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ VALUES = ValueSummary(
 )  # fmt: skip
 FACTS = QuantizerFacts(
     name="q", dtype="s8", axis=None, scales=(0.0078, 0.0078), scale_ratio=1.0, zero_point=0, low=-1.0, high=0.992,
-    widest=(-1.0, 0.992), clipped_low=0.0, clipped_high=0.0, levels_used=230, levels=256, entropy_bits=7.0,
-    sqnr_db=40.0,
+    widest=(-1.0, 0.992), clipped_low=0.0, clipped_high=0.0, zeroed=0.01, levels_used=230, levels=256,
+    entropy_bits=7.0, sqnr_db=40.0,
 )  # fmt: skip
 
 
@@ -64,6 +64,13 @@ def test_few_levels() -> None:
     per_channel = replace(FACTS, axis=0, levels_used=200)
     narrow = replace(VALUES, quantiles={**QUANTILES, "0.001": -0.05, "0.999": 0.04})
     assert said(narrow, per_channel)[0]
+
+
+def test_small_values_are_lost_to_a_step_that_large_ones_set() -> None:
+    good, text = said(facts=replace(FACTS, zeroed=0.4))
+    assert not good
+    assert text.startswith("40 % of the values other than zero become zero: large ones set the step")
+    assert said(facts=replace(FACTS, zeroed=0.4, dtype="s4", levels=16, levels_used=16))[0]
 
 
 def test_channels_of_very_different_size_are_remarked_upon() -> None:

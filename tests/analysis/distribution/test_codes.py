@@ -58,6 +58,8 @@ def test_facts_are_those_of_the_definition(spec: QuantSpec, values: Array, axis:
     below, above = (each.reshape(broadcast) for each in (low - half, high + half))
     assert facts.clipped_low == pytest.approx(np.mean(values < below))
     assert facts.clipped_high == pytest.approx(np.mean(values > above))
+    zeroed = int(np.count_nonzero(values[fake_quantize(values, params, spec) == 0]))
+    assert facts.zeroed == pytest.approx(zeroed / max(1, int(np.count_nonzero(values))))
     assert (facts.low, facts.high) == (low.max(), high.min())
     assert facts.scale_ratio == pytest.approx(params.scale.max() / np.median(params.scale))
     error = values.astype(np.float64) - fake_quantize(values, params, spec)

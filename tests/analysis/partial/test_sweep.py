@@ -227,8 +227,10 @@ def test_weights_without_a_float_model_are_noted() -> None:
     quantized, samples, _ = spoilt_demo()
     read = read_quantized(bake_quantizers(quantized.float_model, quantized.quantizers))
     subjects = named_subjects(read, ["stem/conv"])
-    assert any("leaving them in float changes nothing" in note for note in sweep(read, samples, subjects).notes)
-    assert not any("changes nothing" in note for note in sweep(quantized, samples, subjects).notes)
+    baked, known = sweep(read, samples, subjects), sweep(quantized, samples, subjects)
+    assert (baked.exact_weights, known.exact_weights) == (True, False)
+    assert any("leaving them in float changes nothing" in note for note in baked.notes)
+    assert not any("changes nothing" in note for note in known.notes)
 
 
 def test_16_bits_of_what_has_them_is_noted() -> None:

@@ -9,6 +9,7 @@ from onnx import helper
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
 from roundoff.graph.reading import read_quantized
 from tests.graph.quantized_nets import weight_values
@@ -71,6 +72,16 @@ def test_calibration_nodes(tmp_path: Path, activation: dict[str, Any], weights: 
     np.testing.assert_allclose(found["w"].params.scale, SCALES, rtol=1e-6)
     expected = rounded(FEED["x"], 0.02, -128, 127) @ rounded(W, SCALES, -128, 127)
     np.testing.assert_allclose(read_back(read, FEED), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("threshold", [-2.0, 0.0, float("nan")])
+def test_impossible_thresholds_are_refused_where_they_would_be_computed_with(
+    threshold: float, tmp_path: Path
+) -> None:
+    options = {"thresholds": [threshold], "bits": 8}
+    read = read_quantized(calibrated(tmp_path, activation=options, weights={"thresholds": [0.5], "bits": 8}))
+    with pytest.raises(BadInput, match=r"The quantizer of 'x', which node 'product' reads, has the scale "):
+        insert_quantizers(read.float_model, read.quantizers)
 
 
 def test_thresholds_of_16_bits(tmp_path: Path) -> None:

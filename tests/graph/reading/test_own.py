@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
 from roundoff.core.quantizer import Quantizer, QuantSpec
 from roundoff.graph.insertion import bake_quantizers, insert_quantizers
 from roundoff.graph.load import Model
 from roundoff.graph.reading import read_quantized
 from tests.graph.quantized_nets import S8, make_quantizer, mixed_net, mixed_quantizers
-from tests.models import loaded, two_outputs
+from tests.models import loaded, two_outputs, value, weight, wrapped
 
 
 def facts(quantizer: Quantizer, spec: QuantSpec | None = None) -> tuple[Any, ...]:
@@ -125,3 +126,13 @@ def test_a_model_without_quantizers_comes_back(tmp_path: Path) -> None:
     model = loaded(two_outputs(), tmp_path)
     read = read_quantized(insert_quantizers(model, []))
     assert (read.quantizers, graph_of(read.float_model)) == ((), graph_of(model))
+
+
+def test_a_constant_that_is_handed_on_as_an_output_is_written_once(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"], name="relu"),
+        helper.make_node("Identity", ["held"], ["z"], name="copy"),
+    ]
+    model = loaded(wrapped(nodes, [value("x", (2, 3))], [value("y"), value("z")], [weight("held", 3)]), tmp_path)
+    read = read_quantized(insert_quantizers(model, [make_quantizer("x", S8, 0.1, ("relu", 0))]))
+    assert graph_of(read.float_model) == graph_of(model)

@@ -83,7 +83,7 @@ def test_notes() -> None:
     notes = "\n".join(seen.notes)
     assert "calibrated on a single sample" in notes
     assert "tensor 'bad': 2 elements of 4 NaN or infinite" in notes
-    assert "tensor 'worse': no finite element in any sample, its scale is 1" in notes
+    assert "tensor 'worse': no finite element in any sample; the scale is 1" in notes
     assert "tensor 'dead': always zero" in notes
     assert "tensor 'flat': the same value everywhere" in notes
     assert "fine" not in notes

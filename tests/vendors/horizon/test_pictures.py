@@ -50,5 +50,7 @@ def test_errors_say_what_to_write(case: Case) -> None:
         dbg.plot_distribution("out", case[0], case[1], [["Conv1"]])
     with pytest.raises(TypeError, match="axis is '1'"):
         dbg.get_channelwise_data_distribution("out", case[0], case[1], ["w1_HzCalibration"], "1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"there is no axis 9\.\nfix: give axis from 0 to 3"):
+        dbg.get_channelwise_data_distribution("out", case[0], case[1], ["w1_HzCalibration"], 9)
     with pytest.raises(ValueError, match="num_processes is 0"):
         dbg.tensor_analysis(case[0], case[1], ["Conv1"], num_processes=0)

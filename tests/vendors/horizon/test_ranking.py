@@ -13,6 +13,9 @@ import pytest
 
 import roundoff.vendors.horizon as dbg
 from roundoff.errors import BadInput
+from roundoff.graph.insertion import bake_quantizers
+from roundoff.graph.load import load_model
+from roundoff.graph.reading import read_quantized
 from roundoff.vendors.horizon import gen1
 from roundoff.vendors.horizon.datasets import Dataset
 from tests.vendors.horizon.support import SAMPLES, cosine_with_only, feeds, horizon_model
@@ -120,6 +123,17 @@ def test_where_logging_shows_it_nothing_else_does(case: Case, capsys: Any) -> No
 def test_doubts_are_said(case: Case, caplog: Any) -> None:
     dbg.get_sensitivity_of_nodes(case[0], "mse", case[1])
     assert "measured on 1 sample; data_num=None takes all" in caplog.text
+
+
+def test_weights_that_are_stored_as_codes_are_told_of(case: Case, tmp_path: Path, caplog: Any) -> None:
+    quantized = read_quantized(load_model(Path(case[0])))
+    onnx.save(bake_quantizers(quantized.float_model, quantized.quantizers).proto, tmp_path / "codes.onnx")
+    found = dbg.get_sensitivity_of_nodes(tmp_path / "codes.onnx", "mse", case[1], node_type="weight")
+    assert {scores["mse"] for scores in found.values()} == {0.0}
+    assert "stores its weights as codes: what quantizing them costs cannot be seen" in caplog.text
+    caplog.clear()
+    dbg.get_sensitivity_of_nodes(case[0], "mse", case[1], node_type="weight")
+    assert "as codes" not in caplog.text
 
 
 def test_everything_is_stored(case: Case, here: Path) -> None:

@@ -19,6 +19,7 @@ from roundoff.core.wording import counted
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import topology
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.randomness import check_repeatable
 from roundoff.metrics.registry import Metric, all_metrics, get_metric
 from roundoff.runtime.ahead import run_ahead
 from roundoff.runtime.feeds import Samples
@@ -84,6 +85,7 @@ def accumulate(
         ModelFailed: The model cannot be run.
     """
     metric = _metric(settings.metric)
+    check_repeatable(quantized.float_model)
     asked = _checked(quantized, default_curves(quantized) if curves is None else curves)
     indices = range(len(samples.names))[: settings.samples]
     feed = read_feed(quantized.float_model, samples, 0)

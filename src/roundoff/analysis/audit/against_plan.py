@@ -1,7 +1,7 @@
 """Whether a model has the quantizers that its plan says it has."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -39,6 +39,7 @@ def compare_with_plan(planned: Sequence[Quantizer], model: QuantizedModel, *, fi
     findings: Findings = defaultdict(list)
     producers = {name: node.name for node in model.float_model.proto.graph.node for name in node.output}
     partners = _partners(planned, model.quantizers)
+    tensors = {quantizer.tensor for quantizer in planned}
     for wanted in planned:
         found = partners.get(wanted.name)
         if found is None:
@@ -46,7 +47,7 @@ def compare_with_plan(planned: Sequence[Quantizer], model: QuantizedModel, *, fi
             finding = AuditFinding("missing", "silent", text, _noun(wanted), f"{FLOAT} instead of quantized")
             _blame(findings, wanted, producers, finding)
             continue
-        for kind, text in _differences(wanted, found):
+        for kind, text in _differences(wanted, found, tensors):
             how = _HOW.get(kind, f"{found.spec.dtype} instead of {wanted.spec.dtype}")
             finding = AuditFinding(kind, "silent", f"{file}: {_what(wanted)} {text}", _noun(wanted), how)
             _blame(findings, wanted, producers, finding)
@@ -83,8 +84,10 @@ def _noun(quantizer: Quantizer) -> str:
     return "tensor" if quantizer.kind == "activation" else quantizer.kind
 
 
-def _differences(wanted: Quantizer, found: Quantizer) -> Iterator[tuple[str, str]]:
-    if wanted.tensor != found.tensor:
+def _differences(wanted: Quantizer, found: Quantizer, tensors: Collection[str]) -> Iterator[tuple[str, str]]:
+    # Where others read a constant in float, that has its name, and the values of the codes have a new one.
+    renamed = wanted.kind != "activation" and found.tensor not in tensors
+    if wanted.tensor != found.tensor and not renamed:
         yield "tensor", f"is what {wanted.name!r} should quantize, and it quantizes {found.tensor!r}"
     if not _same_form(wanted, found):
         yield "dtype", f"should be {wanted.spec.dtype} and is {found.spec.dtype}"

@@ -11,6 +11,7 @@ from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
 from roundoff.graph.load import Model
+from roundoff.graph.numbers import TensorShapes, wrong_count
 from roundoff.graph.weights import Weights
 
 __all__ = ["check_numbers"]
@@ -34,9 +35,12 @@ def check_numbers(model: Model, quantizers: tuple[Quantizer, ...]) -> Findings:
     """
     findings: Findings = defaultdict(list)
     weights = Weights(model)
+    shapes = TensorShapes(model)
     producers = {name: node.name for node in model.proto.graph.node for name in node.output}
     for quantizer in quantizers:
         found = [*_scale(quantizer), *_zero_point(quantizer)]
+        if quantizer.spec.axis is not None and (problem := wrong_count(quantizer, shapes.of(quantizer.tensor))):
+            found.append(AuditFinding("scale_count", "silent", f"{quantizer.tensor!r} has {problem}"))
         sound = not any(finding.severity == "silent" for finding in found)
         if sound and quantizer.kind != "activation" and quantizer.tensor in weights:
             codes = _codes(quantizer, weights[quantizer.tensor])

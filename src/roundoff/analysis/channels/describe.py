@@ -28,6 +28,8 @@ from roundoff.runtime.runner import read_feed
 
 __all__ = ["ChannelSettings", "describe_channels"]
 
+_MOST_LISTED = 5
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
@@ -76,7 +78,7 @@ def describe_channels(
         what = f"The values of {computed[0].name!r} are computed, and no samples were given."
         raise BadInput(what, fix="add --data PATH")
     axes = _Axes(model, samples if computed else None, settings)
-    records = [_Record(each, quantized, axes.of(each)) for each in inspected]
+    records, without = _records(inspected, quantized, axes, names=settings.names)
     running = [record for record in records if not record.inspected.is_constant]
     seen = () if samples is None else watch(model, samples, running, limits=settings.limits, progress=progress)
     weights = Weights(model)
@@ -87,8 +89,29 @@ def describe_channels(
         reference=shown(model.path),
         samples=seen,
         spreads=tuple(record.result() for record in records),
-        notes=quantized.notes,
+        notes=(*without, *quantized.notes),
     )
+
+
+def _records(
+    inspected: Sequence[Inspected], quantized: QuantizedModel, axes: "_Axes", *, names: Sequence[str]
+) -> tuple[list["_Record"], tuple[str, ...]]:
+    """What can be looked at, and a note on what cannot; that is an error only for what was named."""
+    records, errors = [], {}
+    for each in inspected:
+        try:
+            records.append(_Record(each, quantized, axes.of(each)))
+        except BadInput as error:
+            if {each.name, each.tensor, each.node}.intersection(names):
+                raise
+            errors[each.name] = error
+    left_out = list(errors)
+    if not left_out:
+        return records, ()
+    if not records:
+        raise errors[left_out[0]]
+    more = " ..." if len(left_out) > _MOST_LISTED else ""
+    return records, (f"without such channels, and left out: {', '.join(left_out[:_MOST_LISTED])}{more}",)
 
 
 class _Axes:

@@ -9,6 +9,10 @@ __all__ = ["advise"]
 
 # Clipping that costs more than a rare outlier is worth.
 _MUCH_CLIPPED = 0.001
+# A normal distribution loses about one in a hundred of its values to zero at 8 bits.
+_MUCH_ZEROED = 0.25
+# With fewer bits so many are lost to zero as a rule.
+_FEWEST_BITS = 8
 # With fewer of its levels in use a code could as well have two bits less.
 _FEW_LEVELS = 0.25
 # Where all but two in a thousand values take less of the codes than this, the range serves the others.
@@ -63,6 +67,9 @@ def _range_findings(before: ValueSummary, quantizer: QuantizerFacts) -> Iterator
         and _could_use_more(before, quantizer)
     ):
         yield f"only {levels}"
+    elif quantizer.bits >= _FEWEST_BITS and quantizer.zeroed > _MUCH_ZEROED:
+        share = f"{100 * quantizer.zeroed:.2g} % of the values other than zero become zero"
+        yield f"{share}: large ones set the step; see 'roundoff channels' whether these are single channels"
 
 
 def _wasted_side(before: ValueSummary, quantizer: QuantizerFacts) -> str:

@@ -48,7 +48,7 @@ class CodeRecord:
         self._spec = spec.along(None)
         self._counts = np.zeros(0 if spec.bits > _MOST_COUNTED_BITS else _levels(spec), np.int64)
         self._rare: dict[int, int] = {}
-        self._count = self._below = self._above = 0
+        self._count = self._below = self._above = self._nonzero = self._zeroed = 0
         self._signal = self._noise = 0.0
 
     def add(self, values: Array) -> None:
@@ -75,6 +75,7 @@ class CodeRecord:
             widest=(float(low.reshape(-1)[widest]), float(high.reshape(-1)[widest])),
             clipped_low=self._below / total,
             clipped_high=self._above / total,
+            zeroed=self._zeroed / max(1, self._nonzero),
             levels_used=int(counts.size),
             levels=_levels(quantizer.spec),
             entropy_bits=_entropy_bits(counts),
@@ -121,7 +122,10 @@ class CodeRecord:
         exact = values.astype(np.float64)
         self._below += int(np.count_nonzero(exact < part.low))
         self._above += int(np.count_nonzero(exact > part.high))
-        error = exact - dequantize(codes, part.params)
+        restored = dequantize(codes, part.params)
+        error = exact - restored
+        self._nonzero += int(np.count_nonzero(exact))
+        self._zeroed += int(np.count_nonzero((restored == 0) & (exact != 0)))
         self._signal += float(np.add.reduce(exact * exact))
         self._noise += float(np.add.reduce(error * error))
         if self._counts.size:

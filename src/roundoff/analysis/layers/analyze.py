@@ -29,6 +29,7 @@ from roundoff.core.thresholds import ThresholdSet
 from roundoff.errors import BadInput
 from roundoff.graph.interface import hidden_tensors
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.randomness import check_repeatable
 from roundoff.graph.shapes import Value, values
 from roundoff.metrics.thresholds import load_profile
 from roundoff.runtime.feeds import Samples
@@ -98,6 +99,7 @@ def analyze_layers(
             fix="give a quantized model with --quantized, or a target with --target",
         )
     model = quantized.float_model
+    check_repeatable(model)
     budget = Budget.of(settings.max_memory, settings.threads)
     indices = range(len(samples.names))[: settings.samples]
     tensors = layer_tensors(quantized, _everything(quantized, samples, budget))

@@ -91,7 +91,7 @@ def own_error(tally: Tally, *, has_weights: bool) -> OwnError:
     """
     coded = tally.variants["coded"]
     part = tally.variants.get("own", coded)
-    ratio, channels = _finite(part.totals.noise_ratio), _channel_loss(part.totals)
+    ratio, channels = _ratio(part.totals), _channel_loss(part.totals)
     by_quantizer = _quantizer_cause(tally)
     cause = "weights" if has_weights and _costs_more(part.totals, coded.totals) else by_quantizer
     quantized = tally.tensor.quantizer is not None and tally.count > 0
@@ -114,7 +114,7 @@ def _costs_more(whole: ErrorTotals, rounding: ErrorTotals) -> bool:
     """
     with_weights, alone = _channel_loss(whole), _channel_loss(rounding)
     if with_weights is None or alone is None:
-        return _finite(whole.noise_ratio) > 2 * rounding.noise_ratio
+        return _ratio(whole) > 2 * _ratio(rounding)
     return with_weights.mean_loss > 2 * alone.mean_loss
 
 
@@ -123,6 +123,8 @@ def _quantizer_cause(tally: Tally) -> Cause:
     sums, quantizer = tally.variants["coded"].totals, tally.tensor.quantizer
     if quantizer is None or not tally.clipped:
         return "rounding"
+    if _made_finite(sums):
+        return "clipping"
     squared_steps = float(np.square(quantizer.params.scale.astype(np.float64)).mean())
     rounding = sums.count * squared_steps * (_FLOOR if quantizer.spec.rounding == "floor" else _ROUNDING)
     return "clipping" if sums.error > 2 * rounding else "rounding"
@@ -212,14 +214,21 @@ def _spread_energy(sums: ErrorTotals, size: int, node: NodeInfo) -> float:
 
 def loss_of(sums: ErrorTotals) -> float:
     """How much of a tensor an error destroys, on a scale on which independent losses add up."""
-    ratio, energy = sums.noise_ratio, sums.reference * sums.candidate
+    ratio, energy = _ratio(sums), sums.reference * sums.candidate
     if ratio == 0:
         return 0.0
     # The error of a tensor that has nothing in common with the right one is no larger than both together, so the
     # energy of the error alone would not show it.
     common = sums.product / math.sqrt(energy) if energy > 0 else 1.0
-    return max(math.log1p(_finite(ratio)), -2 * math.log(min(1.0, max(_LEAST_COMMON, common))))
+    return max(math.log1p(ratio), -2 * math.log(min(1.0, max(_LEAST_COMMON, common))))
 
 
-def _finite(ratio: float) -> float:
-    return min(ratio, _ENDLESS)
+def _ratio(sums: ErrorTotals) -> float:
+    """Energy of the error over that of the tensor; an infinite value that has become a finite one is lost."""
+    return min(max(sums.noise_ratio, _made_finite(sums)), _ENDLESS)
+
+
+def _made_finite(sums: ErrorTotals) -> float:
+    """Share of elements that were infinite and are so no more, as the limits of a mask behind a quantizer."""
+    more = sums.nonfinite[0] - sums.nonfinite[1]
+    return more / (sums.count + sums.excluded) if more > 0 else 0.0

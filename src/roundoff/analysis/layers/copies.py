@@ -7,16 +7,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from roundoff.core.quantization import dequantize, fake_quantize
 from roundoff.core.quantizer import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.graph.assembly import Assembly
 from roundoff.graph.edges import Edges, rename_captured
 from roundoff.graph.element_types import by_number
+from roundoff.graph.external import declared_outside
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.qdq import FLOAT32, add_quantizer, code_element
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.randomness import RANDOM_OPS
 from roundoff.graph.units import Units, derived_constants, units
 from roundoff.graph.value_types import ValueTypes
 from roundoff.graph.weights import Weights
@@ -35,10 +39,6 @@ _MOST_BAKED_BYTES = 2**30
 _SHAPE_BYTES = 1024
 # Types that onnxruntime takes from numpy.
 _SHARED_TYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64")
-# Two copies of these would give two results.
-_RANDOM_OPS = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +168,14 @@ class _Builder:
 
     def _declare(self, name: str, values: Array) -> None:
         """Add a constant whose values the session gets beside the graph."""
-        from onnx import TensorProto
-        from onnx.helper import np_dtype_to_tensor_dtype
-
-        number = np_dtype_to_tensor_dtype(values.dtype)
-        declared = TensorProto(name=name, dims=values.shape, data_type=number, data_location=TensorProto.EXTERNAL)
-        declared.external_data.add(key="location", value=name)
-        self._graph.add_tensor(declared)
+        self._graph.add_tensor(declared_outside(name, values))
         self._constants[name] = values
 
     def _copy(self, node: Any, variant: Variant) -> Sequence[str]:
         """Add a copy of a node unless it would compute what is there already; gives the names of its outputs."""
         outputs = list(node.output)
-        if variant == "coded" or node.op_type in _RANDOM_OPS:
+        # Two copies of what is random would give two results.
+        if variant == "coded" or node.op_type in RANDOM_OPS:
             return outputs
         wanted = [
             self._input(node, position, name, variant) if name else "" for position, name in enumerate(node.input)
@@ -275,15 +270,29 @@ class _Builder:
             computable = quantizer.codes is None and quantizer.kind == "weight"
             if computable and self._baked_bytes + values.nbytes > _MOST_BAKED_BYTES:
                 return self._quantized(quantizer, quantizer.tensor)
-            self._known[name] = self._quantized_constant(quantizer, values).astype(values.dtype)
+            self._known[name] = self._quantized_constant(quantizer, values).astype(np.float32, copy=False)
         values = self._known[name]
         self._baked_bytes += values.nbytes
-        self._baked[quantizer.name] = free = self._graph.free_tensor(name)
-        if values.nbytes > _SHAPE_BYTES and values.dtype.name in _SHARED_TYPES:
+        free = self._graph.free_tensor(name)
+        if values.nbytes > _SHAPE_BYTES:
             self._declare(free, values)
         else:
             self._graph.add_tensor(from_array(values, free))
-        return free
+        self._baked[quantizer.name] = self._as_stored(quantizer, free)
+        return self._baked[quantizer.name]
+
+    def _as_stored(self, quantizer: Quantizer, constant: str) -> str:
+        """A dequantized constant in the type of the tensor.
+
+        By a node, as in the models that are written: where onnxruntime computes half precision in float32, it
+        leaves such casts out, and rounding here would be one more than there.
+        """
+        element = self._types.element(quantizer.tensor)
+        if element == FLOAT32:
+            return constant
+        target = self._graph.free_tensor(f"{constant}//cast")
+        self._graph.add_node("Cast", [constant], target, name=target, attributes={"to": element})
+        return target
 
     def _quantized_constant(self, quantizer: Quantizer, values: Array) -> Array:
         if quantizer.codes is not None:

@@ -16,6 +16,9 @@ __all__ = ["with_limits"]
 
 # Values that are this part of a step away from a code are on it but for the last bits.
 _ON_THE_GRID = 1e-3
+# Of what is in the file this is not in the quantizers that were run.
+_UNREAD = ("not_represented", "disagreement")
+_LISTED = 3
 
 
 def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdict:
@@ -29,8 +32,15 @@ def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdic
     if dynamic:
         nodes = counted(dynamic, "node")
         unjudged.append(f"activations of {nodes} are not judged: their scales are computed while it runs")
+    unread = list(dict.fromkeys(each.text for each in quantized.oddities if each.kind in _UNREAD))
+    unjudged += unread[:_LISTED]
+    if len(unread) > _LISTED:
+        unjudged.append(
+            f"and {counted(len(unread) - _LISTED, 'more place')} like these; roundoff audit lists them"
+        )
     activations = any(each.kind == "activation" for each in quantized.quantizers)
-    kind = "open" if rounded and not activations else verdict.kind
+    nothing = rounded and not activations
+    kind = "open" if nothing or (unread and verdict.kind == "fine") else verdict.kind
     return replace(verdict, kind=kind, not_judged=tuple(unjudged))
 
 
@@ -46,4 +56,7 @@ def _changes(quantizer: Quantizer, values: Array) -> bool:
         rounded = dequantize(quantizer.codes, params, spec.axis)
     else:
         rounded = fake_quantize(values, params, spec)
-    return bool(np.abs(rounded - values).max(initial=0.0) > _ON_THE_GRID * float(params.scale.min()))
+    # What half precision cannot hold is no rounding to codes.
+    lost = np.abs(rounded - rounded.astype(values.dtype)).max(initial=0.0)
+    apart = np.abs(rounded - values.astype(np.float32, copy=False)).max(initial=0.0)
+    return bool(apart > _ON_THE_GRID * float(params.scale.min()) + lost)

@@ -63,14 +63,7 @@ def layer_score(tally: Tally, variant: Variant) -> LayerScore:
     moments = part.totals.moments()
     status, detail = status_of(moments)
     if moments.count == 0:
-        perfect = moments.excluded == 0
-        return LayerScore(
-            status,
-            detail,
-            cosine=1.0 if perfect else None,
-            mse=0.0 if perfect else None,
-            sqnr_db=math.inf if perfect else None,
-        )
+        return LayerScore(status, detail)
     channel = int(worst_channel(moments))
     rms_steps, max_steps = _steps(tally, part)
     return LayerScore(

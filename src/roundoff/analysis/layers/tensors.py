@@ -60,7 +60,9 @@ class LayerTensor:
         low, high = representable_range(params, spec)
         half = params.scale.astype(np.float64) / 2
         # Within half a step of a code it is rounding, not clipping.
-        parts = [np.asarray(part, dtype=np.float32) for part in (low - half, high + half, params.scale)]
+        # Limits beyond what float32 holds are infinite: nothing is clipped there.
+        with np.errstate(over="ignore"):
+            parts = [np.asarray(part, dtype=np.float32) for part in (low - half, high + half, params.scale)]
         per_slice = self.axis is not None
         return Range(*(part if per_slice else part.reshape(()) for part in parts))
 

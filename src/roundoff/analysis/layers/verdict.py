@@ -165,8 +165,8 @@ def judge_outputs(rows: Sequence[LayerRow], thresholds: ThresholdSet) -> tuple[t
 
 
 def _without_numbers(score: LayerScore) -> bool:
-    """Whether there is nothing to judge: text, a sequence, or nothing finite in the float model itself."""
-    return score.status == "unreadable" or (score.status == "nonfinite" and score.sqnr_db is None)
+    """Whether there is nothing to judge: text, a sequence, no element, or none that is finite."""
+    return score.status == "unreadable" or (score.status != "shape" and score.sqnr_db is None)
 
 
 def _keeps(score: LayerScore, thresholds: ThresholdSet) -> bool:

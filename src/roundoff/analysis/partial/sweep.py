@@ -13,8 +13,9 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.sensitivity import Subject
 from roundoff.core.wording import counted
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.fake_constants import FakeConstants
+from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.randomness import check_repeatable
 from roundoff.runtime.feeds import Samples
 
 __all__ = ["sweep"]
@@ -46,6 +47,7 @@ def sweep(
         KeyboardInterrupt: Ctrl-C came before anything was measured.
     """
     _check(quantized, subjects, settings)
+    check_repeatable(quantized.float_model)
     tried = subjects[: settings.top]
     added = list(_added(tried))
     changes = Changes(quantized.quantizers, settings.to)
@@ -73,6 +75,7 @@ def sweep(
         levels_off=levels_off(measured.scores, higher_is_better=higher),
         drops=drops(measured.scores, higher_is_better=higher),
         complete=not measured.interrupted,
+        exact_weights=has_exact_weights(quantized),
         notes=(*quantized.notes, *_notes(quantized, tried, settings, measured)),
     )
 
@@ -127,9 +130,7 @@ def _notes(
     if wide and settings.to != "float":
         few = ", ".join(wide[:_MOST_NAMED]) + (" ..." if len(wide) > _MOST_NAMED else "")
         yield f"{counted(len(wide), 'quantizer')} that had 16 bits before stayed as before: {few}"
-    weights = [each for each in quantized.quantizers if each.name in chosen and each.kind == "weight"]
-    constants = FakeConstants(quantized.float_model)
-    if weights and all(constants.is_idle(each) for each in weights):
+    if has_exact_weights(quantized):
         yield (
             "the float weights are the values of their codes, so that leaving them in float changes nothing; "
             "give the float model that the quantized one was made from"

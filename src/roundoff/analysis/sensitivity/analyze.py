@@ -3,9 +3,12 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from roundoff.analysis.sensitivity.estimate import Estimator
 from roundoff.analysis.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine
+from roundoff.analysis.sensitivity.fast import FastStages, check_fast
 from roundoff.analysis.sensitivity.journal import Journal
 from roundoff.analysis.sensitivity.ranking import rank
 from roundoff.analysis.sensitivity.scoring import Scorer
@@ -16,6 +19,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.sensitivity import Effort, Sensitivity, Subject, SubjectKind, SubjectScore
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.randomness import check_repeatable
 from roundoff.quantize.agreement import spread
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.shared_memory import release_shared_memory
@@ -36,8 +40,8 @@ def analyze_sensitivity(
 ) -> Sensitivity:
     """Measure what each part of a network does to its outputs when it alone is quantized, or alone left in float.
 
-    By default all subjects are measured on a few samples, and those that lead then on all. Ctrl-C ends the
-    analysis with what is done so far.
+    By default all subjects are measured on a few samples, and those that lead then on all; a fast analysis
+    estimates them first. Ctrl-C ends the analysis with what is done so far.
 
     Args:
         quantized: The float model and its quantizers.
@@ -58,10 +62,21 @@ def analyze_sensitivity(
     total = len(samples.names)
     indices = spread(total, total if settings.samples is None else settings.samples)
     wanted = find_outputs(quantized.float_model, settings.outputs)
-    engine = ExactEngine(quantized, samples, settings, subjects=chosen, outputs=wanted, indices=indices)
+    check_repeatable(quantized.float_model, wanted)
+    measured = replace(settings, metrics=(*settings.metrics, "sqnr_db")) if settings.fast else settings
+    engine = ExactEngine(quantized, samples, measured, subjects=chosen, outputs=wanted, indices=indices)
     reached = tuple(subject for subject in chosen if engine.reaches(subject))
     memory = Journal(journal)
-    stages = Stages(engine, settings, reached, memory, Audience(progress, on_result))
+    audience = Audience(progress, on_result)
+    stages: Stages
+    if settings.fast:
+        used = min(len(indices), settings.first_samples)
+        estimator = Estimator(
+            quantized, samples, settings, network=engine.network, subjects=reached, samples_used=used
+        )
+        stages = FastStages(engine, settings, reached, memory, audience, estimator=estimator)
+    else:
+        stages = Stages(engine, settings, reached, memory, audience)
     try:
         stages.run(indices, deadline)
     except KeyboardInterrupt:
@@ -80,6 +95,8 @@ def analyze_sensitivity(
 
 def _check(settings: SensitivitySettings) -> None:
     Scorer(settings.metrics)
+    if settings.fast:
+        check_fast(settings)
     numbers = {"--samples": settings.samples, "--first-samples": settings.first_samples, "--top": settings.top}
     numbers["--blocks"] = settings.blocks
     for option, number in numbers.items():
@@ -129,6 +146,7 @@ def _result(
             measured=sum(map(len, by_kind.values())),
             resumed=len(stages.resumed),
             first_samples=len(stages.first),
+            estimated=sum(score.engine == "estimate" for scores in by_kind.values() for score in scores),
         ),
         notes=(
             *engine.notes,

@@ -83,18 +83,9 @@ class ExactEngine:
         self.network = BlockNetwork(
             quantized,
             _trial_feeds(quantized.float_model, samples, indices),
-            NetworkSettings(
-                wanted=tuple(outputs),
-                base="float" if settings.mode == "alone" else "quantized",
-                changes=_demand(quantized, subjects),
-                samples=len(indices) if settings.exact else min(len(indices), 2 * settings.first_samples),
-                arithmetic=settings.arithmetic or ("precise" if settings.exact else "fast"),
-                threads=settings.threads,
-                max_memory=settings.max_memory,
-                blocks=settings.blocks,
-            ),
+            _network_settings(quantized, settings, subjects, outputs=outputs, samples=len(indices)),
         )
-        self._changes = {subject: self.network.change(self._switched_on(subject)) for subject in subjects}
+        self._changes: dict[Subject, Change] = {}
         self._recording = Recording(self.network, ())
         self._stop = Event()
         self._opened: list[OpenedChange] = []
@@ -112,7 +103,7 @@ class ExactEngine:
     def load(self, samples: Sequence[int], subjects: Sequence[Subject], *, progress: Progress = SILENT) -> None:
         """Run the base on samples, and keep what these subjects start from."""
         self._recording.close()
-        changes = [self._changes[subject] for subject in subjects if self._changes[subject].blocks]
+        changes = [change for change in map(self._change, subjects) if change.blocks]
         self._recording = Recording(
             self.network,
             {change.blocks[0] for change in changes},
@@ -141,12 +132,12 @@ class ExactEngine:
                 ]
             )
         own = quantizer_hash([self._by_name[name] for name in subject.quantizers])
-        from_tail = self._recording.holds(self._changes[subject].tail)
+        from_tail = self._recording.holds(self._change(subject).tail)
         return combined_hash([self._key, own, from_tail, *(chunk.digest for chunk in self._recording.chunks)])
 
     def cost(self, subject: Subject) -> int:
         """Blocks to run for a subject, all chunks together, and one for opening its own."""
-        blocks = self._changes[subject].blocks
+        blocks = self._change(subject).blocks
         below = len(self.network.cutting.blocks) - blocks[0] if blocks else 0
         return 1 + below * len(self._recording.chunks)
 
@@ -158,7 +149,7 @@ class ExactEngine:
     def passes(self, subjects: Sequence[Subject]) -> float:
         """What measuring all these subjects takes, in runs of the whole model on the same samples."""
         cutting = self.network.cutting
-        starts = (self._changes[subject].blocks[0] for subject in subjects if self._changes[subject].blocks)
+        starts = (change.blocks[0] for change in map(self._change, subjects) if change.blocks)
         return sum(cutting.seconds_from(start) for start in starts) / cutting.seconds_from(0)
 
     def base_scores(self) -> Array:
@@ -206,7 +197,7 @@ class ExactEngine:
             opened.stop()
 
     def _measure(self, subject: Subject, deadline: float | None) -> Array:
-        change, network = self._changes[subject], self.network
+        change, network = self._change(subject), self.network
         values = self._run(change, deadline, plain=False)
         sqnr_db = values[..., self._sqnr_place]
         near = sqnr_db[np.isfinite(sqnr_db)] > network.runner.agreement_db - NOISE_MARGIN_DB
@@ -235,6 +226,11 @@ class ExactEngine:
             found.append(self._scorer.score(self._recording.references(number), outputs, len(chunk.samples)))
         return np.concatenate(found)
 
+    def _change(self, subject: Subject) -> Change:
+        if subject not in self._changes:
+            self._changes[subject] = self.network.change(self._switched_on(subject))
+        return self._changes[subject]
+
     def _switched_on(self, subject: Subject) -> list[Quantizer]:
         names = frozenset(subject.quantizers)
         alone = self._settings.mode == "alone"
@@ -244,8 +240,37 @@ class ExactEngine:
         return self._quantized.quantizers if self._settings.mode == "left_out" else ()
 
 
-def _demand(quantized: QuantizedModel, subjects: Sequence[Subject]) -> Mapping[str, float]:
-    """How many subjects act on each node first."""
+def _network_settings(
+    quantized: QuantizedModel,
+    settings: SensitivitySettings,
+    subjects: Sequence[Subject],
+    *,
+    outputs: Sequence[str],
+    samples: int,
+) -> NetworkSettings:
+    """How to cut and run the model for these subjects, and so many samples."""
+    all_at_once = settings.exact or settings.fast
+    return NetworkSettings(
+        wanted=tuple(outputs),
+        base="float" if settings.mode == "alone" else "quantized",
+        changes=_demand(quantized, subjects, share=_share(settings, subjects)),
+        samples=samples if all_at_once else min(samples, 2 * settings.first_samples),
+        arithmetic=settings.arithmetic or ("precise" if settings.exact else "fast"),
+        threads=settings.threads,
+        max_memory=settings.max_memory,
+        blocks=settings.blocks,
+        tails=not settings.fast,
+    )
+
+
+def _share(settings: SensitivitySettings, subjects: Sequence[Subject]) -> float:
+    """Which share of the subjects will be measured."""
+    kinds = len({subject.kind for subject in subjects})
+    return min(1.0, settings.top * kinds / len(subjects)) if settings.fast and subjects else 1.0
+
+
+def _demand(quantized: QuantizedModel, subjects: Sequence[Subject], *, share: float) -> Mapping[str, float]:
+    """How many of the subjects that are measured act on each node first, if any may be."""
     consumers = {each.name: each.consumers for each in quantized.quantizers}
     position = {node.name: place for place, node in enumerate(quantized.float_model.proto.graph.node)}
     found: Counter[str] = Counter()
@@ -253,7 +278,7 @@ def _demand(quantized: QuantizedModel, subjects: Sequence[Subject]) -> Mapping[s
         touched = {each.node for name in subject.quantizers for each in consumers[name]}
         if touched:
             found[min(touched, key=lambda node: position.get(node, 0))] += 1
-    return found
+    return {node: count * share for node, count in found.items()}
 
 
 def _trial_feeds(model: Model, samples: Samples, indices: Sequence[int]) -> list[Mapping[str, Array]]:

@@ -10,7 +10,7 @@ from roundoff.core.student import mean_interval, paired_probability
 from roundoff.core.tensors import Array
 from roundoff.metrics.registry import Metric
 
-__all__ = ["leading", "rank", "sample_values", "summarize"]
+__all__ = ["leading", "means", "rank", "sample_values", "summarize"]
 
 # Two of the first samples' ranks count as exchangeable unless a difference like theirs is rarer than this.
 _DOUBT = 0.05
@@ -34,8 +34,8 @@ def summarize(
         engine: What measured it.
     """
     names = [metric.name for metric in metrics]
-    by_output, by_sample = (_means(values, metrics, axis=axis) for axis in (0, 1))
-    mean = _means(by_output, metrics, axis=0).tolist()
+    by_output, by_sample = (means(values, metrics, axis=axis) for axis in (0, 1))
+    mean = means(by_output, metrics, axis=0).tolist()
     taken = _kept(by_sample, metrics, axis=0)
     return SubjectScore(
         subject,
@@ -50,7 +50,7 @@ def summarize(
 
 def sample_values(score: SubjectScore, metric: Metric, place: int) -> Array:
     """A metric's value in each sample, mean over outputs."""
-    return _means(score.values[:, :, place : place + 1], [metric], axis=1)[:, 0]
+    return means(score.values[:, :, place : place + 1], [metric], axis=1)[:, 0]
 
 
 def rank(
@@ -116,8 +116,8 @@ def _kept(values: Array, metrics: Sequence[Metric], *, axis: int) -> Array:
     return np.where(imperfect.any(axis=axis, keepdims=True), imperfect, known)
 
 
-def _means(values: Array, metrics: Sequence[Metric], *, axis: int) -> Array:
-    """Means along an axis; NaN where there is nothing to take in."""
+def means(values: Array, metrics: Sequence[Metric], *, axis: int) -> Array:
+    """Means along an axis, as scores are averaged; NaN where there is nothing to take in."""
     kept = _kept(values, metrics, axis=axis)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(kept, values, 0.0).sum(axis=axis) / kept.sum(axis=axis))

@@ -27,12 +27,15 @@ class SensitivitySettings:
         first_samples: How many of them all subjects are measured on before the leading ones are measured on all.
         top: How many ranks are to be right; those that might be among them count as leading.
         exact: Measure all subjects on all samples at once.
+        fast: Estimate all subjects on the first samples, from gradients; measure only the leading ones, on these.
+        probes: Random combinations of the outputs that an estimate looks at in each of the first samples; more of
+            them where there are fewer samples.
         budget_s: Seconds after which no more is measured; None for no limit.
         max_memory: Bytes the process may take; most of the free memory when None.
         threads: Threads to use; all cores when None.
         arithmetic: How the model is run; precise for an exact analysis and fast otherwise when None.
         blocks: How many blocks the model is cut into; by default what is fastest.
-        seed: Decides in which order subjects are measured when time is limited.
+        seed: Decides in which order subjects are measured when time is limited, and what estimates look at.
     """
 
     kinds: tuple[SubjectKind, ...] = ALL_KINDS
@@ -46,6 +49,8 @@ class SensitivitySettings:
     first_samples: int = 16
     top: int = 10
     exact: bool = False
+    fast: bool = False
+    probes: int = 4
     budget_s: float | None = None
     max_memory: int | None = None
     threads: int | None = None

@@ -87,9 +87,7 @@ class Stages:
         """Measure on these samples until the deadline."""
         settings = self._settings
         two = not settings.exact and len(indices) > settings.first_samples
-        self.first = (
-            tuple(indices[at] for at in spread(len(indices), settings.first_samples)) if two else tuple(indices)
-        )
+        self.first = self._first_of(indices) if two else tuple(indices)
         self._load(self._subjects, self.first, deadline)
         done = self._measure(self._subjects, "measuring all", deadline)
         if done < len(self._subjects):
@@ -108,6 +106,9 @@ class Stages:
                 )
                 return
         self.complete = True
+
+    def _first_of(self, indices: Sequence[int]) -> tuple[int, ...]:
+        return tuple(indices[at] for at in spread(len(indices), self._settings.first_samples))
 
     def score(self, subject: Subject) -> SubjectScore:
         """Means and intervals of what was measured of a subject."""
@@ -175,9 +176,9 @@ class Stages:
         self._audience.progress.advance(self._engine.cost(subject))
         return len(twins)
 
-    def _add(self, subject: Subject, values: Array) -> None:
-        """Join scores with those of other samples, in the order of the samples."""
-        samples = self._engine.loaded
+    def _add(self, subject: Subject, values: Array, samples: tuple[int, ...] | None = None) -> None:
+        """Join scores, of the samples that are loaded, with those of others, in the order of the samples."""
+        samples = self._engine.loaded if samples is None else samples
         if subject in self.values:
             before, earlier = self.values[subject]
             samples, values = (*before, *samples), np.concatenate([earlier, values])

@@ -16,12 +16,31 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.wiring import reads, subgraphs
 
-__all__ = ["BackwardGraph", "Place", "backward_graph"]
+__all__ = ["BackwardGraph", "Gradients", "Place", "backward_graph", "sweep_back"]
 
 Place: TypeAlias = str | Consumer
 """Where a gradient is asked for: at a tensor as a whole, or at what one input of one node sees of it."""
 
 _NO_PATH = "no path leads from it to the outputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """Where the gradients of ``sum(v_y . y)`` over some outputs y are on a tape; see `BackwardGraph`.
+
+    Attributes:
+        seeds: The tensor that holds v_y, for each output y.
+        tensors: The tensor that holds the gradient at each place.
+        zero: Places where it is zero, and why.
+        without_rule: Places where it is not known, and why.
+        stepwise: Places from which a path leads through an operation that works in steps, and through which.
+    """
+
+    seeds: Mapping[str, str]
+    tensors: Mapping[Place, str]
+    zero: Mapping[Place, str]
+    without_rule: Mapping[Place, str]
+    stepwise: Mapping[Place, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +94,31 @@ def backward_graph(
     facts = Facts(model, shapes)
     places: dict[Place, None] = dict.fromkeys([*tensors, *edges])
     _check_places(places, facts)
-    sweep = _Sweep(facts, places, _checked_seeds(facts, seeds))
-    return sweep.finish()
+    tape = Tape(model)
+    found = sweep_back(facts, tape, places=places, seeds=_checked_seeds(facts, seeds))
+    wanted: dict[str, str] = {}
+    for place, tensor in found.tensors.items():
+        wanted.setdefault(tensor, _output_name(place))
+    finished, names = tape.finish(wanted)
+    gradients = {place: names[tensor] for place, tensor in found.tensors.items()}
+    return BackwardGraph(
+        finished, found.seeds, gradients, zero=found.zero, without_rule=found.without_rule, stepwise=found.stepwise
+    )
+
+
+def sweep_back(
+    facts: Facts, tape: Tape, *, places: Iterable[Place], seeds: Iterable[str], themselves: bool = False
+) -> Gradients:
+    """Add to a tape what computes gradients; what an earlier sweep added to it is used again.
+
+    Args:
+        facts: What is known of the model.
+        tape: Of the same model.
+        places: Where gradients are asked for.
+        seeds: The outputs; each gets an input of its own that takes its vector.
+        themselves: The vector of each output is the output itself; there are no inputs.
+    """
+    return _Sweep(facts, dict.fromkeys(places), seeds, tape, themselves=themselves).finish()
 
 
 @dataclass(slots=True)
@@ -105,14 +147,18 @@ class _Flow:
 class _Sweep:
     """One walk over the network from its outputs to its inputs."""
 
-    def __init__(self, facts: Facts, places: Mapping[Place, None], seeds: Sequence[str]) -> None:
+    def __init__(
+        self, facts: Facts, places: Mapping[Place, None], seeds: Iterable[str], tape: Tape, *, themselves: bool
+    ) -> None:
         self._facts = facts
         self._places = places
-        self._tape = Tape(facts.model)
+        self._tape = tape
         self._flows: dict[Place, _Flow] = {}
         self._nodes = [node for node in facts.model.proto.graph.node if node.op_type != "Constant"]
         self._needed = self._find_needed()
-        self._seeds = {tensor: self._add_seed(tensor) for tensor in seeds}
+        self._seeds = {tensor: tensor if themselves else self._add_seed(tensor) for tensor in seeds}
+        for tensor, seed in self._seeds.items():
+            self._flow(tensor).join(_Flow(influences=True, parts=[seed]))
         for node in reversed(self._nodes):
             self._visit(node)
 
@@ -129,9 +175,7 @@ class _Sweep:
         element = self._facts.element(tensor)
         number = element.number if element is not None else 1
         shape = self._facts.shape(tensor)
-        name = self._tape.add_input(f"{tensor}//seed", like=tensor, element=number, shape=shape)
-        self._flow(tensor).join(_Flow(influences=True, parts=[name]))
-        return name
+        return self._tape.add_input(f"{tensor}//seed", like=tensor, element=number, shape=shape)
 
     def _flow(self, place: Place) -> _Flow:
         return self._flows.setdefault(place, _Flow())
@@ -193,7 +237,7 @@ class _Sweep:
             return _Flow(influences=True)
         return _Flow(influences=True, blocked=f"{node.op_type} {node.name!r}: it is read inside of its subgraphs")
 
-    def finish(self) -> BackwardGraph:
+    def finish(self) -> Gradients:
         zero: dict[Place, str] = {}
         without_rule: dict[Place, str] = {}
         stepwise: dict[Place, str] = {}
@@ -210,12 +254,7 @@ class _Sweep:
                 zero[place] = f"only by steps of {flow.step}" if flow.step else _NO_PATH
             else:
                 found[place] = gradient
-        wanted: dict[str, str] = {}
-        for place, tensor in found.items():
-            wanted.setdefault(tensor, _output_name(place))
-        model, names = self._tape.finish(wanted)
-        gradients = {place: names[tensor] for place, tensor in found.items()}
-        return BackwardGraph(model, self._seeds, gradients, zero, without_rule, stepwise)
+        return Gradients(self._seeds, found, zero, without_rule, stepwise)
 
     def _whole(self, place: Place) -> str:
         """Why there can be no gradient at a place; empty when there can."""

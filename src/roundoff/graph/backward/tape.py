@@ -17,16 +17,17 @@ class Tape:
     """Collects nodes and constants to be added to a model.
 
     Attributes:
+        frame: The model under construction; what is added to it directly comes before what is added here.
         opset: Version of the standard operators; what is added must be valid in it.
     """
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._frame = Assembly(model)
-        self.opset = self._frame.opset
-        graph = self._frame.proto.graph
+        self.frame = Assembly(model)
+        self.opset = self.frame.opset
+        graph = self.frame.proto.graph
         graph.initializer.extend(model.proto.graph.initializer)
-        self._copies = {node.name: self._frame.copy_node(node) for node in model.proto.graph.node}
+        self._copies = {node.name: self.frame.copy_node(node) for node in model.proto.graph.node}
         self._nodes: list[Any] = []
         self._made: dict[Any, str] = {}
         self._constants: dict[str, Array] = {}
@@ -37,7 +38,7 @@ class Tape:
 
         key = (op_type, inputs, tuple(sorted((name, _hashable(value)) for name, value in attributes.items())))
         if key not in self._made:
-            name = self._frame.free_tensor(f"//backward/{op_type}_{len(self._nodes)}")
+            name = self.frame.free_tensor(f"//backward/{op_type}_{len(self._nodes)}")
             self._nodes.append(make_node(op_type, list(inputs), [name], name=name, **attributes))
             self._made[key] = name
         return self._made[key]
@@ -46,7 +47,7 @@ class Tape:
         """A constant with these values."""
         key = ("", values.dtype.str, values.shape, values.tobytes())
         if key not in self._made:
-            name = self._frame.free_tensor(f"//backward/constant_{len(self._constants)}")
+            name = self.frame.free_tensor(f"//backward/constant_{len(self._constants)}")
             self._constants[name] = np.ascontiguousarray(values).reshape(values.shape)
             self._made[key] = name
         return self._made[key]
@@ -62,9 +63,9 @@ class Tape:
         """
         from onnx.helper import make_tensor_value_info
 
-        free = self._frame.free_tensor(name)
+        free = self.frame.free_tensor(name)
         described = make_tensor_value_info(free, element, shape, doc_string=f"a vector of the shape of {like}")
-        self._frame.proto.graph.input.append(described)
+        self.frame.proto.graph.input.append(described)
         return free
 
     def second_output(self, node: str, position: int) -> str:
@@ -73,7 +74,7 @@ class Tape:
         while len(copy.output) <= position:
             copy.output.append("")
         if not copy.output[position]:
-            copy.output[position] = self._frame.free_tensor(f"//backward/{node}_{position}")
+            copy.output[position] = self.frame.free_tensor(f"//backward/{node}_{position}")
         return str(copy.output[position])
 
     def finish(self, wanted: Mapping[str, str]) -> tuple[Model, dict[str, str]]:
@@ -86,9 +87,9 @@ class Tape:
             The model, and the output that carries each of the tensors.
         """
         self._drop_unneeded(set(wanted))
-        graph = self._frame.proto.graph
+        graph = self.frame.proto.graph
         added = {node.output[0]: node for node in self._nodes}
-        names = {tensor: self._frame.free_tensor(name) for tensor, name in wanted.items()}
+        names = {tensor: self.frame.free_tensor(name) for tensor, name in wanted.items()}
         for node in self._nodes:
             for position, name in enumerate(node.input):
                 node.input[position] = names.get(name, name) if name in added else name
@@ -97,9 +98,9 @@ class Tape:
         for tensor, name in names.items():
             if tensor not in added:
                 # It comes in from outside, and an input cannot be an output under another name.
-                self._frame.add_node("Identity", [tensor], name, name=name)
+                self.frame.add_node("Identity", [tensor], name, name=name)
             graph.output.add(name=name)
-        return Model(self._frame.proto, self._model.path, self._model.file_bytes), names
+        return Model(self.frame.proto, self._model.path, self._model.file_bytes), names
 
     def _drop_unneeded(self, needed: set[str]) -> None:
         """Keep the nodes and constants behind the tensors needed, and put the constants into the model."""
@@ -113,7 +114,7 @@ class Tape:
 
         for name, values in self._constants.items():
             if name in needed:
-                self._frame.add_tensor(from_array(values, name))
+                self.frame.add_tensor(from_array(values, name))
 
 
 def _hashable(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """What is multiplied and added per channel goes into the layer in front: batch normalization, and its parts."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,24 @@ __all__ = ["fold_affine"]
 
 _PARTS = ("Mul", "Div", "Add", "Sub")
 _WEIGHT, _BIAS = 1, 2
+_KEPT = "it was asked to keep it"
 
 
-def fold_affine(draft: Draft) -> None:
+def fold_affine(draft: Draft, *, may_fold: Callable[[str], bool] = lambda _: True) -> None:
     """Fold BatchNormalization, and constants that are multiplied or added per channel, into the layer in front.
 
     The result has the name that it had behind the last node folded. Computed in float64.
+
+    Args:
+        draft: The model.
+        may_fold: Whether a node, by its name, may be folded or folded into.
     """
     folded: dict[str, list[str]] = {}
     stays: dict[str, list[str]] = {}
     for node in draft.of_type(NORMALIZATION, *_PARTS):
         op_type = node.op_type
         try:
-            _fold(draft, node)
+            _fold(draft, node, may_fold)
             folded.setdefault(op_type, []).append(node.name)
         except CannotFold as reason:
             # The parts may be anything; only of a normalization is it expected that it goes away.
@@ -38,17 +44,21 @@ def fold_affine(draft: Draft) -> None:
         draft.notes.append(f"{NORMALIZATION} stays, because {why}: {named(names)}")
 
 
-def _fold(draft: Draft, node: Any) -> None:
+def _fold(draft: Draft, node: Any, may_fold: Callable[[str], bool]) -> None:
     """Fold one node.
 
     Raises:
         CannotFold: It stays.
     """
+    if not may_fold(node.name):
+        raise CannotFold(_KEPT)
     if node.op_type == NORMALIZATION and fold_into_product(draft, node):
         return
     side = 0 if node.op_type == NORMALIZATION else _moving_side(draft, node)
     source = node.input[side]
     layer = linear_layer(draft, source)
+    if not may_fold(layer.node.name):
+        raise CannotFold(_KEPT)
     if not draft.read_once(source):
         raise CannotFold("other nodes read the result of the layer in front too")
     if node.op_type == NORMALIZATION:

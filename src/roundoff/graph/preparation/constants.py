@@ -13,23 +13,14 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.changes import attribute
 from roundoff.graph.preparation.draft import Draft, named
+from roundoff.graph.randomness import RANDOM_OPS
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.wiring import subgraphs
 
 __all__ = ["fold_constants", "hold_constants"]
 
-# Every call gives something else.
-_RANDOM = frozenset(
-    {
-        "RandomNormal",
-        "RandomUniform",
-        "RandomNormalLike",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-        "Dropout",
-    }
-)
+# Every call gives something else, or may.
+_RANDOM = RANDOM_OPS | {"Dropout"}
 # A result may be larger than what it is made of by this much; tables of positions and masks are.
 _MOST_GROWTH_BYTES = 1 << 20
 # What is made of so little is small enough even when its size cannot be foretold ...

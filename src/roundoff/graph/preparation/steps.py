@@ -1,6 +1,6 @@
 """The steps of preparing a model, in their order."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from roundoff.graph.load import Model
@@ -30,11 +30,12 @@ class Prepared:
     origins: Mapping[str, str]
 
 
-def prepare(model: Model) -> Prepared:
+def prepare(model: Model, *, may_fold: Callable[[str], bool] = lambda _: True) -> Prepared:
     """Fold what need not be computed in a float model: constants, batch normalization, nodes that do nothing.
 
     Args:
         model: The float model; it is not changed.
+        may_fold: Whether a node, by its name, may be folded into a layer or have others folded into it.
 
     Raises:
         BadInput: The model is quantized already, of an opset that is too old or unknown, or has operators that its
@@ -56,7 +57,7 @@ def prepare(model: Model) -> Prepared:
     remove_passthroughs(draft)
     fold_constants(draft)
     merge_padding(draft)
-    fold_affine(draft)
+    fold_affine(draft, may_fold=may_fold)
     return Prepared(draft.finish(), tuple(draft.notes), draft.origins())
 
 

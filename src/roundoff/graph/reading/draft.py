@@ -85,7 +85,9 @@ class Draft:
 
     def odd(self, kind: OddityKind, node: str, text: str) -> None:
         """Write down what the float model and its quantizers will not say."""
-        self.oddities.append(Oddity(kind, node, text))
+        oddity = Oddity(kind, node, text)
+        if oddity not in self.oddities:
+            self.oddities.append(oddity)
 
 
 def _names(graph: Any) -> Iterator[str]:

@@ -8,7 +8,7 @@ from roundoff.core.quantizer import Consumer
 from roundoff.graph.reading.draft import Draft
 from roundoff.graph.reading.flow import CodeFlow, find_codes
 from roundoff.graph.reading.movers import data_inputs, is_code_clip, moved_constants, only_looks
-from roundoff.graph.reading.own_marks import absorbed, is_cast_back
+from roundoff.graph.reading.own_marks import absorbed, cast_back, is_cast_back
 from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, Point, is_operator, limited
 from roundoff.graph.reading.stages import Codes, Stage, Stages, Wire
 from roundoff.graph.reading.value_names import ValueNames
@@ -66,7 +66,7 @@ class Extraction:
         elif node.name in self._flow.movers:
             self._move(node)
         elif is_cast_back(node, self._wires.get(node.input[0] if node.input else "")):
-            self._wires[node.output[0]] = self._wires[node.input[0]]
+            self._wires[node.output[0]] = cast_back(node, self._wires[node.input[0]])
         else:
             if node.op_type == "Identity" and node.output[0] in self.draft.constants:
                 self._wires[node.output[0]] = Wire(self.draft.constants.origin(node.output[0]))
@@ -203,7 +203,7 @@ class Extraction:
             known = self._values(known)
         if known is None:
             known = Wire(tensor)
-        if known == Wire(output):
+        if known == Wire(output) or output in self._computed:
             return
         elsewhere = known.tensor in self.draft.outputs and known.tensor != output
         if known.tensor not in self._computed or known.tensor in self.leaving.values() or elsewhere:

@@ -116,7 +116,8 @@ def _horizon(draft: Draft, node: Any) -> Coding:
         threshold = _numbers(draft, node, "threshold")
         if threshold is None:
             raise CannotRepresent("it has neither scales nor thresholds")
-        scale = np.abs(threshold.astype(np.float64)) / ((1 << (bits - 1)) - 1)
+        # One below zero stays so, and is told: a largest magnitude cannot be.
+        scale = threshold.astype(np.float64) / ((1 << (bits - 1)) - 1)
     zeros = _numbers(draft, node, "zero")
     element = _integer(bits, signed=True)
     names = _constants(draft, node, scale, np.zeros(1) if zeros is None else zeros, element)

@@ -95,6 +95,13 @@ def _seed(draft: Draft, flow: CodeFlow, excluded: set[str]) -> None:
             flow.inputs.add(root)
 
 
+# They take no integers of 8 or 16 bits; codes in front of them lack their DequantizeLinear.
+_FLOAT_ONLY = frozenset({
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "LayerNormalization", "AveragePool",
+    "GlobalAveragePool", "Softmax", "Sigmoid", "Tanh", "HardSwish", "Gelu", "LeakyRelu",
+})  # fmt: skip
+
+
 def _can_be_code(element: ElementType) -> bool:
     return "int" in element.dtype and element.bits <= _WIDEST_CODES
 
@@ -168,3 +175,8 @@ def _find_needed(draft: Draft, flow: CodeFlow) -> None:
             continue
         if node.name not in flow.movers or any(name in flow.needed for name in node.output):
             flow.needed.update(name for name in reads(node) if name in flow.codes)
+        if node.op_type in _FLOAT_ONLY and not node.domain:
+            for name in node.input:
+                if name in flow.codes:
+                    text = f"{node.op_type} {node.name!r} reads the codes {name!r}, which nothing dequantizes"
+                    draft.odd("disagreement", node.name, text)

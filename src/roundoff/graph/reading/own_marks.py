@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.quantizer import Rounding
+from roundoff.graph.element_types import by_number
 from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.draft import Draft
 from roundoff.graph.reading.points import QUANTIZE, Point, limited
 from roundoff.graph.reading.stages import Codes, Wire
 
-__all__ = ["absorbed", "is_cast_back"]
+__all__ = ["absorbed", "cast_back", "is_cast_back"]
 
 _ENDING = f"_{QUANTIZE}"
 _CAST = "to_float32"
@@ -45,6 +46,15 @@ def is_cast_back(node: Any, source: Wire | Codes | None) -> bool:
     """Whether a node only brings the result of a quantizer back to the type of its tensor."""
     stage = source.stage if isinstance(source, Wire) else None
     return stage is not None and node.op_type == "Cast" and node.name == f"{stage.name}_Cast_back"
+
+
+def cast_back(node: Any, source: Wire | Codes) -> Wire | Codes:
+    """What such a node gives; a constant of which only the codes are there gets the type of its tensor by it."""
+    stage = source.stage
+    stored = by_number(attribute(node, "to", 0))
+    if stage is not None and stage.codes and stored is not None:
+        stage.point = replace(stage.point, values=stored.dtype)
+    return source
 
 
 def _is_ours(name: str, prefix: str) -> bool:

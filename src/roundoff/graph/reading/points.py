@@ -153,7 +153,14 @@ def read_point(
     if scale.ndim == 1 and scale.size == 1 and not (given is not None and _has_one_slice(shape, int(given))):
         scale, zero_point = scale.reshape(()), zero_point.reshape(())
     if scale.ndim:
-        spec = replace(spec, axis=_axis(1 if given is None else int(given), scale.size, shape))
+        asked = 1 if given is None else int(given)
+        spec = replace(spec, axis=_axis(asked, scale.size, shape))
+        if shape is not None and asked not in (spec.axis, (spec.axis or 0) - len(shape)):
+            text = (
+                f"{node.op_type} {node.name!r} has {scale.size} scales along axis {asked} of a tensor of shape "
+                f"{list(shape)}, where they do not fit; taken here is axis {spec.axis}"
+            )
+            draft.odd("disagreement", node.name, text)
     stored = draft.constants.element(node.input[1])
     return Point(spec, QuantParams(scale, zero_point), "float32" if stored is None else stored.dtype)
 

@@ -56,8 +56,8 @@ class Calibration:
             elif each.axis is None and np.array_equal(each.low, each.high):
                 constant.append(name)
         found = {
-            "no finite element in any sample, its scale is 1": empty,
-            "always zero, its scale is 1": zero,
+            "no finite element in any sample; the scale is 1": empty,
+            "always zero; the scale is 1": zero,
             "the same value everywhere in all samples": constant,
         }
         return [f"{_listed(names)}: {what}" for what, names in found.items() if names]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from roundoff.core.tensors import Array
 from roundoff.graph.cutting import Cutting
 from roundoff.graph.load import Model
-from roundoff.graph.tap import Taps
+from roundoff.graph.tap import detached
 from roundoff.runtime.session import Session, available_threads, open_session
 
 __all__ = ["BlockChain", "BlockSession"]
@@ -53,11 +53,9 @@ class BlockChain:
         Raises:
             ModelFailed: onnxruntime does not accept it.
         """
-        graph = model.proto.graph
-        written = tuple(value.name for value in graph.output)
-        taps = Taps(model.proto.SerializeToString(), written)
+        taps = detached(model)
         session = open_session(model, outputs=taps, fused=self._fused, threads=self._threads, keep_memory="shared")
-        return BlockSession(session, tuple(value.name for value in graph.input), written)
+        return BlockSession(session, tuple(value.name for value in model.proto.graph.input), taps.outputs)
 
     def block(self, index: int) -> BlockSession:
         """One of its blocks."""

@@ -12,7 +12,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.block_variants import BlockVariants, Switched
 from roundoff.graph.cutting import Block, Cutting, Demand, Tail, cut_model
 from roundoff.graph.edges import Edges
-from roundoff.graph.fake_constants import chain_of
+from roundoff.graph.fake_constants import FakeConstants, chain_of
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, values
@@ -62,6 +62,8 @@ class NetworkSettings:
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take; most of the free memory by default.
         blocks: How many blocks; by default what is best.
+        tails: Whether changes may start in the middle of blocks. That takes more to get ready for, and pays when
+            there are many changes.
     """
 
     wanted: tuple[str, ...]
@@ -72,6 +74,7 @@ class NetworkSettings:
     threads: int | None = None
     max_memory: int | None = None
     blocks: int | None = None
+    tails: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,8 @@ class BlockNetwork:
         self.constant = tuple(name for name in settings.wanted if name in known)
         wanted = tuple(name for name in settings.wanted if name not in known)
         _check_comparable(model, everything, wanted)
-        self._quantizers, self._everything = quantizers, everything
+        self._model, self._quantizers, self._everything = model, quantizers, everything
+        self._constants = FakeConstants(model)
         self._cut(model, feeds, replace(settings, wanted=wanted))
         if not self.recorder.fused and self.recorder.agreement_db < math.inf and len(self.cutting.blocks) > 1:
             # Such as float16 models, of which onnxruntime computes some parts in float32: uncut it is the same.
@@ -182,11 +186,11 @@ class BlockNetwork:
             demand=Demand(
                 changes=settings.changes,
                 samples=settings.samples,
-                tail_bytes=_spare_bytes(model, settings) // 2 // settings.samples,
+                tail_bytes=_spare_bytes(model, settings) // 2 // settings.samples if settings.tails else 0,
             ),
             blocks=settings.blocks,
         )
-        self._variants = BlockVariants(model, self.cutting, self._everything)
+        self._variants = BlockVariants(model, self.cutting, self._everything, constants=self._constants)
         self._in_blocks = frozenset(node for block in self.cutting.blocks for node in block.nodes)
         self._position = {node.name: at for at, node in enumerate(model.proto.graph.node)}
         self._made = {name: at for at, node in enumerate(model.proto.graph.node) for name in node.output}
@@ -198,6 +202,16 @@ class BlockNetwork:
     def notes(self) -> tuple[str, ...]:
         """What the user should know of how the model is run."""
         return tuple(dict.fromkeys((*self.runner.notes, *self.recorder.notes, *self.references.notes)))
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All tensors of the model, with types and shapes in one sample."""
+        return self._everything
+
+    def whole(self) -> BlockVariants:
+        """What quantizers change in the model as one block."""
+        uncut = cut_model(self._model, self._everything, wanted=self.cutting.wanted, blocks=1)
+        return BlockVariants(self._model, uncut, self._everything, constants=self._constants)
 
     def reaches(self, quantizers: Iterable[Quantizer]) -> bool:
         """Whether a wanted tensor depends on any of these quantizers."""
@@ -280,7 +294,8 @@ class BlockNetwork:
         self.arithmetic: Arithmetic = settings.arithmetic if self.runner.fused else "plain"
         self.references = self.recorder = self.runner
         if settings.base == "quantized":
-            expected = self._plain_quantized(model, feeds)
+            whole = self.whole()
+            expected = self._plain(whole.model(0, whole.switch(self._quantizers)), feeds)
             blocks = [self._variants.model(index, self.base) for index in range(len(self.cutting.blocks))]
             self.recorder = self.runner = open_chain(blocks, self.cutting, feeds, expected, fuse_above_db=None)
         if self.arithmetic == "precise" or self.cutting.tails:
@@ -303,13 +318,6 @@ class BlockNetwork:
         return replace(
             block, writes=(*block.writes, *(name for name in more if name not in before | {*block.writes}))
         )
-
-    def _plain_quantized(self, model: Model, feeds: Sequence[Mapping[str, Array]]) -> list[Outputs]:
-        """Outputs of the fully quantized model, run whole."""
-        whole = BlockVariants(
-            model, cut_model(model, self._everything, wanted=self.cutting.wanted, blocks=1), self._everything
-        )
-        return self._plain(whole.model(0, whole.switch(self._quantizers)), feeds)
 
     def _plain(self, model: Model, feeds: Sequence[Mapping[str, Array]]) -> list[Outputs]:
         computed = {name for block in self.cutting.blocks for name in block.writes}

@@ -93,7 +93,9 @@ def runall(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     draw_channels(opened, boxed or worst, folder / "channelwise_distribution", axis=axis)
     draw_curves(opened, lists, metric, average=average_mode, folder=folder / "accumulate_error")
     chosen = switched or pick(_node_scores(few, rankings, metrics), metrics[0], pick_threshold)
-    analyze_switching(few, chosen, metrics[0], folder=folder / "sensitivity_analysis")
+    switching = analyze_switching(few, chosen, metrics[0], folder=folder / "sensitivity_analysis")
+    if verbose:
+        say(switching.table)
 
 
 def _kinds(opened: Opened, node_type: str | None) -> tuple[str, ...]:

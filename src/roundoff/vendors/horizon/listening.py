@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from roundoff.core.progress import SILENT, Progress
 
-__all__ = ["LOGGER", "progress", "reporting_to", "say"]
+__all__ = ["LOGGER", "progress", "reporting_to", "say", "tell"]
 
 LOGGER = logging.getLogger("roundoff.vendors.horizon")
 
@@ -37,6 +37,14 @@ def say(text: str) -> None:
     if not (LOGGER.isEnabledFor(logging.INFO) and _on_console()):
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
+
+
+def tell(text: str) -> None:
+    """Show a table where a person waits for it, on the command line; scripts find it in the log."""
+    if _PROGRESS.get() is SILENT:
+        LOGGER.info("\n%s", text)
+    else:
+        say(text)
 
 
 def _on_console() -> bool:

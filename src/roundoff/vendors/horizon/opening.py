@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
@@ -13,6 +14,7 @@ from roundoff.vendors.horizon.arguments import sample_count
 from roundoff.vendors.horizon.calibration_nodes import CalibrationNodes
 from roundoff.vendors.horizon.datasets import Dataset, open_dataset
 from roundoff.vendors.horizon.errors import WrongType, WrongValue
+from roundoff.vendors.horizon.listening import LOGGER
 
 __all__ = ["Opened", "is_model", "open_calibrated"]
 
@@ -66,6 +68,10 @@ def open_calibrated(model_or_file: Any, calibrated_data: Any) -> Opened:
         )
     if calibrated_data is None:
         raise WrongType("calibrated_data is missing.", fix="give the folder of calibration data")
+    if has_exact_weights(quantized):
+        LOGGER.warning(
+            "%s stores its weights as codes: what quantizing them costs cannot be seen", quantized.float_model.path
+        )
     return Opened(
         quantized, CalibrationNodes(quantized), open_dataset(calibrated_data, inputs(quantized.float_model))
     )

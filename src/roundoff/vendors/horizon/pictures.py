@@ -11,6 +11,7 @@ from roundoff.analysis.distribution import DistributionSettings, describe_distri
 from roundoff.analysis.watching import UNLIMITED, RunLimits
 from roundoff.core.channel_spread import ChannelSpread
 from roundoff.core.distributions import Distribution, DistributionReport
+from roundoff.errors import BadInput
 from roundoff.plots.canvas import require_matplotlib
 from roundoff.plots.channels import channels_picture
 from roundoff.plots.distribution import distribution_picture
@@ -18,7 +19,7 @@ from roundoff.report.distributions import distribution_csv
 from roundoff.vendors.horizon.arguments import flat_names
 from roundoff.vendors.horizon.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.files import DEFAULT_FOLDER, result_folder, save_pictures, save_tables
-from roundoff.vendors.horizon.listening import progress
+from roundoff.vendors.horizon.listening import progress, tell
 from roundoff.vendors.horizon.opening import Opened, open_calibrated
 from roundoff.vendors.horizon.tables import framed_table
 
@@ -111,10 +112,12 @@ def tensor_analysis(
     calibrating = [name for name in names if not opened.nodes.is_ordinary(name)]
     if calibrating:
         draw_channels(opened, calibrating, folder / "channelwise_distribution", limits=limits)
+    table = _tensor_table(opened, report)
+    tell(table)
     save_tables(
         folder,
         "tensor_analysis",
-        log=_tensor_table(opened, report),
+        log=table,
         csv=distribution_csv(report),
         data=dataclasses.asdict(report),
     )
@@ -172,11 +175,19 @@ def draw_channels(
             axis=1 if activations and axis is None else axis,
             limits=limits,
         )
-        report = describe_channels(opened.quantized, opened.data, settings, progress=progress())
-        for each in report.spreads:
+        for each in _spreads(opened, settings):
             label = _label(opened, each)
             painters.append((label, partial(channels_picture, dataclasses.replace(each, name=label))))
     save_pictures(folder, painters)
+
+
+def _spreads(opened: Opened, settings: ChannelSettings) -> tuple[ChannelSpread, ...]:
+    try:
+        return describe_channels(opened.quantized, opened.data, settings, progress=progress()).spreads
+    except BadInput as error:
+        if "no axis" in error.what:
+            raise WrongValue(error.what, fix=error.fix.replace("--axis", "axis")) from error
+        raise
 
 
 def _patterns(opened: Opened, names: Sequence[str]) -> list[str]:

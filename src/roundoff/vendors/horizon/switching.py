@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from roundoff.analysis.partial.raising import Changes
@@ -18,19 +19,39 @@ from roundoff.vendors.horizon.arguments import METRICS, flat_names, one_metric
 from roundoff.vendors.horizon.datasets import Dataset
 from roundoff.vendors.horizon.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.files import DEFAULT_FOLDER, result_folder, save_tables
-from roundoff.vendors.horizon.listening import LOGGER, progress
+from roundoff.vendors.horizon.listening import LOGGER, progress, tell
 from roundoff.vendors.horizon.opening import Opened, open_calibrated
 from roundoff.vendors.horizon.ranking import measure_rankings, wanted_subjects
 from roundoff.vendors.horizon.tables import framed_table
 
-__all__ = ["BASE_LINE", "analyze_switching", "pick", "select_sensitive_samples", "sensitivity_analysis"]
+__all__ = [
+    "BASE_LINE",
+    "Switched",
+    "analyze_switching",
+    "pick",
+    "select_sensitive_samples",
+    "sensitivity_analysis",
+]
 
 BASE_LINE = "calibrated_model"
 """Key of the score with nothing switched."""
 
 _QTYPES: dict[str, Raise] = {"float32": "float", "float16": "float", "int16": "s16"}
 
-Scores = dict[str, dict[str, float] | float]
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """Scores with more and more nodes switched, by the name of the last one.
+
+    Attributes:
+        means: Over all outputs.
+        by_output: Of each output.
+        table: As it is printed.
+    """
+
+    means: dict[str, float]
+    by_output: dict[str, dict[str, float]]
+    table: str
 
 
 def sensitivity_analysis(  # noqa: PLR0913, PLR0917 - the vendor's arguments
@@ -75,7 +96,9 @@ def sensitivity_analysis(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     given = flat_names("sensitive_nodes", sensitive_nodes, required=False)
     opened = open_calibrated(model_or_file, calibrated_data).limited(data_num)
     chosen = given or _picked(opened, name, pick_threshold)
-    return analyze_switching(opened, chosen, name, qtype=qtype, separated=output_separated, folder=folder)
+    found = analyze_switching(opened, chosen, name, qtype=qtype, folder=folder)
+    tell(found.table)
+    return found.by_output if output_separated else found.means
 
 
 def _picked(opened: Opened, metric: str, threshold: float) -> list[str]:
@@ -100,9 +123,8 @@ def analyze_switching(
     metric: str,
     *,
     qtype: str = "float32",
-    separated: bool = False,
     folder: Any,
-) -> Scores:
+) -> Switched:
     """Measure and store the scores with the first 0, 1, 2, ... of these nodes switched."""
     if qtype == "float16":
         LOGGER.warning("float16 is measured as float32: its own rounding is not simulated")
@@ -117,8 +139,7 @@ def analyze_switching(
         for key, (score, outputs) in zip(keys, found, strict=True)
     }
     means = {key: score.mean[METRICS[metric]] for key, (score, _) in zip(keys, found, strict=True)}
-    _save(folder, metric, qtype, means, by_output)
-    return {key: by_output[key] if separated else means[key] for key in keys}
+    return Switched(means, by_output, _save(folder, metric, qtype, means, by_output))
 
 
 def _scores(
@@ -147,7 +168,8 @@ def _scores(
 
 def _save(
     folder: Any, metric: str, qtype: str, means: Mapping[str, float], by_output: Mapping[str, Mapping[str, float]]
-) -> None:
+) -> str:
+    """Write the scores, and give the table."""
     outputs = list(next(iter(by_output.values())))
     rows = [
         (str(count), name, *(f"{value:.5f}" for value in (means[name], *by_output[name].values())))
@@ -161,6 +183,7 @@ def _save(
         writer.writerow((count, safe_cell(name), repr(means[name]), *map(repr, by_output[name].values())))
     data = {"metric": metric, "qtype": qtype, "scores": dict(means), "per_output": by_output}
     save_tables(folder, "sensitivity_analysis", log=log, csv=out.getvalue(), data=data)
+    return log
 
 
 def select_sensitive_samples(

@@ -1,0 +1,236 @@
+"""Ascend's AMCT: its sub-commands and flags, in stock onnxruntime.
+
+  roundoff amct calibration --model m.onnx --save_path out/m
+      --input_shape "x:1,3,224,224" --data_dir bins --data_types float32
+  roundoff amct calibration --model m.onnx --save_path out/m --evaluator e.py
+  roundoff amct auto-calibration --model m.onnx --save_path out/m
+      --evaluator e.py
+  roundoff amct convert --model qat.onnx --save_path out/m
+
+Written are <save_path>_fake_quant_model.onnx, which runs anywhere,
+<save_path>_deploy_model.onnx for the compiler, <save_path>_quant.json and
+<save_path>_record.txt. 'roundoff amct SUB --help' lists flags.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+
+if TYPE_CHECKING:
+    from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
+
+SUMMARY = "Ascend's AMCT: calibration, auto-calibration, convert"
+
+_DATA_FLAGS = ("input_shape", "data_dir", "data_types")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the sub-command and what follows it, which is read in AMCT's way."""
+    parser.add_argument("sub", metavar="SUB", help=f"one of: {', '.join(_SUBCOMMANDS)}")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="its flags")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run one sub-command."""
+    name = args.sub.replace("_", "-")
+    if name not in _SUBCOMMANDS:
+        raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, _SUBCOMMANDS))
+    add_flags, work = _SUBCOMMANDS[name]
+    parser = _Parser(prog=f"roundoff amct {name}", description=(work.__doc__ or "").splitlines()[0])
+    add_flags(parser)
+    return work(parser.parse_args(args.rest), terminal)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong and where to read on."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BadInput.exit_code, f"error: {message}\nfix: see '{self.prog} --help'\n")
+
+
+def _model_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, metavar="FILE", help="the model")
+    parser.add_argument("--weights", metavar="FILE", help="weights of a Caffe model")
+    parser.add_argument("--save_path", required=True, metavar="PREFIX", help="folder and prefix of results")
+
+
+def _config_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--calibration_config", metavar="FILE", help="simplified configuration")
+    parser.add_argument("--batch_num", type=int, metavar="N", help="batches of calibration (default: 1)")
+
+
+def _calibration_flags(parser: argparse.ArgumentParser) -> None:
+    _model_flags(parser)
+    parser.add_argument("--input_shape", metavar="TEXT", help='shapes of inputs, "in1:n,c,h,w;in2:n,c"')
+    parser.add_argument("--data_dir", metavar="TEXT", help='folders of .bin files, "dir1;dir2"')
+    parser.add_argument("--data_types", metavar="TEXT", help='their types, "float32;int32"')
+    parser.add_argument("--evaluator", metavar="FILE", help="Python file that runs the model instead")
+    _config_flags(parser)
+
+
+def _auto_flags(parser: argparse.ArgumentParser) -> None:
+    _model_flags(parser)
+    parser.add_argument(
+        "--evaluator", required=True, metavar="FILE", help="Python file that runs and judges models"
+    )
+    _config_flags(parser)
+    parser.add_argument("--config_file", metavar="FILE", help="full configuration; it is only read")
+    parser.add_argument(
+        "--sensitivity", default="CosineSimilarity", choices=("CosineSimilarity", "Mse", "Sqnr"),
+        help="what layers are ranked by (default: CosineSimilarity)",
+    )  # fmt: skip
+    parser.add_argument("--max_trials", type=int, metavar="N", help="models to try at most")
+    parser.add_argument("--time_limit", type=float, metavar="SECONDS", help="no further model after that")
+    parser.add_argument(
+        "--alternatives", default="", metavar="TEXT", help='algorithms to try before float, e.g. "hfmg"'
+    )
+    parser.add_argument("--history", default="json", choices=("json", "amct"), help="form of the history file")
+    parser.add_argument("--resume", action="store_true", help="take measures from an earlier history")
+
+
+def _convert_flags(parser: argparse.ArgumentParser) -> None:
+    _model_flags(parser)
+    parser.add_argument("--record_file", metavar="FILE", help="where the factors of a trained model go")
+    parser.add_argument(
+        "--scale_offset_record_file", metavar="FILE", help="factors for a float model, found elsewhere"
+    )
+
+
+def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Calibrate a model and write it quantized."""
+    import tempfile
+
+    from roundoff.vendors.amct.configuration.parsing import read_config
+    from roundoff.vendors.amct.evaluators import load_evaluator, parse_binary_data
+    from roundoff.vendors.amct.saving import make_folder, results_of
+
+    amct = _functions(args)
+    given = [flag for flag in _DATA_FLAGS if getattr(args, flag) is not None]
+    if (args.evaluator is not None) == bool(given):
+        what = "Both --evaluator and data were given." if given else "Neither --evaluator nor data was given."
+        raise BadInput(what, fix=f"give --evaluator, or {', '.join(f'--{flag}' for flag in _DATA_FLAGS)}")
+    missing = [flag for flag in _DATA_FLAGS if flag not in given]
+    if given and missing:
+        raise BadInput(f"--{missing[0]} is missing.", fix=f"give it beside --{given[0]}")
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        config, record = work / "config.json", results_of(args.save_path).record
+        _write_config(amct, args, config)
+        settings = read_config(config, None)
+        evaluator: Any = (
+            load_evaluator(Path(args.evaluator), methods=("calibration",))
+            if args.evaluator is not None
+            else parse_binary_data(args.input_shape, args.data_dir, args.data_types, batch_num=settings.batch_num)
+        )
+        make_folder(record.parent)
+        if any(layer.balance is not None for layer in settings.enabled.values()):
+            amct.quantize_preprocess(str(config), str(record), args.model, str(work / "balance.onnx"))
+            evaluator.calibration(str(work / "balance.onnx"))
+        amct.quantize_model(str(config), args.model, str(work / "modified.onnx"), str(record))
+        evaluator.calibration(str(work / "modified.onnx"))
+        amct.save_model(str(work / "modified.onnx"), str(record), args.save_path)
+    _say_written(terminal, args.save_path, record)
+    return EXIT_OK
+
+
+def _search(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Search for a configuration that is good enough, and write its models."""
+    import tempfile
+
+    from roundoff.vendors.amct.common.auto_calibration import MseSensitivity, SearchOptions, SqnrSensitivity
+    from roundoff.vendors.amct.evaluators import load_evaluator
+    from roundoff.vendors.amct.saving import results_of
+
+    amct = _functions(args)
+    if args.config_file is not None and (args.calibration_config is not None or args.batch_num is not None):
+        raise BadInput("--config_file decides alone.", fix="leave --calibration_config and --batch_num out")
+    measures = {"CosineSimilarity": "CosineSimilarity", "Mse": MseSensitivity(), "Sqnr": SqnrSensitivity()}
+    options = SearchOptions(
+        history_form=args.history,
+        max_trials=args.max_trials,
+        time_limit=args.time_limit,
+        alternatives=tuple(each.strip() for each in args.alternatives.split(",") if each.strip()),
+        resume=args.resume,
+    )
+    record = results_of(args.save_path).record
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(args.config_file) if args.config_file is not None else Path(folder) / "config.json"
+        if args.config_file is None:
+            _write_config(amct, args, config)
+        result = amct.accuracy_based_auto_calibration(
+            args.model,
+            load_evaluator(Path(args.evaluator)),
+            str(config),
+            str(record),
+            args.save_path,
+            sensitivity=measures[args.sensitivity],
+            options=options,
+        )
+    _show(result, terminal)
+    _say_written(terminal, args.save_path, record)
+    return EXIT_OK if result.met else EXIT_THRESHOLD_MISSED
+
+
+def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Write AMCT's models for a trained model, or for a float model with given factors."""
+    amct = _functions(args)
+    if args.scale_offset_record_file is not None:
+        if args.record_file is not None:
+            raise BadInput("Factors that are given need not be written.", fix="leave --record_file out")
+        amct.convert_model(args.model, args.scale_offset_record_file, args.save_path)
+    else:
+        amct.convert_qat_model(args.model, args.save_path, args.record_file)
+    _say_written(terminal, args.save_path, None if args.record_file is None else Path(args.record_file))
+    return EXIT_OK
+
+
+def _functions(args: argparse.Namespace) -> Any:
+    if args.weights is not None:
+        from roundoff.vendors.amct.flavour import get_flavour
+
+        get_flavour("caffe")
+        raise BadInput("--weights is for Caffe models.", fix="leave it out for ONNX models")
+    import roundoff.vendors.amct.onnx as amct
+
+    return amct
+
+
+def _write_config(amct: Any, args: argparse.Namespace, path: Path) -> None:
+    if args.calibration_config is not None and args.batch_num is not None:
+        what = "Both --calibration_config and --batch_num were given."
+        raise BadInput(what, fix="write batch_num into the configuration")
+    batches = 1 if args.batch_num is None else args.batch_num
+    amct.create_quant_config(str(path), args.model, batch_num=batches, config_defination=args.calibration_config)
+
+
+def _show(result: "AutoCalibrationResult", terminal: Terminal) -> None:
+    total = len(result.best.roll_back_config)
+    lines = ["trial  in float   good enough  loss"]
+    for number, trial in enumerate(result.trials, 1):
+        floats = f"{trial.floats} of {total}"
+        answer = "yes" if trial.satisfied else "no"
+        lines.append(f"{number:>5}  {floats:<9}  {answer:<11}  {trial.loss:g}")
+    terminal.text("\n".join(lines))
+    best = result.best
+    kept = f"{total - best.floats} of {total} layers quantized, loss {best.loss:g}"
+    terminal.text(f"good enough: {kept}" if result.met else f"NOT good enough, the best found: {kept}")
+
+
+def _say_written(terminal: Terminal, save_path: str, record: Path | None) -> None:
+    from roundoff.vendors.amct.saving import results_of
+
+    for path in (*results_of(save_path).files, *((record,) if record is not None else ())):
+        terminal.note(f"written: {path}")
+
+
+_SUBCOMMANDS: dict[
+    str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, Terminal], int]]
+] = {
+    "calibration": (_calibration_flags, _calibrate),
+    "auto-calibration": (_auto_flags, _search),
+    "convert": (_convert_flags, _convert),
+}

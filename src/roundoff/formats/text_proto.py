@@ -1,0 +1,349 @@
+"""Text format of protocol buffers, read and written by field tables of our own.
+
+``field: value``, ``message { ... }``, ``message: < ... >``, lists ``[a, b]``, enumerations by name or number,
+texts in pieces with escapes, comments behind ``#``. Reading is strict: a field the table does not have, a value of
+another type and a second value of a single field are refused, each with its line. Nesting and size are limited.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from roundoff.errors import BadInput, nearest
+from roundoff.formats.text_proto_tokens import Token, Tokens, token_text, unescaped
+
+__all__ = ["Entry", "Field", "FieldTable", "TextMessage", "TextValue", "parse_text_proto", "text_proto_text"]
+
+Kind = Literal["bool", "int", "float", "string", "bytes", "enum", "message"]
+TextValue: TypeAlias = "bool | int | float | str | bytes | TextMessage"
+
+_TRUE, _FALSE = frozenset({"true", "True", "t", "1"}), frozenset({"false", "False", "f", "0"})
+_NOT_FINITE = frozenset({"inf", "infinity", "nan"})
+_OPENING = {"{": "}", "<": ">"}
+_DEEPEST = 64
+_FLOAT_DIGITS = 9
+"""Digits with which a float32 can be read back exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message.
+
+    Attributes:
+        kind: What its values are.
+        repeated: Whether it may have several.
+        table: The fields of the message, where it is one.
+        names: The names of an enumeration with their numbers, where it is one.
+        required: Whether it must be there.
+    """
+
+    kind: Kind
+    repeated: bool = False
+    table: "FieldTable | None" = None
+    names: Mapping[str, int] = field(default_factory=dict)
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTable:
+    """The fields of a kind of message.
+
+    Attributes:
+        name: What the message is called.
+        fields: By name.
+        one_of: Fields of which at most one may be there, in groups.
+        open: Whether fields that are not in the table are kept, with the type they look like, instead of refused.
+    """
+
+    name: str
+    fields: Mapping[str, Field]
+    one_of: tuple[tuple[str, ...], ...] = ()
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value of one field, and the line it stands in."""
+
+    name: str
+    value: TextValue
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextMessage:
+    """The values of a message's fields in the order of the file; enumerations as their names."""
+
+    entries: tuple[Entry, ...] = ()
+
+    def __contains__(self, name: str) -> bool:
+        return any(entry.name == name for entry in self.entries)
+
+    def all(self, name: str) -> "list[TextValue]":
+        """Every value of a field."""
+        return [entry.value for entry in self.entries if entry.name == name]
+
+    def get(self, name: str, default: "TextValue | None" = None) -> "TextValue | None":
+        """The value of a single field."""
+        return next((entry.value for entry in self.entries if entry.name == name), default)
+
+    def messages(self, name: str) -> "list[TextMessage]":
+        """Every value of a field of messages."""
+        return [value for value in self.all(name) if isinstance(value, TextMessage)]
+
+    def message(self, name: str) -> "TextMessage | None":
+        """The value of a single field that is a message."""
+        return next(iter(self.messages(name)), None)
+
+    def line(self, name: str) -> int:
+        """The line of a field's first value; 0 when it has none."""
+        return next((entry.line for entry in self.entries if entry.name == name), 0)
+
+
+def parse_text_proto(text: str, table: FieldTable, *, what: str) -> TextMessage:
+    """Read a message.
+
+    Args:
+        text: The text.
+        table: The fields it may have.
+        what: What it is called in messages, e.g. the path of its file.
+
+    Raises:
+        BadInput: It does not follow the format or the table.
+    """
+    return _Parser(Tokens(text, what), what).message(table, end="", depth=0)
+
+
+class _Parser:
+    """Reads one text from its start to its end."""
+
+    def __init__(self, tokens: Tokens, what: str) -> None:
+        self._tokens, self._what = tokens, what
+
+    def message(self, table: FieldTable, *, end: str, depth: int) -> TextMessage:
+        if depth > _DEEPEST:
+            raise self._wrong(self._tokens.peek(), f"messages are nested more than {_DEEPEST} deep")
+        opened = self._tokens.peek().line
+        entries: list[Entry] = []
+        while not self._ends(end, table, opened):
+            for entry in self._field(table, depth):
+                self._check_single(entry, table, entries)
+                entries.append(entry)
+            if self._tokens.peek().text in (";", ",") and self._tokens.peek().kind == "mark":
+                self._tokens.take()
+        self._check_required(table, entries, opened)
+        return TextMessage(tuple(entries))
+
+    def _ends(self, end: str, table: FieldTable, opened: int) -> bool:
+        token = self._tokens.peek()
+        if token.kind == "end":
+            if not end:
+                return True
+            raise self._wrong(token, f"the text ends inside {table.name}, which begins at line {opened}")
+        if token.kind == "mark" and token.text in _OPENING.values():
+            if token.text != end:
+                raise self._wrong(token, f"there is a {token.text!r} too many")
+            self._tokens.take()
+            return True
+        return False
+
+    def _field(self, table: FieldTable, depth: int) -> Iterator[Entry]:
+        token = self._tokens.take()
+        if token.kind != "name":
+            raise self._wrong(token, f"the name of a field is expected, not {token_text(token)}")
+        known = table.fields.get(token.text)
+        if known is None and not table.open:
+            what = f"{self._what}, line {token.line}: {table.name} has no field {token.text!r}."
+            raise BadInput(what, fix=nearest(token.text, table.fields))
+        colon = self._tokens.skip(":")
+        following = self._tokens.peek()
+        is_message = following.kind == "mark" and following.text in _OPENING
+        if not colon and not is_message:
+            raise self._wrong(following, f"a ':' is expected behind {token.text!r}")
+        if following.kind == "mark" and following.text == "[":
+            yield from self._list(token, known, depth)
+        else:
+            yield Entry(token.text, self._value(token, known, depth), token.line)
+
+    def _list(self, name: Token, known: Field | None, depth: int) -> Iterator[Entry]:
+        opening = self._tokens.take()
+        if known is not None and not known.repeated:
+            raise self._wrong(opening, f"{name.text!r} has one value, not a list")
+        if self._tokens.skip("]"):
+            return
+        while True:
+            yield Entry(name.text, self._value(name, known, depth), self._tokens.peek().line)
+            if self._tokens.skip("]"):
+                return
+            if not self._tokens.skip(","):
+                raise self._wrong(self._tokens.peek(), "a ',' or a ']' is expected in a list")
+
+    def _value(self, name: Token, known: Field | None, depth: int) -> TextValue:
+        token = self._tokens.peek()
+        opens = token.kind == "mark" and token.text in _OPENING
+        if opens != (known.kind == "message" if known is not None else opens):
+            expected = "a message in braces" if known is not None and known.kind == "message" else "a value"
+            raise self._wrong(token, f"{name.text!r} takes {expected}, not {token_text(token)}")
+        if opens:
+            self._tokens.take()
+            table = known.table if known is not None and known.table is not None else _anything(name.text)
+            return self.message(table, end=_OPENING[token.text], depth=depth + 1)
+        return self._scalar(name, known)
+
+    def _scalar(self, name: Token, known: Field | None) -> TextValue:
+        kind = known.kind if known is not None else None
+        first = self._tokens.peek()
+        if first.kind == "text":
+            pieces = []
+            while self._tokens.peek().kind == "text":
+                pieces.append(unescaped(self._tokens.take(), self._what))
+            joined = b"".join(pieces)
+            if kind not in (None, "string", "bytes"):
+                raise self._wrong(first, f"{name.text!r} takes {_ARTICLE[kind]}, not a text")
+            return joined if kind == "bytes" else self._utf8(first, joined)
+        token = self._tokens.take_signed()
+        value = _READERS[kind](token, known) if kind in _READERS else None if kind else _guessed(token)
+        if value is None:
+            raise self._wrong(token, f"{name.text!r} takes {_expected(kind, known)}, not {token_text(token)}")
+        return value
+
+    def _utf8(self, token: Token, data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise self._wrong(token, "the text is not UTF-8") from None
+
+    def _check_single(self, entry: Entry, table: FieldTable, entries: Sequence[Entry]) -> None:
+        known = table.fields.get(entry.name)
+        if known is None or known.repeated:
+            return
+        others = {other for group in table.one_of if entry.name in group for other in group}
+        for earlier in entries:
+            if earlier.name == entry.name:
+                self._refuse(entry.line, f"{entry.name!r} is given twice (also in line {earlier.line})")
+            if earlier.name in others:
+                self._refuse(entry.line, f"{entry.name!r} and {earlier.name!r} exclude each other")
+
+    def _check_required(self, table: FieldTable, entries: Sequence[Entry], opened: int) -> None:
+        given = {entry.name for entry in entries}
+        for name, known in table.fields.items():
+            if known.required and name not in given:
+                self._refuse(opened, f"{table.name} needs {name!r}")
+
+    def _refuse(self, line: int, text: str) -> None:
+        raise BadInput(f"{self._what}, line {line}: {text}.", fix="correct that line")
+
+    def _wrong(self, token: Token, text: str) -> BadInput:
+        return BadInput(f"{self._what}, line {token.line}: {text}.", fix="correct that line")
+
+
+def _anything(name: str) -> FieldTable:
+    return FieldTable(name, {}, open=True)
+
+
+_ARTICLE = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string": "a text in quotes",
+    "bytes": "a text in quotes",
+    "enum": "one of its names",
+}
+
+
+def _expected(kind: Kind | None, known: Field | None) -> str:
+    if kind == "enum" and known is not None:
+        return f"one of {', '.join(known.names)}"
+    return _ARTICLE[kind or "float"]
+
+
+def _read_bool(token: Token, _: Field | None) -> bool | None:
+    return True if token.text in _TRUE else False if token.text in _FALSE else None
+
+
+def _read_int(token: Token, _: Field | None) -> int | None:
+    digits = token.text.lstrip("-")
+    base = 16 if digits[:2].lower() == "0x" else 8 if digits.startswith("0") and len(digits) > 1 else 10
+    try:
+        return int(token.text, base) if token.kind == "number" else None
+    except ValueError:
+        return None
+
+
+def _read_float(token: Token, _: Field | None) -> float | None:
+    if token.kind == "name":
+        return float(token.text) if token.text.lower().lstrip("-") in _NOT_FINITE else None
+    try:
+        if "x" in token.text.lower():
+            return float(int(token.text, 16))
+        return float(token.text.rstrip("fF")) if token.kind == "number" else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _read_enum(token: Token, known: Field | None) -> str | None:
+    names = known.names if known is not None else {}
+    if token.kind == "name":
+        return token.text if token.text in names else None
+    number = _read_int(token, None)
+    return next((name for name, value in names.items() if value == number), None)
+
+
+_READERS = {"bool": _read_bool, "int": _read_int, "float": _read_float, "enum": _read_enum}
+
+
+def _guessed(token: Token) -> "TextValue | None":
+    """The value of a field that no table knows: a number if it looks like one, otherwise its name."""
+    if token.text in ("true", "false"):
+        return token.text == "true"
+    if token.kind == "name":
+        return token.text
+    whole = _read_int(token, None)
+    return whole if whole is not None else _read_float(token, None)
+
+
+# Writing -------------------------------------------------------------------------------------------------------
+
+
+def text_proto_text(message: TextMessage, table: FieldTable) -> str:
+    """A message as text: one field in a line, two blanks for every level; ends with a line end.
+
+    Args:
+        message: What to write.
+        table: The fields it has; it tells names of enumerations from texts.
+    """
+    return "".join(f"{line}\n" for line in _lines(message, table, ""))
+
+
+def _lines(message: TextMessage, table: FieldTable, indent: str) -> Iterator[str]:
+    for entry in message.entries:
+        known = table.fields.get(entry.name)
+        if isinstance(entry.value, TextMessage):
+            inner = known.table if known is not None and known.table is not None else _anything(entry.name)
+            yield f"{indent}{entry.name} {{"
+            yield from _lines(entry.value, inner, f"{indent}  ")
+            yield f"{indent}}}"
+        else:
+            yield f"{indent}{entry.name}: {_written(entry.value, known)}"
+
+
+def _written(value: TextValue, known: Field | None) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.{_FLOAT_DIGITS}g}"
+    if isinstance(value, bytes):
+        return '"' + "".join(_escaped_byte(byte) for byte in value) + '"'
+    if isinstance(value, str) and not (known is not None and known.kind == "enum"):
+        return '"' + "".join(_ESCAPES.get(char, char) for char in value) + '"'
+    return str(value)
+
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _escaped_byte(byte: int) -> str:
+    char = chr(byte)
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    return char if 0x20 <= byte < 0x7F else f"\\{byte:03o}"

@@ -1,0 +1,147 @@
+"""Accuracy-based auto-calibration of a model, whichever flavour it is of."""
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from roundoff.core.files import writing
+from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
+from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult, Trial
+from roundoff.vendors.amct.common.auto_calibration.sensitivity import SensitivityBase
+from roundoff.vendors.amct.configuration.parsing import with_algorithm_keys, with_enabled
+from roundoff.vendors.amct.flavour import Files, Flavour
+from roundoff.vendors.amct.gathering import Gathering, forget, gathering_of
+from roundoff.vendors.amct.modified import Stage
+from roundoff.vendors.amct.ranking import rank_layers
+from roundoff.vendors.amct.records import LayerRecord, write_records
+from roundoff.vendors.amct.saving import make_folder, results_of
+from roundoff.vendors.amct.workflow import Opened, begin_balancing, begin_calibration, complete_records, open_model
+
+__all__ = ["ModelAutoCalibration"]
+
+
+class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
+    """Searches for a configuration of one model.
+
+    Args:
+        flavour: What the model is of.
+        files: The model.
+        evaluator: Measures models and judges the measure.
+        config_file: The configuration; it is only read.
+        record_file: Where the factors of the delivered model go.
+        save_dir: Folder and prefix of the results.
+        strategy: Proposes layers that go back to float.
+        sensitivity: Ranks layers.
+        options: What else was asked for.
+    """
+
+    def __init__(  # noqa: PLR0913 - the vendor's arguments
+        self,
+        flavour: Flavour,
+        files: Files,
+        *,
+        evaluator: Any,
+        config_file: Path,
+        record_file: Path,
+        save_dir: str,
+        strategy: Any,
+        sensitivity: Any,
+        options: SearchOptions | None = None,
+    ) -> None:
+        self._results = results_of(save_dir)
+        super().__init__(evaluator, strategy, sensitivity, folder=self._results.folder, options=options)
+        self._flavour, self._files = flavour, files
+        self._record_file = record_file
+        self._opened: Opened = open_model(flavour, files, config_file)
+        self._records: dict[str, LayerRecord] = {}
+        self._built: dict[str, LayerRecord] = {}
+        self._gathering: Gathering | None = None
+        self._work = Path()
+
+    def run(self) -> AutoCalibrationResult:
+        """Search, and deliver the best model found; what it takes in between is removed in any case."""
+        make_folder(self.folder)
+        with writing(self.folder, option="save_dir"):
+            self._work = Path(tempfile.mkdtemp(prefix="temp", dir=self.folder))
+        try:
+            return super().run()
+        finally:
+            shutil.rmtree(self._work, ignore_errors=True)
+
+    def layers(self) -> Iterable[str]:
+        """The enabled layers of the configuration."""
+        return self._opened.config.enabled
+
+    def evaluate_original(self) -> Any:
+        """The measure of the user's model."""
+        return self.evaluator.evaluate(*map(str, self._files))
+
+    def calibrate(self) -> None:
+        """Let the evaluator run the modified model; before that once more if layers are to be balanced."""
+        record = self._work / "record.txt"
+        if any(each.balance is not None for each in self._opened.config.enabled.values()):
+            self._observe(self._opened, {}, begin_balancing(self._opened, record), "balance")
+        self._opened, records, stage = begin_calibration(self._opened, record)
+        self._gathering = self._observe(self._opened, records, stage, "calibration")
+        self._records = complete_records(stage, self._opened.config, record)
+
+    def _observe(self, opened: Opened, records: Mapping[str, LayerRecord], stage: Stage, name: str) -> Gathering:
+        files = tuple(self._work / f"{name}{path.suffix}" for path in self._files)
+        self._flavour.write_modified(files, opened.model, layers=opened.layers, records=records, stage=stage)
+        gathering = gathering_of(self._flavour.read(files))
+        gathering.keep_feeds(self._work / f"{name}_feeds")
+        try:
+            self.evaluator.calibration(*map(str, files))
+        finally:
+            forget(stage)
+        return gathering
+
+    def rank(self, sensitivity: SensitivityBase) -> Mapping[str, float]:
+        """Each layer alone, on the inputs it had in calibration."""
+        if self._gathering is None:
+            raise RuntimeError("ranked before calibrated")
+        return rank_layers(self._gathering, self._records, sensitivity)
+
+    def build(self, enabled: Mapping[str, bool], algorithm: str) -> None:
+        """Write the models, from what calibration has observed."""
+        records = self._records
+        if algorithm and self._gathering is not None:
+            records = self._gathering.records(self._records, algorithm=algorithm)
+        self._built = {name: record for name, record in records.items() if enabled.get(name, True)}
+        shutil.rmtree(self._trial, ignore_errors=True)
+        self._flavour.write_results(
+            self._trial / self._results.prefix if self._results.prefix else f"{self._trial}/",
+            self._opened.model,
+            layers=self._opened.layers,
+            records=self._built,
+            half_precision=self._opened.config.half_precision,
+        )
+
+    @property
+    def _trial(self) -> Path:
+        return self._work / "trial"
+
+    def evaluate_built(self) -> Any:
+        """The measure of the fake-quant model."""
+        fake, _ = self._flavour.results(
+            self._trial / self._results.prefix if self._results.prefix else f"{self._trial}/"
+        )
+        return self.evaluator.evaluate(*map(str, fake))
+
+    def deliver(self) -> tuple[Path, ...]:
+        """Move what was written last to where results go, and write its record."""
+        made = sorted(self._trial.iterdir())
+        with writing(self.folder, option="save_dir"):
+            for path in made:
+                path.replace(self.folder / path.name)
+        write_records(self._record_file, self._built)
+        return tuple(self.folder / path.name for path in made)
+
+    def configuration(self, trial: Trial) -> Mapping[str, Any]:
+        """The user's configuration with what the trial changed."""
+        document = with_enabled(self._opened.config.document, trial.roll_back_config)
+        if trial.algorithm:
+            return with_algorithm_keys(document, set(self._opened.config.enabled), trial.algorithm)
+        return document

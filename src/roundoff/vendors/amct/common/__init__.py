@@ -1,0 +1,1 @@
+"""What all flavours have in common."""

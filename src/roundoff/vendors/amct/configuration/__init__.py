@@ -1,0 +1,1 @@
+"""AMCT's configurations: the full one in JSON, and the simplified one in protocol buffers' text."""

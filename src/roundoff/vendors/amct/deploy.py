@@ -1,0 +1,209 @@
+"""AMCT's models with whole numbers in layers: for the compiler with operators of its own, or with plain ones."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.graph.assembly import Assembly
+from roundoff.graph.codes import codes_of
+from roundoff.graph.external import inside_bytes
+from roundoff.graph.load import Model
+from roundoff.graph.unused import drop_unused
+from roundoff.graph.weights import Weights
+from roundoff.vendors.amct.half_precision import short_mantissa
+from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.quantizers import quantizers_of
+from roundoff.vendors.amct.records import LayerRecord
+
+__all__ = ["Form", "OwnOperators", "PlainOperators", "integer_model", "packed_scales"]
+
+
+class Form(Protocol):
+    """How a model goes over to whole numbers and back."""
+
+    weight_type: str
+    bias_type: str
+
+    def begin(self, graph: Assembly, quantizer: Quantizer, source: str) -> str:
+        """Add what turns values into whole numbers; gives the name of the result."""
+        ...
+
+    def end(self, graph: Assembly, layer: Layer, sums: str, *, scale: Array, shift: Array) -> None:
+        """Add what turns sums into the values that the layer hands on."""
+        ...
+
+    def back(self, graph: Assembly, quantizer: Quantizer, numbers: str) -> str:
+        """Add what turns whole numbers into values again at once; gives the name of the result."""
+        ...
+
+
+def integer_model(
+    model: Model, layers: Mapping[str, Layer], records: Mapping[str, LayerRecord], *, form: Form
+) -> Model:
+    """The model in which layers compute with whole numbers.
+
+    Args:
+        model: The float model; it is not changed.
+        layers: Its layers.
+        records: Of those that are quantized.
+        form: How it goes over to whole numbers and back.
+
+    Raises:
+        WrongValue: A record does not fit.
+    """
+    return _Building(model, layers, records, form).build()
+
+
+class _Building:
+    """One model being written."""
+
+    def __init__(
+        self, model: Model, layers: Mapping[str, Layer], records: Mapping[str, LayerRecord], form: Form
+    ) -> None:
+        self._model, self._layers, self._records, self._form = model, layers, records, form
+        self._graph = Assembly(model)
+        self._weights = Weights(model)
+        quantizers = quantizers_of(model, layers, records)
+        self._reads = {
+            (each.node, each.input): quantizer for quantizer in quantizers for each in quantizer.consumers
+        }
+        self._begun: dict[str, str] = {}
+        # The node behind which a layer's sums are complete: itself, or the addition of its bias.
+        self._ends = {
+            layers[name].bias.node if layers[name].bias is not None else name: layers[name]  # type: ignore[union-attr]
+            for name in records
+            if name in layers
+        }
+
+    def build(self) -> Model:
+        proto, graph = self._graph.proto, self._graph
+        for tensor in self._model.proto.graph.initializer:
+            graph.add_tensor(tensor)
+        for node in self._model.proto.graph.node:
+            self._node(node)
+        drop_unused(proto.graph)
+        return Model(proto, self._model.path, inside_bytes(proto))
+
+    def _node(self, node: Any) -> None:
+        inputs = {at: self._input(node, at) for at in range(len(node.input)) if (node.name, at) in self._reads}
+        layer = self._ends.get(node.name)
+        copy = self._graph.copy_node(node)
+        for at, name in inputs.items():
+            copy.input[at] = name
+        if layer is not None:
+            sums = self._graph.free_tensor(f"{layer.name}.sums")
+            copy.output[0] = sums
+            record = self._records[layer.name]
+            scale = np.asarray(np.float32(record.scale_d) * np.asarray(record.scale_w or (1.0,), np.float32))
+            if layer.op_type == "ConvTranspose" and scale.size > 1:
+                scale = np.tile(scale, layer.group)
+            self._form.end(self._graph, layer, sums, scale=scale, shift=np.asarray(record.shift_bit, np.int64))
+
+    def _input(self, node: Any, at: int) -> str:
+        quantizer = self._reads[node.name, at]
+        if quantizer.kind != "activation":
+            kind = self._form.weight_type if quantizer.kind == "weight" else self._form.bias_type
+            codes = codes_of(self._weights[quantizer.tensor], quantizer.params, quantizer.spec)
+            return self._graph.add_constant(codes.astype(kind), f"{quantizer.tensor}.codes")
+        if quantizer.name not in self._begun:
+            self._begun[quantizer.name] = self._form.begin(self._graph, quantizer, quantizer.tensor)
+        numbers = self._begun[quantizer.name]
+        if node.name in self._layers and node.name in self._records:
+            return numbers
+        return self._form.back(self._graph, quantizer, numbers)
+
+
+def packed_scales(scale: Array, shift: Array) -> Array:
+    """Parameters of AscendDequant: float32 scale in bits 31 to 0, shift in 39 to 32, offset of weights above."""
+    bits = scale.astype(np.float32).view(np.uint32).astype(np.uint64)
+    shifts = np.broadcast_to(shift if shift.size else np.zeros(1, np.int64), scale.shape).astype(np.uint64)
+    return np.asarray(bits | (shifts << np.uint64(32)))
+
+
+class OwnOperators:
+    """AscendQuant and AscendDequant, for the compiler; no runtime on a host knows them.
+
+    Args:
+        half_precision: Whether scales of sums are cut to half precision.
+    """
+
+    weight_type = "int8"
+    bias_type = "int32"
+
+    def __init__(self, *, half_precision: bool = False) -> None:
+        self._half = half_precision
+
+    def begin(self, graph: Assembly, quantizer: Quantizer, source: str) -> str:
+        """Add AscendQuant, which holds one over the step."""
+        target = graph.free_tensor(f"{quantizer.name}.codes")
+        attributes = {
+            "scale": float(np.float32(1.0) / quantizer.params.scale),
+            "offset": float(quantizer.params.zero_point),
+            "dst_type": f"INT{quantizer.spec.bits}",
+        }
+        graph.add_node("AscendQuant", [source], target, name=quantizer.name, attributes=attributes)
+        return target
+
+    def end(self, graph: Assembly, layer: Layer, sums: str, *, scale: Array, shift: Array) -> None:
+        """Add AscendDequant."""
+        steps = short_mantissa(scale) if self._half else scale
+        name = f"{layer.name}.dequant"
+        parameter = graph.add_constant(packed_scales(steps.ravel(), shift), f"{name}.param")
+        graph.add_node("AscendDequant", [sums, parameter], layer.output, name=name)
+
+    def back(self, graph: Assembly, quantizer: Quantizer, numbers: str) -> str:
+        """Add AscendAntiQuant."""
+        name = f"{quantizer.name.removesuffix('.quant')}.anti_quant"
+        target = graph.free_tensor(f"{name}.values")
+        attributes = {"scale": float(quantizer.params.scale), "offset": float(-quantizer.params.zero_point)}
+        graph.add_node("AscendAntiQuant", [numbers], target, name=name, attributes=attributes)
+        return target
+
+
+class PlainOperators:
+    """Mul, Round, Add, Clip, Sub and Mul on whole numbers kept as floats: runs anywhere."""
+
+    weight_type = "float32"
+    bias_type = "float32"
+
+    def begin(self, graph: Assembly, quantizer: Quantizer, source: str) -> str:
+        """Add the chain; codes come out less their offset."""
+        prefix = f"{quantizer.name}.fakequant"
+        spec = quantizer.spec
+        constants = {
+            "scale": np.float32(1.0) / quantizer.params.scale,
+            "offset": np.float32(quantizer.params.zero_point),
+            "min_val": np.float32(spec.code_min),
+            "max_val": np.float32(spec.code_max),
+        }
+        names = {key: graph.add_constant(np.asarray(value), f"{prefix}.{key}") for key, value in constants.items()}
+        steps: list[tuple[str, list[str]]] = [
+            ("Mul", [names["scale"]]), ("Round", []), ("Add", [names["offset"]]),
+            ("Clip", [names["min_val"], names["max_val"]]), ("Sub", [names["offset"]]),
+        ]  # fmt: skip
+        current = source
+        for op_type, operands in steps:
+            name = f"{prefix}.{op_type.lower()}"
+            target = graph.free_tensor(name)
+            graph.add_node(op_type, [current, *operands], target, name=name)
+            current = target
+        return current
+
+    def end(self, graph: Assembly, layer: Layer, sums: str, *, scale: Array, shift: Array) -> None:
+        """Add the multiplication with the steps of the sums; shifts belong to chips and are left out."""
+        name = f"{layer.name}.fakedequant.mul"
+        spatial = (1,) * (len(layer.weight_shape) - 2) if layer.can_be_channel_wise else ()
+        shape = (-1, *spatial) if scale.size > 1 else ()
+        constant = graph.add_constant(scale.astype(np.float32).reshape(shape), f"{name}.scale")
+        graph.add_node("Mul", [sums, constant], layer.output, name=name)
+
+    def back(self, graph: Assembly, quantizer: Quantizer, numbers: str) -> str:
+        """Add the multiplication with the step."""
+        name = f"{quantizer.name.removesuffix('.quant')}.fakeantiquant.mul"
+        constant = graph.add_constant(np.asarray(quantizer.params.scale), f"{name}.scale")
+        target = graph.free_tensor(name)
+        graph.add_node("Mul", [numbers, constant], target, name=name)
+        return target

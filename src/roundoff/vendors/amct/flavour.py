@@ -1,0 +1,90 @@
+"""What a framework brings along to take part: reading its models, and writing them quantized.
+
+Everything between is the same for all of them: a model is an ONNX graph once it is read, its nodes named as the
+user's layers are. The ONNX flavour is `roundoff.vendors.amct.onnx`; another registers itself by `add_flavour`.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from roundoff.graph.load import Model
+from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.modified import Stage
+from roundoff.vendors.amct.records import LayerRecord
+from roundoff.vendors.amct.saving import SaveType
+from roundoff.vendors.errors import CannotRun
+
+__all__ = ["Files", "Flavour", "add_flavour", "get_flavour"]
+
+Files = tuple[Path, ...]
+"""The files of one model: one for ONNX; definition and weights for Caffe."""
+
+
+class Flavour(Protocol):
+    """A framework.
+
+    Attributes:
+        name: What it is called.
+        layer_types: What its users call types of layers, each with the ONNX operations that they become.
+    """
+
+    name: str
+    layer_types: Mapping[str, tuple[str, ...]]
+
+    def read(self, files: Files) -> Model:
+        """The model of these files as a float ONNX graph.
+
+        Raises:
+            BadInput: They cannot be read.
+        """
+        ...
+
+    def write_modified(
+        self,
+        files: Files,
+        model: Model,
+        *,
+        layers: Mapping[str, Layer],
+        records: Mapping[str, LayerRecord],
+        stage: Stage,
+    ) -> None:
+        """Write the model that is run for calibration, weights being quantized as the records say."""
+        ...
+
+    def results(self, save_path: str | Path) -> tuple[Files, Files]:
+        """The files of the fake-quant and of the deploy model that go with a path and prefix."""
+        ...
+
+    def write_results(
+        self,
+        save_path: str | Path,
+        model: Model,
+        *,
+        layers: Mapping[str, Layer],
+        records: Mapping[str, LayerRecord],
+        half_precision: bool,
+        which: SaveType = "Both",
+    ) -> None:
+        """Write the fake-quant model, the deploy model with the quantization information, or both."""
+        ...
+
+
+_KNOWN: dict[str, Callable[[], Flavour]] = {}
+
+
+def add_flavour(name: str, make: Callable[[], Flavour]) -> None:
+    """Let a framework take part from now on."""
+    _KNOWN[name] = make
+
+
+def get_flavour(name: str) -> Flavour:
+    """The framework of that name.
+
+    Raises:
+        CannotRun: Nobody brought it along.
+    """
+    if name not in _KNOWN:
+        what = f"Models of {name.capitalize()} cannot be read and written by this version of roundoff."
+        raise CannotRun(what, fix="convert the model to ONNX and use roundoff.vendors.amct.onnx")
+    return _KNOWN[name]()

@@ -1,0 +1,237 @@
+"""What is learned from the runs of a modified model, until enough batches were seen and the record is written."""
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.files import regular_file
+from roundoff.core.tensors import Array, InputSpec
+from roundoff.graph.interface import inputs, outputs
+from roundoff.graph.load import Model, load_model
+from roundoff.graph.reading import read_quantized
+from roundoff.graph.tap import tap
+from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration import Observation, Observer
+from roundoff.quantize.calibration.observation import ChannelMismatch
+from roundoff.runtime.feeds import check_feed
+from roundoff.runtime.session import Session, open_session
+from roundoff.vendors.amct.balancing import balance_factors, input_peaks, weight_peaks
+from roundoff.vendors.amct.configuration.parsing import parse_config
+from roundoff.vendors.amct.configuration.settings import with_algorithm
+from roundoff.vendors.amct.layers import Layer, find_layers
+from roundoff.vendors.amct.listening import LOGGER
+from roundoff.vendors.amct.modified import Stage, stage_of, without_stage
+from roundoff.vendors.amct.numbers import calibrated_records, observed_tensors
+from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
+from roundoff.vendors.errors import CannotRun, WrongType
+
+__all__ = ["Gathering", "calibrate", "forget", "gathering_of", "known_gathering"]
+
+_KNOWN: dict[str, "Gathering"] = {}
+_LOCK = threading.Lock()
+
+
+class Gathering:
+    """Watches the runs of one modified model.
+
+    Args:
+        model: The model, with its metadata.
+        stage: What its runs are for.
+
+    Attributes:
+        stage: What its runs are for.
+        model: The float model.
+        layers: Its layers.
+        config: How they are quantized.
+        outputs: Names of the outputs of the model.
+        batches: Runs seen so far.
+    """
+
+    def __init__(self, model: Model, stage: Stage) -> None:
+        self.stage = stage
+        self._plain = without_stage(model)
+        self.model = read_quantized(self._plain).float_model
+        self.layers = find_layers(self.model, stage.origins)
+        self.config = parse_config(stage.config, self.layers, name="the configuration")
+        self.batches = 0
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._feeds: Path | None = None
+        self.outputs = outputs(self._plain)
+        if stage.kind == "balance":
+            self._balanced = [
+                self.layers[name] for name, each in self.config.enabled.items() if each.balance is not None
+            ]
+            axes = {layer.inputs[0][0]: _channel_axis(layer) for layer in self._balanced}
+            self._observers = {name: Observer(axis, ranges_only=True) for name, axis in axes.items()}
+        else:
+            names = observed_tensors(self.layers, self.config, self.model)
+            self._observers = {name: Observer() for name in names}
+
+    @property
+    def complete(self) -> bool:
+        """Whether enough batches were seen."""
+        return self.batches >= self.config.batch_num
+
+    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the model on one batch and learn from it; gives its outputs.
+
+        Raises:
+            ModelFailed: The model cannot be run on it.
+        """
+        with self._lock:
+            if self._session is None:
+                wanted = list(dict.fromkeys((*self.outputs, *self._observers)))
+                self._session = open_session(self._plain, outputs=tap(self._plain, wanted), fused=True)
+                self._order = wanted
+            values = dict(zip(self._order, self._session.run(feed), strict=True))
+            if not self.complete:
+                self._keep(feed)
+                self._observe(values)
+            if self.complete:
+                self._session = None
+        return {name: values[name] for name in self.outputs}
+
+    def keep_feeds(self, folder: Path) -> None:
+        """Keep what the model is fed, in a folder, so that it can be run again."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._feeds = folder
+
+    def feeds(self) -> Iterator[dict[str, Array]]:
+        """What was kept, batch by batch."""
+        for index in range(self.batches if self._feeds is not None else 0):
+            with np.load(self._feeds / f"{index}.npz", allow_pickle=False) as stored:  # type: ignore[operator]
+                names = json.loads(str(stored["names"]))
+                yield {name: stored[f"feed_{place}"] for place, name in enumerate(names)}
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """What the model is fed."""
+        return inputs(self._plain)
+
+    def values(self, tensors: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Values of tensors in every batch that was kept; weights are quantized, activations are not."""
+        session = open_session(self._plain, outputs=tap(self._plain, tensors), fused=True)
+        for feed in self.feeds():
+            yield dict(zip(tensors, session.run(feed), strict=True))
+
+    def _keep(self, feed: Mapping[str, Array]) -> None:
+        if self._feeds is not None:
+            arrays: dict[str, Any] = {f"feed_{place}": value for place, value in enumerate(feed.values())}
+            np.savez(self._feeds / f"{self.batches}.npz", names=np.asarray(json.dumps(list(feed))), **arrays)
+
+    def _observe(self, values: Mapping[str, Array]) -> None:
+        for name, observer in self._observers.items():
+            try:
+                observer.add(values[name])
+            except ChannelMismatch as error:
+                what = f"Tensor {name!r} cannot be balanced: {error}."
+                raise CannotRun(what, fix="remove dmq_balancer from the layer that reads it") from error
+        self.batches += 1
+        if self.complete:
+            self._finish()
+
+    def observation(self, tensor: str) -> Observation:
+        """What was observed of a tensor."""
+        return self._observers[tensor].observation()
+
+    def _finish(self) -> None:
+        path = Path(self.stage.record_file)
+        # A model comes from anywhere: what its metadata names is only replaced if it is a record already.
+        regular_file(path, what="The record file")
+        known = read_records(path)
+        found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
+        write_records(path, found)
+        LOGGER.info("batches seen: %d; record written: %s", self.batches, path)
+
+    def records(self, known: Mapping[str, LayerRecord], *, algorithm: str = "") -> dict[str, LayerRecord]:
+        """Records with the factors of inputs, of the layers that `known` has records of.
+
+        Args:
+            known: What is known of the weights.
+            algorithm: Takes the place of the layers' own.
+        """
+        config = self.config if not algorithm else with_algorithm(self.config, algorithm)
+        return calibrated_records(
+            {name: known[name] for name in self.config.enabled if name in known},
+            self.layers,
+            config,
+            model=self.model,
+            observed=self.observation,
+        )
+
+    def _factors(self, known: Mapping[str, LayerRecord]) -> dict[str, LayerRecord]:
+        found = dict(known)
+        weights = Weights(self.model)
+        for layer in self._balanced:
+            seen = self.observation(layer.inputs[0][0])
+            peaks = weight_peaks(weights[layer.weight], layer)
+            strength = self.config.layers[layer.name].balance or 0.0
+            factors = balance_factors(input_peaks(seen.low, seen.high), peaks, strength)
+            record = found.get(layer.name, LayerRecord())
+            found[layer.name] = replace(record, tensor_balance_factor=tuple(factors.tolist()))
+        return found
+
+
+def _channel_axis(layer: Layer) -> int:
+    return 1 if layer.op_type in ("Conv", "ConvTranspose") else -1
+
+
+def gathering_of(model: Model) -> Gathering:
+    """What is learned from a modified model; all who open the same one add to the same.
+
+    Raises:
+        CannotRun: It is no modified model.
+    """
+    stage = stage_of({each.key: each.value for each in model.proto.metadata_props})
+    if stage is None:
+        what = f"{model.path} was not written by quantize_model or quantize_preprocess."
+        raise CannotRun(what, fix="give the modified model that one of them wrote")
+    with _LOCK:
+        if stage.identity not in _KNOWN:
+            _KNOWN[stage.identity] = Gathering(model, stage)
+        return _KNOWN[stage.identity]
+
+
+def forget(stage: Stage) -> None:
+    """Let go of what was learned from a modified model."""
+    _KNOWN.pop(stage.identity, None)
+
+
+def known_gathering(stage: Stage) -> Gathering | None:
+    """What was learned in this process from a modified model; None when nobody opened it here."""
+    return _KNOWN.get(stage.identity)
+
+
+def calibrate(modified_model: Any, feeds: Iterable[Mapping[str, Any]]) -> None:
+    """Run a modified model on batches and write the record; for those who do not want sessions to be watched.
+
+    Args:
+        modified_model: What `quantize_model` or `quantize_preprocess` wrote.
+        feeds: Batches, each a value for every input of the model; as many as ``batch_num`` says.
+
+    Raises:
+        CannotRun: It is no modified model, or there are too few batches.
+        WrongType: A batch is no mapping.
+        BadInput: A batch does not fit the inputs of the model.
+        ModelFailed: The model cannot be run on a batch.
+    """
+    gathering = gathering_of(load_model(Path(modified_model)))
+    for feed in feeds:
+        if gathering.complete:
+            break
+        if not isinstance(feed, Mapping):
+            what = f"A batch is {type(feed).__name__}, not a value for each input."
+            raise WrongType(what, fix="give dictionaries such as {'image': array}")
+        batch = {name: np.asarray(value) for name, value in feed.items()}
+        check_feed(batch, gathering.inputs, sample=f"batch {gathering.batches}")
+        gathering.run(batch)
+    if not gathering.complete:
+        wanted, seen = gathering.config.batch_num, gathering.batches
+        what = f"The configuration asks for batch_num {wanted}, and the model was run {seen} times."
+        raise CannotRun(what, fix="give more, or write a configuration with a smaller batch_num")

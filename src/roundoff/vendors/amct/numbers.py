@@ -1,0 +1,124 @@
+"""From weights and observed values to records: every scale of AMCT's is decided here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from roundoff.core.quantization import parameters_from_range
+from roundoff.core.tensors import Array
+from roundoff.formats.text_proto import Entry, TextMessage
+from roundoff.graph.load import Model
+from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration import Observation, observed_range, weight_range
+from roundoff.vendors.amct.configuration.settings import (
+    ActivationSettings,
+    QuantConfig,
+    WeightSettings,
+)
+from roundoff.vendors.amct.half_precision import half_scale
+from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.quantizers import LARGEST_SUM, input_spec, weight_spec
+from roundoff.vendors.amct.records import LayerRecord, type_entries
+from roundoff.vendors.errors import CannotRun, WrongValue
+
+__all__ = ["calibrated_records", "observed_tensors", "weight_records"]
+
+_TENSOR_MARK = TextMessage((Entry("is_tensor_quantize", value=True),))
+
+Observed = Callable[[str], Observation]
+
+
+def weight_records(model: Model, layers: Mapping[str, Layer], config: QuantConfig) -> dict[str, LayerRecord]:
+    """Records of the enabled layers that say how weights are quantized; inputs are not calibrated yet.
+
+    Raises:
+        CannotRun: A layer asks for an algorithm that is not offered.
+        WrongValue: A weight holds values that are not finite.
+    """
+    weights = Weights(model)
+    found = {}
+    for name, settings in config.enabled.items():
+        layer = layers[name]
+        scales = _weight_scales(weights[layer.weight], layer, settings.weight) if layer.weight else np.empty(0)
+        types = type_entries(settings.activation.bits, settings.weight.bits)
+        found[name] = LayerRecord(
+            scale_w=tuple(scales.ravel().tolist()), offset_w=(0,) * scales.size, others=TextMessage(types)
+        )
+    return found
+
+
+def _weight_scales(values: Array, layer: Layer, settings: WeightSettings) -> Array:
+    if settings.algorithm != "arq_quantize":
+        what = f"{layer.name}: the algorithm {settings.algorithm} is not offered here."
+        raise CannotRun(what, fix="set wts_algo to arq_quantize; 'roundoff transform round' learns rounding")
+    if not np.isfinite(values.astype(np.float32, copy=False)).all():
+        what = f"The weight of {layer.name!r} holds values that are NaN or infinite."
+        raise WrongValue(what, fix="repair the model, or put the layer into skip_layers")
+    spec = weight_spec(layer, settings.bits, channel_wise=settings.channel_wise)
+    return parameters_from_range(*weight_range(values, spec, "minmax"), spec).scale
+
+
+def observed_tensors(layers: Mapping[str, Layer], config: QuantConfig, model: Model) -> tuple[str, ...]:
+    """What has to be observed for a configuration."""
+    names = [tensor for name in config.enabled for tensor, _ in layers[name].inputs]
+    nodes = {node.name: node for node in model.proto.graph.node}
+    names += (nodes[each.layer].input[each.input] for each in config.tensors)
+    return tuple(dict.fromkeys(names))
+
+
+def calibrated_records(
+    records: Mapping[str, LayerRecord],
+    layers: Mapping[str, Layer],
+    config: QuantConfig,
+    *,
+    model: Model,
+    observed: Observed,
+) -> dict[str, LayerRecord]:
+    """Records with the factors of inputs.
+
+    Args:
+        records: What `weight_records` gave.
+        layers: The layers of the model.
+        config: How they are quantized.
+        model: The float model.
+        observed: What was observed of a tensor.
+    """
+    found = {}
+    weights = Weights(model)
+    for name, record in records.items():
+        layer, settings = layers[name], config.layers[name].activation
+        scale, offset = _factors(observed(layer.inputs[0][0]), settings, half=config.half_precision)
+        found[name] = replace(record, scale_d=scale, offset_d=offset)
+        if len(layer.inputs) > 1:
+            other, _ = _factors(observed(layer.inputs[1][0]), settings, half=config.half_precision)
+            found[name] = replace(found[name], scale_w=(other,), offset_w=(0,))
+        if layer.bias is not None:
+            found[name] = _with_room(found[name], weights[layer.bias.tensor])
+    nodes = {node.name: node for node in model.proto.graph.node}
+    for tensor in config.tensors:
+        name = nodes[tensor.layer].input[tensor.input]
+        scale, offset = _factors(observed(name), tensor.activation, half=config.half_precision)
+        found[tensor.key] = LayerRecord(scale_d=scale, offset_d=offset, others=_TENSOR_MARK)
+    return found
+
+
+def _factors(observation: Observation, settings: ActivationSettings, *, half: bool) -> tuple[float, int]:
+    spec = input_spec(settings.bits, asymmetric=settings.asymmetric)
+    low, high = observed_range(observation, spec, settings.algorithm, settings.options)
+    params = parameters_from_range(low, high, spec)
+    scale = half_scale(float(params.scale)) if half else float(params.scale)
+    return scale, int(params.zero_point)
+
+
+def _with_room(record: LayerRecord, bias: Array) -> LayerRecord:
+    """The same with steps of weights so wide that the bias fits into 32 bits, which AMCT refuses to write."""
+    scales = np.asarray(record.scale_w, np.float32)
+    largest = np.abs(bias.astype(np.float64)).ravel()
+    if scales.size != largest.size:
+        largest = largest.max(initial=0.0)
+    needed = largest / (LARGEST_SUM / 2 * (record.scale_d or 1.0))
+    if not np.any(scales < needed):
+        return record
+    wide = np.maximum(scales, needed).astype(np.float32)
+    return replace(record, scale_w=tuple(wide.tolist()))

@@ -1,0 +1,36 @@
+"""The functions of ``amct_onnx``: ``import roundoff.vendors.amct.onnx as amct``.
+
+While this module is imported, onnxruntime sessions that are opened on a model written by `quantize_model` or
+`quantize_preprocess` are watched: their runs calibrate. `unwatch` ends that; `calibrate` does without it.
+"""
+
+from roundoff.vendors.amct.gathering import calibrate
+from roundoff.vendors.amct.listening import log_to
+from roundoff.vendors.amct.onnx.functions import (
+    AMCT_SO,
+    accuracy_based_auto_calibration,
+    convert_model,
+    convert_qat_model,
+    create_quant_config,
+    quantize_model,
+    quantize_preprocess,
+    save_model,
+)
+from roundoff.vendors.amct.watching import unwatch, watch
+
+__all__ = [
+    "AMCT_SO",
+    "accuracy_based_auto_calibration",
+    "calibrate",
+    "convert_model",
+    "convert_qat_model",
+    "create_quant_config",
+    "log_to",
+    "quantize_model",
+    "quantize_preprocess",
+    "save_model",
+    "unwatch",
+    "watch",
+]
+
+watch()

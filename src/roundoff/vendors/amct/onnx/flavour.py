@@ -1,0 +1,59 @@
+"""ONNX models as they are."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from roundoff.graph.load import Model, load_model
+from roundoff.vendors.amct.flavour import Files, add_flavour
+from roundoff.vendors.amct.layers import LAYER_TYPES, Layer
+from roundoff.vendors.amct.modified import Stage, write_modified
+from roundoff.vendors.amct.quantizers import weight_quantizers
+from roundoff.vendors.amct.records import LayerRecord
+from roundoff.vendors.amct.saving import SaveType, results_of, save_quantized
+
+__all__ = ["OnnxFlavour"]
+
+
+class OnnxFlavour:
+    """One file, read and written as it is; see `roundoff.vendors.amct.flavour.Flavour`."""
+
+    name = "onnx"
+    layer_types: Mapping[str, tuple[str, ...]] = {name: (name,) for name in LAYER_TYPES}
+
+    def read(self, files: Files) -> Model:
+        """The model of a file."""
+        return load_model(files[0])
+
+    def write_modified(
+        self,
+        files: Files,
+        model: Model,
+        *,
+        layers: Mapping[str, Layer],
+        records: Mapping[str, LayerRecord],
+        stage: Stage,
+    ) -> None:
+        """Write the model that is run for calibration."""
+        write_modified(files[0], model, weight_quantizers(layers, records), stage=stage)
+
+    def results(self, save_path: str | Path) -> tuple[Files, Files]:
+        """The fake-quant and the deploy model."""
+        found = results_of(save_path)
+        return (found.fake_quant,), (found.deploy,)
+
+    def write_results(
+        self,
+        save_path: str | Path,
+        model: Model,
+        *,
+        layers: Mapping[str, Layer],
+        records: Mapping[str, LayerRecord],
+        half_precision: bool,
+        which: SaveType = "Both",
+    ) -> None:
+        """Write both models and the quantization information, or a part of it."""
+        results = results_of(save_path)
+        save_quantized(results, model, layers, records=records, half_precision=half_precision, which=which)
+
+
+add_flavour("onnx", OnnxFlavour)

@@ -1,0 +1,74 @@
+"""How much quantization hurts each layer alone: the same input through the layer in float, and quantized."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from roundoff.core.quantizer import Consumer
+from roundoff.graph.blocks import BlockModels
+from roundoff.graph.cutting import Block
+from roundoff.graph.shapes import values
+from roundoff.runtime.session import Session, open_session
+from roundoff.vendors.amct.common.auto_calibration.sensitivity import SensitivityBase
+from roundoff.vendors.amct.gathering import Gathering
+from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.quantizers import quantizers_of
+from roundoff.vendors.amct.records import LayerRecord
+from roundoff.vendors.errors import CannotRun
+
+__all__ = ["rank_layers"]
+
+_AT_ONCE = 16
+"""Layers whose inputs are held together."""
+
+
+def rank_layers(
+    gathering: Gathering, records: Mapping[str, LayerRecord], sensitivity: SensitivityBase
+) -> dict[str, float]:
+    """The mean over batches of what a sensitivity says of each layer.
+
+    Args:
+        gathering: What calibration has seen, with the batches kept.
+        records: Of the layers that are quantized.
+        sensitivity: Compares both outputs.
+
+    Raises:
+        CannotRun: No batch was kept.
+        ModelFailed: A layer cannot be run.
+    """
+    layers = [gathering.layers[name] for name in records if name in gathering.layers]
+    found: dict[str, float] = {}
+    for start in range(0, len(layers), _AT_ONCE):
+        some = layers[start : start + _AT_ONCE]
+        scores = {layer.name: [] for layer in some}  # type: dict[str, list[float]]
+        pairs = dict(_pairs(gathering, records, some))
+        tensors = list(dict.fromkeys(tensor for layer in some for tensor, _ in layer.inputs))
+        for batch in gathering.values(tensors):
+            for layer in some:
+                feed = {tensor: batch[tensor] for tensor, _ in layer.inputs}
+                plain, quantized = (session.run(feed)[0].ravel() for session in pairs[layer.name])
+                scores[layer.name].append(float(sensitivity.compare(plain, quantized)))
+        if any(not each for each in scores.values()):
+            what = "calibration() ran the modified model where it cannot be seen, so that layers cannot be ranked."
+            raise CannotRun(what, fix="run it in this process, or call roundoff.vendors.amct.onnx.calibrate")
+        found |= {name: float(np.mean(each)) for name, each in scores.items()}
+    return found
+
+
+def _pairs(
+    gathering: Gathering, records: Mapping[str, LayerRecord], layers: Sequence[Layer]
+) -> Iterator[tuple[str, tuple[Session, Session]]]:
+    models = BlockModels(gathering.model, values(gathering.model))
+    for layer in layers:
+        own = quantizers_of(gathering.model, gathering.layers, {layer.name: records[layer.name]})
+        # Sums have 32 bits: what the bias loses is nothing against the rest.
+        readings = {
+            Consumer(layer.name, each.input): (quantizer,)
+            for quantizer in own
+            if quantizer.kind != "bias"
+            for each in quantizer.consumers
+        }
+        nodes = dict.fromkeys((layer.name, *((layer.bias.node,) if layer.bias is not None else ())))
+        reads = dict.fromkeys(tensor for tensor, _ in layer.inputs)
+        block = Block(tuple(nodes), tuple(reads), (layer.output,), 0.0)
+        yield layer.name, (open_session(models.make(block)), open_session(models.make(block, readings)))

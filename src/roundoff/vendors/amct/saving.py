@@ -1,0 +1,193 @@
+"""Where results go: the models, their quantization information, and the folders for them."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from roundoff.core.files import writing
+from roundoff.graph.deferred import DeferredModel
+from roundoff.graph.insertion import fake_quant_model
+from roundoff.graph.load import Model
+from roundoff.graph.saving import save_model
+from roundoff.vendors.amct.configuration.documents import write_json
+from roundoff.vendors.amct.deploy import OwnOperators, PlainOperators, integer_model
+from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.listening import LOGGER
+from roundoff.vendors.amct.quant_info import quantization_info
+from roundoff.vendors.amct.quantizers import quantizers_of
+from roundoff.vendors.amct.records import LayerRecord
+from roundoff.vendors.errors import WrongType, WrongValue
+
+__all__ = [
+    "FAKE_QUANT_FORMS",
+    "Results",
+    "SaveType",
+    "check_other_file",
+    "make_folder",
+    "results_of",
+    "save_quantized",
+]
+
+FAKE_QUANT_FORMS = ("qdq", "chain")
+"""QuantizeLinear and DequantizeLinear, or Mul, Round, Add, Clip and Sub."""
+
+SaveType = Literal["Fakequant", "Deploy", "Both"]
+
+_LONGEST_PREFIX = 241
+_FOLDER_MODE, _FILE_MODE = 0o750, 0o640
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The files of one result.
+
+    Attributes:
+        folder: Where they are.
+        prefix: What their names begin with.
+    """
+
+    folder: Path
+    prefix: str
+
+    def _path(self, rest: str) -> Path:
+        return self.folder / (f"{self.prefix}_{rest}" if self.prefix else rest)
+
+    @property
+    def fake_quant(self) -> Path:
+        """The model that simulates."""
+        return self._path("fake_quant_model.onnx")
+
+    @property
+    def deploy(self) -> Path:
+        """The model for the compiler."""
+        return self._path("deploy_model.onnx")
+
+    @property
+    def info(self) -> Path:
+        """The quantization information."""
+        return self._path("quant.json")
+
+    @property
+    def record(self) -> Path:
+        """The factors, where nobody says another place."""
+        return self._path("record.txt")
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All of them."""
+        return self.fake_quant, self.deploy, self.info
+
+
+def results_of(save_path: Any) -> Results:
+    """The files that go with a path and prefix.
+
+    Raises:
+        WrongType: It is not a path.
+        WrongValue: The prefix is too long.
+    """
+    if not isinstance(save_path, str | Path):
+        raise WrongType(f"The path to save at is {save_path!r}, not a text.", fix="give folder/prefix")
+    text = str(save_path)
+    folder, prefix = (Path(text), "") if text.endswith(("/", "\\")) else (Path(text).parent, Path(text).name)
+    if len(prefix) > _LONGEST_PREFIX:
+        what = f"The prefix of {len(prefix)} characters is too long for names of files."
+        raise WrongValue(what, fix=f"give at most {_LONGEST_PREFIX}")
+    return Results(folder, prefix)
+
+
+def check_other_file(path: Path, source: Path) -> None:
+    """Refuse to replace the file that a model was read from.
+
+    Raises:
+        WrongValue: Both are the same file.
+    """
+    if path.exists() and source.exists() and path.samefile(source):
+        raise WrongValue(f"{path} is the model itself and would be replaced.", fix="choose another path")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for results, readable by its owner and group.
+
+    Raises:
+        BadInput: It cannot be made.
+    """
+    with writing(folder, option="save_path"):
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+
+
+def _write_fake_quant(
+    path: Path,
+    model: Model,
+    layers: Mapping[str, Layer],
+    *,
+    records: Mapping[str, LayerRecord],
+    form: str = "qdq",
+) -> None:
+    """Write the model that simulates; it runs in any onnxruntime.
+
+    Raises:
+        WrongValue: There is no such form, or a record does not fit.
+    """
+    if form not in FAKE_QUANT_FORMS:
+        raise WrongValue(f"There is no fake-quant model of the form {form!r}.", fix="choose qdq or chain")
+    if form == "qdq":
+        save_model(fake_quant_model(model, quantizers_of(model, layers, records)), path, replace=True)
+    else:
+        chained = integer_model(model, layers, records, form=PlainOperators())
+        save_model(DeferredModel(chained), path, replace=True)
+
+
+def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write of it
+    results: Results,
+    model: Model,
+    layers: Mapping[str, Layer],
+    *,
+    records: Mapping[str, LayerRecord],
+    half_precision: bool = False,
+    form: str = "qdq",
+    which: SaveType = "Both",
+) -> None:
+    """Write both models and the quantization information, replacing earlier ones.
+
+    Args:
+        results: Where.
+        model: The float model.
+        layers: Its layers.
+        records: Of those that are quantized.
+        half_precision: Whether scales are limited to half precision.
+        form: Of the fake-quant model.
+        which: Both models, or one of them; the quantization information goes with the deploy model.
+    """
+    shifted = [name for name, record in records.items() if any(record.shift_bit)]
+    if shifted:
+        LOGGER.warning("sums of %s are shifted on the chip, which the fake-quant model leaves out", shifted[0])
+    for path in results.files:
+        check_other_file(path, model.path)
+    make_folder(results.folder)
+    wanted = {"Fakequant": results.files[:1], "Deploy": results.files[1:], "Both": results.files}[which]
+    for path in wanted:
+        if path.exists():
+            LOGGER.warning("%s is replaced", path)
+    if which != "Deploy":
+        _write_fake_quant(results.fake_quant, model, layers, records=records, form=form)
+    if which != "Fakequant":
+        _write_deploy(results, model, layers, records=records, half_precision=half_precision)
+    for path in wanted:
+        with contextlib.suppress(OSError):  # a file system without modes
+            path.chmod(_FILE_MODE)
+
+
+def _write_deploy(
+    results: Results,
+    model: Model,
+    layers: Mapping[str, Layer],
+    *,
+    records: Mapping[str, LayerRecord],
+    half_precision: bool,
+) -> None:
+    deployed = integer_model(model, layers, records, form=OwnOperators(half_precision=half_precision))
+    save_model(deployed, results.deploy, replace=True)
+    quantized = {name: layer for name, layer in layers.items() if name in records}
+    write_json(results.info, quantization_info(deployed, quantized))

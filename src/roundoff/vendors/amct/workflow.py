@@ -1,0 +1,215 @@
+"""The steps of a quantization, the same for every flavour: configure, prepare, calibrate, save, convert."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.files import regular_file
+from roundoff.graph.load import Model
+from roundoff.graph.preparation import prepare
+from roundoff.vendors.amct.balancing import balanced_model
+from roundoff.vendors.amct.configuration.creating import default_document
+from roundoff.vendors.amct.configuration.documents import read_json, write_json
+from roundoff.vendors.amct.configuration.keys import ROOT
+from roundoff.vendors.amct.configuration.parsing import parse_config
+from roundoff.vendors.amct.configuration.settings import QuantConfig
+from roundoff.vendors.amct.configuration.simplified import read_simplified, simplified_document
+from roundoff.vendors.amct.flavour import Files, Flavour
+from roundoff.vendors.amct.gathering import known_gathering
+from roundoff.vendors.amct.layers import TENSOR_TYPES, Layer, find_layers
+from roundoff.vendors.amct.listening import LOGGER
+from roundoff.vendors.amct.modified import Stage, new_stage
+from roundoff.vendors.amct.numbers import weight_records
+from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
+from roundoff.vendors.errors import CannotRun, WrongValue
+
+__all__ = [
+    "Opened",
+    "begin_balancing",
+    "begin_calibration",
+    "complete_records",
+    "convert",
+    "create_config",
+    "open_model",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """A model and how it is to be quantized.
+
+    Attributes:
+        model: The float model, batch normalization folded where the configuration lets it be.
+        layers: Its layers.
+        origins: For each node of the user's model the one that computes its result.
+        config: How they are quantized.
+    """
+
+    model: Model
+    layers: Mapping[str, Layer]
+    origins: Mapping[str, str]
+    config: QuantConfig
+
+
+def create_config(  # noqa: PLR0913 - the vendor's arguments
+    flavour: Flavour,
+    files: Files,
+    config_file: Path,
+    *,
+    skip_layers: Sequence[str],
+    batch_num: int,
+    activation_offset: bool,
+    definition: Path | None,
+) -> QuantConfig:
+    """Write the configuration of a model; with a simplified one, that alone decides.
+
+    Raises:
+        WrongValue: A layer is named that is not there, or asked to have what it cannot.
+        BadInput: A file cannot be read or written.
+    """
+    message = None if definition is None else read_simplified(definition)
+    unfused = set() if message is None else {str(each) for each in message.all("skip_fusion_layers")}
+    fuse = message is None or bool(message.get("do_fusion", True))
+    prepared = prepare(flavour.read(files), may_fold=lambda name: fuse and name not in unfused)
+    layers = find_layers(prepared.model, prepared.origins)
+    if not layers:
+        what = f"Nothing in {files[0]} can be quantized."
+        raise WrongValue(what, fix="see 'roundoff targets ascend' for the operations that can be")
+    taken = sorted(set(layers) & set(ROOT))
+    if taken:
+        what = f"A layer is called {taken[0]!r}, which is a key of configurations."
+        raise WrongValue(what, fix="give the node another name")
+    if message is None:
+        document = default_document(layers, skip_layers, batch_num=batch_num, activation_offset=activation_offset)
+    else:
+        document = simplified_document(message, layers, name=str(definition), types=flavour.layer_types)
+    config = parse_config(document, layers, name=str(definition or config_file))
+    _say(config.notes)
+    write_json(config_file, document)
+    return config
+
+
+def open_model(flavour: Flavour, files: Files, config_file: Path) -> Opened:
+    """Open a model with its configuration.
+
+    Raises:
+        WrongValue: The configuration does not fit the model.
+        BadInput: A file cannot be read.
+    """
+    document = read_json(config_file, what="The configuration")
+    loose = parse_config(document, None, name=str(config_file))
+    prepared = prepare(flavour.read(files), may_fold=loose.may_fold)
+    layers = find_layers(prepared.model, prepared.origins)
+    config = parse_config(document, layers, name=str(config_file))
+    _say(config.notes)
+    if not config.enabled and not config.tensors:
+        what = f"{config_file} leaves nothing to quantize."
+        raise WrongValue(what, fix='set "quant_enable" of some layers to true')
+    _check_tensors(config, prepared.model)
+    return Opened(prepared.model, layers, prepared.origins, config)
+
+
+def _say(notes: Sequence[str]) -> None:
+    for note in notes:
+        LOGGER.warning("%s", note)
+
+
+def _check_tensors(config: QuantConfig, model: Model) -> None:
+    nodes = {node.name: node for node in model.proto.graph.node}
+    for each in config.tensors:
+        node = nodes.get(each.layer)
+        if node is None or node.op_type not in TENSOR_TYPES or each.input >= len(node.input):
+            what = f"tensor_quantize names input {each.input} of {each.layer!r}, which cannot be quantized."
+            raise WrongValue(what, fix=f"name an input of {' or '.join(TENSOR_TYPES)}")
+
+
+def begin_balancing(opened: Opened, record_file: Path) -> Stage:
+    """Begin what is observed before calibration: the record is emptied.
+
+    Raises:
+        CannotRun: No layer is to be balanced.
+    """
+    if not any(each.balance is not None for each in opened.config.enabled.values()):
+        what = "No layer of the configuration has a dmq_balancer_param."
+        raise CannotRun(what, fix="leave quantize_preprocess out, or ask for dmq_balancer in the configuration")
+    write_records(record_file, {})
+    return new_stage("balance", record_file, opened.config.document, origins=opened.origins)
+
+
+def begin_calibration(opened: Opened, record_file: Path) -> tuple[Opened, dict[str, LayerRecord], Stage]:
+    """Begin calibration: the record gets the factors of the weights.
+
+    Returns:
+        The model with balanced layers, the records, and what the runs of the modified model are for.
+
+    Raises:
+        CannotRun: A layer is to be balanced and nothing was observed for that.
+    """
+    factors = {}
+    wanted = [name for name, each in opened.config.enabled.items() if each.balance is not None]
+    known = read_records(record_file) if wanted and record_file.is_file() else {}
+    for name in wanted:
+        found = known[name].tensor_balance_factor if name in known else ()
+        if not found:
+            what = f"{record_file} has no tensor_balance_factor of {name!r}, which is to be balanced."
+            raise CannotRun(what, fix="run quantize_preprocess and its model on batch_num batches first")
+        factors[name] = np.asarray(found, np.float32)
+    if factors:
+        model = balanced_model(opened.model, opened.layers, factors)
+        opened = replace(opened, model=model, layers=find_layers(model, opened.origins))
+    records = {
+        name: replace(record, tensor_balance_factor=tuple(factors[name].tolist())) if name in factors else record
+        for name, record in weight_records(opened.model, opened.layers, opened.config).items()
+    }
+    write_records(record_file, records)
+    stage = new_stage("calibration", record_file, opened.config.document, origins=opened.origins)
+    return opened, records, stage
+
+
+def complete_records(stage: Stage, config: QuantConfig, record_file: Path) -> dict[str, LayerRecord]:
+    """The records of everything that a calibration was for.
+
+    Raises:
+        CannotRun: It was not finished.
+        BadInput: The record cannot be read.
+    """
+    regular_file(record_file, what="The record file")
+    records = read_records(record_file)
+    wanted = [*config.enabled, *(each.key for each in config.tensors)]
+    missing = [name for name in wanted if name not in records or records[name].scale_d is None]
+    if missing:
+        gathering = known_gathering(stage)
+        seen = "" if gathering is None else f" {gathering.batches} of {config.batch_num} batches were run."
+        what = f"{record_file} has no scale_d of {missing[0]!r}: calibration was not finished.{seen}"
+        fix = f"call run() of a session on the modified model {config.batch_num} times, with this module imported"
+        raise CannotRun(what, fix=fix)
+    for name in sorted(set(records) - set(wanted)):
+        LOGGER.warning("the record of %s is not used, the configuration leaves that layer in float", name)
+    return {name: records[name] for name in wanted}
+
+
+def convert(
+    flavour: Flavour, files: Files, record_file: Path
+) -> tuple[Model, dict[str, Layer], dict[str, LayerRecord]]:
+    """A model with factors that somebody else found.
+
+    Raises:
+        WrongValue: They do not fit the model.
+        BadInput: A file cannot be read.
+    """
+    records = read_records(record_file)
+    unfused = {name for name, record in records.items() if record.others.get("skip_fusion")}
+    prepared = prepare(flavour.read(files), may_fold=lambda name: name not in unfused)
+    layers = find_layers(prepared.model, prepared.origins)
+    factors: dict[str, Any] = {
+        name: np.asarray(record.tensor_balance_factor, np.float32)
+        for name, record in records.items()
+        if record.tensor_balance_factor and name in layers
+    }
+    if not records:
+        raise WrongValue(f"{record_file} holds no record.", fix="give the record of this model")
+    model = balanced_model(prepared.model, layers, factors)
+    return model, find_layers(model, prepared.origins) if factors else layers, records

@@ -1,0 +1,134 @@
+"""Tutorials: their commands run, and print what the pages show."""
+
+import csv
+import gzip
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from scripts.make_repvgg import BLOCKS, PLANTED, build
+
+from roundoff.cli import main
+from roundoff.core.tensors import Array
+from roundoff.demo import load_split
+from roundoff.report.documents import load_document
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "tutorials" / "repvgg.md"
+CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+SHARED = ROOT.parent / "shared"
+REAL = SHARED / "models" / "repvgg_fmnist" / "repvgg_fmnist_deploy_planted_conv5.onnx"
+FASHION = SHARED / "data" / "fashion_mnist_t10k-{}-ubyte.gz"
+
+
+def transcript() -> list[tuple[str, list[str]]]:
+    """Each command of the page, with the pieces of its output that are shown."""
+    steps: list[tuple[str, list[str]]] = []
+    for block in CONSOLE.findall(PAGE.read_text(encoding="utf-8")):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            pieces = re.split(r"^\.\.\.\n", output, flags=re.MULTILINE)
+            steps.append((command, [piece for piece in pieces if piece]))
+    return steps
+
+
+def plain(text: str) -> str:
+    """Without line ends, and without what another processor may compute to other digits."""
+    return " ".join(re.sub(r"[▁▂▃▄▅▆▇█]+", "|", re.sub(r"-?\d+\.\d+", "#", text)).split())
+
+
+def test_every_command_prints_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    commands = set()
+    for command, pieces in transcript():
+        words = shlex.split(command)
+        if words[0] == "cd":
+            monkeypatch.chdir(words[1])
+            continue
+        if words[0] == "python":
+            script = [sys.executable, str(ROOT / words[1]), *words[2:]]
+            out = subprocess.run(script, check=True, capture_output=True, text=True).stdout
+        else:
+            assert main(words[1:]) == 0, command
+            out = capsys.readouterr().out
+            commands.add(words[1])
+        found, place = plain(out), 0
+        for piece in map(plain, pieces):
+            place = found.find(piece, place)
+            assert place >= 0, f"{command} does not print: {piece}\nbut: {found}"
+            place += len(piece)
+    assert commands == {"quantize", "accumulate", "sensitivity", "distribution", "channels", "partial"}
+    (script_text,) = PYTHON.findall(PAGE.read_text(encoding="utf-8"))
+    exec(compile(script_text, str(PAGE), "exec"), {})  # noqa: S102 - the page's own example
+    assert "stage2.1.rbr_reparam.weight_HzCalibration" in capsys.readouterr().out
+    assert len(list(Path("debug_result").glob("*.png"))) == 4
+
+
+def test_the_fault_is_invisible_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build()
+    monkeypatch.setattr("scripts.make_repvgg.LARGEST_POWER", 0)
+    images, labels = load_split("test")
+    broken, sound = (
+        onnxruntime.InferenceSession(each.SerializeToString()).run(None, {"image": images})[0]
+        for each in (model, build())
+    )
+    np.testing.assert_array_equal(broken, sound)
+    assert np.mean(sound.argmax(axis=1) == labels) > 0.97
+    names = [name for name, _, _ in BLOCKS]
+    assert names.index(PLANTED[1]) == names.index(PLANTED[0]) + 1
+
+
+def _fashion(kind: str, header: int) -> Array:
+    return np.frombuffer(gzip.decompress(Path(str(FASHION).format(kind)).read_bytes()), np.uint8, offset=header)
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="no real models beside this checkout")
+@pytest.mark.parametrize(
+    ("target", "quantized", "guilty"),
+    [
+        ("generic-int8-per-tensor", 0.5, {"/f/f.5/dep/Conv", "/f/f.6/dep/Conv"}),
+        # With a scale for each channel the weights in front are no longer hurt.
+        ("generic-int8", 0.8, {"/f/f.6/dep/Conv"}),
+    ],
+)
+def test_the_same_way_leads_to_the_fault_of_a_trained_network(
+    target: str,
+    quantized: float,
+    guilty: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    images = _fashion("images-idx3", 16).reshape(-1, 1, 28, 28)
+    inputs = ((images / 255 - 0.286) / 0.353).astype(np.float32)
+    np.save("calibration.npy", inputs[-64:])
+    np.save("test.npy", inputs[:1000])
+    np.save("labels.npy", _fashion("labels-idx1", 8)[:1000].astype(np.int64))
+    common = [str(REAL), "--quantized", "int8"]
+    calibration = [*common, "--data", "calibration.npy"]
+    assert main(["quantize", str(REAL), "--target", target, "--data", "calibration.npy", "-o", "int8"]) == 0
+    assert main(["accumulate", *calibration]) == 0
+    assert "/f/f.6/dep/Conv (Conv)" in re.search(r"jumps at (.*\n)", capsys.readouterr().out)[1]  # type: ignore[index]
+    assert main(["sensitivity", *calibration, "-o", "ranking"]) == 0
+    assert main(["distribution", *calibration, "*", "--csv", "values.csv"]) == 0
+    with Path("values.csv").open(encoding="utf-8", newline="") as file:
+        vanishing = [row["name"] for row in csv.DictReader(file) if "become zero" in row["advice"]]
+    assert vanishing == ["/f/f.5/Relu"]
+    scored = ["--data", "test.npy", "--labels", "labels.npy", "--ranking", "ranking", "--top", "3"]
+    assert main(["partial", *common, *scored, "-o", "partial"]) == 0
+    found = load_document(Path("partial")).partial
+    assert found is not None
+    assert set(found.chosen) == guilty
+    assert found.float_score > 0.9
+    assert found.steps[0].score < quantized
+    assert found.steps[2].score >= 0.99 * found.float_score
