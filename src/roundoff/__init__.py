@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from roundoff.data import ArraySamples, ImageOptions, SampleOptions, open_samples
     from roundoff.errors import RoundoffError
     from roundoff.formats import open_source
+    from roundoff.graph.caffe.importing import import_caffe
+    from roundoff.graph.caffe.registry import register_layer
     from roundoff.graph.insertion import bake_quantizers, insert_quantizers
     from roundoff.graph.interface import inputs, topology
     from roundoff.graph.load import load_model
@@ -57,6 +59,7 @@ __all__ = [
     "analyze_layers",
     "bake_quantizers",
     "compare",
+    "import_caffe",
     "inputs",
     "insert_quantizers",
     "load_document",
@@ -72,6 +75,7 @@ __all__ = [
     "quantize_model",
     "read_aliases",
     "read_quantized",
+    "register_layer",
     "save_model",
     "score",
     "target_names",
@@ -100,6 +104,7 @@ _HOMES = {
     "analyze_layers": "analysis.layers",
     "bake_quantizers": "graph.insertion",
     "compare": "analysis.compare",
+    "import_caffe": "graph.caffe.importing",
     "inputs": "graph.interface",
     "insert_quantizers": "graph.insertion",
     "load_document": "report.documents",
@@ -115,6 +120,7 @@ _HOMES = {
     "quantize_model": "quantize.pipeline",
     "read_aliases": "align",
     "read_quantized": "graph.reading",
+    "register_layer": "graph.caffe.registry",
     "save_model": "graph.saving",
     "score": "metrics",
     "target_names": "quantize.targets",

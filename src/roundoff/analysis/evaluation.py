@@ -1,14 +1,14 @@
 """How good a network is at its task: a function of the user's, or the classes it predicts.
 
-An evaluator is a Python file with a function ``evaluate(run, samples)`` that gives a number. ``run(feed)`` runs
-the network on a dictionary of inputs and gives a dictionary of outputs; ``samples`` is a sequence of such inputs.
+An evaluator is a Python file with a function ``evaluate(run, samples)`` that gives a number, or one per sample.
+``run(feed)`` runs the network on a dictionary of inputs and gives a dictionary of outputs; ``samples`` is a
+sequence of such inputs.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
+from types import ModuleType
 from typing import Any, overload
 
 import numpy as np
@@ -17,17 +17,21 @@ from roundoff.analysis.labels import load_labels
 from roundoff.analysis.user_code import load_user_module, user_code_failed
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
+from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
+from roundoff.runtime.session import open_session
 
 __all__ = [
     "EvaluationSamples",
     "Evaluator",
     "Run",
     "class_predictions",
+    "evaluator_in",
     "load_evaluator",
     "load_labels",
+    "make_run",
 ]
 
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -40,6 +44,8 @@ def evaluate(run, samples):
     return right / len(samples)"""
 
 
+_WHAT = "The evaluator"
+_MOST_SHOWN = 60
 # Rows, places (such as the words of a text) and classes; nobody knows where the classes are among more.
 _MOST_AXES = 3
 
@@ -49,17 +55,19 @@ class EvaluationSamples(Sequence[Mapping[str, Array]]):
 
     Attributes:
         names: What the samples are called.
+        indices: Their places among all samples; for lists that go with them, as of labels.
     """
 
     names: tuple[str, ...]
+    indices: tuple[int, ...]
 
     def __init__(self, model: Model, samples: Samples, indices: Sequence[int] | None = None) -> None:
         self._model, self._samples = model, samples
-        self._indices = tuple(range(len(samples.names)) if indices is None else indices)
-        self.names = tuple(samples.names[index] for index in self._indices)
+        self.indices = tuple(range(len(samples.names)) if indices is None else indices)
+        self.names = tuple(samples.names[index] for index in self.indices)
 
     def __len__(self) -> int:
-        return len(self._indices)
+        return len(self.indices)
 
     @overload
     def __getitem__(self, index: int) -> Mapping[str, Array]: ...
@@ -67,8 +75,8 @@ class EvaluationSamples(Sequence[Mapping[str, Array]]):
     def __getitem__(self, index: slice) -> "EvaluationSamples": ...
     def __getitem__(self, index: int | slice) -> "Mapping[str, Array] | EvaluationSamples":
         if isinstance(index, slice):
-            return EvaluationSamples(self._model, self._samples, self._indices[index])
-        return read_feed(self._model, self._samples, self._indices[index])
+            return EvaluationSamples(self._model, self._samples, self.indices[index])
+        return read_feed(self._model, self._samples, self.indices[index])
 
     def __iter__(self) -> Iterator[Mapping[str, Array]]:
         return (self[index] for index in range(len(self)))
@@ -91,10 +99,19 @@ class Evaluator:
     function: Callable[[Run, EvaluationSamples], Any]
 
     def __call__(self, run: Run, samples: EvaluationSamples) -> float:
-        """The score of a network.
+        """The score of a network; the mean where the function gives a value for each sample.
 
         Raises:
             BadInput: The function failed, or gave no number.
+            ModelFailed: The network failed on what the function fed it.
+        """
+        return float(np.mean(self.measure(run, samples)))
+
+    def measure(self, run: Run, samples: EvaluationSamples) -> Array:
+        """What the function gives: a score, of shape (), or one for each sample, of shape (samples,).
+
+        Raises:
+            BadInput: The function failed, or gave neither.
             ModelFailed: The network failed on what the function fed it.
         """
         try:
@@ -102,13 +119,31 @@ class Evaluator:
         except RoundoffError:
             raise
         except Exception as error:
-            raise user_code_failed(self.path, error, what="The evaluator") from error
-        # numpy's numbers and arrays of one number have item(); Python's own have not.
-        plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.size(value) == 1 else value
-        if not isinstance(plain, Real) or not math.isfinite(plain):
-            what = f"evaluate() in {self.path} gave {value!r}, which is not a finite number."
-            raise BadInput(what, fix="let it return one number, e.g. the share of right answers")
-        return float(plain)
+            raise user_code_failed(self.path, error, what=_WHAT) from error
+        found = _numbers(value)
+        # A single sample has a single value either way.
+        if found is not None and found.size == 1:
+            found = found.reshape(())
+        if found is None or found.shape not in ((), (len(samples),)) or not np.isfinite(found).all():
+            what = f"evaluate() in {self.path} gave {_shortened(value)}, which is not a finite number."
+            raise BadInput(
+                what, fix="let it return one number, e.g. the share of right answers, or one per sample"
+            )
+        return found
+
+
+def _numbers(value: Any) -> Array | None:
+    """Numbers as float64, whatever of Python's or numpy's types they have; None when they are none."""
+    try:
+        found = np.asarray(value)
+        return found.astype(np.float64) if found.dtype.kind in "fiub" else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 4] + " ..."
 
 
 def load_evaluator(path: Path | str) -> Evaluator:
@@ -117,13 +152,31 @@ def load_evaluator(path: Path | str) -> Evaluator:
     Raises:
         BadInput: The file cannot be read or run, or has no such function.
     """
-    path = Path(path)
-    module = load_user_module(path, what="The evaluator")
+    return evaluator_in(load_user_module(Path(path), what=_WHAT), Path(path))
+
+
+def evaluator_in(module: ModuleType, path: Path) -> Evaluator:
+    """The evaluator that a Python file defines.
+
+    Raises:
+        BadInput: It has no function ``evaluate(run, samples)``.
+    """
     function = getattr(module, "evaluate", None)
     if not callable(function):
         raise BadInput(f"{path} has no function evaluate(run, samples).", fix=_EXAMPLE)
     name, higher = getattr(module, "NAME", path.stem), getattr(module, "HIGHER_IS_BETTER", True)
     return Evaluator(str(name), bool(higher), path, function)
+
+
+def make_run(model: Model, *, threads: int | None = None) -> Run:
+    """A network as evaluators run it.
+
+    Raises:
+        ModelFailed: onnxruntime does not accept it.
+    """
+    session = open_session(model, threads=threads, optimize=True)
+    names = outputs(model)
+    return lambda feed: dict(zip(names, session.run(feed), strict=True))
 
 
 def class_predictions(output: Array) -> Array | None:

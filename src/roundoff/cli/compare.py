@@ -1,8 +1,9 @@
 """Compare two sets of tensors: say which differ, how, and where it started.
 
 Each side is a folder of .npy files, an .npz, raw .bin with a manifest, a
-safetensors file, or an ONNX model, which is then run on --data with graph
-optimization off. The reference comes first; its names are used throughout.
+safetensors file, or a model (.onnx, .prototxt), which is then run on --data
+with graph optimization off. The reference comes first; its names are used
+throughout.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from roundoff.cli.data_options import add_data_options, given_options, samples_from
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
+from roundoff.core.model_files import is_model
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         type=Path,
         metavar="FILE",
-        help="the reference's ONNX model, when REFERENCE is a dump: gives order, shapes, culprits and victims",
+        help="the reference's model, when REFERENCE is a dump: gives order, shapes, culprits and victims",
     )
     matching.add_argument(
         "--aliases", type=Path, metavar="FILE", help="JSON or CSV: reference name, candidate name"
@@ -165,7 +167,7 @@ def _reference(
 
 def _check_models(args: argparse.Namespace) -> None:
     """Refuse options that would have no effect."""
-    models = [path for path in (args.reference, args.candidate) if _is_model(path)]
+    models = [path for path in (args.reference, args.candidate) if is_model(path)]
     given = [*given_options(args)]
     given += [
         f"--{name}" for name in ("max-memory", "threads") if getattr(args, name.replace("-", "_")) is not None
@@ -173,9 +175,9 @@ def _check_models(args: argparse.Namespace) -> None:
     if given and not models:
         raise BadInput(
             f"{', '.join(given)} {'were' if len(given) > 1 else 'was'} given, but neither side is a model.",
-            fix=f"leave {' and '.join(given)} out, or give an .onnx file",
+            fix=f"leave {' and '.join(given)} out, or give an .onnx or .prototxt file",
         )
-    if args.model is not None and _is_model(args.reference):
+    if args.model is not None and is_model(args.reference):
         raise BadInput("--model was given, but REFERENCE is a model itself.", fix="leave --model out")
     if args.format and len(models) == 2:
         raise BadInput(f"--format {args.format} was given, but both sides are models.", fix="leave --format out")
@@ -196,7 +198,7 @@ def _source(
     from roundoff.runtime.capture import LiveSource
     from roundoff.runtime.feeds import NO_INPUTS
 
-    if not _is_model(path):
+    if not is_model(path):
         return open_source(path, format=chosen_format or args.format, shapes=shapes), None
     if chosen_format:
         raise BadInput(f"A format was given for {path}, which is a model.", fix="leave the format option out")
@@ -205,10 +207,6 @@ def _source(
     samples: Samples = samples_from(args, specs) if specs or args.data else NO_INPUTS
     source = LiveSource(own, samples, max_memory=args.max_memory, threads=args.threads)
     return stack.enter_context(contextlib.closing(source)), own
-
-
-def _is_model(path: Path) -> bool:
-    return path.suffix.lower() == ".onnx"
 
 
 def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: float) -> "RunDocument":

@@ -10,6 +10,8 @@ import argparse
 import contextlib
 import json
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
     from roundoff.cli.disk import DiskBudget
+    from roundoff.core.tensors import TensorInfo
     from roundoff.formats.writing import WriteFormat
     from roundoff.runtime.capture import Estimate, LiveSource
     from roundoff.runtime.feeds import Samples
@@ -37,7 +40,9 @@ _OVERHEAD_BYTES = 512
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="the ONNX model")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="the model: .onnx, or .prototxt[,.caffemodel] of Caffe"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the tensors go")
     parser.add_argument(
         "--tensors",
@@ -78,7 +83,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         what = f"--format {args.format} has no effect with --stats-only, which writes no tensors."
         raise BadInput(what, fix="leave one of them out")
     check_output_directory(args.output, marker=_MARKERS, force=args.force)
-    source = _open(args, terminal)
+    source, tops = _open(args, terminal)
     disk = disk_budget(args.output, args.max_disk)
     terminal.note(_describe(source.estimate, stats_only=args.stats_only))
     disk.check(_disk_bytes(source.estimate, stats_only=args.stats_only), claim="The dump takes about")
@@ -86,13 +91,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         if args.stats_only:
             _write_statistics(args, terminal, source)
         else:
-            _write_tensors(args, terminal, source, disk=disk)
+            _write_tensors(args, terminal, source, disk=disk, tops=tops)
     return EXIT_OK
 
 
-def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
-    """The tensors to write; says how each pattern was understood and what cannot be written."""
+def _open(args: argparse.Namespace, terminal: Terminal) -> "tuple[LiveSource, Mapping[str, tuple[str, int]]]":
+    """The tensors to write, and the layers of a Caffe net they are tops of.
+
+    Says how each pattern was understood and what cannot be written.
+    """
     from roundoff.core.wording import counted
+    from roundoff.graph.caffe.origins import layer_tops
     from roundoff.graph.interface import hidden_tensors, inputs
     from roundoff.graph.load import load_model
     from roundoff.runtime.capture import LiveSource
@@ -121,7 +130,7 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "LiveSource":
         terminal.note(f"left out: {inside} inside node {node!r}, which cannot be seen from outside")
     if source.estimate.tensors == 0:
         raise BadInput("None of the tensors asked for can be written.", fix="choose others with --tensors")
-    return source
+    return source, layer_tops(model)
 
 
 def _describe(estimate: "Estimate", *, stats_only: bool) -> str:
@@ -161,16 +170,37 @@ def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "Liv
     terminal.note(f"written: {args.output / _STATS_TABLE}, {args.output / _STATS}")
 
 
+def _named(
+    source: "LiveSource", terminal: Terminal, *, tops: "Mapping[str, tuple[str, int]]"
+) -> "list[tuple[TensorInfo, int]]":
+    """The tensors to write and which output each is: of its node, or, where `tops` knows it, of its layer."""
+    from roundoff.core.wording import counted
+
+    readable = [info for info in source.tensors if not info.problem]
+    if not tops:
+        return [(info, source.output_index(info.name)) for info in readable]
+    steps = [info.name for info in readable if info.name not in tops]
+    if steps:
+        terminal.note(f"left out: {counted(len(steps), 'tensor')} inside layers, such as {steps[0]!r}")
+    known = [(info, *tops[info.name]) for info in readable if info.name in tops]
+    return [(replace(info, node=layer), index) for info, layer, index in known]
+
+
 def _write_tensors(
-    args: argparse.Namespace, terminal: Terminal, source: "LiveSource", *, disk: "DiskBudget"
+    args: argparse.Namespace,
+    terminal: Terminal,
+    source: "LiveSource",
+    *,
+    disk: "DiskBudget",
+    tops: "Mapping[str, tuple[str, int]]",
 ) -> None:
     from roundoff.core.files import output_directory
     from roundoff.core.sizes import format_size
     from roundoff.core.wording import counted
     from roundoff.formats.writing import open_writer
 
-    readable = [info for info in source.tensors if not info.problem]
     form: WriteFormat = args.format or "npy"
+    readable = _named(source, terminal, tops=tops if form == "ascend-npy" else {})
     size_bytes = 0
     terminal.start("dumping", len(source.samples))
     with (
@@ -179,11 +209,11 @@ def _write_tensors(
     ):
         for sample in source.samples:
             writer.begin_sample(sample)
-            for info in readable:
+            for info, index in readable:
                 array = source.read(info.name, sample)
                 size_bytes += array.nbytes
                 disk.check(size_bytes, claim="Samples are larger than the first one; the dump has come to")
-                writer.write(info, array, output_index=source.output_index(info.name))
+                writer.write(info, array, output_index=index)
             terminal.advance()
     terminal.finish()
     written = f"{counted(len(readable), 'tensor')} x {counted(len(source.samples), 'sample')}"

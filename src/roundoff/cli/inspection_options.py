@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from roundoff.cli.data_options import add_data_options
 from roundoff.cli.subject import add_subject_options, open_subject, subject_inputs
 from roundoff.cli.values import positive, size, threads
+from roundoff.core.model_files import is_model
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def names_from(args: argparse.Namespace) -> tuple[str, ...]:
         BadInput: There are none.
     """
     model: Path | None = args.model
-    if model is not None and args.quantized is not None and not model.exists() and model.suffix != ".onnx":
+    if model is not None and args.quantized is not None and not model.exists() and not is_model(model):
         args.nodes.insert(0, str(model))
         args.model = None
     if not args.nodes:

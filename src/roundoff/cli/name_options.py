@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+from roundoff.core.model_files import is_model, model_files
+
 __all__ = ["take_model"]
 
 
@@ -15,5 +17,6 @@ def take_model(args: argparse.Namespace, lists: Iterable[list[str]]) -> None:
         lists: The values of such options; a last one that is a model is removed.
     """
     for names in lists:
-        if args.model is None and names and names[-1].endswith(".onnx") and Path(names[-1]).is_file():
+        last = Path(names[-1]) if names else Path()
+        if args.model is None and is_model(last) and all(file.is_file() for file in model_files(last)):
             args.model = Path(names.pop())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from roundoff import __version__
 from roundoff.core.files import reading
+from roundoff.core.model_files import is_caffe, model_files
 
 if TYPE_CHECKING:
     from roundoff.core.document import Environment, InputFile
@@ -23,7 +24,10 @@ _ARITHMETIC = "sums in float64; models run by onnxruntime on the CPU with graph 
 
 
 def input_file(role: str, path: Path) -> "InputFile":
-    """Identify a file or folder by a hash: of the content while that is quick, else of the names and sizes."""
+    """Identify a file, a folder or the two files of a Caffe net by a hash.
+
+    It is one of the content while that is quick, else of the names and sizes.
+    """
     from roundoff.core.document import InputFile
 
     with reading(path, what="The input"):
@@ -51,7 +55,7 @@ def environment(elapsed_s: float) -> "Environment":
 
 def _listing(path: Path) -> list[tuple[str, int]]:
     if not path.is_dir():
-        return [(path.name, path.stat().st_size)]
+        return [(file.name, file.stat().st_size) for file in model_files(path)]
     files = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     return [(str(file.relative_to(path)), file.stat().st_size) for file in files if file.is_file()]
 
@@ -59,6 +63,8 @@ def _listing(path: Path) -> list[tuple[str, int]]:
 def _content_hash(path: Path, names: Sequence[str]) -> str | None:
     """The hash of a file, or of the names and hashes of a folder's files; None when one cannot be read."""
     try:
+        if is_caffe(path):
+            return _text_hash(f"{_file_hash(file)} {file.suffix}" for file in model_files(path))
         if path.is_file():
             return _file_hash(path)
         return _text_hash(f"{_file_hash(path / name)} {name}" for name in names)

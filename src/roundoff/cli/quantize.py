@@ -1,4 +1,4 @@
-"""Quantize a float ONNX model the way a chip's toolchain would.
+"""Quantize a float model the way a chip's toolchain would.
 
 Batch normalization is folded, every tensor gets a place in the target's
 number formats, ranges are observed on --data, and DIR receives a model with
@@ -16,6 +16,7 @@ from roundoff.cli.data_options import add_data_options, samples_from
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
+from roundoff.core.model_files import model_files, model_stem
 from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ _STATISTICS_NAME = "calibration.npz"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="the float ONNX model")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="the float model: .onnx, or .prototxt[,.caffemodel] of Caffe"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the results go")
     parser.add_argument(
         "--target",
@@ -82,7 +85,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _prefix(args: argparse.Namespace) -> str:
-    prefix = args.model.stem if args.prefix is None else args.prefix
+    prefix = model_stem(args.model) if args.prefix is None else args.prefix
     if not prefix or Path(prefix).name != prefix:
         raise BadInput(f"--prefix {prefix!r} is not the start of a file name.", fix="give a name without slashes")
     return str(prefix)
@@ -135,7 +138,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization")
         return
     best = for_people(result.best)
     seen = counted(result.calibration.samples, "sample")
-    title = f"{args.model.name} quantized for {result.target.name}, {best.method} on {seen}"
+    title = f"{model_files(args.model)[0].name} quantized for {result.target.name}, {best.method} on {seen}"
     advice = f"roundoff layers {args.model} --quantized {args.output} with the same --data shows where it is lost"
     limits = load_profile("default")
     terminal.print(quantization_verdict(title, best.agreement, best.plan, limits=limits, advice=advice))

@@ -11,7 +11,6 @@ large may hardly matter to the outputs, and the other way round.
 """
 
 import argparse
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from roundoff.cli.inspection_options import add_limits, document_of, rows
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
-from roundoff.cli.values import positive
+from roundoff.cli.values import positive, seconds
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, BadInput
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ _DEFAULT_ROWS = 10
 _MEASURED_PER_ROW = 2
 _KINDS = ("node", "weight", "activation")
 _DEFAULT_METRICS = "sqnr_db,cosine,mse,mean_relative_error,chebyshev"
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="samples that all are measured or estimated on (default: 16)",
     )
-    effort.add_argument("--budget", type=_seconds, metavar="TIME", help="stop after this time, as 90s, 5m or 1h")
+    effort.add_argument("--budget", type=seconds, metavar="TIME", help="stop after this time, as 90s, 5m or 1h")
     effort.add_argument(
         "--resume", type=Path, metavar="FILE", help="remember what is measured in FILE, and go on from there"
     )
@@ -105,14 +103,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_limits(parser)
     add_data_options(parser)
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", text.strip().lower())
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write it as 90s, 5m or 1h")
-    return seconds
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:

@@ -43,7 +43,8 @@ def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = Tru
         type=Path,
         nargs="?",
         metavar="FLOAT",
-        help="the float ONNX model; without it, what remains of the quantized one when nothing is quantized",
+        help="the float model: .onnx, or .prototxt[,.caffemodel] of Caffe; without it, what remains of the "
+        "quantized one when nothing is quantized",
     )
     what = parser.add_mutually_exclusive_group(required=required)
     what.add_argument(
@@ -153,7 +154,7 @@ def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]
     from roundoff.graph.preparation import prepare
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.graph.reading import read_quantized
-    from roundoff.quantize.plan_file import load_plan
+    from roundoff.quantize.plan_file import CORRECTED, load_plan
 
     saved = load_plan(args.quantized)
     words = f"{args.quantized}, quantized for {saved.plan.target}, calibrated by {saved.method}"
@@ -164,6 +165,9 @@ def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]
             f"{args.quantized} was made from {saved.model}, whose content differs from that of {args.model}.",
             fix="give the float model it was made from, or quantize this one",
         )
+    if CORRECTED in saved.files:
+        corrected = load_model(args.quantized / saved.files[CORRECTED])
+        return read_quantized(corrected, float_model=load_model(args.model)), saved.arithmetic, words
     prepared = prepare(load_model(args.model))
     found = QuantizedModel(prepared.model, saved.quantizers(), preparation=saved.notes)
     return found, saved.arithmetic, words

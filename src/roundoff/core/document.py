@@ -11,6 +11,8 @@ from roundoff.core.layer_scores import LayerReport
 from roundoff.core.outliers import OutlierReport
 from roundoff.core.partial import PartialQuantization
 from roundoff.core.sensitivity_report import SensitivityReport
+from roundoff.core.transform_report import TransformReport
+from roundoff.core.tuning import Tuning
 from roundoff.core.worst_samples import WorstSamples
 
 __all__ = ["SCHEMA", "Environment", "InputFile", "RunDocument"]
@@ -68,6 +70,8 @@ class RunDocument:
         accumulation: Curves of accumulated error; None when none were measured.
         partial: What a sweep of partial quantization found; None when it was none.
         sensitivity: Rankings of what hurts; None when none were made.
+        transform: What transforms and corrections brought; None when none were made.
+        tuning: What a search for a better quantization found; None when it was none.
         environment: Versions, host and time.
     """
 
@@ -83,4 +87,6 @@ class RunDocument:
     accumulation: Accumulation | None = None
     partial: PartialQuantization | None = None
     sensitivity: SensitivityReport | None = None
+    transform: TransformReport | None = None
+    tuning: Tuning | None = None
     environment: Environment

@@ -16,6 +16,7 @@ __all__ = [
     "Resolution",
     "Rule",
     "SelectorKind",
+    "inputs_text",
     "precision_text",
     "rule_text",
 ]
@@ -80,6 +81,13 @@ def precision_text(precision: Precision) -> str:
     if precision.activation and precision == whole:
         return precision.activation
     return ",".join(f"{part}={dtype}" for part in PRECISION_PARTS if (dtype := getattr(precision, part)))
+
+
+def inputs_text(precision: Precision) -> str:
+    """The precision of what a node reads, in a word where one will do: ``u16``, ``float``, ``u8,weight=s16``."""
+    both = precision.activation == precision.weight == FLOAT
+    weight = f",weight={precision.weight}" if precision.weight and not both else ""
+    return f"{precision.activation}{weight}" if precision.activation else precision_text(precision)
 
 
 def rule_text(rule: Rule) -> str:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from roundoff.core.quantizer import QuantSpec, Rounding
 
-__all__ = ["WIDEST", "Arithmetic", "CalibrationDefaults", "Target"]
+__all__ = ["WIDEST", "Arithmetic", "CalibrationDefaults", "Costs", "Target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,28 @@ class CalibrationDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class Costs:
+    """What work costs on a chip, in units of one product of two 8-bit numbers.
+
+    The defaults are those of an array of 8-bit multipliers: a wide operand takes it two passes, two wide operands
+    four, and float is computed elsewhere. A byte that is moved counts as much as eight products.
+
+    Attributes:
+        product_8x8: A product of activation and weight, both of at most 8 bits.
+        product_16x8: One of them has more.
+        product_16x16: Both have more.
+        product_float: In float.
+        byte: Moving one byte of activations or weights.
+    """
+
+    product_8x8: float = 1.0
+    product_16x8: float = 2.0
+    product_16x16: float = 4.0
+    product_float: float = 16.0
+    byte: float = 8.0
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One chip, or one family of them.
 
@@ -64,6 +86,7 @@ class Target:
         weights: What weights can be, by dtype; the first is the default.
         weight_axes: Op type to the axis of its weight that has one scale per slice; other weights have one scale.
             For Gemm as of a weight that is not transposed, for MatMul as of a constant right operand.
+        weight_axes_possible: The same for weights that have one scale by default and can have one per slice.
         live_operand: How both operands are quantized when neither is constant (MatMul of two activations); None
             when they are like other activations.
         bias: Integers at the product of input and weight scale, or float.
@@ -84,6 +107,7 @@ class Target:
         quantize_outputs: Whether outputs of the network are quantized.
         arithmetic: How its integer units compute.
         calibration: How its toolchain finds ranges.
+        costs: What work costs on it.
     """
 
     name: str
@@ -91,6 +115,7 @@ class Target:
     activations: Mapping[str, QuantSpec]
     weights: Mapping[str, QuantSpec]
     weight_axes: Mapping[str, int] = field(default_factory=dict)
+    weight_axes_possible: Mapping[str, int] = field(default_factory=dict)
     live_operand: QuantSpec | None = None
     bias: Literal["s32", "float"] = "s32"
     float_allowed: bool = True
@@ -106,6 +131,7 @@ class Target:
     quantize_outputs: bool = True
     arithmetic: Arithmetic = Arithmetic()
     calibration: CalibrationDefaults = CalibrationDefaults()
+    costs: Costs = Costs()
 
     @property
     def activation(self) -> str:

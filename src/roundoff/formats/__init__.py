@@ -8,7 +8,7 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
-from roundoff.formats import ascend_npy, npy, npz, raw, safetensors
+from roundoff.formats import ascend_dump, ascend_npy, npy, npz, raw, safetensors
 from roundoff.formats.folders import CERTAIN, list_files
 
 __all__ = ["FORMATS", "Format", "open_source"]
@@ -32,9 +32,10 @@ FORMATS: dict[str, Format] = {
     "bin": raw,
     "safetensors": safetensors,
     "ascend-npy": ascend_npy,
+    "ascend-dump": ascend_dump,
 }
 
-_KNOWN = "a folder of .npy, .npz, .safetensors or raw files with a manifest, or one such file"
+_KNOWN = "a folder of .npy, .npz, .safetensors or raw files with a manifest, of Ascend dumps, or one such file"
 
 
 def open_source(

@@ -65,18 +65,18 @@ class Assembly:
         self,
         op_type: str,
         inputs: Sequence[str],
-        output: str,
+        output: str | Sequence[str],
         *,
         name: str,
         domain: str = "",
         attributes: dict[str, Any] | None = None,
     ) -> None:
-        """Add a node with one output.
+        """Add a node.
 
         Args:
             op_type: Its operation.
             inputs: Names of its inputs.
-            output: Name of its output.
+            output: Name of its output, or of all of them.
             name: What it is called, if that is free.
             domain: Where its operation is defined; version 1 of it is declared when the model has none.
             attributes: Its attributes.
@@ -87,15 +87,23 @@ class Assembly:
             self.proto.opset_import.add(domain=domain, version=1)
             self._domains.add(domain)
         free = _free(name, self._nodes)
-        node = make_node(op_type, list(inputs), [output], name=free, domain=domain, **(attributes or {}))
+        outputs = [output] if isinstance(output, str) else list(output)
+        node = make_node(op_type, list(inputs), outputs, name=free, domain=domain, **(attributes or {}))
         self.proto.graph.node.append(node)
 
     def add_constant(self, values: Array, name: str) -> str:
         """Add an initializer of a type that numpy has; gives the name it got."""
+        from onnx.helper import np_dtype_to_tensor_dtype
         from onnx.numpy_helper import from_array
 
         free = self.free_tensor(name)
-        self.proto.graph.initializer.append(from_array(values, free))
+        if values.dtype.kind not in "biuf":
+            self.proto.graph.initializer.append(from_array(values, free))
+            return free
+        # In place: appending would copy the values once more.
+        tensor = self.proto.graph.initializer.add(name=free, data_type=np_dtype_to_tensor_dtype(values.dtype))
+        tensor.dims.extend(values.shape)
+        tensor.raw_data = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
         return free
 
     def add_tensor(self, tensor: Any) -> None:

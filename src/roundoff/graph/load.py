@@ -1,4 +1,4 @@
-"""Loading an ONNX model: the graph is read and checked, weights outside the file stay there."""
+"""Loading a model: the graph is read and checked, weights outside the file stay there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import reading, regular_file
+from roundoff.core.model_files import caffe_pair, is_caffe
 from roundoff.errors import BadInput
 from roundoff.graph.external import check_external_data, external_bytes
 from roundoff.graph.naming import name_nodes
 from roundoff.graph.wiring import is_sorted, sort_nodes
 
-__all__ = ["Model", "load_model", "model_from_proto"]
+__all__ = ["Model", "checked_model", "load_model", "model_from_proto"]
 
 # The format behind ONNX cannot hold more in one file; larger models keep their weights beside it.
 _LARGEST_FILE_BYTES = 2**31 - 1
@@ -47,15 +48,22 @@ class Model:
 
 
 def load_model(path: Path | str) -> Model:
-    """Read an ONNX model.
+    """Read an ONNX model, or a Caffe net as one.
+
+    Args:
+        path: The .onnx file; or a .prototxt, alone or as ``net.prototxt,net.caffemodel``.
 
     Raises:
-        BadInput: The file is missing, damaged, not an ONNX model, or refers to external data that is missing,
+        BadInput: The file is missing, damaged, not such a model, or refers to external data that is missing,
             too short or outside of its folder.
     """
     file = Path(path)
+    if is_caffe(file):
+        from roundoff.graph.caffe.importing import import_caffe
+
+        return import_caffe(*caffe_pair(file)).model
     proto, size = _parse(file)
-    return _checked(proto, file, size)
+    return checked_model(proto, path=file, size=size)
 
 
 def model_from_proto(proto: Any, *, path: Path) -> Model:
@@ -70,11 +78,20 @@ def model_from_proto(proto: Any, *, path: Path) -> Model:
     """
     copy = type(proto)()
     copy.CopyFrom(proto)
-    return _checked(copy, path, copy.ByteSize())
+    return checked_model(copy, path=path, size=copy.ByteSize())
 
 
-def _checked(proto: Any, path: Path, size: int) -> Model:
-    """Name and sort the nodes; refuse what cannot be run."""
+def checked_model(proto: Any, *, path: Path, size: int) -> Model:
+    """A model of which nothing else is kept: nodes are named and sorted in place.
+
+    Args:
+        proto: The `onnx.ModelProto`; it is changed.
+        path: What to call it.
+        size: Bytes of its file.
+
+    Raises:
+        BadInput: It cannot be run.
+    """
     graph = proto.graph
     if not proto.HasField("graph") or not graph.output:
         lacks = "outputs" if graph.node else "graph"

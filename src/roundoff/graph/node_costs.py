@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from math import prod
 from typing import Any
 
-__all__ = ["BYTE_S", "Shapes", "node_seconds"]
+__all__ = ["BYTE_S", "Shapes", "node_products", "node_seconds"]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -30,9 +30,18 @@ def node_seconds(node: Any, shapes: Shapes, constant: Collection[str] = ()) -> f
     """
     touched = {name for name in (*node.input, *node.output) if name in shapes and name not in constant}
     moved = sum(_VALUE_BYTES * prod(shapes[name]) for name in touched)
+    return _START_S + moved * BYTE_S + node_products(node, shapes) * _MULTIPLY_S
+
+
+def node_products(node: Any, shapes: Shapes) -> int:
+    """Products that a convolution or matrix product computes in one sample; 0 for all other nodes.
+
+    Args:
+        node: The node.
+        shapes: Shapes of tensors, constants included; what is not known counts as nothing.
+    """
     multiply = _MULTIPLIES.get(node.op_type)
-    multiplies = multiply(node, shapes) if multiply is not None else 0
-    return _START_S + moved * BYTE_S + multiplies * _MULTIPLY_S
+    return 0 if multiply is None else multiply(node, shapes)
 
 
 def _of_convolution(node: Any, shapes: Shapes) -> int:

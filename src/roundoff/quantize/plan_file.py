@@ -14,10 +14,21 @@ from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
 from roundoff.quantize.parameters import Numbers, planned_with
 
-__all__ = ["PLAN_NAME", "PLAN_SCHEMA", "SavedNumbers", "SavedPlan", "load_plan", "plan_json", "saved_numbers"]
+__all__ = [
+    "CORRECTED",
+    "PLAN_NAME",
+    "PLAN_SCHEMA",
+    "SavedNumbers",
+    "SavedPlan",
+    "load_plan",
+    "plan_json",
+    "saved_numbers",
+]
 
 PLAN_NAME = "plan.json"
 PLAN_SCHEMA = 1
+CORRECTED = "corrected"
+"""Under this name a plan has the model whose codes are not those that its scales give."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,20 @@ from roundoff.report.outliers import outliers_csv
 from roundoff.report.partial import partial_csv
 from roundoff.report.sensitivity import sensitivity_csv
 from roundoff.report.tables import comparison_csv
+from roundoff.report.transforms import transform_csv
+from roundoff.report.tuning import tuning_csv
 from roundoff.report.worst_samples import worst_samples_csv
 
-__all__ = ["write_run"]
+__all__ = ["run_files", "write_run"]
 
 
 def write_run(
-    document: RunDocument, directory: Path, *, force: bool, pictures: Mapping[str, bytes] | None = None
+    document: RunDocument,
+    directory: Path,
+    *,
+    force: bool,
+    pictures: Mapping[str, bytes] | None = None,
+    more: Mapping[str, Callable[[Path], None]] | None = None,
 ) -> tuple[Path, ...]:
     """Write a run directory, whole or not at all; return its files.
 
@@ -30,14 +37,22 @@ def write_run(
         directory: Where it goes.
         force: Replace an earlier run.
         pictures: More files, by name.
+        more: What writes further files, by their names.
     """
-    files = {DOCUMENT_NAME: to_json(document), **_tables(document)}
+    files = run_files(document)
     with output_directory(directory, marker=DOCUMENT_NAME, force=force) as staged:
         for name, text in files.items():
             write_text(staged / name, text)
         for name, data in (pictures or {}).items():
             write_bytes(staged / name, data)
-    return tuple(directory / name for name in (*files, *(pictures or {})))
+        for name, write in (more or {}).items():
+            write(staged / name)
+    return tuple(directory / name for name in (*files, *(pictures or {}), *(more or {})))
+
+
+def run_files(document: RunDocument) -> dict[str, str]:
+    """What a run directory holds, by file name."""
+    return {DOCUMENT_NAME: to_json(document), **_tables(document)}
 
 
 def _tables(document: RunDocument) -> dict[str, str]:
@@ -53,5 +68,7 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("curves.csv", document.accumulation, accumulation_csv),
         ("partial.csv", document.partial, partial_csv),
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
+        ("transform.csv", document.transform, transform_csv),
+        ("trials.csv", document.tuning, tuning_csv),
     )
     return {name: write(found) for name, found, write in tables if found is not None}

@@ -77,6 +77,7 @@ def target_page(target: Target) -> str:
         ("live operands", _spec(target.live_operand) if target.live_operand else ""),
         *((f"weights {dtype}", _spec(spec)) for dtype, spec in target.weights.items()),
         ("weight axes", axes or "none: one scale for each weight"),
+        ("also possible", ", ".join(f"{op} {axis}" for op, axis in target.weight_axes_possible.items())),
         ("bias", "integers at input scale x weight scale" if target.bias == "s32" else "float"),
         ("results", "float: only inputs are quantized" if target.float_results else "integers"),
         ("outputs", "integers" if target.quantize_outputs and not target.float_results else "float"),

@@ -29,7 +29,7 @@ def cases(kind: str) -> list[Any]:
     names = ("data", "num_bits", "with_offset", "channel_wise", "asymmetric", "max", "min")
     return [
         pytest.param(case, id="-".join(str(case[name]) for name in names if name in case))
-        for case in golden().get(kind, [None])
+        for case in golden().get(kind, [{}])
     ]
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roundoff.analysis.evaluation import EvaluationSamples, Evaluator, Run
+from roundoff.analysis.evaluation import EvaluationSamples, Evaluator, make_run
 from roundoff.analysis.partial.knee import default_goal, parse_goal, reaches
 from roundoff.analysis.partial.settings import ACCURACY, OUTPUT_SCORES, PartialSettings
 from roundoff.analysis.partial.trying import Trial, score_candidates
@@ -13,10 +13,8 @@ from roundoff.core.progress import Progress
 from roundoff.core.quantizer import Quantizer
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.runtime.feeds import Samples
-from roundoff.runtime.session import open_session
 
 __all__ = ["Measured", "by_evaluator", "by_outputs"]
 
@@ -115,7 +113,7 @@ def by_evaluator(
     interrupted = False
     progress.start("evaluating", len(choices) + 1)
     try:
-        whole = evaluator(_runner(model, settings.threads), seen)
+        whole = evaluator(make_run(model, threads=settings.threads), seen)
         goal = parse_goal(
             settings.goal or default_goal(""), score=name, float_score=whole, higher_is_better=higher
         )
@@ -124,7 +122,7 @@ def by_evaluator(
             if at and _same(quantizers, choices[at - 1]):
                 scores.append(scores[-1])
             else:
-                scores.append(evaluator(_runner(switch_on(model, quantizers), settings.threads), seen))
+                scores.append(evaluator(make_run(switch_on(model, quantizers), threads=settings.threads), seen))
             progress.advance()
             if settings.stop_at_goal and reaches(scores[-1], goal, higher_is_better=higher):
                 break
@@ -139,9 +137,3 @@ def by_evaluator(
 
 def _same(left: Sequence[Quantizer], right: Sequence[Quantizer]) -> bool:
     return list(map(id, left)) == list(map(id, right))
-
-
-def _runner(model: Model, threads: int | None) -> Run:
-    session = open_session(model, threads=threads, optimize=True)
-    names = outputs(model)
-    return lambda feed: dict(zip(names, session.run(feed), strict=True))

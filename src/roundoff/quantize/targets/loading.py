@@ -156,6 +156,7 @@ def _keys(model: "type[BaseModel]", location: tuple[Any, ...]) -> list[str]:
         "float": schema.FloatTable,
         "arithmetic": schema.ArithmeticTable,
         "calibration": schema.CalibrationTable,
+        "cost": schema.CostTable,
     }
     table = tables[location[0]] if location else model
     names = [field.alias or name for name, field in table.model_fields.items()]

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 
 from roundoff.core.quantizer import QuantSpec, Rounding, SymmetricScale
-from roundoff.core.target import Arithmetic, CalibrationDefaults, Target
+from roundoff.core.target import Arithmetic, CalibrationDefaults, Costs, Target
 from roundoff.errors import nearest
 from roundoff.graph.patterns import PATTERNS
 from roundoff.quantize.planning.needs import NEEDS
 
-__all__ = ["TargetFile"]
+__all__ = ["CostTable", "TargetFile"]
 
 Dtype = Literal["u8", "s8", "u16", "s16", "u4", "s4"]
 Method = Literal["minmax", "percentile", "mse", "entropy", "ifmr", "hfmg"]
@@ -57,6 +57,7 @@ OpType = Annotated[str, AfterValidator(_check_op)]
 Step = Annotated[str, AfterValidator(_check_step)]
 Need = Annotated[str, AfterValidator(_check_need)]
 Axis = Annotated[int, Field(ge=-_MOST_AXES, lt=_MOST_AXES)]
+Cost = Annotated[FiniteFloat, Field(ge=0)]
 Range = Annotated[tuple[FiniteFloat, FiniteFloat], BeforeValidator(_as_tuple)]
 
 
@@ -123,6 +124,20 @@ class CalibrationTable(_Table):
     weights_first: bool = False
 
 
+class CostTable(_Table):
+    """What work costs, in units of one product of two 8-bit numbers."""
+
+    product_8x8: Cost = 1.0
+    product_16x8: Cost = 2.0
+    product_16x16: Cost = 4.0
+    product_float: Cost = 16.0
+    byte: Cost = 8.0
+
+    def costs(self) -> Costs:
+        """As the rest of roundoff knows it."""
+        return Costs(**self.model_dump())
+
+
 class TargetFile(_Table):
     """A whole target file, after what it extends was filled in."""
 
@@ -133,6 +148,7 @@ class TargetFile(_Table):
     activations: dict[Dtype, SpecTable]
     weights: dict[Dtype, SpecTable]
     weight_axes: dict[OpType, Axis] = Field(default_factory=dict)
+    weight_axes_possible: dict[OpType, Axis] = Field(default_factory=dict)
     live_operand: LiveTable | None = None
     bias: Literal["s32", "float"] = "s32"
     float_: Annotated[FloatTable, Field(alias="float")] = FloatTable()
@@ -147,6 +163,7 @@ class TargetFile(_Table):
     quantize_outputs: bool = True
     arithmetic: ArithmeticTable = ArithmeticTable()
     calibration: CalibrationTable = CalibrationTable()
+    cost: CostTable = CostTable()
 
     @model_validator(mode="after")
     def _agree(self) -> "TargetFile":
@@ -192,6 +209,7 @@ class TargetFile(_Table):
             activations=_specs(self.activations, self.default_activation),
             weights=_specs(self.weights, self.default_weight),
             weight_axes=dict(self.weight_axes),
+            weight_axes_possible=dict(self.weight_axes_possible),
             live_operand=self.live_operand.live_spec() if self.live_operand else None,
             bias=self.bias,
             float_allowed=self.float_.allowed,
@@ -207,6 +225,7 @@ class TargetFile(_Table):
             quantize_outputs=self.quantize_outputs,
             arithmetic=Arithmetic(**arithmetic),
             calibration=CalibrationDefaults(**self.calibration.model_dump()),
+            costs=self.cost.costs(),
         )
 
     def _only(self) -> dict[str, frozenset[str]]:

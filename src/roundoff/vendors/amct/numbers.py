@@ -7,7 +7,7 @@ import numpy as np
 
 from roundoff.core.quantization import parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.formats.text_proto import Entry, TextMessage
+from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration import Observation, observed_range, weight_range

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from roundoff.core.quantizer import Consumer, Quantizer
-from roundoff.formats.text_proto import TextMessage
+from roundoff.core.text_proto import TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.reading import read_quantized
 from roundoff.vendors.amct.layers import Layer, find_layers

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from roundoff.core.files import read_small, write_text
-from roundoff.formats.text_proto import Entry, Field, FieldTable, TextMessage, parse_text_proto, text_proto_text
+from roundoff.core.text_proto import Entry, Field, FieldTable, TextMessage, parse_text_proto, text_proto_text
 from roundoff.vendors.errors import WrongValue
 
 __all__ = [

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import read_small
+from roundoff.core.text_proto import TextMessage, parse_text_proto
 from roundoff.errors import nearest
-from roundoff.formats.text_proto import TextMessage, parse_text_proto
 from roundoff.vendors.amct.configuration.creating import IFMR_DEFAULTS, layer_entry
 from roundoff.vendors.amct.configuration.keys import HALF_PRECISION
 from roundoff.vendors.amct.configuration.simplified_fields import SIMPLIFIED

@@ -1,6 +1,6 @@
 """The fields of the simplified configuration."""
 
-from roundoff.formats.text_proto import Field, FieldTable
+from roundoff.core.text_proto import Field, FieldTable
 
 __all__ = ["SIMPLIFIED"]
 

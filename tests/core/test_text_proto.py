@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.errors import BadInput
-from roundoff.formats.text_proto import (
+from roundoff.core.text_proto import (
     Entry,
     Field,
     FieldTable,
@@ -17,6 +16,7 @@ from roundoff.formats.text_proto import (
     parse_text_proto,
     text_proto_text,
 )
+from roundoff.errors import BadInput
 
 INNER = FieldTable("Inner", {"x": Field("int"), "deep": Field("message")})
 TABLE = FieldTable(

@@ -9,18 +9,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.core.text_proto_tokens import Token, Tokens, token_text, unescaped
 from roundoff.errors import BadInput, nearest
-from roundoff.formats.text_proto_tokens import Token, Tokens, token_text, unescaped
 
 __all__ = ["Entry", "Field", "FieldTable", "TextMessage", "TextValue", "parse_text_proto", "text_proto_text"]
 
 Kind = Literal["bool", "int", "float", "string", "bytes", "enum", "message"]
-TextValue: TypeAlias = "bool | int | float | str | bytes | TextMessage"
+TextValue: TypeAlias = "bool | int | float | str | bytes | Array | TextMessage"
+"""One value of a field; an array stands for many values of a repeated one."""
 
 _TRUE, _FALSE = frozenset({"true", "True", "t", "1"}), frozenset({"false", "False", "f", "0"})
 _NOT_FINITE = frozenset({"inf", "infinity", "nan"})
 _OPENING = {"{": "}", "<": ">"}
 _DEEPEST = 64
+MOST_FIELDS = 1 << 22
+"""A text with more values than this would take more memory than it can be worth."""
 _FLOAT_DIGITS = 9
 """Digits with which a float32 can be read back exactly."""
 
@@ -100,25 +106,27 @@ class TextMessage:
         return next((entry.line for entry in self.entries if entry.name == name), 0)
 
 
-def parse_text_proto(text: str, table: FieldTable, *, what: str) -> TextMessage:
+def parse_text_proto(text: str, table: FieldTable, *, what: str, most_fields: int = MOST_FIELDS) -> TextMessage:
     """Read a message.
 
     Args:
         text: The text.
         table: The fields it may have.
         what: What it is called in messages, e.g. the path of its file.
+        most_fields: How many values it may have, in all depths.
 
     Raises:
-        BadInput: It does not follow the format or the table.
+        BadInput: It does not follow the format or the table, or is absurdly large.
     """
-    return _Parser(Tokens(text, what), what).message(table, end="", depth=0)
+    return _Parser(Tokens(text, what), what, most_fields).message(table, end="", depth=0)
 
 
 class _Parser:
     """Reads one text from its start to its end."""
 
-    def __init__(self, tokens: Tokens, what: str) -> None:
+    def __init__(self, tokens: Tokens, what: str, most_fields: int) -> None:
         self._tokens, self._what = tokens, what
+        self._fields_left = most_fields
 
     def message(self, table: FieldTable, *, end: str, depth: int) -> TextMessage:
         if depth > _DEEPEST:
@@ -129,6 +137,9 @@ class _Parser:
             for entry in self._field(table, depth):
                 self._check_single(entry, table, entries)
                 entries.append(entry)
+                self._fields_left -= 1
+                if self._fields_left < 0:
+                    raise self._wrong(self._tokens.peek(), "there are absurdly many values")
             if self._tokens.peek().text in (";", ",") and self._tokens.peek().kind == "mark":
                 self._tokens.take()
         self._check_required(table, entries, opened)
@@ -332,9 +343,12 @@ def _written(value: TextValue, known: Field | None) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.{_FLOAT_DIGITS}g}"
+    if isinstance(value, np.ndarray):
+        return "[" + ", ".join(_written(number, known) for number in value.ravel().tolist()) + "]"
     if isinstance(value, bytes):
         return '"' + "".join(_escaped_byte(byte) for byte in value) + '"'
-    if isinstance(value, str) and not (known is not None and known.kind == "enum"):
+    # A number that needs more digits than others comes as it is to be written.
+    if isinstance(value, str) and not (known is not None and known.kind in ("enum", "float")):
         return '"' + "".join(_ESCAPES.get(char, char) for char in value) + '"'
     return str(value)
 

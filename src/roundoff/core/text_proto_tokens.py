@@ -99,7 +99,8 @@ class Tokens:
 
 def token_text(token: Token) -> str:
     """A word as messages name it."""
-    return "the end of the text" if token.kind == "end" else repr(token.text)
+    shown = token.text if len(token.text) <= _SHOWN else f"{token.text[:_SHOWN]}..."
+    return "the end of the text" if token.kind == "end" else repr(shown)
 
 
 def unescaped(token: Token, what: str) -> bytes:

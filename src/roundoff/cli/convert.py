@@ -1,0 +1,101 @@
+"""Convert a Caffe net to an ONNX model that any runtime runs.
+
+Layers become nodes of the same names, blobs tensors of the same names. Where
+layers work in place, the last version of a blob has its name, and those
+before it are called BLOB#LAYER. Layers that serve training are left out and
+listed. All other commands take Caffe nets as they are.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.terminal import Terminal
+from roundoff.core.model_files import caffe_pair, is_caffe
+from roundoff.errors import EXIT_OK, BadInput
+
+if TYPE_CHECKING:
+    from roundoff.graph.caffe.importing import Imported
+
+SUMMARY = "make an ONNX model of a Caffe net"
+
+_SHOWN = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("model", type=Path, metavar="PROTOTXT", help="the net")
+    parser.add_argument(
+        "weights",
+        type=Path,
+        nargs="?",
+        metavar="CAFFEMODEL",
+        help="its numbers (default: the file of the same name, or the only .caffemodel beside the net)",
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the .onnx file to write")
+    parser.add_argument("--force", action="store_true", help="replace FILE")
+    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Convert, write, print."""
+    from roundoff.graph.caffe.importing import import_caffe
+    from roundoff.graph.saving import save_model
+
+    if args.output.suffix.lower() != ".onnx":
+        what = f"-o {args.output} does not end in .onnx, so that no program would take it for a model."
+        raise BadInput(what, fix=f"-o {args.output.with_suffix('.onnx')}")
+    imported = import_caffe(*_pair(args))
+    save_model(imported.model, args.output, replace=args.force)
+    if args.json:
+        terminal.text(json.dumps(_described(args, imported), indent=1, ensure_ascii=False))
+    else:
+        _print(args, terminal, imported)
+    terminal.note(f"written: {args.output}")
+    return EXIT_OK
+
+
+def _pair(args: argparse.Namespace) -> tuple[Path, Path]:
+    if not is_caffe(args.model):
+        what = f"{args.model} is no Caffe net; those are called .prototxt."
+        raise BadInput(what, fix="roundoff convert net.prototxt net.caffemodel -o net.onnx")
+    return caffe_pair(args.model if args.weights is None else Path(f"{args.model},{args.weights}"))
+
+
+def _described(args: argparse.Namespace, imported: "Imported") -> dict[str, object]:
+    graph = imported.model.proto.graph
+    return {
+        "output": str(args.output),
+        "nodes": len(graph.node),
+        "layers": len(imported.net.layers),
+        "inputs": {value.name: _shape(value) for value in graph.input},
+        "outputs": [value.name for value in graph.output],
+        "dropped": [{"name": each.name, "type": each.type, "why": each.why} for each in imported.dropped],
+        "notes": list(imported.notes),
+    }
+
+
+def _shape(value: object) -> list[int | str]:
+    dims = value.type.tensor_type.shape.dim  # type: ignore[attr-defined]
+    return [dim.dim_param or dim.dim_value for dim in dims]
+
+
+def _print(args: argparse.Namespace, terminal: Terminal, imported: "Imported") -> None:
+    from roundoff.core.sizes import format_size
+    from roundoff.core.wording import counted
+
+    graph = imported.model.proto.graph
+    size = format_size(imported.model.file_bytes)
+    layers, nodes = counted(len(imported.net.layers), "layer"), counted(len(graph.node), "node")
+    terminal.text(f"{args.output}: {layers} as {nodes}, {size}")
+    for value in graph.input:
+        terminal.text(f"  input   {value.name}: {'x'.join(map(str, _shape(value)))}")
+    for value in graph.output:
+        terminal.text(f"  output  {value.name}")
+    for each in imported.dropped[:_SHOWN]:
+        terminal.text(f"  dropped {each.name} ({each.type}): {each.why}")
+    if len(imported.dropped) > _SHOWN:
+        terminal.text(f"  dropped {len(imported.dropped) - _SHOWN} more; --json lists them all")
+    for note in imported.notes:
+        terminal.note(note)

@@ -1,0 +1,364 @@
+"""Search for the cheapest quantized model that meets an accuracy goal.
+
+Plain quantization is tried first; if it is good enough, nothing is changed.
+Then come levers that cost nothing on the chip (other ranges, bias correction,
+equalization, smoothing, ...), then 16-bit activations, then float for the
+nodes that matter most; what is not needed is given back. Ranges are observed
+once. Kill it at any time: --resume goes on, and DIR/best holds the best model
+so far. Exit code 1 when the goal is not met; the best found is delivered.
+
+An evaluator is a Python file with evaluate(run, samples), which returns a
+number, or one per sample (fewer samples then decide a trial); or with
+evaluate(model) of a path, and perhaps metric_eval(original, new), which
+returns whether that is good enough and the loss. Without one, and without
+--labels, outputs are compared with those in float.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roundoff.cli.data_options import add_data_options, samples_from
+from roundoff.cli.inspection_options import add_limits
+from roundoff.cli.quantize_options import add_quantize_options, settings_from
+from roundoff.cli.terminal import Terminal
+from roundoff.cli.values import positive, seconds
+from roundoff.core.model_files import model_stem
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError
+
+if TYPE_CHECKING:
+    from roundoff.core.tensors import Array
+    from roundoff.core.tuning import Tuning
+    from roundoff.graph.load import Model
+    from roundoff.runtime.feeds import Samples
+    from roundoff.search.settings import TuneData, TuneSettings
+    from roundoff.search.strategies import Strategy
+
+SUMMARY = "search for the cheapest quantized model that meets a goal"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    what = "the float model: .onnx, or .prototxt[,.caffemodel] of Caffe"
+    parser.add_argument("model", type=Path, metavar="MODEL", help=what)
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where the results go")
+    parser.add_argument(
+        "--target",
+        required=True,
+        metavar="NAME|FILE",
+        help="the chip, as listed by 'roundoff targets', or a .toml file",
+    )
+    goal = parser.add_argument_group("goal")
+    judge = goal.add_mutually_exclusive_group()
+    judge.add_argument("--evaluator", type=Path, metavar="FILE", help="a Python file that measures a model")
+    judge.add_argument(
+        "--labels", type=Path, metavar="FILE", help="right classes as .npy or CSV: measure accuracy"
+    )
+    much = goal.add_mutually_exclusive_group()
+    much.add_argument(
+        "--max-drop",
+        metavar="1%|X",
+        help="what may be lost: a share of the float metric, or X of it (default: 1%%)",
+    )
+    much.add_argument("--min-metric", type=_finite, metavar="X", help="the metric to reach, instead")
+    goal.add_argument("--max-cost", type=_cost, metavar="R", help="most that it may cost, plain int8 being 1")
+    goal.add_argument("--cost", type=Path, metavar="FILE", help="what work costs, as a target's [cost] in .toml")
+    effort = parser.add_argument_group("search")
+    effort.add_argument(
+        "--strategy",
+        default="greedy",
+        metavar="NAME|FILE",
+        help="greedy (default), bisect, pareto, or a Python file",
+    )
+    effort.add_argument(
+        "--sensitivity",
+        default="sqnr_db",
+        metavar="NAME|FILE",
+        help="what nodes are ranked by: sqnr_db (default), cosine, mse, or a Python file with compare(a, b)",
+    )
+    effort.add_argument(
+        "--local",
+        action="store_true",
+        help="rank nodes by their own results, as vendors' tools do, not the model's",
+    )
+    effort.add_argument("--time", type=seconds, metavar="TIME", help="begin no trial after it, as 90s, 30m or 2h")
+    effort.add_argument("--max-trials", type=positive, metavar="N", help="try at most so many recipes")
+    effort.add_argument("--resume", action="store_true", help="go on with the search in DIR")
+    effort.add_argument("--force", action="store_true", help="remove an earlier search in DIR and begin anew")
+    effort.add_argument("--json", action="store_true", help="print the run document instead of the table")
+    more = parser.add_argument_group("more samples", "Read like those of --data.")
+    more.add_argument(
+        "--eval-data", action="append", metavar="PATH|INPUT=PATH", help="to measure on (default: --data)"
+    )
+    more.add_argument("--eval-samples", type=positive, metavar="N", help="measure on the first N of them")
+    unseen = more.add_mutually_exclusive_group()
+    unseen.add_argument(
+        "--holdout", type=_share, default=0.0, metavar="20%", help="keep so many of them from the search"
+    )
+    unseen.add_argument("--test-data", action="append", metavar="PATH|INPUT=PATH", help="to test the answer on")
+    more.add_argument("--test-labels", type=Path, metavar="FILE", help="right classes of --test-data")
+    add_quantize_options(parser, title="Where the search begins.")
+    add_limits(parser)
+    add_data_options(parser)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Search, write, print."""
+    from roundoff import __version__
+    from roundoff.cli.provenance import input_file
+    from roundoff.graph.load import load_model
+    from roundoff.search.delivery import Delivery, discard_folder, open_folder
+    from roundoff.search.settings import Keeping
+    from roundoff.search.tune import tune
+
+    started = time.monotonic()
+    _check(args)
+    settings = _settings(args)
+    model = load_model(args.model)
+    settings, data = _with_data(args, settings, model)
+    origin = input_file("model", args.model)
+    facts = dict(_facts(args, settings, __version__))
+    again = open_folder(args.output, resume=args.resume, force=args.force)
+    if args.resume and not again:
+        terminal.note(f"note: {args.output} holds nothing to resume; the search begins")
+    stem = model_stem(args.model)
+    delivery = Delivery(args.output, stem, str(args.model), origin.sha256, settings.target, __version__)
+    try:
+        found = tune(
+            model, data, settings, keeping=Keeping(args.output, facts, delivery.best_so_far), progress=terminal
+        )
+    except RoundoffError:
+        if not again:
+            discard_folder(args.output)
+        raise
+    except KeyboardInterrupt:
+        terminal.finish()
+        terminal.note(f"note: the same command with --resume goes on; {args.output}/best holds the best so far")
+        raise
+    document = _document(args, found.tuning, time.monotonic() - started)
+    written = delivery.final(found.built, document[1])
+    _print(args, terminal, found.tuning, document[1])
+    terminal.note("written: " + ", ".join(str(path) for path in written))
+    return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options that contradict each other, or would have no effect."""
+    from roundoff.core.files import regular_file
+
+    for option, path in (("The labels", args.labels), ("The labels", args.test_labels)):
+        if path is not None:
+            regular_file(path, what=option)
+    if args.resume and args.force:
+        raise BadInput("--resume goes on with a search, --force removes it.", fix="leave one of them out")
+    if args.test_labels is not None and not args.test_data:
+        raise BadInput("--test-labels has no effect without --test-data.", fix="add --test-data, or leave it out")
+    if args.test_data and args.evaluator is not None:
+        what = "An evaluator knows the samples of --eval-data, and cannot be asked about --test-data."
+        raise BadInput(what, fix="hold some of them out with --holdout 20%")
+    if args.test_data and (args.labels is None) != (args.test_labels is None):
+        raise BadInput("Only one of --labels and --test-labels was given.", fix="give both, or none")
+    if args.calibration and "," in args.calibration:
+        what = f"--calibration {args.calibration} names several methods; the search tries the others by itself."
+        raise BadInput(what, fix="name the one to begin with, or leave it out")
+
+
+def _settings(args: argparse.Namespace) -> "TuneSettings":
+    from roundoff.core.recipe import Recipe
+    from roundoff.search.cost import load_costs
+    from roundoff.search.judges import JudgeOptions
+    from roundoff.search.settings import TuneSettings
+
+    quantize = settings_from(args)
+    method = quantize.methods[0] if quantize.methods else ""
+    return TuneSettings(
+        target=quantize.target,
+        base=Recipe(method=method, weight_method=quantize.weight_method, rules=quantize.rules),
+        options=quantize.options,
+        strategy=_strategy(args.strategy),
+        judge=JudgeOptions(evaluator=args.evaluator, threads=args.threads),
+        max_drop=args.max_drop or "",
+        min_metric=args.min_metric,
+        max_cost=args.max_cost,
+        costs=None if args.cost is None else load_costs(args.cost),
+        max_trials=args.max_trials,
+        time_s=args.time,
+        holdout=args.holdout,
+        sensitivity=_sensitivity(args.sensitivity),
+        local=args.local,
+        threads=args.threads,
+        max_memory=args.max_memory,
+    )
+
+
+def _strategy(text: str) -> "Strategy":
+    from roundoff.errors import nearest
+    from roundoff.search.strategies import STRATEGIES, load_strategy
+
+    if text in STRATEGIES:
+        return STRATEGIES[text]
+    if text.endswith(".py") or Path(text).is_file():
+        return load_strategy(Path(text))
+    raise BadInput(f"There is no strategy {text!r}.", fix=f"{nearest(text, STRATEGIES)} Or give a Python file")
+
+
+def _sensitivity(text: str) -> Any:
+    from roundoff.errors import nearest
+    from roundoff.search.ranking import SENSITIVITIES, load_sensitivity
+
+    if text in SENSITIVITIES:
+        return text
+    if text.endswith(".py") or Path(text).is_file():
+        return load_sensitivity(Path(text))
+    raise BadInput(
+        f"There is no sensitivity {text!r}.", fix=f"{nearest(text, SENSITIVITIES)} Or give a Python file"
+    )
+
+
+def _with_data(
+    args: argparse.Namespace, settings: "TuneSettings", model: "Model"
+) -> "tuple[TuneSettings, TuneData]":
+    """Open all samples, and the labels that go with them."""
+    from dataclasses import replace
+
+    from roundoff.search.settings import TestSet, TuneData
+
+    calibration = _opened(args, model, args.data, args.samples)
+    evaluation = calibration
+    if args.eval_data is not None or args.eval_samples is not None:
+        evaluation = _opened(args, model, args.eval_data or args.data, args.eval_samples)
+    cut = args.samples if evaluation is calibration else args.eval_samples
+    judge = replace(settings.judge, labels=_labels(args.labels, evaluation, cut=cut))
+    test = None
+    if args.test_data:
+        samples = _opened(args, model, args.test_data, None)
+        test = TestSet(samples, _labels(args.test_labels, samples, cut=None))
+    return replace(settings, judge=judge), TuneData(calibration, evaluation, test)
+
+
+def _opened(args: argparse.Namespace, model: "Model", data: list[str] | None, limit: int | None) -> "Samples":
+    from roundoff.graph.interface import inputs
+    from roundoff.runtime.feeds import NO_INPUTS
+
+    specs = inputs(model)
+    named = argparse.Namespace(**{**vars(args), "data": data, "samples": limit})
+    return samples_from(named, specs) if specs else NO_INPUTS
+
+
+def _labels(path: Path | None, samples: "Samples", *, cut: int | None) -> "Array | None":
+    from roundoff.analysis.evaluation import load_labels
+
+    if path is None:
+        return None
+    found = load_labels(path, samples.names)
+    # Whoever takes the first samples only means the first labels too.
+    return found[: len(samples.names)] if cut is not None and found.size > len(samples.names) else found
+
+
+def _files(args: argparse.Namespace) -> Iterator[tuple[str, Path]]:
+    """Files and folders that are read, by the option that names them."""
+    yield "the model", args.model
+    lists = {"--data": args.data, "--eval-data": args.eval_data, "--test-data": args.test_data}
+    for option, texts in lists.items():
+        for text in texts or ():
+            path = Path(text)
+            yield option, path if path.exists() else Path(text.partition("=")[2])
+    single = {"evaluator": args.evaluator, "labels": args.labels, "test_labels": args.test_labels}
+    single |= {"cost": args.cost, "rules": args.rules}
+    named = {name: Path(getattr(args, name)) for name in ("target", "strategy", "sensitivity")}
+    single |= {name: path for name, path in named.items() if path.is_file()}
+    for name, path in single.items():
+        if path is not None:
+            yield f"--{name.replace('_', '-')}", path
+
+
+def _facts(args: argparse.Namespace, settings: "TuneSettings", version: str) -> Iterator[tuple[str, str]]:
+    """Everything that results depend on, by the name under which a user knows it."""
+    import json
+    from dataclasses import asdict
+    from importlib import metadata
+
+    from roundoff.cli.data_options import add_data_options
+    from roundoff.cli.provenance import input_file
+    from roundoff.search.recipe_text import recipe_json
+
+    files: dict[str, str] = {}
+    for option, path in _files(args):
+        files[option] = files.get(option, "") + input_file(option, path).sha256
+    yield from files.items()
+    yield "the target", json.dumps(asdict(settings.target), default=sorted, sort_keys=True)
+    yield "what the search begins with", recipe_json(settings.base) + repr(sorted(settings.options.items()))
+    for name in (
+        "max_drop",
+        "min_metric",
+        "max_cost",
+        "holdout",
+        "eval_samples",
+        "strategy",
+        "sensitivity",
+        "local",
+    ):
+        yield f"--{name.replace('_', '-')}", str(getattr(args, name))
+    reader = argparse.ArgumentParser(add_help=False)
+    add_data_options(reader)
+    for name in vars(reader.parse_args([])):
+        if name != "data":
+            yield f"--{name.replace('_', '-')}", str(getattr(args, name))
+    packages = {name: metadata.version(name) for name in ("numpy", "onnx", "onnxruntime")}
+    yield "the version of roundoff or its packages", f"{version} {packages}"
+
+
+def _document(args: argparse.Namespace, found: "Tuning", elapsed_s: float) -> "tuple[Any, dict[str, str]]":
+    """The run document, and the files of a run directory."""
+    from roundoff.cli.provenance import environment, input_file
+    from roundoff.core.document import SCHEMA, RunDocument
+    from roundoff.report.run_directory import run_files
+
+    read = tuple(input_file(option.removeprefix("the ").strip("-"), path) for option, path in _files(args))
+    words = ("roundoff", *args.words)
+    document = RunDocument(
+        schema=SCHEMA, command=words, inputs=read, environment=environment(elapsed_s), tuning=found
+    )
+    return document, run_files(document)
+
+
+def _print(args: argparse.Namespace, terminal: Terminal, found: "Tuning", files: dict[str, str]) -> None:
+    from roundoff.report.documents import DOCUMENT_NAME
+    from roundoff.report.tuning import tuning_table, tuning_verdict
+
+    if args.json:
+        terminal.text(files[DOCUMENT_NAME])
+        return
+    terminal.print(tuning_verdict(found))
+    terminal.text("")
+    terminal.print(tuning_table(found))
+    for note in found.notes:
+        terminal.note(f"note: {note}")
+
+
+def _finite(text: str) -> float:
+    import math
+
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return number
+
+
+def _cost(text: str) -> float:
+    number = _finite(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than plain int8 costs, which is 1")
+    return number
+
+
+def _share(text: str) -> float:
+    number = _finite(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1; write it as in 0.2")
+    return number

@@ -1,0 +1,204 @@
+"""Quantized nets as the two files of Caffe: one that simulates in floats, one that is deployed as integers."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from roundoff.core.files import write_bytes, write_text
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.core.text_proto import Entry, TextMessage, text_proto_text
+from roundoff.graph.caffe.blobs import blob_message
+from roundoff.graph.caffe.inputs import DATA_TYPES, input_shapes
+from roundoff.graph.caffe.net import Layer, Net
+from roundoff.graph.caffe.numbers import layer_numbers
+from roundoff.graph.caffe.placement import Entrance, Placement, place_quantizers
+from roundoff.graph.caffe.tables import text_table
+from roundoff.graph.caffe.wire_writing import encode
+from roundoff.graph.quantized_model import QuantizedModel
+
+__all__ = ["CaffeFiles", "deploy_net", "fake_quant_net", "save_net"]
+
+# What only training reads, and what the numbers are written elsewhere for.
+_LEFT_OUT = ("blobs", "param", "include", "exclude", "loss_weight", "propagate_down", "phase", "input",
+             "bottom", "top", "name", "type")  # fmt: skip
+_SIGN = 128
+
+
+@dataclass(frozen=True, slots=True)
+class CaffeFiles:
+    """A net ready to be written.
+
+    Attributes:
+        prototxt: Its text.
+        caffemodel: The bytes of its numbers, in pieces.
+    """
+
+    prototxt: str
+    caffemodel: tuple[bytes, ...]
+
+
+def fake_quant_net(net: Net, quantized: QuantizedModel) -> CaffeFiles:
+    """The net that simulates: weights are floats as the chip sees them, Quant layers round what is fed.
+
+    Raises:
+        BadInput: The model is not of this net, or its quantizers have no form in Caffe.
+    """
+    return _Writer(net, place_quantizers(net, quantized), deploy=False).files()
+
+
+def deploy_net(net: Net, quantized: QuantizedModel) -> CaffeFiles:
+    """The net for the chip's compiler: int8 weights, int32 biases, packed factors in DeQuant layers.
+
+    Raises:
+        BadInput: The model is not of this net, or its quantizers have no form in Caffe.
+    """
+    return _Writer(net, place_quantizers(net, quantized), deploy=True).files()
+
+
+def save_net(files: CaffeFiles, prototxt: Path, caffemodel: Path) -> None:
+    """Write both files, the numbers first: the net is never there without them.
+
+    Raises:
+        BadInput: They cannot be written.
+    """
+    write_bytes(caffemodel, b"".join(files.caffemodel))
+    write_text(prototxt, files.prototxt)
+
+
+class _Writer:
+    """One net on its way to its files."""
+
+    def __init__(self, net: Net, placement: Placement, *, deploy: bool) -> None:
+        self._net, self._placement, self._deploy = net, placement, deploy
+        # What is read instead of a blob: behind a folded layer what it read itself.
+        self._instead: dict[str, str] = {}
+        self._renamed = _renamed(placement)
+        self._entered: dict[tuple[str, str], str] = {}
+        self._taken = {blob for layer in placement.layers for blob in layer.tops}
+
+    def files(self) -> CaffeFiles:
+        layers = [layer for each in self._placement.layers for layer in self._written(each)]
+        name = (Entry("name", self._net.name),) if self._net.name else ()
+        text = TextMessage((*name, *(Entry("layer", message) for message, _ in layers)))
+        stored = TextMessage((*name, *(Entry("layer", _stored(message, blobs)) for message, blobs in layers)))
+        written = text_proto_text(text, text_table("NetParameter"))
+        return CaffeFiles(written, tuple(encode(stored, "NetParameter")))
+
+    def _written(self, layer: Layer) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
+        """A layer with the Quant layers in front of it and the DeQuant layer behind."""
+        if layer.type in DATA_TYPES:
+            yield from self._input(layer)
+            return
+        tops = [self._renamed.get(top, top) for top in layer.tops]
+        named = [self._renamed.get(bottom, bottom) for bottom in layer.bottoms]
+        bottoms = [self._instead.get(bottom, bottom) for bottom in named]
+        if layer.name in self._placement.folded:
+            self._instead |= dict.fromkeys(set(tops) - set(bottoms), bottoms[0])
+            return
+        for top in tops:
+            self._instead.pop(top, None)
+        layer = replace(layer, bottoms=tuple(bottoms), tops=tuple(tops))
+        factors = None
+        for entrance in self._placement.entrances:
+            for name, index in entrance.readers:
+                if name == layer.name:
+                    yield from self._entrance(entrance, layer, index)
+                    bottoms[index] = self._entered[entrance.quantizer.name, self._reader(layer, index)]
+                    # A mean of integers has the unit of the integers.
+                    factors = entrance.quantizer.params.scale.reshape(1) if layer.type == "Pooling" else None
+        product = self._placement.products.get(layer.name)
+        numbers = layer_numbers(layer, product, self._placement.weights, deploy=self._deploy)
+        yield _message(layer, bottoms, numbers.parameters), numbers.blobs
+        factors = factors if numbers.factors is None else numbers.factors
+        if factors is not None:
+            yield self._exit(layer, factors)
+
+    def _input(self, layer: Layer) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
+        """Whatever brought the data, a deployed net is fed."""
+        read = {bottom for other in self._placement.layers for bottom in other.bottoms}
+        needed = [index for index, top in enumerate(layer.tops) if top in read]
+        shapes = input_shapes(layer, self._net, needed=needed)
+        if not shapes:
+            return
+        dims = [TextMessage(tuple(Entry("dim", size) for size in shape)) for shape in shapes.values()]
+        given = TextMessage(tuple(Entry("shape", shape) for shape in dims))
+        tops = [layer.tops[index] for index in shapes]
+        fresh = replace(layer, type="Input", tops=tuple(tops), message=TextMessage())
+        yield _message(fresh, [], (Entry("input_param", given),)), ()
+
+    def _reader(self, layer: Layer, index: int) -> str:
+        """Who reads a Quant layer: all that take integers, all that take rounded floats, or one layer in place."""
+        if index < len(layer.tops) and layer.tops[index] == layer.bottoms[index]:
+            return layer.name
+        product = self._placement.products.get(layer.name)
+        return "integers" if self._deploy and product is not None and product.weight is not None else "floats"
+
+    def _entrance(
+        self, entrance: Entrance, layer: Layer, index: int
+    ) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
+        key, source = (entrance.quantizer.name, self._reader(layer, index)), layer.bottoms[index]
+        if key in self._entered:
+            return
+        name = self._free(f"{layer.name}_{index}_quant_layer")
+        # What a layer overwrites anyway is quantized in place; Caffe allows no other way to write it.
+        top = source if key[1] == layer.name else name
+        self._entered[key] = top
+        fields = (Entry("quant_param", _quant_parameters(entrance.quantizer)),)
+        yield _message(Layer(name, "Quant", (source,), (top,), TextMessage()), [source], fields), ()
+
+    def _exit(self, layer: Layer, factors: Array) -> tuple[TextMessage, tuple[Array, ...]]:
+        """A DeQuant layer that works in place."""
+        top = layer.tops[0]
+        name = self._free(f"{layer.name}_dequant_layer")
+        made = Layer(name, "DeQuant", (top,), (top,), TextMessage())
+        wide = factors.size > 1
+        given = (Entry("channel_wise", wide), Entry("layer_type", layer.type))
+        blobs: tuple[Array, ...]
+        if self._deploy:
+            blobs = (factors.astype(np.float32).view(np.uint32).astype(np.uint64),)
+        else:
+            blobs = (factors, np.zeros_like(factors), np.zeros_like(factors))
+        return _message(made, [top], (Entry("dequant_param", TextMessage(given)),)), blobs
+
+    def _free(self, wanted: str) -> str:
+        name = wanted
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+def _renamed(placement: Placement) -> dict[str, str]:
+    """What a layer writes gets the name that the last layer folded into it wrote, if nobody else reads it."""
+    written = {top for layer in placement.layers if layer.type not in DATA_TYPES for top in layer.tops}
+    read = Counter(bottom for layer in placement.layers for bottom in layer.bottoms if bottom not in layer.tops)
+    names: dict[str, str] = {}
+    for layer in reversed(placement.layers):
+        if layer.name in placement.folded and len(layer.tops) == len(layer.bottoms) == 1:
+            bottom, top = layer.bottoms[0], layer.tops[0]
+            if bottom != top and bottom in written and read[bottom] == 1:
+                names[bottom] = names.get(top, top)
+    return names
+
+
+def _message(layer: Layer, bottoms: list[str], more: tuple[Entry, ...]) -> TextMessage:
+    changed = {entry.name for entry in more}
+    kept = [entry for entry in layer.message.entries if entry.name not in (*_LEFT_OUT, *changed)]
+    head = [Entry("name", layer.name), Entry("type", layer.type)]
+    head += [Entry("bottom", bottom) for bottom in bottoms] + [Entry("top", top) for top in layer.tops]
+    return TextMessage((*head, *kept, *more))
+
+
+def _stored(message: TextMessage, blobs: tuple[Array, ...]) -> TextMessage:
+    return TextMessage((*message.entries, *(Entry("blobs", blob_message(blob)) for blob in blobs)))
+
+
+def _quant_parameters(quantizer: Quantizer) -> TextMessage:
+    zero = int(quantizer.params.zero_point) - (0 if quantizer.spec.signed else _SIGN)
+    offset = np.array(zero, np.int8).tobytes()
+    # With all digits of a double: not every float32 number is the reciprocal of one, and the step must come back.
+    return TextMessage((Entry("scale", repr(1 / float(quantizer.params.scale))), Entry("offset", offset)))

@@ -1,0 +1,132 @@
+"""Convolution and its transpose, with groups, holes and any number of spatial axes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from roundoff.core.tensors import Array
+from roundoff.graph.caffe.job import LayerJob
+from roundoff.graph.caffe.layers.weights import add_weights
+from roundoff.graph.caffe.params import Params
+from roundoff.graph.caffe.registry import converts
+
+__all__ = ["Window", "spatial"]
+
+_PLANE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a window moves over the spatial axes, one value per axis."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    def attributes(self) -> dict[str, Any]:
+        """The same in ONNX's words."""
+        return {
+            "kernel_shape": list(self.kernel),
+            "strides": list(self.stride),
+            "pads": [*self.pad, *self.pad],
+            "dilations": list(self.dilation),
+        }
+
+    def extent(self) -> tuple[int, ...]:
+        """How far the window reaches, with its holes."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+
+
+def spatial(job: LayerJob, params: Params, name: str, *, default: int | None, count: int) -> tuple[int, ...]:
+    """A size per spatial axis: ``<name>_h`` and ``<name>_w``, or ``<name>`` once or once per axis.
+
+    Args:
+        job: The layer.
+        params: Its parameters.
+        name: ``pad``, ``stride``, ``dilation`` or ``kernel_size``.
+        default: What it is when it is not given; None when it must be.
+        count: How many spatial axes there are.
+    """
+    stem = name.removesuffix("_size")
+    pair = (f"{stem}_h", f"{stem}_w")
+    sides = [params.has(side) for side in pair] if pair[0] in params.spec.by_name else [False]
+    given = params.integers(name)
+    if any(sides):
+        if count != _PLANE or given or not (all(sides) or default is not None):
+            raise job.refuse(f"has {' and '.join(pair)}, which go together, without {name}, for two spatial axes")
+        return tuple(params.integer(side) if params.has(side) else default or 0 for side in pair)
+    if not given and default is not None:
+        return (default,) * count
+    if len(given) not in (1, count):
+        raise job.refuse(f"has {len(given)} values of {name} for {count} spatial axes")
+    return given * count if len(given) == 1 else given
+
+
+def _window(job: LayerJob, params: Params, count: int) -> Window:
+    window = Window(
+        kernel=spatial(job, params, "kernel_size", default=None, count=count),
+        stride=spatial(job, params, "stride", default=1, count=count),
+        pad=spatial(job, params, "pad", default=0, count=count),
+        dilation=spatial(job, params, "dilation", default=1, count=count),
+    )
+    if min(*window.kernel, *window.stride, *window.dilation) < 1:
+        raise job.refuse("has a kernel, stride or dilation of zero")
+    return window
+
+
+def _channels(job: LayerJob, params: Params, group: int) -> tuple[int, int]:
+    """Channels of the input, and of the output."""
+    job.check_counts((1,))
+    shape = job.bottoms[0].shape
+    if len(shape) < 3 or job.axis(params.integer("axis"), len(shape)) != 1:
+        raise job.refuse("convolves along other axes than those behind the channels; axis must be 1")
+    channels, out = shape[1], params.integer("num_output")
+    if group < 1 or out < 1 or channels % group or out % group:
+        raise job.refuse(f"has {group} groups, which do not divide {channels} channels and {out} outputs")
+    return channels, out
+
+
+def _inputs(job: LayerJob, params: Params, weights: Array, *, axis: int) -> list[str]:
+    bias = job.blob(1, (params.integer("num_output"),)) if params.flag("bias_term") else None
+    return [job.bottoms[0].name, *add_weights(job, weights, bias, axis=axis)]
+
+
+def _convolve(job: LayerJob, group: int) -> None:
+    params = job.params("convolution_param")
+    channels, out = _channels(job, params, group)
+    (batch, _, *sizes) = job.bottoms[0].shape
+    window = _window(job, params, len(sizes))
+    weights = job.blob(0, (out, channels // group, *window.kernel))
+    inputs = _inputs(job, params, weights, axis=0)
+    placed = zip(sizes, window.pad, window.extent(), window.stride, strict=True)
+    outputs = [(size + 2 * pad - extent) // stride + 1 for size, pad, extent, stride in placed]
+    job.top("Conv", inputs, (batch, out, *outputs), group=group, **window.attributes())
+
+
+@converts("Convolution")
+def convolution(job: LayerJob) -> None:
+    """A convolution."""
+    _convolve(job, job.params("convolution_param").integer("group"))
+
+
+@converts("ConvolutionDepthwise", "DepthwiseConvolution")
+def depthwise(job: LayerJob) -> None:
+    """A convolution of each channel by itself, whatever it says of groups."""
+    job.check_counts((1,))
+    shape = job.bottoms[0].shape
+    _convolve(job, shape[1] if len(shape) > 1 else 1)
+
+
+@converts("Deconvolution")
+def deconvolution(job: LayerJob) -> None:
+    """The transpose of a convolution."""
+    params = job.params("convolution_param")
+    group = params.integer("group")
+    channels, out = _channels(job, params, group)
+    (batch, _, *sizes) = job.bottoms[0].shape
+    window = _window(job, params, len(sizes))
+    weights = job.blob(0, (channels, out // group, *window.kernel))
+    inputs = _inputs(job, params, weights, axis=1)
+    placed = zip(sizes, window.pad, window.extent(), window.stride, strict=True)
+    outputs = [stride * (size - 1) + extent - 2 * pad for size, pad, extent, stride in placed]
+    job.top("ConvTranspose", inputs, (batch, out, *outputs), group=group, **window.attributes())

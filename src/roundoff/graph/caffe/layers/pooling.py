@@ -1,0 +1,162 @@
+"""Pooling with Caffe's sizes: rounded up, windows cut at the padding, averages that count the padding."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from roundoff.graph.caffe.job import LayerJob
+from roundoff.graph.caffe.layers.convolution import spatial
+from roundoff.graph.caffe.params import Params
+from roundoff.graph.caffe.registry import converts
+
+__all__ = ["pooling"]
+
+_PLANE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """Pooling along one axis.
+
+    Attributes:
+        size: Of the input.
+        kernel: Of the window.
+        stride: Its steps.
+        pad: Zeros in front, and at most as many behind.
+        pooled: Size of the output.
+    """
+
+    size: int
+    kernel: int
+    stride: int
+    pad: int
+    pooled: int
+
+    @property
+    def behind(self) -> int:
+        """How far the last window reaches beyond the input."""
+        return max((self.pooled - 1) * self.stride + self.kernel - self.size - self.pad, 0)
+
+    @property
+    def padding_behind(self) -> int:
+        """How much of that is padding, which an average counts; the rest is cut off."""
+        return min(self.behind, self.pad)
+
+    @property
+    def outside(self) -> bool:
+        """Whether the last window lies beyond the input altogether."""
+        return (self.pooled - 1) * self.stride >= self.size + self.pad
+
+
+@converts("Pooling")
+def pooling(job: LayerJob) -> None:
+    """The largest or the mean value of each window."""
+    params = job.params("pooling_param")
+    job.check_counts((1,), (1, 2))
+    shape = job.bottoms[0].shape
+    if len(shape) != _PLANE + 2:
+        raise job.refuse(f"pools over planes, but its input has {len(shape)} axes instead of 4")
+    method = params.choice("pool")
+    if method == "STOCHASTIC":
+        raise job.refuse("pools at random (STOCHASTIC), so that no two runs agree", fix="use MAX or AVE")
+    if params.flag("global_pooling"):
+        _global(job, params, method)
+        return
+    axes = _axes(job, params)
+    if method == "MAX":
+        _largest(job, axes)
+    else:
+        _mean(job, axes)
+
+
+def _global(job: LayerJob, params: Params, method: str) -> None:
+    if any(params.has(name) for name in ("kernel_size", "kernel_h", "kernel_w")):
+        raise job.refuse("pools globally, but has a kernel size as well", fix="leave the kernel size out")
+    pads = [params.integer(name) for name in ("pad", "pad_h", "pad_w")]
+    strides = [params.integer(name) for name in ("stride", "stride_h", "stride_w") if params.has(name)]
+    if any(pads) or any(stride != 1 for stride in strides):
+        raise job.refuse("pools globally, but with padding or a stride", fix="leave them out")
+    batch, channels, height, width = job.bottoms[0].shape
+    if job.top_count() == 2:
+        _largest(job, [_Axis(size, size, 1, 0, 1) for size in (height, width)])
+        return
+    op_type = "GlobalMaxPool" if method == "MAX" else "GlobalAveragePool"
+    job.top(op_type, [job.bottoms[0].name], (batch, channels, 1, 1))
+
+
+def _axes(job: LayerJob, params: Params) -> list[_Axis]:
+    kernels = spatial(job, params, "kernel_size", default=None, count=_PLANE)
+    strides = spatial(job, params, "stride", default=1, count=_PLANE)
+    pads = spatial(job, params, "pad", default=0, count=_PLANE)
+    if min(*kernels, *strides) < 1:
+        raise job.refuse("has a kernel or stride of zero")
+    if any(pad >= kernel for pad, kernel in zip(pads, kernels, strict=True)):
+        raise job.refuse("has more padding than its window is large, so that windows would see padding alone")
+    down = params.choice("round_mode") == "FLOOR" or not params.flag("ceil_mode")
+    sizes = job.bottoms[0].shape[-_PLANE:]
+    axes = []
+    for size, kernel, stride, pad in zip(sizes, kernels, strides, pads, strict=True):
+        steps = size + 2 * pad - kernel
+        pooled = (steps // stride if down else -(-steps // stride)) + 1
+        # A window that would begin in the padding behind is left out; without padding nobody looks.
+        if any(pads) and (pooled - 1) * stride >= size + pad:
+            pooled -= 1
+        axes.append(_Axis(size, kernel, stride, pad, pooled))
+    return axes
+
+
+def _shape(job: LayerJob, axes: Sequence[_Axis]) -> tuple[int, ...]:
+    return (*job.bottoms[0].shape[:-_PLANE], *(axis.pooled for axis in axes))
+
+
+def _attributes(axes: Sequence[_Axis], begin: Sequence[int], end: Sequence[int]) -> dict[str, Any]:
+    return {
+        "kernel_shape": [axis.kernel for axis in axes],
+        "strides": [axis.stride for axis in axes],
+        "pads": [*begin, *end],
+    }
+
+
+def _padded(job: LayerJob, begin: Sequence[int], end: Sequence[int], value: float) -> str:
+    pads = job.integers([0, 0, *begin, 0, 0, *end], "pads")
+    return job.step("Pad", [job.bottoms[0].name, pads, job.floats(value, "padding")], "padded")
+
+
+def _largest(job: LayerJob, axes: Sequence[_Axis]) -> None:
+    source = job.bottoms[0].name
+    begin, end = [axis.pad for axis in axes], [axis.behind for axis in axes]
+    if any(axis.outside for axis in axes):
+        # A window without any value: Caffe leaves the number there with which its search begins.
+        if job.top_count() == 2:
+            raise job.refuse("has windows beyond its input, which have no largest value to point at")
+        source = _padded(job, begin, end, float(np.finfo(np.float32).min))
+        begin = end = [0, 0]
+    attributes = _attributes(axes, begin, end)
+    shape = _shape(job, axes)
+    if job.top_count() == 1:
+        job.top("MaxPool", [source], shape, **attributes)
+        return
+    largest, places = job.steps("MaxPool", [source], ("largest", "places"), **attributes)
+    job.top("Identity", [largest], shape)
+    plane = job.integers(axes[0].size * axes[1].size, "plane")
+    within = job.step("Mod", [places, plane], "within")
+    job.top("Cast", [within], shape, index=1, to=1)
+
+
+def _mean(job: LayerJob, axes: Sequence[_Axis]) -> None:
+    """The mean over the window as far as the padding reaches: what is beyond is not counted."""
+    if any(axis.outside for axis in axes):
+        raise job.refuse(
+            "has windows beyond its input, whose mean is not a number", fix="add padding or change the stride"
+        )
+    source, shape = job.bottoms[0].name, _shape(job, axes)
+    begin, end = [axis.pad for axis in axes], [axis.padding_behind for axis in axes]
+    cut = [axis.behind - axis.padding_behind for axis in axes]
+    if not any(cut):
+        job.top("AveragePool", [source], shape, count_include_pad=1, **_attributes(axes, begin, end))
+        return
+    if any(begin) or any(end):
+        source = _padded(job, begin, end, 0.0)
+    job.top("AveragePool", [source], shape, count_include_pad=0, **_attributes(axes, [0, 0], cut))

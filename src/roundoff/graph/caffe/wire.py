@@ -1,0 +1,234 @@
+"""Caffe's binary files by the field tables: weights stay windows on the file, damage is told with its place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+
+from roundoff.core.tensors import Array, DType
+from roundoff.core.text_proto import Entry, TextMessage, TextValue
+from roundoff.errors import BadInput
+from roundoff.graph.caffe.tables import FieldSpec, MessageSpec, message_spec
+from roundoff.graph.caffe.varints import LONGEST_VARINT, to_signed, varints
+
+__all__ = ["Decoded", "decode"]
+
+_VARINT, _FIXED64, _LENGTH, _GROUP, _END_GROUP, _FIXED32 = range(6)
+_DEEPEST = 32
+# A large net has some thousands of layers with some tens of fields; weights count as one each.
+_MOST_FIELDS = 1 << 18
+_FLOATS: Mapping[str, tuple[DType, int]] = {
+    "float": (np.dtype("<f4"), _FIXED32),
+    "double": (np.dtype("<f8"), _FIXED64),
+}
+# By this tag a blob is known to be of the fork that stores raw bytes; elsewhere the field holds bytes.
+_RAW_DATA_TYPE = 10 << 3 | _VARINT
+# Gradients are never used.
+_NOT_KEPT = ("diff", "double_diff")
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A message, and how many of its fields no table knows, in all depths."""
+
+    message: TextMessage
+    unknown: int
+
+
+def decode(data: Array, table: str, *, what: str) -> Decoded:
+    """Read a message.
+
+    Args:
+        data: The bytes, as uint8; weights in the result are windows on it.
+        table: The name of the message's table.
+        what: What the bytes are called in messages, e.g. the path of the file.
+
+    Raises:
+        BadInput: It is cut short, damaged, nested too deeply, or has absurdly many fields.
+    """
+    reader = _Reader(data, what)
+    message = reader.message(message_spec(table), 0, data.size, 0)
+    return Decoded(message, reader.unknown)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """The fields of one message as they come; a single field keeps its last value, as the format says."""
+
+    entries: list[Entry] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+
+    def add(self, spec: FieldSpec, value: TextValue) -> None:
+        place = self.places.get(spec.name)
+        if spec.repeated or place is None:
+            self.places[spec.name] = len(self.entries)
+            self.entries.append(Entry(spec.name, value))
+            return
+        before = self.entries[place].value
+        if isinstance(before, TextMessage) and isinstance(value, TextMessage):
+            value = TextMessage(before.entries + value.entries)
+        self.entries[place] = Entry(spec.name, value)
+
+
+class _Reader:
+    """Walks over the bytes once."""
+
+    def __init__(self, data: Array, what: str) -> None:
+        self._data = data
+        self._bytes = memoryview(data.data)  # single bytes come faster from it
+        self._what = what
+        self._fields = 0
+        self.unknown = 0
+
+    def message(self, spec: MessageSpec, start: int, end: int, depth: int) -> TextMessage:
+        if depth > _DEEPEST:
+            self._fail(start, f"messages are nested more than {_DEEPEST} deep")
+        gathered, position = _Gathered(), start
+        while position < end:
+            self._fields += 1
+            if self._fields > _MOST_FIELDS:
+                self._fail(position, f"there are more than {_MOST_FIELDS} fields")
+            tag, after = self._varint(position, end)
+            if tag == _RAW_DATA_TYPE and spec.name == "BlobProto":
+                spec = message_spec("RawBlobProto")
+            known = spec.by_number.get(tag >> 3)
+            if known is None:
+                self.unknown += 1
+                position = self._skip(tag, after, end, depth)
+            else:
+                position = self._field(gathered, known, position, end, depth)
+        return TextMessage(tuple(gathered.entries))
+
+    def _field(self, gathered: _Gathered, spec: FieldSpec, position: int, end: int, depth: int) -> int:
+        tag, after = self._varint(position, end)
+        wire = tag & 7
+        if spec.kind in _FLOATS:
+            return self._floats(gathered, spec, position, end)
+        if wire == _LENGTH:
+            start, stop = self._span(after, end)
+            gathered_value = self._delimited(spec, start, stop, depth)
+            if isinstance(gathered_value, np.ndarray) and not _is_weights(spec):
+                for number in gathered_value.tolist():
+                    gathered.add(spec, _enumerated(spec, int(number)))
+            else:
+                gathered.add(spec, gathered_value)
+            return stop
+        if wire != _VARINT or spec.kind in ("string", "bytes", "message"):
+            self._fail(position, f"field {spec.name!r} is stored in another way than its type asks for")
+        number, stop = self._varint(after, end)
+        gathered.add(spec, _enumerated(spec, number if spec.kind == "uint" else to_signed(number)))
+        return stop
+
+    def _delimited(self, spec: FieldSpec, start: int, stop: int, depth: int) -> TextValue:
+        if spec.kind == "message":
+            return self.message(message_spec(spec.message), start, stop, depth + 1)
+        if spec.kind in ("string", "bytes"):
+            raw = self._data[start:stop].tobytes()
+            return raw if spec.kind == "bytes" else self._text(raw, start)
+        if stop - start > _MOST_FIELDS and not _is_weights(spec):
+            self._fail(start, f"field {spec.name!r} has {stop - start} bytes, absurdly many")
+        try:
+            numbers = varints(self._data[start:stop])
+        except ValueError as error:
+            self._fail(start, str(error))
+        return numbers if spec.kind == "uint" else numbers.view(np.int64)
+
+    def _floats(self, gathered: _Gathered, spec: FieldSpec, position: int, end: int) -> int:
+        """Values in one piece, or each with a tag of its own, as old files have them: read as one array."""
+        dtype, single = _FLOATS[spec.kind]
+        tag, after = self._varint(position, end)
+        if tag & 7 == _LENGTH:
+            start, stop = self._span(after, end)
+            if (stop - start) % dtype.itemsize:
+                self._fail(start, f"the {stop - start} bytes of {spec.name!r} are no whole number of values")
+            values = self._data[start:stop].view(dtype)
+        elif tag & 7 == single:
+            head = after - position
+            count = self._run(position, end, head, dtype.itemsize)
+            stop = position + count * (head + dtype.itemsize)
+            rows = self._data[position:stop].reshape(count, -1)[:, head:]
+            values = np.ascontiguousarray(rows).view(dtype).ravel()
+        else:
+            self._fail(position, f"field {spec.name!r} is stored in another way than its type asks for")
+        if spec.name not in _NOT_KEPT:
+            if _is_weights(spec):
+                gathered.add(spec, values)
+            else:
+                for value in values.tolist():
+                    gathered.add(spec, float(value))
+        return stop
+
+    def _run(self, position: int, end: int, head: int, size: int) -> int:
+        """How many values of one size stand one behind the other, each with the same tag."""
+        step = head + size
+        most = (end - position) // step
+        if not most:
+            self._fail(position, "the file ends in the middle of a value")
+        rows = self._data[position : position + most * step].reshape(most, step)
+        differs = np.flatnonzero((rows[:, :head] != rows[0, :head]).any(axis=1))
+        return int(differs[0]) if differs.size else most
+
+    def _text(self, raw: bytes, offset: int) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self._fail(offset, "a name is not UTF-8 text")
+
+    def _skip(self, tag: int, position: int, end: int, depth: int) -> int:
+        wire = tag & 7
+        if wire == _VARINT:
+            return self._varint(position, end)[1]
+        if wire == _LENGTH:
+            return self._span(position, end)[1]
+        if wire in (_FIXED32, _FIXED64):
+            stop = position + (4 if wire == _FIXED32 else 8)
+            if stop > end:
+                self._fail(position, "the file ends in the middle of a value")
+            return stop
+        if wire == _GROUP and depth < _DEEPEST:
+            while True:
+                inner, position = self._varint(position, end)
+                if inner & 7 == _END_GROUP:
+                    return position
+                position = self._skip(inner, position, end, depth + 1)
+        self._fail(position, f"field {tag >> 3} is of the unknown kind {wire}, or nested too deeply")
+        return None
+
+    def _span(self, position: int, end: int) -> tuple[int, int]:
+        length, start = self._varint(position, end)
+        if length > end - start:
+            self._fail(position, f"{length} bytes should follow, but only {end - start} are left")
+        return start, start + length
+
+    def _varint(self, position: int, end: int) -> tuple[int, int]:
+        number, shift = 0, 0
+        for place in range(position, min(end, position + LONGEST_VARINT)):
+            byte = self._bytes[place]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number & (2**64 - 1), place + 1
+            shift += 7
+        cut = end - position < LONGEST_VARINT
+        self._fail(
+            position, "the file ends in the middle of a number" if cut else "a number has more than 64 bits"
+        )
+        return None
+
+    def _fail(self, offset: int, text: str) -> NoReturn:
+        raise BadInput(
+            f"{self._what} is damaged, cut short or no such file: at byte {offset} of {self._data.size}, {text}.",
+            fix="check that it is a .caffemodel (not its text) and was copied whole",
+        )
+
+
+def _is_weights(spec: FieldSpec) -> bool:
+    return spec.name in ("data", "double_data", "int32_data", "uint64_data", *_NOT_KEPT)
+
+
+def _enumerated(spec: FieldSpec, number: int) -> bool | int | str:
+    if spec.kind == "bool":
+        return bool(number)
+    if spec.kind == "enum":
+        return next((name for name, value in spec.values.items() if value == number), number)
+    return number

@@ -1,0 +1,315 @@
+"""From recipes to quantized models: prepared once, observed once for each chain of transforms, not per recipe."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quant_plan import PlannedQuantizer, Precision, QuantPlan, Rule
+from roundoff.core.quantizer import QuantParams, QuantSpec
+from roundoff.core.recipe import Recipe, Step
+from roundoff.core.target import Target
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput, nearest
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model
+from roundoff.graph.preparation import Prepared, prepare
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.quantize.calibration import (
+    Calibration,
+    all_methods,
+    calibrate,
+    compare_methods,
+    load_calibration,
+    save_calibration,
+)
+from roundoff.quantize.parameters import find_parameters, planned_with, weight_parameters
+from roundoff.quantize.planning import plan_quantization
+from roundoff.quantize.variations import possible_variations, varied_target
+from roundoff.quantize.work_context import Participation, WorkContext
+from roundoff.quantize.workshop import INSTALLED, Workshop
+from roundoff.runtime.feeds import Samples
+
+__all__ = ["Built", "Making", "RecipeBuilder"]
+
+# Whoever asks what a recipe costs builds it next.
+_MOST_PLANS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How recipes are made into models.
+
+    Attributes:
+        options: Options of calibration methods.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        progress: Told how far it is.
+        folder: Where statistics are kept for a later run; nowhere when None.
+        key: Identifies the model, the samples and the target in that folder.
+        workshop: Applies transforms and corrections.
+    """
+
+    options: Mapping[str, float] = field(default_factory=dict)
+    threads: int | None = None
+    max_memory: int | None = None
+    progress: Progress = SILENT
+    folder: Path | None = None
+    key: str = ""
+    workshop: Workshop = INSTALLED
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """What a recipe gives.
+
+    Attributes:
+        recipe: The recipe.
+        quantized: The float model, transformed, and its quantizers.
+        plan: What each node became.
+        calibration: What the scales were found from.
+        taken: Who took part in transforms and corrections, by the name of the step.
+        notes: What the user should know.
+    """
+
+    recipe: Recipe
+    quantized: QuantizedModel
+    plan: QuantPlan
+    calibration: Calibration
+    taken: Mapping[str, tuple[Participation, ...]]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chain:
+    """The float model after some transforms, and what was observed of it."""
+
+    model: Model
+    calibration: Calibration
+    taken: dict[str, tuple[Participation, ...]]
+    notes: tuple[str, ...]
+
+
+class RecipeBuilder:
+    """Makes quantized models of one float model for one target.
+
+    Args:
+        model: The float model.
+        samples: What activations are observed on.
+        target: For which chip.
+        making: Options, limits, and where statistics are kept.
+
+    Raises:
+        BadInput: The model cannot be quantized at all.
+    """
+
+    def __init__(self, model: Model, samples: Samples, target: Target, *, making: Making | None = None) -> None:
+        self.target = target
+        self.prepared: Prepared = prepare(model)
+        self._samples, self._making = samples, making or Making()
+        self._context = WorkContext(
+            target,
+            samples,
+            threads=self._making.threads,
+            max_memory=self._making.max_memory,
+            progress=self._making.progress,
+        )
+        self._chains: dict[tuple[Step, ...], _Chain] = {}
+        self._weights: dict[tuple[tuple[Step, ...], PlannedQuantizer], QuantParams] = {}
+        self._ranges: dict[tuple[Step, ...], _Ranges] = {}
+        self._plans: dict[Recipe, QuantPlan] = {}
+        self._best: dict[Recipe, tuple[tuple[str, str], ...]] = {}
+
+    @property
+    def workshop(self) -> Workshop:
+        """Which transforms and corrections there are."""
+        return self._making.workshop
+
+    def variations(self) -> tuple[str, ...]:
+        """Variations of the target that would change something."""
+        return possible_variations(self.target, self.prepared.model)
+
+    def plan(self, recipe: Recipe) -> QuantPlan:
+        """What each node becomes; nothing is run.
+
+        Raises:
+            BadInput: The recipe names what does not exist.
+        """
+        chain = self._chain(recipe.transforms)
+        return self._plan(recipe, chain.model, chain.calibration)
+
+    def float_model(self, recipe: Recipe) -> Model:
+        """The float model as the transforms of a recipe leave it."""
+        return self._chain(recipe.transforms).model
+
+    def build(self, recipe: Recipe) -> Built:
+        """Make a quantized model.
+
+        Raises:
+            BadInput: The recipe names what does not exist, or cannot be applied.
+            ModelFailed: The model cannot be run.
+        """
+        chain = self._chain(recipe.transforms)
+        plan = self._plan(recipe, chain.model, chain.calibration)
+        ranges = self._ranges.setdefault(recipe.transforms, _Ranges(chain.calibration, self._making.options))
+        numbers = find_parameters(
+            plan, chain.model, ranges, weights=self._weight_numbers(recipe, plan, chain.model)
+        )
+        quantized = QuantizedModel(chain.model, numbers.quantizers)
+        taken, notes = dict(chain.taken), [*chain.notes, *chain.calibration.notes, *numbers.notes]
+        for step in recipe.corrections:
+            corrected = self.workshop.correct(step, quantized, self._context)
+            quantized = corrected.quantized
+            taken[step.name] = tuple(corrected.taken)
+            notes += corrected.notes
+        unique = tuple(dict.fromkeys(notes))
+        return Built(recipe, replace(quantized, notes=unique), plan, chain.calibration, taken, unique)
+
+    def best_methods(self, recipe: Recipe) -> tuple[tuple[str, str], ...]:
+        """For each observed tensor the method whose range costs least there, if that is not the recipe's own."""
+        if recipe not in self._best:
+            self._best[recipe] = tuple(sorted(self._find_methods(recipe).items()))
+        return self._best[recipe]
+
+    def _find_methods(self, recipe: Recipe) -> dict[str, str]:
+        chain = self._chain(recipe.transforms)
+        names = [method.name for method in all_methods()]
+        own = recipe.method or self.target.calibration.method
+        found = {}
+        for planned in self._plan(recipe, chain.model).quantizers:
+            if planned.kind != "activation" or planned.fixed_range is not None or planned.group:
+                continue
+            results = compare_methods(
+                chain.calibration, [planned.tensor], planned.spec, names, self._making.options
+            )
+            errors = {each.method: each.error.mse for each in results}
+            best = min(names, key=lambda name: (errors[name], name != own, names.index(name)))
+            if errors[best] < errors[own]:
+                found[planned.tensor] = best
+        return found
+
+    def _plan(self, recipe: Recipe, model: Model, observed: Calibration | None = None) -> QuantPlan:
+        if recipe not in self._plans:
+            while len(self._plans) >= _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[recipe] = self._new_plan(recipe, model, observed)
+        return self._plans[recipe]
+
+    def _new_plan(self, recipe: Recipe, model: Model, observed: Calibration | None) -> QuantPlan:
+        plan = plan_quantization(
+            model,
+            varied_target(self.target, recipe.variations),
+            rules=recipe.rules,
+            origins=self.prepared.origins,
+            method=recipe.method,
+            weight_method=recipe.weight_method,
+        )
+        if not recipe.tensor_methods or observed is None:
+            return plan
+        for tensor, _ in recipe.tensor_methods:
+            # One that the rules leave in float needs no range; one that nothing quantizes is a mistake.
+            if tensor not in observed.observations:
+                what = f"No calibration method finds a range for the tensor {tensor!r}."
+                raise BadInput(what, fix=nearest(tensor, observed.observations))
+        return replace(plan, quantizers=_with_methods(plan.quantizers, dict(recipe.tensor_methods)))
+
+    def _weight_numbers(self, recipe: Recipe, plan: QuantPlan, model: Model) -> dict[str, QuantParams]:
+        """Scales of weights; those that an earlier recipe had in the same way are not found again."""
+        known = {each: (recipe.transforms, each) for each in plan.quantizers if each.kind != "activation"}
+        missing = tuple(each for each, key in known.items() if key not in self._weights)
+        found = weight_parameters(replace(plan, quantizers=missing), model)
+        self._weights |= {known[each]: found[each.name] for each in missing if each.name in found}
+        return {each.name: self._weights[key] for each, key in known.items() if key in self._weights}
+
+    def _chain(self, steps: tuple[Step, ...]) -> _Chain:
+        if steps in self._chains:
+            return self._chains[steps]
+        if not steps:
+            model, taken, notes = self.prepared.model, {}, self.prepared.notes
+        else:
+            before, last = self._chain(steps[:-1]), steps[-1]
+            done = self.workshop.transform(last, before.model, self._context)
+            model, taken = done.model, {**before.taken, last.name: tuple(done.taken)}
+            notes = (*before.notes, *done.notes)
+        chain = _Chain(model, self._observed(steps, model), taken, tuple(notes))
+        self._chains[steps] = chain
+        return chain
+
+    def _observed(self, steps: tuple[Step, ...], model: Model) -> Calibration:
+        """Statistics of every tensor that any recipe could quantize, from memory, the disk or a run."""
+        making, file = self._making, None
+        if making.folder is not None:
+            file = making.folder / f"statistics-{len(steps)}-{_short_hash(repr(steps))}.npz"
+            if file.exists():
+                return load_calibration(file, model_hash=making.key)
+        bare = self._plan(Recipe(transforms=steps), model)
+        observed = model
+        if self.target.calibration.weights_first:
+            weights = weight_parameters(bare, model)
+            fixed = [each for each in bare.quantizers if each.name in weights]
+            observed = switch_on(model, [planned_with(each, weights[each.name]) for each in fixed])
+        found = calibrate(
+            observed,
+            self._samples,
+            self._wanted(bare, model, steps),
+            detail="histogram",
+            threads=making.threads,
+            max_memory=making.max_memory,
+            progress=making.progress,
+        )
+        if file is not None:
+            save_calibration(found, file, model_hash=making.key)
+        return found
+
+    def _wanted(self, bare: QuantPlan, model: Model, steps: tuple[Step, ...]) -> dict[str, int | None]:
+        """Tensors that the plain plan quantizes, or one with some nodes in other precisions, or a variation."""
+        wide = [dtype for dtype in self.target.activations if int(dtype[1:]) > 8]
+        others = [Recipe(variations=(name,), transforms=steps) for name in self.variations()]
+        others += [
+            Recipe(transforms=steps, rules=(Rule("node", ("*",), Precision(dtype, "", dtype)),))
+            for dtype in wide[:1]
+        ]
+        plans = [bare, *(self._plan(recipe, model) for recipe in others)]
+        return {
+            each.tensor: each.spec.axis
+            for plan in plans
+            for each in plan.quantizers
+            if each.kind == "activation" and each.fixed_range is None
+        }
+
+
+def _short_hash(text: str) -> str:
+    """A short name for a text."""
+    import hashlib
+
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _with_methods(
+    quantizers: Sequence[PlannedQuantizer], methods: Mapping[str, str]
+) -> tuple[PlannedQuantizer, ...]:
+    """Quantizers with other methods for some tensors; one that shares its scale brings its group along."""
+    able = {each.tensor: each for each in quantizers if each.kind == "activation" and each.method}
+    methods = {tensor: method for tensor, method in methods.items() if tensor in able}
+    groups = {able[tensor].group: method for tensor, method in methods.items() if able[tensor].group}
+    found = []
+    for each in quantizers:
+        method = methods.get(each.tensor) or (groups.get(each.group) if each.group else None)
+        found.append(
+            replace(each, method=method) if method and each.kind == "activation" and each.method else each
+        )
+    return tuple(found)
+
+
+class _Ranges:
+    """Statistics with the options of the methods filled in; what was asked before is known."""
+
+    def __init__(self, calibration: Calibration, options: Mapping[str, float]) -> None:
+        self._calibration, self._options = calibration, options
+        self._known: dict[tuple[tuple[str, ...], QuantSpec, str], tuple[Array, Array]] = {}
+
+    def range(self, tensors: Sequence[str], spec: QuantSpec, method: str) -> tuple[Array, Array]:
+        key = (tuple(tensors), spec, method)
+        if key not in self._known:
+            self._known[key] = self._calibration.range(tensors, spec, method, self._options)
+        return self._known[key]

@@ -1,0 +1,24 @@
+"""Changes of a float model that keep its function and make it easier to quantize."""
+
+from roundoff.quantize.transforms import equalize, explicit_bias, smooth
+from roundoff.quantize.transforms.registry import (
+    Transform,
+    Transformed,
+    all_transforms,
+    apply_transform,
+    transform_names,
+)
+from roundoff.quantize.work_context import Participation, WorkContext
+
+__all__ = [
+    "Participation",
+    "Transform",
+    "Transformed",
+    "WorkContext",
+    "all_transforms",
+    "apply_transform",
+    "equalize",
+    "explicit_bias",
+    "smooth",
+    "transform_names",
+]

@@ -1,0 +1,85 @@
+"""Measuring by classes: the share of right answers, or of answers that are those of the float network."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from roundoff.analysis.evaluation import class_predictions
+from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.search.judges.running import OutputRunner
+
+__all__ = ["ClassJudge", "predicted_classes"]
+
+
+def predicted_classes(runner: OutputRunner, model: Model, indices: Sequence[int], *, output: int) -> Array:
+    """The best class in each row of an output, of shape (samples, rows of each).
+
+    Raises:
+        BadInput: Samples do not have the same number of rows, or no classes.
+    """
+    found = []
+    for chunk, arrays in runner.run(model, indices):
+        classes = class_predictions(arrays[output])
+        if classes is None or classes.size % len(chunk):
+            what = f"The output of {model.path} has no row of class scores for each of the samples."
+            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+        found.append(classes.reshape(len(chunk), -1))
+    if len({each.shape[1] for each in found}) > 1:
+        what = f"The samples give different numbers of rows of class scores in {model.path}."
+        raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+    return np.concatenate(found)
+
+
+class ClassJudge:
+    """Accuracy where labels are known, else the share of answers that are the same as in float.
+
+    Args:
+        runner: Runs networks on the samples.
+        labels: The right class of each row of the samples, in their order; None when nobody knows.
+
+    Raises:
+        BadInput: No output has a row of class scores for each label, or any.
+    """
+
+    higher_is_better, by_sample, limits = True, True, (0.0, 1.0)
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, runner: OutputRunner, labels: Array | None) -> None:
+        self._runner = runner
+        self.name = "same_top1" if labels is None else "accuracy"
+        self.total = len(runner.samples.names)
+        self._output, rows = self._find_output(labels)
+        everything = predicted_classes(runner, runner.model, range(self.total), output=self._output)
+        self._truth = everything if labels is None else labels.reshape(self.total, rows)
+        self._float = (everything == self._truth).mean(axis=1)
+
+    def float_values(self) -> Array:
+        """Share of right rows of each sample in float."""
+        return np.asarray(self._float, dtype=np.float64)
+
+    def measure(self, model: Model, indices: Sequence[int]) -> Array:
+        """Share of right rows of some samples."""
+        found = predicted_classes(self._runner, model, indices, output=self._output)
+        return np.asarray((found == self._truth[list(indices)]).mean(axis=1), dtype=np.float64)
+
+    def satisfied(self, float_score: float, score: float) -> None:
+        """Nothing: a threshold decides."""
+        return
+
+    def _find_output(self, labels: Array | None) -> tuple[int, int]:
+        """The first output with a row of scores for each label, or with any; and how many rows each sample has."""
+        (chunk, arrays), *_ = self._runner.run(self._runner.model, [0])
+        sizes = [0 if (found := class_predictions(array)) is None else found.size for array in arrays]
+        for place, size in enumerate(sizes):
+            if size and (labels is None or size * self.total == labels.size):
+                return place, size
+        rows = max(sizes, default=0) * self.total // len(chunk)
+        if labels is None or not rows:
+            what = "No output of the model has a row of scores for several classes, so that labels mean nothing."
+            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+        have = counted(labels.size, "label")
+        what = f"There are {have} for {counted(rows, 'row')} of {counted(self.total, 'sample')}."
+        raise BadInput(what, fix="give one label for each, in their order")

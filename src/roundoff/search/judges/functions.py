@@ -1,0 +1,155 @@
+"""Measuring by functions of the user's: ``evaluate(run, samples)``, or the vendors' ``evaluate(model)``."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roundoff.analysis.evaluation import EvaluationSamples, Evaluator, make_run
+from roundoff.analysis.user_code import user_code_failed
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput, RoundoffError
+from roundoff.graph.load import Model
+from roundoff.graph.saving import save_model
+from roundoff.quantize.agreement import spread
+from roundoff.runtime.feeds import Samples
+
+__all__ = ["FunctionJudge", "VendorJudge"]
+
+# Enough to notice whose labels go by position; a handful might agree by chance.
+_CHECKED_SAMPLES = 24
+_WHAT = "The evaluator"
+
+
+class FunctionJudge:
+    """Measures by a function ``evaluate(run, samples)``.
+
+    Args:
+        evaluator: The function.
+        model: The float network.
+        samples: What the function is given.
+        limits: Smallest and largest value of a sample, as the user's file says.
+        threads: Threads to use; all cores by default.
+
+    Raises:
+        BadInput: The function fails on the float network.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        model: Model,
+        samples: Samples,
+        *,
+        limits: tuple[float, float] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.name, self.higher_is_better = evaluator.name, evaluator.higher_is_better
+        self._evaluator, self._model, self._samples = evaluator, model, samples
+        self._threads, self.limits = threads, limits
+        self.total = len(samples.names)
+        self.notes: tuple[str, ...] = ()
+        run = make_run(model, threads=threads)
+        self._float = evaluator.measure(run, EvaluationSamples(model, samples))
+        self.by_sample = self._float.shape == (self.total,) and self._takes_any(run)
+        if limits is not None and not (self._float.min() >= limits[0] and self._float.max() <= limits[1]):
+            what = f"evaluate() in {evaluator.path} gives values outside its RANGE {limits}."
+            raise BadInput(what, fix="correct RANGE, or leave it out")
+
+    def float_values(self) -> Array:
+        """What the float network scores."""
+        return self._float if self.by_sample else np.asarray(self._float.mean())
+
+    def measure(self, model: Model, indices: Sequence[int]) -> Array:
+        """What a network scores on some samples."""
+        chosen = indices if self.by_sample else range(self.total)
+        found = self._evaluator.measure(
+            make_run(model, threads=self._threads), EvaluationSamples(self._model, self._samples, chosen)
+        )
+        return found.reshape(len(chosen)) if self.by_sample else np.asarray(found.mean())
+
+    def satisfied(self, float_score: float, score: float) -> None:
+        """Nothing: a threshold decides."""
+        return
+
+    def _takes_any(self, run: Any) -> bool:
+        """Whether a few samples in another order have the values they had among all."""
+        order = spread(self.total, _CHECKED_SAMPLES)[::-1]
+        again = self._evaluator.measure(run, EvaluationSamples(self._model, self._samples, order))
+        if again.size == len(order) and np.allclose(
+            again.reshape(-1), self._float[list(order)], rtol=1e-5, atol=1e-8
+        ):
+            return True
+        note = "evaluate() gives a sample another value among other samples, so that all are run every time"
+        self.notes = (f"{note}; samples.indices says which labels belong to the samples it is given",)
+        return False
+
+
+class VendorJudge:
+    """Measures by ``evaluate(model)`` of the path of an ONNX file, and judges by ``metric_eval(original, new)``.
+
+    Args:
+        evaluator: Has these methods, or functions.
+        model: The float network.
+        path: The user's file.
+        name: What the metric is called.
+        higher_is_better: Which way it is better.
+
+    Raises:
+        BadInput: They fail on the float network, or refuse it.
+    """
+
+    by_sample, limits, total = False, None, 1
+
+    def __init__(self, evaluator: Any, model: Model, *, path: Path, name: str, higher_is_better: bool) -> None:
+        self._evaluator, self._path = evaluator, path
+        self.name, self.higher_is_better = name, higher_is_better
+        self.notes: tuple[str, ...] = ()
+        if hasattr(evaluator, "calibration"):
+            self.notes = ("calibration() of the evaluator is not called: --data is what ranges are observed on",)
+        self._float = self.measure(model, ())
+        rule = self.satisfied(float(self._float), float(self._float))
+        if rule is not None and not rule[0]:
+            what = (
+                f"metric_eval() in {path} is not satisfied with the float model itself ({float(self._float):g})."
+            )
+            raise BadInput(what, fix="let metric_eval(original, new) give True, 0 when both are the same")
+
+    def float_values(self) -> Array:
+        """What the float network scores."""
+        return self._float
+
+    def measure(self, model: Model, indices: Sequence[int]) -> Array:
+        """What a network scores, as a file that stock onnxruntime runs."""
+        with tempfile.TemporaryDirectory(prefix="roundoff-") as folder:
+            file = Path(folder) / "model.onnx"
+            save_model(model, file)
+            value = self._call(self._evaluator.evaluate, str(file))
+        found = np.asarray(value)
+        if found.size != 1 or found.dtype.kind not in "fiub" or not np.isfinite(found).all():
+            what = f"evaluate() in {self._path} gave {value!r}, which is not a finite number."
+            raise BadInput(what, fix="let it return one number, e.g. the share of right answers")
+        return found.astype(np.float64).reshape(())
+
+    def satisfied(self, float_score: float, score: float) -> tuple[bool, float] | None:
+        """What the user's rule says."""
+        rule = getattr(self._evaluator, "metric_eval", None)
+        if rule is None:
+            return None
+        answer = self._call(rule, float_score, score)
+        try:
+            met, loss = answer
+            return bool(met), float(loss)
+        except (TypeError, ValueError) as error:
+            what = f"metric_eval() in {self._path} gave {answer!r}, not whether it is satisfied and the loss."
+            raise BadInput(what, fix="let it return a pair such as (loss < 0.01, loss)") from error
+
+    def _call(self, function: Any, *values: Any) -> Any:
+        try:
+            return function(*values)
+        except RoundoffError:
+            raise
+        except Exception as error:
+            raise user_code_failed(self._path, error, what=_WHAT) from error

@@ -1,0 +1,85 @@
+"""Outputs of networks on samples, several samples at a time where that gives the same."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.errors import ModelFailed
+from roundoff.graph.interface import outputs
+from roundoff.graph.load import Model
+from roundoff.graph.shapes import values
+from roundoff.runtime.ahead import run_ahead
+from roundoff.runtime.blocks.chunks import Chunk, read_chunks, stack_feeds
+from roundoff.runtime.blocks.opening import takes_batches
+from roundoff.runtime.feeds import Samples
+from roundoff.runtime.runner import read_feed
+from roundoff.runtime.session import open_session
+
+__all__ = ["OutputRunner"]
+
+# Samples are run together as long as the largest tensor of all of them takes no more than this.
+_TOGETHER_BYTES, _MOST_TOGETHER = 8 << 20, 32
+_TRIED_SAMPLES = 2
+# What the kernels for one sample and for several may differ by, of the largest value.
+_TOLERANCE = 1e-4
+
+
+class OutputRunner:
+    """Runs networks with the same inputs and outputs on samples.
+
+    Args:
+        model: The float network.
+        samples: The samples.
+        threads: Threads to use; all cores by default.
+    """
+
+    def __init__(self, model: Model, samples: Samples, *, threads: int | None = None) -> None:
+        self.model, self.samples = model, samples
+        self._threads = threads
+        self._together = self._room()
+
+    def run(self, model: Model, indices: Sequence[int]) -> Iterator[tuple[tuple[int, ...], list[Array]]]:
+        """Outputs of a network: for some samples at a time, their indices and each output of all of them.
+
+        Raises:
+            ModelFailed: The network cannot be run.
+        """
+        session = open_session(model, threads=self._threads, optimize=True)
+        chunks = read_chunks(self.model, self.samples, indices, most=self._together)
+
+        def run(chunk: Chunk) -> list[Array]:
+            return session.run(chunk.feed, sample=chunk.label)
+
+        for chunk, found in run_ahead(run, chunks, stop=session.stop):
+            yield chunk.samples, found
+
+    def _room(self) -> int:
+        """How many samples may run together: none where the first two together differ from each alone."""
+        if not takes_batches(self.model) or len(self.samples.names) < _TRIED_SAMPLES:
+            return 1
+        feeds = [read_feed(self.model, self.samples, index) for index in range(_TRIED_SAMPLES)]
+        if any(array.ndim == 0 or array.shape != feeds[1][name].shape for name, array in feeds[0].items()):
+            return 1
+        shapes = {name: array.shape for name, array in feeds[0].items()}
+        largest = max((value.size_bytes for value in values(self.model, shapes)), default=0) or 1
+        session = open_session(self.model, threads=self._threads, optimize=True)
+        alone = [session.run(feed) for feed in feeds]
+        try:
+            joined = session.run(stack_feeds(feeds))
+        except ModelFailed:
+            return 1
+        same = all(_alike(whole, parts) for whole, *parts in zip(joined, *alone, strict=True))
+        return max(1, min(_MOST_TOGETHER, _TOGETHER_BYTES // largest)) if same and outputs(self.model) else 1
+
+
+def _alike(whole: Array, parts: Sequence[Array]) -> bool:
+    if not isinstance(whole, np.ndarray) or whole.ndim == 0 or any(part.ndim != whole.ndim for part in parts):
+        return False
+    joined = np.concatenate(parts) if all(part.shape[1:] == whole.shape[1:] for part in parts) else None
+    if joined is None or joined.shape != whole.shape or whole.dtype.kind not in "fiub":
+        return False
+    if whole.dtype.kind != "f":
+        return bool(np.array_equal(whole, joined))
+    scale = float(np.abs(joined[np.isfinite(joined)]).max(initial=0.0))
+    return bool(np.allclose(whole, joined, rtol=0, atol=_TOLERANCE * scale, equal_nan=True))

@@ -1,0 +1,197 @@
+"""What a strategy may ask: which levers there are, which nodes matter, what a recipe would cost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, Protocol
+
+from roundoff.core.quant_plan import FLOAT, Precision, Rule, inputs_text
+from roundoff.core.recipe import Recipe
+from roundoff.graph.interface import outputs
+from roundoff.graph.units import derived_constants
+from roundoff.graph.wiring import reads
+from roundoff.quantize.recipes import RecipeBuilder
+from roundoff.search.cost import CostModel
+from roundoff.search.journal import Journal
+from roundoff.search.levers import Lever, free_levers, pulled
+from roundoff.search.ranking import Ranker
+from roundoff.search.recipe_text import recipe_key
+
+__all__ = ["ModelProblem", "Problem"]
+
+_NARROW = 8
+
+
+class Problem(Protocol):
+    """A network that is to be quantized. All it says is the same whenever it is asked."""
+
+    @property
+    def base(self) -> Recipe:
+        """The plain recipe: the target's defaults, and what the user asked for."""
+        ...
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """What nodes can be raised to, the cheaper one first; ``float`` last where the target allows it."""
+        ...
+
+    def levers(self) -> tuple[Lever, ...]:
+        """Levers that cost nothing on the chip, in the order they should be tried."""
+        ...
+
+    def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
+        """A recipe with a lever pulled; the same recipe when that changes nothing."""
+        ...
+
+    def ranking(self, recipe: Recipe) -> tuple[str, ...]:
+        """The nodes, the one first that hurts most."""
+        ...
+
+    def outstanding(self, recipe: Recipe) -> int:
+        """How many of the first nodes of the ranking stand out from the rest; at least 1."""
+        ...
+
+    def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
+        """A recipe with some nodes in another precision, whatever they had before."""
+        ...
+
+    def raised_nodes(self, recipe: Recipe) -> dict[str, str]:
+        """The nodes that a recipe raises, each with its precision, in the order they were raised."""
+        ...
+
+    def with_nodes(self, recipe: Recipe, nodes: Mapping[str, str]) -> Recipe:
+        """A recipe that raises just these nodes, each to its precision."""
+        ...
+
+    def cost(self, recipe: Recipe) -> float:
+        """What the model costs to run, where the plain recipe is 1."""
+        ...
+
+    def affordable(self, recipe: Recipe) -> bool:
+        """Whether that is within what the user allows."""
+        ...
+
+
+class ModelProblem:
+    """The problem of a real network.
+
+    Args:
+        builder: Makes models of recipes.
+        base: The plain recipe.
+        costs: Weighs plans.
+        ranker: Finds which nodes matter.
+        journal: Remembers rankings and costs.
+        max_cost: What a model may cost; None for no limit.
+
+    Attributes:
+        last_ranking: The ranking that was asked for last; empty when none was.
+    """
+
+    def __init__(
+        self,
+        builder: RecipeBuilder,
+        base: Recipe,
+        *,
+        costs: CostModel,
+        ranker: Ranker,
+        journal: Journal,
+        max_cost: float | None = None,
+    ) -> None:
+        self.base = base
+        self._builder, self._costs, self._ranker, self._journal = builder, costs, ranker, journal
+        self._max_cost = max_cost
+        self.last_ranking: tuple[str, ...] = ()
+        self._known: dict[Recipe, float] = {}
+        self._whole = costs.cost(builder.plan(base))
+        graph = builder.prepared.model.proto.graph
+        leaving = set(outputs(builder.prepared.model))
+        self._last = frozenset(node.name for node in graph.node if leaving & set(node.output))
+        self._readers = _readers(builder)
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """More bits for activations, of the default's sign if possible, then for weights too, then float."""
+        target = self._builder.target
+        wide = [dtype for dtype in target.activations if int(dtype[1:]) > _NARROW]
+        wide.sort(key=lambda dtype: dtype[0] != target.activation[0])
+        weights = [dtype for dtype in target.weights if int(dtype[1:]) > _NARROW]
+        both = [f"{wide[0]},weight={weights[0]}"] if wide and weights else []
+        return (*wide[:1], *both, *((FLOAT,) if target.float_allowed else ()))
+
+    def levers(self) -> tuple[Lever, ...]:
+        """Those of the network, the target and the installation."""
+        return free_levers(self._builder)
+
+    def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
+        """A recipe with a lever pulled."""
+        return pulled(recipe, lever, self._builder)
+
+    def ranking(self, recipe: Recipe) -> tuple[str, ...]:
+        """The nodes by what they do to the outputs when they alone are quantized."""
+        self.last_ranking = tuple(self._ranked(recipe)["nodes"])
+        return self.last_ranking
+
+    def outstanding(self, recipe: Recipe) -> int:
+        """How many nodes stand out from the rest."""
+        return int(self._ranked(recipe)["outstanding"])
+
+    def _ranked(self, recipe: Recipe) -> dict[str, Any]:
+        key = f"ranking {self._ranker.words} {recipe_key(recipe)}"
+        known = self._journal.fact(key)
+        if known is None:
+            known = asdict(self._ranker.rank(self._builder.build(recipe).quantized))
+            self._journal.add_fact(key, known)
+        return dict(known)
+
+    def ranking_runs(self) -> int:
+        """Samples run for all rankings so far."""
+        return sum(fact["runs"] for fact in self._journal.facts("ranking "))
+
+    def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
+        """A recipe with some nodes in another precision."""
+        before = {node: had for node, had in self.raised_nodes(recipe).items() if node not in nodes}
+        return self.with_nodes(recipe, {**before, **dict.fromkeys(nodes, precision)})
+
+    def raised_nodes(self, recipe: Recipe) -> dict[str, str]:
+        """The nodes that a recipe raises."""
+        own = [rule for rule in recipe.rules if rule.kind == "node" and rule not in self.base.rules]
+        return {rule.selector[0]: inputs_text(rule.precision) for rule in own}
+
+    def with_nodes(self, recipe: Recipe, nodes: Mapping[str, str]) -> Recipe:
+        """A recipe that raises just these nodes; what only nodes in float read is float, too."""
+        rules = [Rule("node", (name,), self._precision(name, text)) for name, text in nodes.items()]
+        in_float = {name for name, text in nodes.items() if text == FLOAT}
+        tensors = [tensor for tensor, readers in self._readers.items() if readers <= in_float]
+        rules += [Rule("tensor", (tensor,), Precision(FLOAT)) for tensor in tensors]
+        return replace(recipe, rules=(*self.base.rules, *rules))
+
+    def _precision(self, name: str, text: str) -> Precision:
+        activation, _, weight = text.partition(",weight=")
+        weight = FLOAT if activation == FLOAT else weight
+        # What a node hands on is what the next one reads; behind the last one there is none.
+        return Precision(activation, weight, activation if name in self._last else "")
+
+    def cost(self, recipe: Recipe) -> float:
+        """Relative to the plain recipe."""
+        if recipe not in self._known:
+            costs = self._costs.of(self._builder.float_model(recipe)) if recipe.transforms else self._costs
+            self._known[recipe] = costs.cost(self._builder.plan(recipe)) / (self._whole or 1.0)
+        return self._known[recipe]
+
+    def affordable(self, recipe: Recipe) -> bool:
+        """Whether it is within the limit."""
+        return self._max_cost is None or self.cost(recipe) <= self._max_cost
+
+
+def _readers(builder: RecipeBuilder) -> dict[str, set[str]]:
+    """Tensors between nodes, each with all nodes that read it; none where results are float anyway."""
+    if builder.target.float_results:
+        return {}
+    graph = builder.prepared.model.proto.graph
+    found: dict[str, set[str]] = {name: set() for node in graph.node for name in node.output}
+    for node in graph.node:
+        for name in reads(node):
+            if name in found:
+                found[name].add(node.name)
+    constant = derived_constants(graph)
+    leaving = set(outputs(builder.prepared.model))
+    return {name: nodes for name, nodes in found.items() if nodes and name not in constant and name not in leaving}

@@ -1,0 +1,19 @@
+"""Ways to search. A strategy is a function of a problem and its trials: the next recipe, or None at the end.
+
+To add one, write it in a file of its own and name it below; users give theirs as a Python file.
+"""
+
+from roundoff.search.strategies.bisect import bisect
+from roundoff.search.strategies.greedy import greedy
+from roundoff.search.strategies.loading import load_strategy
+from roundoff.search.strategies.pareto import pareto
+from roundoff.search.strategies.strategy import Strategy, stepwise
+
+__all__ = ["STRATEGIES", "Strategy", "load_strategy", "stepwise"]
+
+STRATEGIES: dict[str, Strategy] = {
+    "greedy": Strategy("greedy", stepwise(greedy)),
+    "bisect": Strategy("bisect", stepwise(bisect)),
+    "pareto": Strategy("pareto", stepwise(pareto), early=False),
+}
+"""The strategies that come with roundoff, by name; the first is the default."""

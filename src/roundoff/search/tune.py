@@ -1,0 +1,241 @@
+"""Accuracy-based search: from a float model, samples and a goal to the cheapest quantized model that meets it."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.core.names import shown
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quant_plan import QuantPlan, inputs_text
+from roundoff.core.student import mean_interval
+from roundoff.core.tuning import Dragged, HoldOut, Trial, Tuning, TuningVerdict
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model
+from roundoff.quantize.recipes import Built, Making, RecipeBuilder
+from roundoff.runtime.runner import read_feed
+from roundoff.search.bench import Bench, Workbench
+from roundoff.search.cost import CostModel
+from roundoff.search.driver import Budget, Found, run_search
+from roundoff.search.goal import TuneGoal, make_goal
+from roundoff.search.journal import Journal
+from roundoff.search.judges import Judge, JudgeOptions, make_judge
+from roundoff.search.problem import ModelProblem
+from roundoff.search.ranking import Ranker
+from roundoff.search.reading import Reading
+from roundoff.search.settings import JOURNAL_NAME, MODEL_FACT, NOTHING_KEPT, Keeping, TuneData, TuneSettings
+from roundoff.search.strategies.giving_back import one_less
+from roundoff.search.strategies.pareto import pareto_front
+
+__all__ = ["Tuned", "dragged_nodes", "tune"]
+
+_HELD_OUT_SEED = 1
+# Fewer say nothing of other samples.
+_FEWEST_HELD_OUT = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """What a search found.
+
+    Attributes:
+        tuning: As data.
+        built: The model.
+    """
+
+    tuning: Tuning
+    built: Built
+
+
+def tune(
+    model: Model,
+    data: TuneData,
+    settings: TuneSettings,
+    *,
+    keeping: Keeping = NOTHING_KEPT,
+    progress: Progress = SILENT,
+) -> Tuned:
+    """Search for the cheapest quantized model that meets a goal.
+
+    Args:
+        model: The float model.
+        data: Samples to observe, to measure and to test with.
+        settings: What to search for.
+        keeping: Where what is found is kept.
+        progress: Told how far it is.
+
+    Raises:
+        BadInput: The model, the samples and the settings do not fit together, or code of the user's failed.
+        ModelFailed: The model cannot be run.
+    """
+    deadline = None if settings.time_s is None else time.monotonic() + settings.time_s
+    journal = Journal(None if keeping.folder is None else keeping.folder / JOURNAL_NAME, keeping.problem)
+    try:
+        making = Making(
+            settings.options,
+            settings.threads,
+            settings.max_memory,
+            progress,
+            folder=keeping.folder,
+            key=keeping.problem.get(MODEL_FACT, ""),
+            workshop=settings.workshop,
+        )
+        builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
+        judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
+        search = _Search(builder, judge, settings, data=data, journal=journal, progress=progress)
+        found = run_search(
+            search.problem,
+            search.bench,
+            settings.strategy,
+            budget=Budget(settings.max_trials, deadline),
+            on_best=search.teller(keeping.on_best),
+        )
+        return search.result(found, model)
+    finally:
+        journal.close()
+
+
+class _Search:
+    """The parts of one search."""
+
+    def __init__(
+        self,
+        builder: RecipeBuilder,
+        judge: Judge,
+        settings: TuneSettings,
+        *,
+        data: TuneData,
+        journal: Journal,
+        progress: Progress,
+    ) -> None:
+        self._builder, self._judge, self._settings, self._journal = builder, judge, settings, journal
+        self._test = data.test
+        used, self._held_out = _split(judge, settings.holdout)
+        self.goal = self._goal(used)
+        costs = settings.costs or settings.target.costs
+        prepared = builder.prepared.model
+        self._costs = CostModel(prepared, read_feed(prepared, data.calibration, 0), costs)
+        ranker = Ranker(
+            data.calibration, settings.sensitivity, settings.threads, settings.max_memory, progress, settings.local
+        )
+        self.problem = ModelProblem(
+            builder, settings.base, costs=self._costs, ranker=ranker, journal=journal, max_cost=settings.max_cost
+        )
+        self.workbench = Workbench(builder, judge)
+        reading = Reading(judge, self.goal, early=settings.strategy.early, indices=used)
+        self.bench = Bench(self.workbench, reading, journal=journal, plain=settings.base, progress=progress)
+
+    def teller(self, on_best: Callable[[Built, Trial], None] | None) -> Callable[[Trial], None] | None:
+        """Tells somebody of the best model so far."""
+        return None if on_best is None else lambda trial: on_best(self.workbench.build(trial.recipe), trial)
+
+    def result(self, found: Found, model: Model) -> Tuned:
+        """What was found, as a document."""
+        reading, settings, answer = self.bench.reading, self._settings, found.answer
+        built = self.workbench.build(answer.recipe)
+        verdict: TuningVerdict = "met" if answer.met else "best_effort"
+        if answer.met and answer.recipe == found.trials[0].recipe == settings.base:
+            verdict = "nothing_to_do"
+        pareto = settings.strategy.name == "pareto"
+        front = pareto_front([trial for trial in found.trials if trial.whole]) if pareto else ()
+        counts = self._journal.measured()
+        tuning = Tuning(
+            reference=shown(model.path),
+            target=settings.target.name,
+            strategy=settings.strategy.name,
+            metric=self._judge.name,
+            higher_is_better=self._judge.higher_is_better,
+            float_score=reading.float_score,
+            goal=self.goal.text,
+            goal_value=self.goal.value,
+            verdict=verdict,
+            answer=[trial.recipe for trial in found.trials].index(answer.recipe) + 1,
+            trials=found.trials,
+            samples=reading.samples(reading.everything),
+            interval=reading.interval(self.bench.measure(answer.recipe).values),
+            minimal=self._minimal(answer, found),
+            remaining=self._costs.of(built.quantized.float_model).remaining(built.plan),
+            dragged=dragged_nodes(built.plan, self._builder.plan(settings.base)),
+            ranking=self.problem.last_ranking,
+            front=tuple(trial.number for trial in front),
+            evaluations=1 + sum(count == reading.everything for count in counts),
+            sample_runs=self._judge.total + reading.samples(sum(counts)),
+            ranking_runs=self.problem.ranking_runs(),
+            holdout=self._hold_out(built),
+            stopped=found.stopped,
+            notes=tuple(dict.fromkeys((*self._judge.notes, *built.notes))),
+        )
+        return Tuned(tuning, built)
+
+    def _goal(self, used: Sequence[int] | None) -> TuneGoal:
+        settings, judge = self._settings, self._judge
+        values = judge.float_values().reshape(-1)
+        score = float((values if used is None else values[list(used)]).mean())
+        if judge.satisfied(score, score) is not None:
+            if settings.max_drop or settings.min_metric is not None:
+                option = "--max-drop" if settings.max_drop else "--min-metric"
+                what = (
+                    f"metric_eval() of the evaluator decides what is good enough, so that {option} has no effect."
+                )
+                raise BadInput(what, fix=f"leave {option} or metric_eval out")
+            return TuneGoal("as metric_eval() says", None)
+        return make_goal(
+            max_drop=settings.max_drop,
+            min_metric=settings.min_metric,
+            name=judge.name,
+            float_score=score,
+            higher_is_better=judge.higher_is_better,
+        )
+
+    def _minimal(self, answer: Trial, found: Found) -> bool | None:
+        """Whether all recipes with one thing less were tried and miss the goal."""
+        tried = {trial.recipe: trial.met for trial in found.trials}
+        less = one_less(answer.recipe, self.problem)
+        if not answer.met or not less:
+            return None
+        return all(recipe in tried and not tried[recipe] for recipe in less)
+
+    def _hold_out(self, built: Built) -> HoldOut | None:
+        """The metric on samples that the search did not use."""
+        settings, judge, indices = self._settings, self._judge, self._held_out
+        if self._test is not None:
+            options = JudgeOptions(labels=self._test.labels, threads=settings.threads)
+            judge = make_judge(self._builder.prepared.model, self._test.samples, options)
+            indices = tuple(range(judge.total))
+        if not indices:
+            return None
+        quantized = switch_on(built.quantized.float_model, built.quantized.quantizers)
+        ours, theirs = judge.float_values()[list(indices)], judge.measure(quantized, indices)
+        losses = (ours - theirs) * (1 if judge.higher_is_better else -1)
+        return HoldOut(len(indices), float(ours.mean()), float(theirs.mean()), mean_interval(losses))
+
+
+def _split(judge: Judge, share: float) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
+    """The samples that the search uses, None for all of them, and those that it does not."""
+    if not share:
+        return None, ()
+    if not judge.by_sample:
+        what = "Samples can only be held out where the evaluator gives a value for each, in any order."
+        raise BadInput(what, fix="leave --holdout out, or let evaluate(run, samples) return one number per sample")
+    count = round(share * judge.total)
+    if not _FEWEST_HELD_OUT <= count <= judge.total - _FEWEST_HELD_OUT:
+        what = f"--holdout {share:.0%} of {judge.total} samples leaves {count} to test on."
+        raise BadInput(what, fix=f"hold out at least {_FEWEST_HELD_OUT}, and leave as many to search with")
+    order = np.random.default_rng(_HELD_OUT_SEED).permutation(judge.total)
+    return tuple(map(int, sorted(order[count:]))), tuple(map(int, sorted(order[:count])))
+
+
+def dragged_nodes(plan: QuantPlan, plain: QuantPlan) -> tuple[Dragged, ...]:
+    """Nodes that compute in another precision than with the plain plan although no rule names them."""
+    named = {node for resolution in plan.resolutions for node in resolution.matched}
+    # What is computed as one is in one precision.
+    units = {node.unit for node in plan.nodes if node.node in named}
+    before = {node.node: (node.seen.activation, node.seen.weight) for node in plain.nodes}
+    return tuple(
+        Dragged(node.node, inputs_text(node.seen), node.reason)
+        for node in plan.nodes
+        if node.node in before and node.node not in named and node.unit not in units
+        if (node.seen.activation, node.seen.weight) != before[node.node]
+    )

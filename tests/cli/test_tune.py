@@ -1,0 +1,213 @@
+"""The command ``roundoff tune``."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from roundoff.cli import main
+from roundoff.demo import load_split, model_path
+from roundoff.report.documents import load_document
+
+Run = Callable[..., tuple[int, str, str]]
+COMMON = ("--data", "calibration.npy", "--eval-data", "images.npy", "--target", "generic-int8-per-tensor")
+
+
+def plant(proto: Any) -> Any:
+    """Rescale channels between a depthwise and a pointwise convolution; the float function stays the same."""
+    convolutions = {node.name: node for node in proto.graph.node if node.op_type == "Conv"}
+    tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
+    first, second = convolutions["block2/depthwise"], convolutions["block2/pointwise"]
+    norm = next(node for node in proto.graph.node if first.output[0] in node.input)
+    gain, offset = (tensors[name] for name in norm.input[1:3])
+    factors = np.exp2(np.linspace(-6, 6, gain.dims[0])).astype(np.float32)
+    weight = tensors[second.input[1]]
+    for tensor, array in (
+        (gain, numpy_helper.to_array(gain) * factors),
+        (offset, numpy_helper.to_array(offset) * factors),
+        (weight, numpy_helper.to_array(weight) / factors.reshape(1, -1, 1, 1)),
+    ):
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return proto
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with images, labels, the demo model, and the demo model with a planted fault."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    images, labels = load_split("test")
+    np.save("calibration.npy", images[:24])
+    np.save("images.npy", images[100:260])
+    np.save("labels.npy", labels[100:260])
+    onnx.save(onnx.load(model_path()), "healthy.onnx")
+    onnx.save(plant(onnx.load(model_path())), "ill.onnx")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(model: str, *words: str, data: tuple[str, ...] = COMMON) -> tuple[int, str, str]:
+        code = main(["tune", model, *data, *words])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def result(path: str) -> Any:
+    found = load_document(Path(path)).tuning
+    assert found is not None
+    return found
+
+
+def test_a_healthy_model_is_left_alone(run: Run) -> None:
+    code, out, _ = run("healthy.onnx", "--labels", "labels.npy", "-o", "out")
+    assert code == 0
+    assert out.startswith("NOTHING TO DO: the plain quantized model meets the goal")
+    assert len(result("out").trials) == 1
+
+
+def test_a_fault_is_repaired_and_delivered(run: Run) -> None:
+    code, out, err = run("ill.onnx", "--labels", "labels.npy", "--max-drop", "2%", "-o", "out", "--holdout", "25%")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].startswith("MET: ")
+    assert max(map(len, lines)) <= 80
+    assert sum("<- answer" in line for line in lines) == 1
+    found = result("out")
+    assert found.verdict == "met"
+    assert not found.trials[0].met
+    assert found.best.whole
+    assert found.holdout.samples == 40
+    assert found.best.loss <= 0.02 * found.float_score + 1e-9
+    assert found.remaining.nodes > 0
+    files = {path.name for path in Path("out").iterdir()}
+    assert {
+        "ill_fake_quant_model.onnx",
+        "ill_deploy_model.onnx",
+        "plan.json",
+        "calibration.npz",
+        "run.json",
+    } <= files
+    assert {"trials.csv", "journal.sqlite"} <= files
+    assert "best" not in files
+    assert len(Path("out/trials.csv").read_text().splitlines()) == len(found.trials) + 1
+
+
+def test_a_goal_that_cannot_be_met_delivers_the_best(run: Run) -> None:
+    words = ("--labels", "labels.npy", "--max-trials", "3", "-o", "out")
+    code, out, _ = run("ill.onnx", *words)
+    assert code == 1
+    assert out.startswith("BEST EFFORT: nothing tried meets the goal, accuracy within 1% of float")
+    assert "points short" in out.replace("\n", " ")
+    assert "early, after 3 trials, as --max-trials says" in out
+    assert Path("out/ill_deploy_model.onnx").is_file()
+
+
+def test_evaluators_and_strategies_of_the_user(run: Run) -> None:
+    Path("eval.py").write_text(
+        "import numpy as np\nLABELS = np.load('labels.npy')\nRANGE = (0, 1)\nNAME = 'mine'\n"
+        "def evaluate(run, samples):\n"
+        "    return [run(f)['logits'].argmax() == LABELS[i] for i, f in zip(samples.indices, samples)]\n"
+    )
+    words = ("--evaluator", "eval.py", "--strategy", "bisect", "--max-drop", "2%", "--json")
+    code, out, _ = run("ill.onnx", *words, "--sensitivity", "cosine", "-o", "a")
+    found = json.loads(out)["tuning"]
+    assert (code, found["metric"], found["strategy"]) == (0, "mine", "bisect")
+    Path("compare.py").write_text("HIGHER_IS_BETTER = False\ndef compare(a, b):\n    return abs(a - b).max()\n")
+    code, _, _ = run("ill.onnx", *words, "--sensitivity", "compare.py", "-o", "b")
+    assert code == 0
+    assert run("ill.onnx", *words, "--local", "--sensitivity", "mse", "-o", "c")[0] == 0
+    assert all(result(folder).ranking[0].startswith("block2/") for folder in "ac")
+
+
+def test_searches_are_resumed_or_begun_anew(run: Run) -> None:
+    words = ("--labels", "labels.npy", "-o", "out")
+    assert run("ill.onnx", *words, "--max-trials", "2")[0] == 1
+    code, _, err = run("ill.onnx", *words)
+    assert (code, "already holds a search" in err) == (2, True)
+    code, _, err = run("ill.onnx", *words, "--resume", "--max-drop", "3%")
+    assert (code, "is of another search: --max-drop differs" in err) == (2, True)
+    first = result("out").trials
+    assert run("ill.onnx", *words, "--resume")[0] == 0
+    assert result("out").trials[:2] == first
+    Path("out/mine.txt").write_text("keep me")
+    code, _, err = run("ill.onnx", *words, "--force")
+    assert (code, "files that roundoff did not write: mine.txt" in err) == (2, True)
+    Path("out/mine.txt").unlink()
+    assert run("ill.onnx", *words, "--force", "--max-trials", "1")[0] == 1
+    assert len(result("out").trials) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--strategy", "gredy"), "There is no strategy 'gredy'"),
+        (("--sensitivity", "size"), "There is no sensitivity 'size'"),
+        (("--resume", "--force"), "--resume goes on with a search, --force removes it"),
+        (("--test-labels", "labels.npy"), "no effect without --test-data"),
+        (("--test-data", "images.npy"), "Only one of --labels and --test-labels"),
+        (("--calibration", "mse,minmax"), "names several methods"),
+        (("--holdout", "1%"), "leaves 2 to test on"),
+        (("--max-drop", "some"), "neither a share of the float score nor a difference"),
+        (("--cost", "labels.npy"), "is not valid TOML"),
+    ],
+)
+def test_what_cannot_be_done_is_said(run: Run, words: tuple[str, ...], message: str) -> None:
+    code, out, err = run("ill.onnx", "--labels", "labels.npy", "-o", "out", *words)
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+    assert not Path("out").exists()
+
+
+def test_a_search_that_was_killed_is_begun_anew_with_force(run: Run) -> None:
+    words = ("--labels", "labels.npy", "-o", "out", "--max-trials", "1")
+    assert run("ill.onnx", *words)[0] == 1
+    listing = Path("out/.roundoff-files")
+    # As a killed search leaves it: nothing delivered, the best so far in its folder.
+    listing.write_text(json.dumps(["search.txt"]))
+    for name in ("run.json", "trials.csv", "plan.json", "ill_deploy_model.onnx", "ill_fake_quant_model.onnx"):
+        Path("out", name).unlink()
+    Path("out/best.partial-12ab").mkdir()
+    assert run("ill.onnx", *words, "--force")[0] == 1
+    assert not list(Path("out").glob("best*"))
+
+
+def test_killed_at_random_moments_it_gives_the_same(run: Run, folder: Path) -> None:
+    words = ("--labels", "labels.npy", "--max-drop", "2%")
+    began = time.monotonic()
+    assert run("ill.onnx", *words, "-o", "whole")[0] == 0
+    seconds = time.monotonic() - began
+    command = [sys.executable, "-m", "roundoff", "tune", "ill.onnx", *COMMON, *words, "-o", "killed", "--resume"]
+    # A source tree need not be installed.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    moments = np.random.default_rng(3)
+    for _ in range(10):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, cwd=folder, env=environment, **quiet)  # type: ignore[call-overload]
+        try:
+            process.wait(timeout=moments.uniform(0.3, 1.0) * max(1.5, seconds / 3))
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    whole, killed = result("whole"), result("killed")
+    assert [(t.change, t.score, t.met, t.samples) for t in killed.trials] == [
+        (t.change, t.score, t.met, t.samples) for t in whole.trials
+    ]
+    assert (killed.answer, killed.verdict) == (whole.answer, whole.verdict)
+    for name in ("ill_deploy_model.onnx", "ill_fake_quant_model.onnx"):
+        assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()
+    assert not list(Path("killed").glob("best*"))

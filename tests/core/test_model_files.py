@@ -1,0 +1,75 @@
+"""Which files a path that names a model stands for."""
+
+from pathlib import Path
+
+import pytest
+
+from roundoff.core.model_files import caffe_pair, is_caffe, is_model, model_files, model_stem, pair_path
+from roundoff.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "caffe"),
+    [
+        ("a.onnx", True, False),
+        ("a.ONNX", True, False),
+        ("a.prototxt", True, True),
+        ("a.prototxt,b.caffemodel", True, True),
+        ("b.caffemodel,a.prototxt", True, True),
+        ("dump", False, False),
+        ("a.npz", False, False),
+    ],
+)
+def test_models_are_known_by_their_endings(path: str, *, model: bool, caffe: bool) -> None:
+    assert is_model(Path(path)) == model
+    assert is_caffe(Path(path)) == caffe
+
+
+def test_both_files_may_be_named(tmp_path: Path) -> None:
+    net, numbers = tmp_path / "a.prototxt", tmp_path / "b.caffemodel"
+    assert caffe_pair(Path(f"{net},{numbers}")) == (net, numbers)
+    assert caffe_pair(Path(f"{numbers},{net}")) == (net, numbers)
+    assert model_files(Path(f"{net},{numbers}")) == (net, numbers)
+    assert model_files(Path("x.onnx")) == (Path("x.onnx"),)
+    assert model_stem(Path(f"{numbers},{net}")) == "a"
+    assert model_stem(Path("x.onnx")) == "x"
+
+
+def test_the_numbers_are_found_beside_the_net(tmp_path: Path) -> None:
+    net = tmp_path / "net.prototxt"
+    net.touch()
+    with pytest.raises(BadInput, match=r"beside it there is none, and none is called net\.caffemodel"):
+        caffe_pair(net)
+    (tmp_path / "other.caffemodel").touch()
+    assert caffe_pair(net)[1].name == "other.caffemodel"
+    (tmp_path / "another.caffemodel").touch()
+    with pytest.raises(BadInput, match="there are 2"):
+        caffe_pair(net)
+    (tmp_path / "net.caffemodel").touch()
+    assert caffe_pair(net)[1].name == "net.caffemodel"
+
+
+def test_two_files_become_one_path(tmp_path: Path) -> None:
+    net, numbers = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
+    net.touch()
+    numbers.touch()
+    (tmp_path / "other.caffemodel").touch()
+    assert pair_path(net, numbers) == pair_path(net, None) == net
+    both = pair_path(net, tmp_path / "other.caffemodel")
+    assert caffe_pair(both) == (net, tmp_path / "other.caffemodel")
+
+
+def test_a_comma_in_a_name_is_no_pair(tmp_path: Path) -> None:
+    net = tmp_path / "a,b.prototxt"
+    net.touch()
+    (tmp_path / "a,b.caffemodel").touch()
+    assert caffe_pair(net) == (net, tmp_path / "a,b.caffemodel")
+
+
+@pytest.mark.parametrize(
+    "path", ["a.caffemodel", "a.prototxt,b.prototxt", "a.onnx,b.caffemodel", "a,b,c.prototxt"]
+)
+def test_what_is_no_pair_is_refused(path: str) -> None:
+    with pytest.raises(BadInput, match=r"does not name") as caught:
+        caffe_pair(Path(path))
+    assert "net.prototxt,net.caffemodel" in caught.value.fix

@@ -1,0 +1,164 @@
+"""Rounding of weights: never worse than the nearest codes, and what it does to layers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roundoff.core.quantization import dequantize, quantize
+from roundoff.core.quantizer import QuantSpec
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model
+from roundoff.graph.tap import tap
+from roundoff.graph.weights import Weights
+from roundoff.quantize.agreement import compare_outputs
+from roundoff.quantize.corrections import apply_correction
+from roundoff.quantize.corrections.gram import Gram, weight_rows
+from roundoff.quantize.corrections.rounding import output_error, rounded_together
+from roundoff.quantize.targets import load_target
+from roundoff.quantize.work_context import WorkContext
+from roundoff.runtime.session import open_session
+from tests.quantize.corrections.test_bias_correct import net, quantized_for
+from tests.quantize.transforms.nets import Net, step
+from tests.quantized import Recipe, quantized_simply
+from tests.runtime.samples import MemorySamples
+
+
+@settings(deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    groups=st.integers(1, 3),
+    rows=st.integers(1, 4),
+    length=st.integers(1, 9),
+    seen=st.integers(1, 30),
+)
+def test_no_row_is_worse_and_codes_are_next_to_their_values(
+    seed: int, groups: int, rows: int, length: int, seen: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(groups, seen, length)) + rng.normal(size=(groups, 1, 1))
+    gram = inputs.transpose(0, 2, 1) @ inputs
+    steps = rng.uniform(-130, 130, (groups, rows, length))
+    nearest = np.clip(np.rint(steps), -128, 127)
+    found = rounded_together(steps, nearest, gram, limits=(-128, 127), sweeps=20)
+    assert ((found >= -128) & (found <= 127)).all()
+    inside = (steps > -128) & (steps < 127)
+    assert (np.abs(found - steps)[inside] < 1).all()
+    np.testing.assert_array_equal(found[~inside], nearest[~inside])
+    # With the damping that it was found with.
+    mean = np.einsum("gkk->g", gram) / length
+    whole = gram + 0.01 * mean[:, None, None] * np.eye(length)
+    assert (output_error(found - steps, whole) <= output_error(nearest - steps, whole) * (1 + 1e-9)).all()
+
+
+def test_errors_of_like_inputs_cancel() -> None:
+    """Two inputs that are always equal: one weight is rounded up, the other down."""
+    gram = np.ones((1, 2, 2))
+    steps = np.array([[[0.4, 0.4]]])
+    found = rounded_together(steps, np.rint(steps), gram, limits=(-8, 7), sweeps=5)
+    assert sorted(found.ravel().tolist()) == [0.0, 1.0]
+
+
+def errors(model: Model, context: WorkContext, name: str, weight: np.ndarray) -> float:
+    """Squared error of a node's results with another weight, on what it reads in a model."""
+    nodes = {node.name: node for node in model.proto.graph.node}
+    source = nodes[name].input[0]
+    session = open_session(model, outputs=tap(model, [source]))
+    rows = weight_rows(nodes[name], weight.shape)
+    assert rows is not None
+    gram = Gram(nodes[name], weight.shape, rows, samples=1)
+    for index in range(len(context.samples.names)):
+        gram.add(session.run(context.samples.feed(index))[0])
+    return float(output_error(rows.rows(weight), gram.matrix).sum())
+
+
+@pytest.mark.parametrize("target", ["generic-int8-per-tensor", "generic-int8"])
+def test_each_layer_computes_more_exactly(target: str) -> None:
+    quantized, context = quantized_for(net(), target)
+    done = apply_correction(step("round_weights"), quantized, context)
+    assert len(done.taken) >= 3
+    running = switch_on(quantized.float_model, done.quantized.quantizers)
+    weights = Weights(quantized.float_model)
+    for old, new in zip(quantized.quantizers, done.quantized.quantizers, strict=True):
+        if new.codes is None:
+            continue
+        values = weights[old.tensor].astype(np.float64)
+        plain = quantize(values.astype(np.float32), old.params, old.spec)
+        assert np.abs(new.codes.astype(int) - plain).max() == 1
+        before, after = (
+            errors(running, context, old.consumers[0].node, dequantize(codes, old.params, old.spec.axis) - values)
+            for codes in (plain, new.codes)
+        )
+        assert after < before
+
+
+def test_outputs_agree_better_where_weights_are_coarse() -> None:
+    """4 bits, and inputs that are alike, as pictures are."""
+    made = Net(9)
+    made.add("Gemm", ["x", made.normal("w0", 24, 16), made.normal("b0", 16)], "first")
+    made.add("Relu", ["first"], "act")
+    made.add("Gemm", ["act", made.normal("w1", 16, 8)], "out")
+    model = made.model({"x": (4, 24)}, ["out"])
+    mixing = made.rng.normal(size=(3, 24))
+    feeds = [{"x": (made.rng.normal(size=(4, 3)) @ mixing).astype(np.float32)} for _ in range(16)]
+    quantized = quantized_simply(model, feeds, Recipe(weight=QuantSpec(bits=4, signed=True, symmetric=True)))
+    context = WorkContext(load_target("generic-int8"), MemorySamples(feeds[:12]))
+    done = apply_correction(step("round_weights"), quantized, context)
+    before, after = (
+        compare_outputs(model, switch_on(model, each.quantizers), MemorySamples(feeds), indices=range(12, 16))
+        for each in (quantized, done.quantized)
+    )
+    assert after[0].score.values["sqnr_db"] > before[0].score.values["sqnr_db"] + 3
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"pads": [1, 0, 2, 1], "strides": [2, 1]},
+        {"dilations": [2, 2], "group": 2},
+        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+        {"group": 4, "pads": [1] * 4},
+    ],
+)
+def test_the_gram_matrix_is_that_of_the_convolution(attributes: dict[str, object]) -> None:
+    made = Net(1)
+    groups = int(attributes.get("group", 1))  # type: ignore[call-overload]
+    weight = made.rng.normal(size=(4, 4 // groups, 3, 3)).astype(np.float32)
+    made.add("Conv", ["x", made.hold("w", weight)], "y", **attributes)
+    model = made.model({"x": (2, 4, 9, 8)}, ["y"])
+    feed = {"x": made.rng.normal(size=(2, 4, 9, 8)).astype(np.float32)}
+    node = model.proto.graph.node[0]
+    rows = weight_rows(node, weight.shape)
+    assert rows is not None
+    gram = Gram(node, weight.shape, rows, samples=1)
+    gram.add(feed["x"])
+    result = open_session(model).run(feed)[0].astype(np.float64)
+    expected = np.square(result).sum(axis=(0, 2, 3))
+    found = output_error(rows.rows(weight.astype(np.float64)), gram.matrix).ravel()
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_what_cannot_be_rounded_is_named() -> None:
+    made = Net(2)
+    shared = made.normal("w", 4, 4, 1, 1)
+    made.add("Conv", ["x", shared], "first")
+    made.add("Conv", ["first", shared], "second")
+    made.add("ConvTranspose", ["second", made.normal("w1", 4, 4, 2, 2)], "out")
+    quantized, context = quantized_for(made.model({"x": (1, 4, 6, 6)}, ["out"]), "generic-int8")
+    done = apply_correction(step("round_weights"), quantized, context)
+    assert any("'out' as before, because results are no sums over rows" in note for note in done.notes)
+
+
+def test_a_time_limit_leaves_the_rest() -> None:
+    quantized, context = quantized_for(net(), "generic-int8")
+    done = apply_correction(step("round_weights", time_limit=1e-9), quantized, context)
+    assert done.taken == ()
+    assert "the time was over before 4 layers" in done.notes[-1]
+
+
+def test_weights_with_asymmetric_codes_are_rounded() -> None:
+    spec = QuantSpec(bits=4, signed=False, symmetric=False)
+    steps = np.array([[[3.4, 3.4, 20.0]]])
+    nearest = np.clip(np.rint(steps), spec.code_min, spec.code_max)
+    found = rounded_together(steps, nearest, np.ones((1, 3, 3)), limits=(spec.code_min, spec.code_max), sweeps=3)
+    assert found[0, 0, 2] == 15

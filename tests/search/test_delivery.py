@@ -1,0 +1,102 @@
+"""What a search delivers is what others read."""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roundoff.cli.data_options import add_data_options
+from roundoff.cli.subject import add_subject_options, open_subject
+from roundoff.cli.terminal import Terminal
+from roundoff.core.quantization import quantize
+from roundoff.core.recipe import Recipe, Step
+from roundoff.core.tuning import Trial
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.weights import Weights
+from roundoff.quantize.plan_file import load_plan
+from roundoff.quantize.recipes import Making, RecipeBuilder
+from roundoff.quantize.targets import load_target
+from roundoff.quantize.work_context import WorkContext
+from roundoff.runtime.session import open_session
+from roundoff.search.delivery import BEST_NAME, Delivery, discard_folder, open_folder
+from tests.models import conv_net, loaded
+from tests.search.test_judges import Images
+
+TARGET = load_target("generic-int8")
+TRIAL = Trial(Recipe(), "plain", True, 1.0, 0.0, 1.0, 1, whole=True)
+
+
+class Rounding:
+    """A transform that changes nothing, and a correction that moves every code of the weights by one."""
+
+    def transforms(self) -> tuple[str, ...]:
+        return ("same",)
+
+    def corrections(self) -> tuple[str, ...]:
+        return ("round",)
+
+    def transform(self, step: Step, model: Model, context: WorkContext) -> Any:
+        return SimpleNamespace(model=model, taken=(), notes=())
+
+    def correct(self, step: Step, quantized: QuantizedModel, context: WorkContext) -> Any:
+        weights = Weights(quantized.float_model)
+        moved = []
+        for each in quantized.quantizers:
+            if each.kind == "weight":
+                codes = quantize(weights[each.tensor], each.params, each.spec)
+                each = replace(each, codes=np.where(codes > 0, codes - 1, codes).astype(codes.dtype))  # noqa: PLW2901
+            moved.append(each)
+        return SimpleNamespace(quantized=replace(quantized, quantizers=tuple(moved)), taken=(), notes=())
+
+
+def test_the_best_so_far_is_exchanged_and_the_answer_can_be_read(tmp_path: Path) -> None:
+    model = loaded(conv_net(), tmp_path)
+    np.save(tmp_path / "data.npy", Images().values[:4, 0])
+    builder = RecipeBuilder(model, Images(), TARGET, making=Making(workshop=Rounding()))
+    folder = tmp_path / "out"
+    assert not open_folder(folder, resume=False, force=False)
+    delivery = Delivery(folder, "m", "model.onnx", "0" * 64, TARGET, "1")
+    for recipe in (Recipe(), Recipe(method="mse")):
+        delivery.best_so_far(builder.build(recipe), replace(TRIAL, recipe=recipe))
+        assert load_plan(folder / BEST_NAME).method == (recipe.method or "minmax")
+    recipe = Recipe(transforms=(Step("same"),), corrections=(Step("round"),))
+    written = delivery.final(builder.build(recipe), {"run.json": "{}\n"})
+    assert all(path.is_file() for path in written)
+    assert not (folder / BEST_NAME).exists()
+    saved = load_plan(folder)
+    assert saved.files["float"] == "m_float_model.onnx"
+    # Whoever reads it beside its float model gets the codes that were moved, too.
+    parser = argparse.ArgumentParser()
+    add_subject_options(parser)
+    add_data_options(parser)
+    parser.set_defaults(threads=None, max_memory=None)
+    named = [str(folder / "m_float_model.onnx"), "--quantized", str(folder), "--data", str(tmp_path / "data.npy")]
+    read = open_subject(parser.parse_args(named), Terminal()).quantized
+    feed = Images().feed(0)
+    ours, theirs, plain = (
+        open_session(switch_on(each.float_model, each.quantizers)).run(feed)[0]
+        for each in (read, builder.build(recipe).quantized, builder.build(Recipe()).quantized)
+    )
+    assert np.array_equal(ours, theirs)
+    assert not np.array_equal(ours, plain)
+
+
+def test_folders_are_opened_with_care(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "mine").write_text("x")
+    with pytest.raises(BadInput, match="holds no search"):
+        open_folder(folder, resume=True, force=False)
+    (folder / "mine").unlink()
+    assert not open_folder(folder, resume=True, force=False)
+    with pytest.raises(BadInput, match="already holds a search"):
+        open_folder(folder, resume=False, force=False)
+    discard_folder(folder)
+    assert not folder.exists()

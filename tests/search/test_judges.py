@@ -1,0 +1,136 @@
+"""What candidates are measured by: labels, agreement, functions of the user's."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.search.judges import Judge, JudgeOptions, make_judge
+from tests.models import conv_net, loaded, residual
+
+COUNT = 40
+
+
+class Images:
+    label = "random"
+    names = tuple(f"s{number}" for number in range(COUNT))
+
+    def __init__(self, name: str = "image") -> None:
+        self.values = np.random.default_rng(1).standard_normal((COUNT, 1, 3, 8, 8)).astype(np.float32)
+        self._name = name
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        return {self._name: self.values[index]}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    return loaded(conv_net("N"), tmp_path)
+
+
+def test_labels_are_compared_row_by_row(model: Model) -> None:
+    same = make_judge(model, Images(), JudgeOptions())
+    assert (same.name, same.float_values().tolist()) == ("same_top1", [1.0] * COUNT)
+    right = make_judge(model, Images(), JudgeOptions(labels=np.zeros(COUNT, np.int64)))
+    values = right.float_values()
+    assert right.name == "accuracy"
+    order = [7, 3, 30]
+    assert right.measure(model, order).tolist() == values[order].tolist()
+    with pytest.raises(BadInput, match="There are 3 labels for 40 rows of 40 samples"):
+        make_judge(model, Images(), JudgeOptions(labels=np.zeros(3, np.int64)))
+
+
+def test_outputs_that_are_no_class_scores_are_compared_by_decibels(tmp_path: Path) -> None:
+    model = loaded(residual(), tmp_path)
+    name = model.proto.graph.input[0].name
+    judge = make_judge(model, Images(name), JudgeOptions())
+    assert judge.name == "sqnr_db"
+    assert judge.measure(model, [0, 1]).tolist() == [150.0, 150.0]
+
+
+PER_SAMPLE = """
+import numpy as np
+RANGE = (0, 1)
+def evaluate(run, samples):
+    return [run(feed)["logits"].argmax() == index % 10 for index, feed in zip(samples.indices, samples)]
+"""
+BY_PLACE = """
+def evaluate(run, samples):
+    return [float(run(feed)["logits"].argmax() == place % 10) for place, feed in enumerate(samples)]
+"""
+ONE_NUMBER = """
+import numpy as np
+HIGHER_IS_BETTER = False
+def evaluate(run, samples):
+    return np.float32(np.mean([run(feed)["logits"].max() for feed in samples]))
+"""
+VENDOR = """
+import numpy as np
+import onnxruntime
+class Evaluator:
+    def calibration(self, model):
+        raise AssertionError
+    def evaluate(self, model):
+        session = onnxruntime.InferenceSession(model)
+        return np.float64(session.run(None, {"image": np.ones((1, 3, 8, 8), np.float32)})[0].max())
+    def metric_eval(self, original, new):
+        return np.bool_(abs(original - new) < 0.01), np.float32(original - new)
+"""
+
+
+def judged(folder: Path, code: str, model: Model) -> Judge:
+    (folder / "mine.py").write_text(code)
+    return make_judge(model, Images(), JudgeOptions(evaluator=folder / "mine.py"))
+
+
+def test_functions_give_a_value_for_each_sample_or_one_for_all(tmp_path: Path, model: Model) -> None:
+    many = judged(tmp_path, PER_SAMPLE, model)
+    assert many.by_sample
+    assert (many.limits, many.notes) == ((0.0, 1.0), ())
+    assert many.measure(model, [5, 1]).tolist() == many.float_values()[[5, 1]].tolist()
+    one = judged(tmp_path, ONE_NUMBER, model)
+    assert (one.by_sample, one.higher_is_better, one.float_values().shape) == (False, False, ())
+    assert one.measure(model, [0]) == one.float_values()
+
+
+def test_values_that_go_by_position_are_noticed(tmp_path: Path, model: Model) -> None:
+    judge = judged(tmp_path, BY_PLACE, model)
+    assert not judge.by_sample
+    assert "another value among other samples" in judge.notes[0]
+    assert judge.measure(model, [3]) == judge.float_values()
+
+
+def test_vendors_evaluators_get_files_and_may_answer_in_numpy(tmp_path: Path, model: Model) -> None:
+    judge = judged(tmp_path, VENDOR, model)
+    score = float(judge.float_values())
+    assert judge.satisfied(score, score - 0.5) == (False, 0.5)
+    assert "calibration() of the evaluator is not called" in judge.notes[0]
+    assert judge.measure(model, ()) == score
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("RANGE = 3\ndef evaluate(run, samples):\n    return [0.0 for _ in samples]", "RANGE in .* is 3"),
+        ("RANGE = (0, 1)\ndef evaluate(run, samples):\n    return [7.0 for _ in samples]", "outside its RANGE"),
+        ("def evaluate(model):\n    return 'good'", "gave 'good', which is not a finite number"),
+        ("def evaluate(model):\n    return 1 / 0", "failed in line 2: ZeroDivisionError"),
+        (
+            "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return True",
+            "not whether it is satisfied",
+        ),
+        (
+            "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return False, 0",
+            "is not satisfied with",
+        ),
+        ("def evaluate(run, samples):\n    return [1.0, 2.0]", "not a finite number"),
+        (VENDOR + "    def __init__(self, x): ...\n", "failed: TypeError"),
+    ],
+)
+def test_what_is_wrong_with_an_evaluator_is_said(tmp_path: Path, model: Model, code: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        judged(tmp_path, code, model)
