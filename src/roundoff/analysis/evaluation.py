@@ -13,7 +13,6 @@ from typing import Any, overload
 
 import numpy as np
 
-from roundoff.analysis.labels import load_labels
 from roundoff.analysis.user_code import load_user_module, user_code_failed
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError
@@ -30,7 +29,6 @@ __all__ = [
     "class_predictions",
     "evaluator_in",
     "load_evaluator",
-    "load_labels",
     "make_run",
 ]
 

@@ -248,7 +248,7 @@ def _opened(args: argparse.Namespace, model: "Model", data: list[str] | None, li
 
 
 def _labels(path: Path | None, samples: "Samples", *, cut: int | None) -> "Array | None":
-    from roundoff.analysis.evaluation import load_labels
+    from roundoff.analysis.labels import load_labels
 
     if path is None:
         return None
