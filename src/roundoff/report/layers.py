@@ -150,8 +150,8 @@ def _channels(each: Culprit, local: float | None) -> str:
 
 
 _NEXT = {
-    "weights": "roundoff channels with '*' --kind weight shows whether channels of very different size share a "
-    "scale; a target with a scale for each channel, or 16-bit weights, would help those",
+    "weights": "roundoff transform with equalize,bias-correct evens out channels of different size that share a "
+    "scale (roundoff channels with '*' --kind weight shows them); scales per channel or 16 bits help, too",
     "activations": "roundoff quantize with --calibration minmax,mse,percentile compares other ranges; "
     "roundoff partial with --to s16 tells how many need 16 bits",
     "both": "roundoff partial tells how many in float or, with --to s16, in 16 bits it takes",
