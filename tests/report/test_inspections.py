@@ -124,6 +124,14 @@ def test_channels_as_csv() -> None:
     shown(channels_page(report))
 
 
+def test_a_tensor_that_nothing_quantizes_says_so() -> None:
+    for each, words in ((inspections.distribution(), True), (inspections.distribution(quantized=False), False)):
+        page = distribution_page(
+            replace(inspections.distribution_report(), distributions=(replace(each, quantizer=None),))
+        )
+        assert ("quantizer  none: computed as one with what follows it" in shown(page)) is words
+
+
 def test_outliers() -> None:
     report = inspections.outlier_report("a", "b", "c")
     text = " ".join(shown(outliers_page(report), 100).split())

@@ -65,6 +65,8 @@ def _lines(each: Distribution) -> Iterator[tuple[str, str]]:
         yield "peaks", f"{len(each.peaks)}, near {near}"
     if each.quantizer is not None:
         yield from _facts_in_words(each.quantizer, each.tensor)
+    elif each.after is not None:
+        yield "quantizer", "none: computed as one with what follows it, or left in float"
     if each.difference is not None and each.difference.std is not None:
         mean, std = number(each.difference.mean, 3), number(each.difference.std, 3)
         yield "quantized", f"less float: mean {mean}, std {std}, at most {number(each.difference.largest, 3)}"
