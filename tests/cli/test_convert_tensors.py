@@ -23,7 +23,7 @@ def dump(tmp_path: Path) -> Path:
     assert stored is not None
     blocked = item(np.ascontiguousarray(stored), format="NC1HWC0", original=TRUTH.shape)
     write_dump(folder / f"Conv2D.conv.1.2.{TIME}", [blocked], op_name="conv")
-    write_dump(folder / f"MatMul.fc.2.2.{TIME + 1}", [item(np.float32([[1, 2]]))], op_name="fc")
+    write_dump(folder / f"MatMul.fc.2.2.{TIME + 1}", [item(np.array([[1, 2]], np.float32))], op_name="fc")
     return folder
 
 
