@@ -4,10 +4,8 @@ An evaluator is a Python file with a function ``evaluate(run, samples)`` that gi
 the network on a dictionary of inputs and gives a dictionary of outputs; ``samples`` is a sequence of such inputs.
 """
 
-import csv
-import importlib.util
 import math
-import traceback
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -16,9 +14,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from roundoff.core.files import read_small, reading, regular_file
+from roundoff.analysis.user_code import load_user_module, running_user_code
+from roundoff.core.csv_rows import csv_rows
+from roundoff.core.files import read_small, reading
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput, RoundoffError
+from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
@@ -32,6 +32,8 @@ __all__ = [
     "load_labels",
 ]
 
+_WHAT = "The evaluator"
+
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 """Runs a network: inputs by name, outputs by name."""
 
@@ -42,6 +44,8 @@ def evaluate(run, samples):
     return right / len(samples)"""
 
 
+# No class has a number of more digits.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 # Rows, places (such as the words of a text) and classes; nobody knows where the classes are among more.
 _MOST_AXES = 3
 
@@ -99,12 +103,8 @@ class Evaluator:
             BadInput: The function failed, or gave no number.
             ModelFailed: The network failed on what the function fed it.
         """
-        try:
+        with running_user_code(self.path, what=_WHAT):
             value = self.function(run, samples)
-        except RoundoffError:
-            raise
-        except Exception as error:
-            raise _failed(self.path, error) from error
         # numpy's numbers and arrays of one number have item(); Python's own have not.
         plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.size(value) == 1 else value
         if not isinstance(plain, Real) or not math.isfinite(plain):
@@ -117,33 +117,19 @@ def load_evaluator(path: Path) -> Evaluator:
     """Read a Python file with a function ``evaluate(run, samples)``.
 
     Raises:
-        BadInput: The file cannot be read or run, or has no such function.
+        BadInput: The file cannot be read or run, has no such function, or says nothing clear of which way is
+            better.
     """
-    regular_file(path, what="The evaluator")
-    spec = importlib.util.spec_from_file_location("roundoff_evaluator", path)
-    if spec is None or spec.loader is None:
-        raise BadInput(f"The evaluator {path} is not a Python file.", fix="give a file that ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise _failed(path, error) from error
+    module = load_user_module(path, what=_WHAT)
     function = getattr(module, "evaluate", None)
     if not callable(function):
         raise BadInput(f"{path} has no function evaluate(run, samples).", fix=_EXAMPLE)
     name, higher = getattr(module, "NAME", path.stem), getattr(module, "HIGHER_IS_BETTER", True)
+    # A word such as "no" would count as yes.
+    if higher not in (True, False):
+        what = f"HIGHER_IS_BETTER in {path} is {higher!r}, which is neither True nor False."
+        raise BadInput(what, fix="write HIGHER_IS_BETTER = False where less is better")
     return Evaluator(str(name), bool(higher), path, function)
-
-
-def _failed(path: Path, error: Exception) -> BadInput:
-    """What went wrong in a file of the user's, and in which of its lines."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
-    if isinstance(error, SyntaxError):
-        lines = [error.lineno]
-    where = f" in line {lines[-1]}" if lines else ""
-    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return BadInput(f"The evaluator {path} failed{where}: {reason}.", fix="correct it and run again")
 
 
 def load_labels(path: Path, names: Sequence[str]) -> Array:
@@ -165,7 +151,7 @@ def load_labels(path: Path, names: Sequence[str]) -> Array:
     if path.suffix.lower() == ".npy":
         return _stored_labels(path)
     text = read_small(path, what="The labels").decode("utf-8", errors="replace")
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(map(str.strip, row))]
+    rows = [[cell.strip() for cell in row] for row in csv_rows(text, path) if any(map(str.strip, row))]
     if rows and not any(_is_whole(cell) for cell in rows[0]):
         rows = rows[1:]
     if not rows:
@@ -179,7 +165,7 @@ def _stored_labels(path: Path) -> Array:
     with reading(path, what="The labels"):
         try:
             found = np.load(path, allow_pickle=False)
-        except ValueError as error:
+        except (ValueError, EOFError) as error:
             raise BadInput(
                 f"{path} cannot be read as a .npy file: {error}.", fix="save it with numpy.save"
             ) from error
@@ -212,7 +198,7 @@ def _class_number(text: str, path: Path) -> int:
 
 
 def _is_whole(text: str) -> bool:
-    return text.lstrip("+-").isascii() and text.lstrip("+-").isdigit()
+    return _WHOLE.fullmatch(text) is not None
 
 
 def class_predictions(output: Array) -> Array | None:

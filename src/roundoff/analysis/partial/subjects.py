@@ -6,6 +6,7 @@ from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivi
 from roundoff.analysis.switches import Switches
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.sensitivity import Sensitivity, Subject, SubjectKind
+from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.runtime.feeds import Samples
 
@@ -60,4 +61,10 @@ def ranked_subjects(
         kinds=(kind,), samples=RANKING_SAMPLES, top=_LEADING, max_memory=max_memory, threads=threads
     )
     found = analyze_sensitivity(quantized, samples, settings, progress=progress)
+    if not found.complete:
+        # There is no budget: Ctrl-C ended it, and the order of a part is no order of all.
+        raise KeyboardInterrupt
+    if kind not in found.rankings:
+        what = f"No output of {quantized.float_model.path} depends on anything that is quantized."
+        raise BadInput(what, fix="quantize what leads to the outputs")
     return tuple(row.score.subject for row in found.rankings.get(kind, ())), found

@@ -27,7 +27,7 @@ class SensitivitySettings:
         first_samples: How many of them all subjects are measured on before the leading ones are measured on all.
         top: How many ranks are to be right; those that might be among them count as leading.
         exact: Measure all subjects on all samples at once.
-        fast: Estimate all subjects on the first samples, from gradients, and measure only the leading ones on these.
+        fast: Estimate all subjects on the first samples, from gradients, and measure the leading ones on these.
         probes: Random combinations of the outputs that an estimate looks at in each of the first samples; more of
             them where there are fewer samples.
         budget_s: Seconds after which no more is measured; None for no limit.
