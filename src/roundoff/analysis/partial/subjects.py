@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity
+from roundoff.analysis.sensitivity import SensitivitySettings, whole_sensitivity
 from roundoff.analysis.switches import Switches
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.sensitivity import Sensitivity, Subject, SubjectKind
@@ -60,10 +60,7 @@ def ranked_subjects(
     settings = SensitivitySettings(
         kinds=(kind,), samples=RANKING_SAMPLES, top=_LEADING, max_memory=max_memory, threads=threads
     )
-    found = analyze_sensitivity(quantized, samples, settings, progress=progress)
-    if not found.complete:
-        # There is no budget: Ctrl-C ended it, and the order of a part is no order of all.
-        raise KeyboardInterrupt
+    found = whole_sensitivity(quantized, samples, settings, progress=progress)
     if kind not in found.rankings:
         what = f"No output of {quantized.float_model.path} depends on anything that is quantized."
         raise BadInput(what, fix="quantize what leads to the outputs")

@@ -27,7 +27,7 @@ from roundoff.quantize.agreement import spread
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.shared_memory import release_shared_memory
 
-__all__ = ["analyze_sensitivity"]
+__all__ = ["analyze_sensitivity", "whole_sensitivity"]
 
 _MOST_NAMED = 5
 
@@ -99,6 +99,28 @@ def analyze_sensitivity(
     del stages, engine
     release_shared_memory()
     return result
+
+
+def whole_sensitivity(
+    quantized: QuantizedModel, samples: Samples, settings: SensitivitySettings, *, progress: Progress = SILENT
+) -> Sensitivity:
+    """The same for those to whom a part of it is of no use, and who set no budget: Ctrl-C ends them, too.
+
+    Args:
+        quantized: The float model and its quantizers.
+        samples: What to run it on.
+        settings: What to measure, and with what effort.
+        progress: Told how far it is.
+
+    Raises:
+        BadInput: The model, the samples and the settings do not fit together.
+        ModelFailed: The model cannot be run.
+        KeyboardInterrupt: Ctrl-C came before everything was measured.
+    """
+    found = analyze_sensitivity(quantized, samples, settings, progress=progress)
+    if not found.complete:
+        raise KeyboardInterrupt
+    return found
 
 
 def _check(settings: SensitivitySettings) -> None:
