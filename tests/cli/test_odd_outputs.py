@@ -92,8 +92,10 @@ def test_a_glob_passes_over_what_holds_no_numbers(run: Run) -> None:
     assert (code, "Tensor 'parts' cannot be read" in err) == (2, True)
 
 
-def test_a_tensor_without_channels_has_a_row(run: Run) -> None:
+def test_a_tensor_without_channels_has_a_row_and_a_picture(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("outliers", NO_CHANNELS, [value("logits"), value("none")], target=False)
+    assert run("channels", NO_CHANNELS, [value("logits"), value("none")], "nothing", "-o", "out")[0] == 0
+    assert len(list((tmp_path / "out").glob("*nothing*.png"))) == 1
     row = next(line.split() for line in out.splitlines() if " none " in line)
     assert (code, row[4:10]) == (0, ["0"] * 6)
 
