@@ -103,6 +103,29 @@ def test_an_error_in_the_function_is_told_with_its_line(write: Write, samples: E
         load_evaluator(path)(fails, samples)
 
 
+def test_a_file_that_ends_the_program_fails(write: Write, samples: EvaluationSamples) -> None:
+    path = write("eval.py", "import sys\ndef evaluate(run, samples):\n    sys.exit(0)\n")
+    with pytest.raises(BadInput, match="failed in line 3: SystemExit: 0"):
+        load_evaluator(path)(doubled, samples)
+    with pytest.raises(BadInput, match="failed in line 1: SystemExit"):
+        load_evaluator(write("eval.py", "raise SystemExit\n"))
+
+
+def test_what_a_file_prints_does_not_come_among_results(
+    write: Write, samples: EvaluationSamples, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "print('loading')\ndef evaluate(run, samples):\n    print('measuring')\n    return 1\n"
+    load_evaluator(write("eval.py", text))(doubled, samples)
+    assert tuple(capsys.readouterr()) == ("", "loading\nmeasuring\n")
+
+
+@pytest.mark.parametrize("given", ["'no'", "None", "2", "[]"])
+def test_which_way_is_better_must_be_clear(given: str, write: Write) -> None:
+    path = write("eval.py", f"HIGHER_IS_BETTER = {given}\ndef evaluate(run, samples): return 1\n")
+    with pytest.raises(BadInput, match="which is neither True nor False"):
+        load_evaluator(path)
+
+
 def test_samples_are_a_sequence(samples: EvaluationSamples) -> None:
     assert len(samples) == 4
     assert [feed["image"].mean() for feed in samples] == [0, 1, 2, 3]

@@ -70,6 +70,9 @@ def test_arrays(tmp_path: Path) -> None:
     [
         ("", "holds no labels"),
         ("label\n", "holds no labels"),
+        ("1\n--5\n", "'--5', which is not a class number"),
+        ("1\n99999999999999999999\n", "'99999999999999999999', which is not a class number"),
+        ("x" * 200_000 + ",1\n", "cannot be read as CSV: field larger than field limit"),
         ("1\ncat\n", "'cat', which is not a class number"),
         ("s0,1\nx,2\n", "has no label for sample 's1'"),
         ("s0,1\ns1,cat\n", "'cat', which is not a class number"),

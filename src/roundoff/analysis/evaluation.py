@@ -13,9 +13,9 @@ from typing import Any, overload
 
 import numpy as np
 
-from roundoff.analysis.user_code import load_user_module, user_code_failed
+from roundoff.analysis.user_code import load_user_module, running_user_code
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput, RoundoffError
+from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.runtime.feeds import Samples
@@ -112,12 +112,8 @@ class Evaluator:
             BadInput: The function failed, or gave neither.
             ModelFailed: The network failed on what the function fed it.
         """
-        try:
+        with running_user_code(self.path, what=_WHAT):
             value = self.function(run, samples)
-        except RoundoffError:
-            raise
-        except Exception as error:
-            raise user_code_failed(self.path, error, what=_WHAT) from error
         found = _numbers(value)
         # A single sample has a single value either way.
         if found is not None and found.size == 1:
@@ -157,12 +153,16 @@ def evaluator_in(module: ModuleType, path: Path) -> Evaluator:
     """The evaluator that a Python file defines.
 
     Raises:
-        BadInput: It has no function ``evaluate(run, samples)``.
+        BadInput: It has no function ``evaluate(run, samples)``, or says nothing clear of which way is better.
     """
     function = getattr(module, "evaluate", None)
     if not callable(function):
         raise BadInput(f"{path} has no function evaluate(run, samples).", fix=_EXAMPLE)
     name, higher = getattr(module, "NAME", path.stem), getattr(module, "HIGHER_IS_BETTER", True)
+    # A word such as "no" would count as yes.
+    if higher not in (True, False):
+        what = f"HIGHER_IS_BETTER in {path} is {higher!r}, which is neither True nor False."
+        raise BadInput(what, fix="write HIGHER_IS_BETTER = False where less is better")
     return Evaluator(str(name), bool(higher), path, function)
 
 

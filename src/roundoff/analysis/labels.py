@@ -1,11 +1,12 @@
 """The right class of each sample, from the files in which people keep them."""
 
-import csv
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from roundoff.core.csv_rows import csv_rows
 from roundoff.core.files import read_small, reading
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
@@ -28,6 +29,8 @@ _NAME_HEADINGS = (
     "path",
     "id",
 )
+# No class has a number of more digits.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _BETWEEN_CELLS = ",\t;"
 _COLUMN_FIX = "call the column of class numbers 'label' in a first line, or give only names and class numbers"
 
@@ -70,7 +73,7 @@ def _stored_labels(path: Path) -> Array:
     with reading(path, what="The labels"):
         try:
             found = np.load(path, allow_pickle=False)
-        except ValueError as error:
+        except (ValueError, EOFError) as error:
             raise BadInput(
                 f"{path} cannot be read as a .npy file: {error}.", fix="save it with numpy.save"
             ) from error
@@ -88,7 +91,9 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
     separator = next((each for each in _BETWEEN_CELLS if lines and each in lines[0]), None)
     # A name may hold blanks; the class behind it does not.
     rows = (
-        [line.rsplit(None, 1) for line in lines] if separator is None else csv.reader(lines, delimiter=separator)
+        [line.rsplit(None, 1) for line in lines]
+        if separator is None
+        else csv_rows("\n".join(lines), path, separator=separator)
     )
     cells = [[cell.strip() for cell in row] for row in rows]
     if cells and not any(map(_is_whole, cells[0])):
@@ -158,4 +163,4 @@ def _class_number(text: str, path: Path) -> int:
 
 
 def _is_whole(text: str) -> bool:
-    return text.lstrip("+-").isascii() and text.lstrip("+-").isdigit()
+    return _WHOLE.fullmatch(text) is not None

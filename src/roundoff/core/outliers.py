@@ -49,11 +49,11 @@ class OutlierRow:
     @property
     def sparse_share(self) -> float:
         """Share of the channels that are zero throughout."""
-        return self.sparse / self.channels
+        return self.sparse / self.channels if self.channels else 0.0
 
     def share(self, level: int) -> float:
         """Share of the channels that are of at least this level."""
-        return self.at_least[str(level)] / self.channels
+        return self.at_least[str(level)] / self.channels if self.channels else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from roundoff.core.sensitivity import Effort, Engine, Interval, Mode, SubjectKin
 
 __all__ = ["KindVerdict", "SensitivityReport", "SensitivityRow", "Standing"]
 
-Standing = Literal["stand_out", "tied", "spread", "nothing_lost"]
+Standing = Literal["stand_out", "tied", "spread", "nothing_lost", "no_score"]
 """stand_out: a few hurt much more than the rest. tied: the first ones cannot be told apart. spread: the error is
-spread over many. nothing_lost: none changes the outputs."""
+spread over many. nothing_lost: none changes the outputs. no_score: there is nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)

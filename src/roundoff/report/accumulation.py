@@ -45,8 +45,10 @@ def _headline(found: Accumulation) -> Text:
     if verdict.dominance is None:
         base = found.base_line.sqnr_db
         worst = next((node for node in found.nodes if node.tensor == verdict.output), None)
-        level = "no score" if worst is None else _db(base[worst.order])
-        text = f": at {verdict.output or 'the outputs'} {level} with everything quantized ({samples}); "
+        if worst is None:
+            text = f": no output holds anything that can be compared ({samples})"
+            return Text("NO SCORE", style="bold red") + Text(text)
+        text = f": at {verdict.output} {_db(base[worst.order])} with everything quantized ({samples}); "
         text += _OPEN_EXACT if verdict.exact_weights else "--only weight activation tells whose it is"
         return Text("OPEN", style="bold yellow") + Text(text)
     word, style, says = _HEADLINES[verdict.dominance]

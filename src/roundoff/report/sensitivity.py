@@ -62,10 +62,12 @@ def _headline(report: SensitivityReport) -> Text:
         word, text = f"{len(first.names)} CANNOT BE TOLD APART", f"{of_all}: the first ones may be in any order"
     elif first.standing == "spread":
         word, text = "NONE STANDS OUT", f"{of_all}: the error is spread over many"
+    elif first.standing == "no_score":
+        word, text = "NO SCORE", f"{of_all}: the outputs hold nothing that can be compared"
     else:
         word, text = "NOTHING LOST", f": no {first.kind} changes the outputs"
     style = "bold green" if first.standing == "nothing_lost" else "bold yellow"
-    if first.standing == "stand_out":
+    if first.standing in ("stand_out", "no_score"):
         style = "bold red"
     return Text(word, style=style) + Text(f"{text}, each {how} ({samples}{done})")
 
@@ -108,6 +110,8 @@ def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: Sensitiv
         return f"the first {len(verdict.names)} cannot be told apart: {names}{share}"
     if verdict.standing == "spread":
         return f"none of {verdict.count} stands out; the worst is {worst}"
+    if verdict.standing == "no_score":
+        return f"none of {verdict.count} has a score"
     return f"none of {verdict.count} changes the outputs"
 
 

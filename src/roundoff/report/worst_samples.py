@@ -31,6 +31,9 @@ def worst_samples_page(worst: WorstSamples, *, most: int | None = 10) -> Rendera
 
 def _headline(worst: WorstSamples) -> Text:
     metric, first = worst.metrics[0], worst.samples[0]
+    if worst.unscored == len(worst.samples):
+        text = f"No score: the outputs of {counted(worst.unscored, 'sample')} hold nothing that can be compared"
+        return Text(text, "bold")
     score = "no score" if first.score is None else f"{metric} {number(first.score)}"
     text = f"The worst of {counted(len(worst.samples), 'sample')} is {first.sample or 'the only one'}: {score}"
     if worst.median is not None:
