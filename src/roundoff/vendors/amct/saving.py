@@ -11,6 +11,7 @@ from roundoff.graph.deferred import DeferredModel
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model
 from roundoff.graph.saving import save_model
+from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.configuration.documents import write_json
 from roundoff.vendors.amct.deploy import OwnOperators, PlainOperators, integer_model
 from roundoff.vendors.amct.layers import Layer
@@ -24,7 +25,6 @@ __all__ = [
     "FAKE_QUANT_FORMS",
     "Results",
     "SaveType",
-    "check_other_file",
     "make_folder",
     "results_of",
     "save_quantized",
@@ -97,16 +97,6 @@ def results_of(save_path: Any) -> Results:
     return Results(folder, prefix)
 
 
-def check_other_file(path: Path, source: Path) -> None:
-    """Refuse to replace the file that a model was read from.
-
-    Raises:
-        WrongValue: Both are the same file.
-    """
-    if path.exists() and source.exists() and path.samefile(source):
-        raise WrongValue(f"{path} is the model itself and would be replaced.", fix="choose another path")
-
-
 def make_folder(folder: Path) -> None:
     """Make a folder for results, readable by its owner and group.
 
@@ -163,8 +153,7 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
     shifted = [name for name, record in records.items() if any(record.shift_bit)]
     if shifted:
         LOGGER.warning("sums of %s are shifted on the chip, which the fake-quant model leaves out", shifted[0])
-    for path in results.files:
-        check_other_file(path, model.path)
+    keep_apart(results.files, [model.path])
     make_folder(results.folder)
     wanted = {"Fakequant": results.files[:1], "Deploy": results.files[1:], "Both": results.files}[which]
     for path in wanted:
