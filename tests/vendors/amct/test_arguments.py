@@ -122,3 +122,45 @@ def test_groups_of_a_transposed_convolution_have_a_scale_for_each_output_channel
     other.write_text(text.replace(f"scale_w: {first}", "scale_w: 0.5", 1), encoding="utf-8")
     with pytest.raises(ValueError, match="other scales of weights in each of its groups"):
         amct.convert_model(work.model, str(other), f"{tmp_path}/third/net")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"version": 1, "batch_num": ' + b"9" * 5000 + b"}", "too many digits"),
+        (b'{"a":' * 50_000, "nested too deep"),
+        (b"\xff\xfe{", "is not JSON"),
+    ],
+    ids=["digits", "depth", "bytes"],
+)
+def test_hostile_configurations_are_refused(content: bytes, message: str, work: Work) -> None:
+    Path(work.config).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        work.quantize()
+
+
+def test_a_configuration_may_begin_with_a_byte_order_mark(work: Work) -> None:
+    Path(work.config).write_bytes(b"\xef\xbb\xbf" + Path(work.config).read_bytes())
+    work.quantize()
+
+
+def test_names_in_messages_are_shortened(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="skip_layers names") as caught:
+        Work(tmp_path, definition=f'skip_layers: "{"x" * 1_000_000}"')
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(("scale_d", "scale_w"), [("1e300", "0.1"), ("1e-30", "1e-30"), ("3e38", "3e38")])
+def test_scales_that_float32_does_not_hold_replace_nothing(
+    scale_d: str, scale_w: str, work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = work.save("a")
+    before = fake.read_bytes()
+    record = work.folder / "bad.txt"
+    values = f"scale_d: {scale_d} offset_d: 0 scale_w: {scale_w} offset_w: 0"
+    record.write_text(f'record {{ key: "conv1" value {{ {values} }} }}', encoding="utf-8")
+    caplog.clear()
+    with pytest.raises(ValueError, match="positive and finite in float32"):
+        amct.convert_model(work.model, str(record), f"{work.folder}/a")
+    assert fake.read_bytes() == before
+    assert "is replaced" not in caplog.text

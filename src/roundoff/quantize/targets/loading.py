@@ -44,7 +44,7 @@ def _path(name: str) -> Path:
         return Path(str(resources.files("roundoff.quantize.targets").joinpath(name + _SUFFIX)))
     if _is_path(name) or Path(name).is_file():
         return Path(name)
-    raise BadInput(f"There is no target {name!r}.", fix=f"{nearest(name, target_names())} Or give a .toml file")
+    raise BadInput(f"There is no target {name!r}.", fix=f"{nearest(name, target_names())}; or give a .toml file")
 
 
 def _is_path(name: str) -> bool:

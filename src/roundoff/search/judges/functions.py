@@ -110,7 +110,8 @@ class VendorJudge:
         BadInput: They fail on the float network, or refuse it.
     """
 
-    by_sample, limits, total = False, None, 1
+    # What it runs is its own affair: nobody knows how many samples these are.
+    by_sample, limits, total = False, None, 0
 
     def __init__(self, evaluator: Any, model: Model, *, path: Path, name: str, higher_is_better: bool) -> None:
         self._evaluator, self._path = evaluator, path

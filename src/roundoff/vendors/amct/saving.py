@@ -115,13 +115,7 @@ def _write_fake_quant(
     records: Mapping[str, LayerRecord],
     form: str = "qdq",
 ) -> None:
-    """Write the model that simulates; it runs in any onnxruntime.
-
-    Raises:
-        WrongValue: There is no such form, or a record does not fit.
-    """
-    if form not in FAKE_QUANT_FORMS:
-        raise WrongValue(f"There is no fake-quant model of the form {form!r}.", fix="choose qdq or chain")
+    """Write the model that simulates; it runs in any onnxruntime."""
     if form == "qdq":
         save_model(fake_quant_model(model, quantizers_of(model, layers, records)), path, replace=True)
     else:
@@ -149,11 +143,18 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
         half_precision: Whether scales are limited to half precision.
         form: Of the fake-quant model.
         which: Both models, or one of them; the quantization information goes with the deploy model.
+
+    Raises:
+        WrongValue: There is no such form, or a record does not fit.
     """
     shifted = [name for name, record in records.items() if any(record.shift_bit)]
     if shifted:
         LOGGER.warning("sums of %s are shifted on the chip, which the fake-quant model leaves out", shifted[0])
     keep_apart(results.files, [model.path])
+    # What is wrong with a record is said before anything is replaced.
+    quantizers_of(model, layers, records)
+    if form not in FAKE_QUANT_FORMS:
+        raise WrongValue(f"There is no fake-quant model of the form {form!r}.", fix="choose qdq or chain")
     make_folder(results.folder)
     wanted = {"Fakequant": results.files[:1], "Deploy": results.files[1:], "Both": results.files}[which]
     for path in wanted:
