@@ -64,7 +64,7 @@ def test_any_number_will_do(given: str, write: Write, samples: EvaluationSamples
 @pytest.mark.parametrize("given", ["None", "'1'", "float('nan')", "float('inf')", "np.zeros(2)", "1j"])
 def test_what_is_no_number_is_refused(given: str, write: Write, samples: EvaluationSamples) -> None:
     path = write("eval.py", f"import numpy as np\ndef evaluate(run, samples): return {given}\n")
-    with pytest.raises(BadInput, match="which is not a finite number") as caught:
+    with pytest.raises(BadInput, match=r"which (is not finite|is no number|has 2 values for 4)") as caught:
         load_evaluator(path)(doubled, samples)
     assert "return one number" in caught.value.fix
 

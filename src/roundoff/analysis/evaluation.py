@@ -13,10 +13,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from roundoff.analysis.user_code import load_user_module, running_user_code
+from roundoff.analysis.user_code import brief, call_user_code, load_user_module
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
 from roundoff.errors import BadInput
-from roundoff.graph.interface import outputs
+from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
@@ -43,7 +44,6 @@ def evaluate(run, samples):
 
 
 _WHAT = "The evaluator"
-_MOST_SHOWN = 60
 # Rows, places (such as the words of a text) and classes; nobody knows where the classes are among more.
 _MOST_AXES = 3
 
@@ -112,18 +112,25 @@ class Evaluator:
             BadInput: The function failed, or gave neither.
             ModelFailed: The network failed on what the function fed it.
         """
-        with running_user_code(self.path, what=_WHAT):
-            value = self.function(run, samples)
+        value = call_user_code(self.function, run, samples, path=self.path, what=_WHAT)
+        if isinstance(value, Iterator):
+            value = call_user_code(list, value, path=self.path, what=_WHAT)
         found = _numbers(value)
-        # A single sample has a single value either way.
-        if found is not None and found.size == 1:
-            found = found.reshape(())
-        if found is None or found.shape not in ((), (len(samples),)) or not np.isfinite(found).all():
-            what = f"evaluate() in {self.path} gave {_shortened(value)}, which is not a finite number."
+        wrong = ""
+        if found is None:
+            wrong = "is no number"
+        elif found.size not in (1, len(samples)):
+            wrong = f"has {counted(found.size, 'value')} for {counted(len(samples), 'sample')}"
+        elif not np.isfinite(found).all():
+            at = int(np.flatnonzero(~np.isfinite(found))[0])
+            wrong = "is not finite" if found.size == 1 else f"is not finite for sample {samples.names[at]!r}"
+        if found is None or wrong:
             raise BadInput(
-                what, fix="let it return one number, e.g. the share of right answers, or one per sample"
+                f"evaluate() in {self.path} gave {brief(value)}, which {wrong}.",
+                fix="let it return one number, e.g. the share of right answers, or one per sample",
             )
-        return found
+        # A single sample has a single value either way; columns and rows of values mean the same.
+        return found.reshape(() if found.size == 1 else -1)
 
 
 def _numbers(value: Any) -> Array | None:
@@ -133,11 +140,6 @@ def _numbers(value: Any) -> Array | None:
         return found.astype(np.float64) if found.dtype.kind in "fiub" else None
     except (TypeError, ValueError):
         return None
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 4] + " ..."
 
 
 def load_evaluator(path: Path | str) -> Evaluator:
@@ -173,8 +175,16 @@ def make_run(model: Model, *, threads: int | None = None) -> Run:
         ModelFailed: onnxruntime does not accept it.
     """
     session = open_session(model, threads=threads, optimize=True)
-    names = outputs(model)
-    return lambda feed: dict(zip(names, session.run(feed), strict=True))
+    names, needed = outputs(model), {spec.name for spec in inputs(model)}
+
+    def run(feed: Mapping[str, Array]) -> dict[str, Array]:
+        if set(feed) != needed:
+            listed = [", ".join(map(repr, sorted(map(str, each)))) for each in (feed, needed)]
+            what = f"run() was fed {listed[0] or 'nothing'}; the inputs are {listed[1]}."
+            raise BadInput(what, fix="feed it what is in samples, or a dictionary with these keys")
+        return dict(zip(names, session.run(feed), strict=True))
+
+    return run
 
 
 def class_predictions(output: Array) -> Array | None:

@@ -104,6 +104,7 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     """Calibrate a model and write it quantized."""
     import tempfile
 
+    from roundoff.core.files import write_bytes
     from roundoff.vendors.amct.configuration.parsing import read_config
     from roundoff.vendors.amct.evaluators import load_evaluator, parse_binary_data
     from roundoff.vendors.amct.saving import make_folder, results_of
@@ -116,9 +117,11 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     missing = [flag for flag in _DATA_FLAGS if flag not in given]
     if given and missing:
         raise BadInput(f"--{missing[0]} is missing.", fix=f"give it beside --{given[0]}")
+    results = results_of(args.save_path)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        config, record = work / "config.json", results_of(args.save_path).record
+        # The record of an earlier run stays with its models until this run has both.
+        config, record = work / "config.json", work / "record.txt"
         _write_config(amct, args, config)
         settings = read_config(config, None)
         evaluator: Any = (
@@ -126,14 +129,15 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
             if args.evaluator is not None
             else parse_binary_data(args.input_shape, args.data_dir, args.data_types, batch_num=settings.batch_num)
         )
-        make_folder(record.parent)
+        make_folder(results.folder)
         if any(layer.balance is not None for layer in settings.enabled.values()):
             amct.quantize_preprocess(str(config), str(record), args.model, str(work / "balance.onnx"))
             evaluator.calibration(str(work / "balance.onnx"))
         amct.quantize_model(str(config), args.model, str(work / "modified.onnx"), str(record))
         evaluator.calibration(str(work / "modified.onnx"))
         amct.save_model(str(work / "modified.onnx"), str(record), args.save_path)
-    _say_written(terminal, args.save_path, record)
+        write_bytes(results.record, record.read_bytes())
+    _say_written(terminal, args.save_path, results.record)
     return EXIT_OK
 
 
