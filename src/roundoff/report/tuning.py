@@ -16,9 +16,10 @@ from roundoff.report.cells import safe_cell
 from roundoff.report.score_text import score_text, share_text
 from roundoff.report.verdict import VerdictLine, verdict_page
 
-__all__ = ["tuning_csv", "tuning_table", "tuning_verdict"]
+__all__ = ["trial_line", "tuning_csv", "tuning_table", "tuning_verdict"]
 
 _LISTED = 6
+_LONGEST_CHANGE = 40
 _SHARES = frozenset({"accuracy", "same_top1"})
 
 
@@ -129,11 +130,25 @@ def _name(found: Tuning) -> str:
 
 
 def _score(found: Tuning, value: float) -> str:
+    return _metric_text(found.metric, value)
+
+
+def _metric_text(metric: str, value: float) -> str:
     if not math.isfinite(value):
         return "-"
-    if found.metric in _SHARES:
+    if metric in _SHARES:
         return share_text(value)
-    return f"{value:.1f} dB" if found.metric == "sqnr_db" else score_text(found.metric, value)
+    return f"{value:.1f} dB" if metric == "sqnr_db" else score_text(metric, value)
+
+
+def trial_line(trial: Trial, best: Trial, metric: str) -> str:
+    """One trial that is over, while others follow."""
+    change = trial.change if len(trial.change) <= _LONGEST_CHANGE else trial.change[: _LONGEST_CHANGE - 4] + " ..."
+    met = ", met" if trial.met else ""
+    score = f"{_metric_text(metric, trial.score)}{met}"
+    best_score = _metric_text(metric, best.score)
+    other = "" if best.recipe == trial.recipe else f"; best {best_score}, trial {best.number}"
+    return f"trial {trial.number}: {change}: {score}{other}"
 
 
 def _difference(found: Tuning, value: float) -> str:

@@ -4,15 +4,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quant_plan import QuantPlan, inputs_text
-from roundoff.core.student import mean_interval
-from roundoff.core.tuning import Dragged, HoldOut, Trial, Tuning, TuningVerdict
+from roundoff.core.tuning import Dragged, Trial, Tuning, TuningVerdict
 from roundoff.errors import BadInput
-from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.runtime.runner import read_feed
@@ -21,19 +17,16 @@ from roundoff.search.cost import CostModel
 from roundoff.search.driver import Budget, Found, run_search
 from roundoff.search.goal import TuneGoal, make_goal
 from roundoff.search.journal import Journal
-from roundoff.search.judges import Judge, JudgeOptions, make_judge
+from roundoff.search.judges import Judge, make_judge
 from roundoff.search.problem import ModelProblem
 from roundoff.search.ranking import Ranker
 from roundoff.search.reading import Reading
 from roundoff.search.settings import JOURNAL_NAME, MODEL_FACT, NOTHING_KEPT, Keeping, TuneData, TuneSettings
 from roundoff.search.strategies.giving_back import one_less
 from roundoff.search.strategies.pareto import pareto_front
+from roundoff.search.unseen import make_unseen, split_samples
 
 __all__ = ["Tuned", "dragged_nodes", "tune"]
-
-_HELD_OUT_SEED = 1
-# Fewer say nothing of other samples.
-_FEWEST_HELD_OUT = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,12 +78,14 @@ def tune(
         builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
         search = _Search(builder, judge, settings, data=data, journal=journal, progress=progress)
+        told = keeping.on_trial
         found = run_search(
             search.problem,
             search.bench,
             settings.strategy,
             budget=Budget(settings.max_trials, deadline),
             on_best=search.teller(keeping.on_best),
+            on_trial=None if told is None else lambda trial, best: told(trial, best, judge.name),
         )
         return search.result(found, model)
     finally:
@@ -111,8 +106,8 @@ class _Search:
         progress: Progress,
     ) -> None:
         self._builder, self._judge, self._settings, self._journal = builder, judge, settings, journal
-        self._test = data.test
-        used, self._held_out = _split(judge, settings.holdout)
+        used, held_out = split_samples(judge, settings.holdout)
+        self._unseen = make_unseen(builder.prepared.model, judge, data, settings=settings, held_out=held_out)
         self.goal = self._goal(used)
         costs = settings.costs or settings.target.costs
         prepared = builder.prepared.model
@@ -163,7 +158,7 @@ class _Search:
             evaluations=1 + sum(count == reading.everything for count in counts),
             sample_runs=self._judge.total + reading.samples(sum(counts)),
             ranking_runs=self.problem.ranking_runs(),
-            holdout=self._hold_out(built),
+            holdout=None if self._unseen is None else self._unseen.score(built),
             stopped=found.stopped,
             notes=tuple(dict.fromkeys((*self._judge.notes, *built.notes))),
         )
@@ -196,35 +191,6 @@ class _Search:
         if not answer.met or not less:
             return None
         return all(recipe in tried and not tried[recipe] for recipe in less)
-
-    def _hold_out(self, built: Built) -> HoldOut | None:
-        """The metric on samples that the search did not use."""
-        settings, judge, indices = self._settings, self._judge, self._held_out
-        if self._test is not None:
-            options = JudgeOptions(labels=self._test.labels, threads=settings.threads)
-            judge = make_judge(self._builder.prepared.model, self._test.samples, options)
-            indices = tuple(range(judge.total))
-        if not indices:
-            return None
-        quantized = switch_on(built.quantized.float_model, built.quantized.quantizers)
-        ours, theirs = judge.float_values()[list(indices)], judge.measure(quantized, indices)
-        losses = (ours - theirs) * (1 if judge.higher_is_better else -1)
-        return HoldOut(len(indices), float(ours.mean()), float(theirs.mean()), mean_interval(losses))
-
-
-def _split(judge: Judge, share: float) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
-    """The samples that the search uses, None for all of them, and those that it does not."""
-    if not share:
-        return None, ()
-    if not judge.by_sample:
-        what = "Samples can only be held out where the evaluator gives a value for each, in any order."
-        raise BadInput(what, fix="leave --holdout out, or let evaluate(run, samples) return one number per sample")
-    count = round(share * judge.total)
-    if not _FEWEST_HELD_OUT <= count <= judge.total - _FEWEST_HELD_OUT:
-        what = f"--holdout {share:.0%} of {judge.total} samples leaves {count} to test on."
-        raise BadInput(what, fix=f"hold out at least {_FEWEST_HELD_OUT}, and leave as many to search with")
-    order = np.random.default_rng(_HELD_OUT_SEED).permutation(judge.total)
-    return tuple(map(int, sorted(order[count:]))), tuple(map(int, sorted(order[:count])))
 
 
 def dragged_nodes(plan: QuantPlan, plain: QuantPlan) -> tuple[Dragged, ...]:
