@@ -121,8 +121,9 @@ def main() -> int:
         print("  skipped: no network; pip install --no-deps rapidocr-onnxruntime==1.4.4")
         return 0
     words = vocabulary()
-    parts = np.cumsum([CALIBRATION, SEARCH, TEST])
-    calibration, search, test = (Words(part) for part in np.split(np.array(words[: parts[-1]]), parts[:-1]))
+    sizes = (CALIBRATION, SEARCH, TEST)
+    parts = np.cumsum(sizes)
+    calibration, search, test = (Words(words[end - size : end]) for size, end in zip(sizes, parts, strict=True))
     reached = []
     for name in [word for word in sys.argv[1:] if not word.endswith(".onnx")] or [TARGET]:
         settings = TuneSettings(load_target(name), judge=JudgeOptions(evaluator=Path(__file__)), max_drop="1%")

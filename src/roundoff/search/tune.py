@@ -116,7 +116,12 @@ class _Search:
             data.calibration, settings.sensitivity, settings.threads, settings.max_memory, progress, settings.local
         )
         self.problem = ModelProblem(
-            builder, settings.base, costs=self._costs, ranker=ranker, journal=journal, max_cost=settings.max_cost
+            builder,
+            settings.base,
+            costs=self._costs,
+            ranker=ranker,
+            journal=journal,
+            max_cost=settings.max_cost,
         )
         self.workbench = Workbench(builder, judge)
         reading = Reading(judge, self.goal, early=settings.strategy.early, indices=used)

@@ -11,7 +11,7 @@ __all__ = ["climb"]
 
 
 def climb(problem: Problem, start: Trial, *, until_met: bool = True) -> Generator[Recipe, Trial, Trial]:
-    """Try each lever on top of those that helped.
+    """Try each lever on top of those that helped, unless it only makes the outputs noisier.
 
     Args:
         problem: Has the levers.
@@ -25,6 +25,8 @@ def climb(problem: Problem, start: Trial, *, until_met: bool = True) -> Generato
     for lever in problem.levers():
         recipe = problem.pulled(best.recipe, lever)
         if recipe == best.recipe or not problem.affordable(recipe):
+            continue
+        if not problem.promises(recipe, best.recipe):
             continue
         trial = yield recipe
         if better(trial, best) or (trial.met and not best.met):
