@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.quant_plan import inputs_text
-from roundoff.core.tuning import Trial, Tuning
+from roundoff.core.tuning import HoldOut, Trial, Tuning
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
 from roundoff.report.score_text import score_text, share_text
@@ -34,9 +34,17 @@ def _headline(found: Tuning) -> Text:
     if found.verdict == "nothing_to_do":
         return Text("NOTHING TO DO", style="bold green") + Text(f": the plain quantized model meets {goal}")
     if found.verdict == "met":
-        return Text("MET", style="bold green") + Text(f": {best.change}")
+        return _met(found.holdout) + Text(f": {best.change}")
     short = "" if found.goal_value is None else f", {_difference(found, abs(found.goal_value - best.score))} short"
     return Text("BEST EFFORT", style="bold red") + Text(f": nothing tried meets {goal}{short}")
+
+
+def _met(held: HoldOut | None) -> Text:
+    if held is None or held.met is None:
+        return Text("MET", style="bold green")
+    if held.met:
+        return Text("MET, on other samples too", style="bold green")
+    return Text("MET, but not on other samples", style="bold yellow")
 
 
 def _lines(found: Tuning) -> Iterator[VerdictLine]:
@@ -49,12 +57,15 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
         held = found.holdout
         other = f"{_score(found, held.score)}, float {_score(found, held.float_score)}"
         yield "not searched", f"{other}; {counted(held.samples, 'other sample')}{_interval(found, held.interval)}"
+        if held.met is False and found.verdict != "best_effort":
+            yield "", f"that is less than the goal, {found.goal}, asks for"
     if found.verdict == "best_effort":
         yield "best is", best.change
     elif _unsure(found):
         yield (
             "beware",
-            f"{counted(found.samples, 'sample')} are too few to tell whether others lose more than that",
+            f"{counted(found.samples, 'sample')} are too few to tell whether others lose more than the goal allows"
+            + ("" if found.holdout else "; --holdout or --test-data would show some"),
         )
     wide = f", {kept.wide_nodes} of them wide" if kept.wide_nodes else ""
     yield "quantized", f"{kept.nodes} of {counted(kept.all_nodes, 'node')}{wide}; {_work(found)}"

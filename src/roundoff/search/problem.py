@@ -16,7 +16,7 @@ from roundoff.search.journal import Journal
 from roundoff.search.levers import Lever, free_levers, pulled
 from roundoff.search.promise import Promise
 from roundoff.search.ranking import Ranker
-from roundoff.search.recipe_text import recipe_key
+from roundoff.search.recipe_text import describe, recipe_key
 
 __all__ = ["ModelProblem", "Problem"]
 
@@ -92,6 +92,7 @@ class ModelProblem:
 
     Attributes:
         last_ranking: The ranking that was asked for last; empty when none was.
+        unpromising: Changes that would have made outputs noisier, in words.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class ModelProblem:
         self._max_cost = max_cost
         self._promise = Promise(builder.prepared.model, ranker.samples, threads=ranker.threads)
         self.last_ranking: tuple[str, ...] = ()
+        self.unpromising: dict[str, None] = {}
         self._known: dict[Recipe, float] = {}
         self._whole = costs.cost(builder.plan(base))
         graph = builder.prepared.model.proto.graph
@@ -137,17 +139,24 @@ class ModelProblem:
     def promises(self, recipe: Recipe, other: Recipe) -> bool:
         """Whether the outputs have more signal to noise, on a few calibration samples, or it is not known."""
         ours, theirs = self._decibels(recipe), self._decibels(other)
-        return ours is None or theirs is None or ours > theirs + _LEAST_GAIN_DB
+        if ours is None or theirs is None or ours > theirs + _LEAST_GAIN_DB:
+            return True
+        self.unpromising[describe(recipe, other)] = None
+        return False
 
     def _decibels(self, recipe: Recipe) -> float | None:
         key = f"promise {recipe_key(recipe)}"
         known = self._journal.fact(key)
         if known is None:
+            progress = self._ranker.progress
+            progress.start(f"a few samples: {describe(recipe, self.base)}", 1)
             try:
                 found = self._promise.decibels(self._builder.build(recipe).quantized)
             except BadInput:
                 # A trial says why.
                 found = None
+            finally:
+                progress.finish()
             known = {"decibels": found, "runs": self._promise.runs if found is not None else 0}
             self._journal.add_fact(key, known)
         return None if known["decibels"] is None else float(known["decibels"])

@@ -1,13 +1,13 @@
 """Accuracy-based search: from a float model, samples and a goal to the cheapest quantized model that meets it."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quant_plan import QuantPlan, inputs_text
-from roundoff.core.tuning import Dragged, Trial, Tuning, TuningVerdict
+from roundoff.core.tuning import Dragged, HoldOut, Trial, Tuning, TuningVerdict
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
@@ -27,6 +27,9 @@ from roundoff.search.strategies.pareto import pareto_front
 from roundoff.search.unseen import make_unseen, split_samples
 
 __all__ = ["Tuned", "dragged_nodes", "tune"]
+
+# Sums in another order may differ in their last bits.
+_SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,9 +166,9 @@ class _Search:
             evaluations=1 + sum(count == reading.everything for count in counts),
             sample_runs=self._judge.total + reading.samples(sum(counts)),
             ranking_runs=self.problem.ranking_runs(),
-            holdout=None if self._unseen is None else self._unseen.score(built),
+            holdout=self._hold_out(built),
             stopped=found.stopped,
-            notes=tuple(dict.fromkeys((*self._judge.notes, *built.notes))),
+            notes=tuple(dict.fromkeys((*self._judge.notes, *self._skipped(), *built.notes))),
         )
         return Tuned(tuning, built)
 
@@ -181,13 +184,37 @@ class _Search:
                 )
                 raise BadInput(what, fix=f"leave {option} or metric_eval out")
             return TuneGoal("as metric_eval() says", None)
+        return self._goal_of(score)
+
+    def _goal_of(self, float_score: float) -> TuneGoal:
+        """What the options ask for where float has some score."""
         return make_goal(
-            max_drop=settings.max_drop,
-            min_metric=settings.min_metric,
-            name=judge.name,
-            float_score=score,
-            higher_is_better=judge.higher_is_better,
+            max_drop=self._settings.max_drop,
+            min_metric=self._settings.min_metric,
+            name=self._judge.name,
+            float_score=float_score,
+            higher_is_better=self._judge.higher_is_better,
         )
+
+    def _skipped(self) -> Iterator[str]:
+        if self.problem.unpromising:
+            changes = ", ".join(self.problem.unpromising)
+            yield f"not tried, because outputs are noisier or the same on calibration samples: {changes}"
+
+    def _hold_out(self, built: Built) -> HoldOut | None:
+        """The metric on samples that the search did not use, and whether the goal is met there."""
+        if self._unseen is None:
+            return None
+        held = self._unseen.score(built)
+        try:
+            wanted = self._goal_of(held.float_score).value
+        except BadInput:
+            # Float itself does not reach what is asked for, on these samples.
+            wanted = self._settings.min_metric
+        if wanted is None:
+            return held
+        sign = 1 if self._judge.higher_is_better else -1
+        return replace(held, met=sign * (held.score - wanted) >= -_SLACK * max(1.0, abs(wanted)))
 
     def _minimal(self, answer: Trial, found: Found) -> bool | None:
         """Whether all recipes with one thing less were tried and miss the goal."""
