@@ -47,6 +47,9 @@ class FakeProblem:
     def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
         return replace(recipe, variations=tuple(sorted({*recipe.variations, lever.name})))
 
+    def promise(self, recipe: Recipe) -> float | None:
+        return None
+
     def promises(self, recipe: Recipe, other: Recipe) -> bool:
         return not set(self.hopeless) & set(recipe.variations)
 

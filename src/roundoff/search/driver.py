@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from roundoff.core.recipe import Recipe
 from roundoff.core.tuning import Trial
+from roundoff.core.wording import counted
 from roundoff.errors import BadInput
 from roundoff.search.bench import Bench
 from roundoff.search.problem import Problem
@@ -35,7 +36,7 @@ class Budget:
     def exhausted(self, trials: int) -> str:
         """Why nothing new may be tried; empty when something may."""
         if self.max_trials is not None and trials >= self.max_trials:
-            return f"after {trials} trials, as --max-trials says"
+            return f"after {counted(trials, 'trial')}, as --max-trials says"
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return "when the time was over"
         return ""

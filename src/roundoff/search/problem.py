@@ -46,6 +46,10 @@ class Problem(Protocol):
         """A recipe with a lever pulled; the same recipe when that changes nothing."""
         ...
 
+    def promise(self, recipe: Recipe) -> float | None:
+        """Signal to noise of the outputs in decibels, on a few samples; None where that is not known."""
+        ...
+
     def promises(self, recipe: Recipe, other: Recipe) -> bool:
         """Whether a recipe is worth a trial when another one is known: not if its outputs are clearly noisier."""
         ...
@@ -138,13 +142,14 @@ class ModelProblem:
 
     def promises(self, recipe: Recipe, other: Recipe) -> bool:
         """Whether the outputs have more signal to noise, on a few calibration samples, or it is not known."""
-        ours, theirs = self._decibels(recipe), self._decibels(other)
+        ours, theirs = self.promise(recipe), self.promise(other)
         if ours is None or theirs is None or ours > theirs + _LEAST_GAIN_DB:
             return True
         self.unpromising[describe(recipe, other)] = None
         return False
 
-    def _decibels(self, recipe: Recipe) -> float | None:
+    def promise(self, recipe: Recipe) -> float | None:
+        """Signal to noise of the outputs, on a few calibration samples."""
         key = f"promise {recipe_key(recipe)}"
         known = self._journal.fact(key)
         if known is None:
