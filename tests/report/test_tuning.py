@@ -79,7 +79,7 @@ def test_a_goal_that_is_met() -> None:
         "relu (u16)",
         "500 samples are too few to tell whether others lose more than",
         "without any one of these changes the goal is missed",
-        "greedy, 3 trials, 2 whole evaluations; 1032 sample runs, 88 for",
+        "greedy, 3 trials, 2 whole evaluations; 1032 sample runs, and",
     ):
         assert words in page, page
     assert max(map(len, page.splitlines())) <= 80

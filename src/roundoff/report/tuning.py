@@ -130,7 +130,7 @@ def _few(names: list[str]) -> str:
 
 def _effort(found: Tuning) -> str:
     whole = counted(found.evaluations, "whole evaluation")
-    ranked = f", {found.ranking_runs} for rankings" if found.ranking_runs else ""
+    ranked = f", and {found.ranking_runs} to rank levers and nodes" if found.ranking_runs else ""
     tried = counted(len(found.trials), "trial")
     runs = f"; {found.sample_runs} sample runs{ranked}" if found.samples > 1 else ""
     return f"{found.strategy}, {tried}, {whole}{runs}"
