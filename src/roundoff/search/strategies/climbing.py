@@ -43,9 +43,11 @@ def climb(problem: Problem, start: Trial, *, until_met: bool = True) -> Generato
 
 
 def _sorted(problem: Problem, recipe: Recipe, levers: Iterable[Lever]) -> Iterator[Lever]:
-    """Levers that promise something, the most promising first; as they come where nothing is known.
+    """Levers, the most promising first; as they come where nothing is known.
 
-    Calibration methods of all activations exclude each other: the most promising is enough.
+    What promises nothing alone may do so on top of others: a weight that is cut off more tightly moves the mean of
+    a channel, which bias correction moves back. Calibration methods of all activations exclude each other, so that
+    the most promising is enough.
     """
     every = list(levers)
     pulled = {lever: problem.pulled(recipe, lever) for lever in every}
@@ -54,7 +56,7 @@ def _sorted(problem: Problem, recipe: Recipe, levers: Iterable[Lever]) -> Iterat
     if problem.promise(recipe) is None or None in promised.values():
         yield from usable
         return
-    worthy = [lever for lever in usable if problem.promises(pulled[lever], recipe)]
-    worthy.sort(key=lambda lever: -(promised[lever] or 0.0))
+    usable.sort(key=lambda lever: -(promised[lever] or 0.0))
+    worthy = [lever for lever in usable if lever.kind != "method" or problem.promises(pulled[lever], recipe)]
     methods = [lever for lever in worthy if lever.kind == "method"]
     yield from (lever for lever in worthy if lever not in methods[1:])
