@@ -81,7 +81,7 @@ def test_a_fault_is_repaired_and_delivered(run: Run) -> None:
     code, out, err = run("ill.onnx", "--labels", "labels.npy", "--max-drop", "2%", "-o", "out", "--holdout", "25%")
     assert code == 0, err
     lines = out.splitlines()
-    assert lines[0].startswith("MET: ")
+    assert lines[0].startswith("MET, on other samples too: ")
     assert max(map(len, lines)) <= 80
     assert sum("<- answer" in line for line in lines) == 1
     found = result("out")
@@ -105,12 +105,12 @@ def test_a_fault_is_repaired_and_delivered(run: Run) -> None:
 
 
 def test_a_goal_that_cannot_be_met_delivers_the_best(run: Run) -> None:
-    words = ("--labels", "labels.npy", "--max-trials", "3", "-o", "out")
+    words = ("--labels", "labels.npy", "--max-trials", "1", "-o", "out")
     code, out, _ = run("ill.onnx", *words)
     assert code == 1
     assert out.startswith("BEST EFFORT: nothing tried meets the goal, accuracy within 1% of float")
     assert "points short" in out.replace("\n", " ")
-    assert "early, after 3 trials, as --max-trials says" in out
+    assert "early, after 1 trial, as --max-trials says" in out
     assert Path("out/ill_deploy_model.onnx").is_file()
 
 
@@ -129,6 +129,54 @@ def test_evaluators_and_strategies_of_the_user(run: Run) -> None:
     assert code == 0
     assert run("ill.onnx", *words, "--local", "--sensitivity", "mse", "-o", "c")[0] == 0
     assert all(result(folder).ranking[0].startswith("block2/") for folder in "ac")
+
+
+LABELS_GO_ON = """
+import numpy as np
+LABELS = np.concatenate([np.load("labels.npy"), np.load("others_labels.npy")])
+RANGE = (0, 1)
+def evaluate(run, samples):
+    return [run(f)["logits"].argmax() == LABELS[i] for i, f in zip(samples.indices, samples)]
+"""
+ONE_NUMBER = LABELS_GO_ON.replace("return [", "return np.mean([").replace("samples)]", "samples)])")
+
+
+@pytest.mark.parametrize("code", [LABELS_GO_ON, ONE_NUMBER])
+def test_an_evaluator_measures_on_test_data_too(run: Run, code: str) -> None:
+    images, labels = load_split("test")
+    np.save("others.npy", images[260:360])
+    np.save("others_labels.npy", labels[260:360])
+    Path("eval.py").write_text(code)
+    words = ("--test-data", "others.npy", "--max-drop", "2%")
+    code_, _, err = run("ill.onnx", "--evaluator", "eval.py", *words, "-o", "mine")
+    assert code_ == 0, err
+    run("ill.onnx", "--labels", "labels.npy", *words, "--test-labels", "others_labels.npy", "-o", "theirs")
+    mine, theirs = result("mine"), result("theirs")
+    assert mine.best.recipe == theirs.best.recipe
+    for name in ("samples", "float_score", "score", "met"):
+        assert getattr(mine.holdout, name) == getattr(theirs.holdout, name), name
+    assert (mine.holdout.interval is None) == (code == ONE_NUMBER)
+
+
+def test_labels_that_end_before_the_test_data_are_an_error(run: Run) -> None:
+    Path("eval.py").write_text(
+        LABELS_GO_ON.replace('np.load("others_labels.npy")', "[]").replace("LABELS[i]", "LABELS[int(i)]")
+    )
+    code, _, err = run("ill.onnx", "--evaluator", "eval.py", "--test-data", "images.npy", "-o", "out")
+    assert (code, "IndexError" in err) == (2, True)
+    Path("vendor.py").write_text("def evaluate(model):\n    return 1.0\n")
+    code, _, err = run("ill.onnx", "--evaluator", "vendor.py", "--test-data", "images.npy", "-o", "out")
+    assert (code, "brings its own samples" in err) == (2, True)
+
+
+def test_each_trial_is_told_once(run: Run) -> None:
+    words = ("--labels", "labels.npy", "--max-drop", "2%", "-o", "out")
+    _, _, err = run("ill.onnx", *words, "--max-trials", "1")
+    told = [line for line in err.splitlines() if line.startswith("trial ")]
+    assert [line.rpartition(":")[0] for line in told] == ["trial 1: plain"]
+    _, _, err = run("ill.onnx", *words, "--resume")
+    told = [line for line in err.splitlines() if line.startswith("trial ")]
+    assert [line.split(":")[0] for line in told] == [f"trial {n}" for n in range(2, len(result("out").trials) + 1)]
 
 
 def test_searches_are_resumed_or_begun_anew(run: Run) -> None:

@@ -125,6 +125,22 @@ def test_activations_are_observed_once_for_each_chain_of_transforms(counted: lis
     assert len(counted) == 2
 
 
+def test_a_correction_of_the_same_numbers_is_computed_once(tmp_path: Path) -> None:
+    workshop = FakeWorkshop()
+    builder = RecipeBuilder(
+        loaded(conv_net(), tmp_path), Images(), TARGET, making=Making(workshop=workshop, folder=None)
+    )
+    coarse = (Step("coarse"),)
+    first = builder.build(Recipe(corrections=coarse))
+    # Another recipe of the same numbers: the method is the one that the target has by default.
+    again = builder.build(Recipe(method=TARGET.calibration.method, corrections=coarse))
+    assert workshop.done == ["coarse"]
+    assert scales(first) == scales(again) != scales(builder.build(Recipe()))
+    builder.build(Recipe(method="mse", corrections=coarse))
+    builder.build(Recipe(corrections=(Step("coarse", (("by", 2),)),)))
+    assert workshop.done == ["coarse"] * 3
+
+
 def test_tensors_that_a_transform_adds_are_observed(tmp_path: Path) -> None:
     class Renaming(FakeWorkshop):
         def transform(self, step: Step, model: Model, context: WorkContext) -> Any:

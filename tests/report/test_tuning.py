@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from roundoff.core.quant_plan import Precision, Rule
 from roundoff.core.recipe import Recipe
 from roundoff.core.tuning import Dragged, HoldOut, Remaining, Trial, Tuning
-from roundoff.report.tuning import tuning_csv, tuning_table, tuning_verdict
+from roundoff.report.tuning import trial_line, tuning_csv, tuning_table, tuning_verdict
 
 RULE = Rule("node", ("[conv]/with a long name/of its own",), Precision("float", "float"))
 PLAIN = Trial(Recipe(), "plain", False, 0.5, 0.4, 1.0, 32, whole=False, number=1, seconds=1.25)
@@ -79,10 +79,28 @@ def test_a_goal_that_is_met() -> None:
         "relu (u16)",
         "500 samples are too few to tell whether others lose more than",
         "without any one of these changes the goal is missed",
-        "greedy, 3 trials, 2 whole evaluations; 1032 sample runs, 88 for",
+        "greedy, 3 trials, 2 whole evaluations; 1032 sample runs, and",
     ):
         assert words in page, page
     assert max(map(len, page.splitlines())) <= 80
+
+
+def test_the_headline_says_what_other_samples_say() -> None:
+    held = HoldOut(200, 0.91, 0.88, (0.01, 0.05), met=False)
+    page = text(tuning_verdict(replace(FOUND, holdout=held)))
+    assert page.startswith("MET, but not on other samples: 1 node")
+    assert "that is less than the goal, within 1% of float, asks for" in page
+    page = text(tuning_verdict(replace(FOUND, holdout=replace(held, score=0.91, met=True))))
+    assert page.startswith("MET, on other samples too: 1 node")
+    assert "asks for" not in page
+
+
+def test_a_trial_is_told_in_a_line() -> None:
+    assert trial_line(BEST, BEST, "accuracy") == "trial 2: 1 node at float: [conv]: 89.50%, met"
+    long = replace(LOST, change="x" * 60)
+    line = trial_line(long, BEST, "accuracy")
+    assert line.endswith("; best 89.50%, trial 2")
+    assert len(line) <= 80
 
 
 def test_a_goal_that_is_not_met_says_how_far_it_is() -> None:

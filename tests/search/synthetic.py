@@ -39,12 +39,19 @@ class FakeProblem:
     precisions: tuple[str, ...] = (WIDE, FLOAT)
     base: Recipe = BASE
     first: int = 1
+    hopeless: tuple[str, ...] = ()
 
     def levers(self) -> tuple[Lever, ...]:
         return tuple(Lever("variation", word) for word in self.words)
 
     def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
         return replace(recipe, variations=tuple(sorted({*recipe.variations, lever.name})))
+
+    def promise(self, recipe: Recipe) -> float | None:
+        return None
+
+    def promises(self, recipe: Recipe, other: Recipe) -> bool:
+        return not set(self.hopeless) & set(recipe.variations)
 
     def ranking(self, recipe: Recipe) -> tuple[str, ...]:
         return self.nodes

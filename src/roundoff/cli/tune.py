@@ -16,7 +16,7 @@ returns whether that is good enough and the loss. Without one, and without
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffEr
 
 if TYPE_CHECKING:
     from roundoff.core.tensors import Array
-    from roundoff.core.tuning import Tuning
+    from roundoff.core.tuning import Trial, Tuning
     from roundoff.graph.load import Model
     from roundoff.runtime.feeds import Samples
     from roundoff.search.settings import TuneData, TuneSettings
@@ -126,9 +126,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     stem = model_stem(args.model)
     delivery = Delivery(args.output, stem, str(args.model), origin.sha256, settings.target, __version__)
     try:
-        found = tune(
-            model, data, settings, keeping=Keeping(args.output, facts, delivery.best_so_far), progress=terminal
-        )
+        keeping = Keeping(args.output, facts, delivery.best_so_far, _teller(terminal))
+        found = tune(model, data, settings, keeping=keeping, progress=terminal)
     except RoundoffError:
         if not again:
             discard_folder(args.output)
@@ -144,6 +143,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
 
 
+def _teller(terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
+    """Tells of each trial in a line, so that a long search can be watched."""
+    from roundoff.report.tuning import trial_line
+
+    return lambda trial, best, metric: terminal.note(trial_line(trial, best, metric))
+
+
 def _check(args: argparse.Namespace) -> None:
     """Refuse options that contradict each other, or would have no effect."""
     from roundoff.core.files import regular_file
@@ -155,9 +161,9 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput("--resume goes on with a search, --force removes it.", fix="leave one of them out")
     if args.test_labels is not None and not args.test_data:
         raise BadInput("--test-labels has no effect without --test-data.", fix="add --test-data, or leave it out")
-    if args.test_data and args.evaluator is not None:
-        what = "An evaluator knows the samples of --eval-data, and cannot be asked about --test-data."
-        raise BadInput(what, fix="hold some of them out with --holdout 20%")
+    if args.test_labels is not None and args.evaluator is not None:
+        what = "--test-labels has no effect with --evaluator, which measures on --test-data, too."
+        raise BadInput(what, fix="leave it out")
     if args.test_data and (args.labels is None) != (args.test_labels is None):
         raise BadInput("Only one of --labels and --test-labels was given.", fix="give both, or none")
     if args.calibration and "," in args.calibration:

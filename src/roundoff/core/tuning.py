@@ -87,12 +87,14 @@ class HoldOut:
         score: Of the answer.
         interval: Where the loss lies for many more samples like these, with a confidence of 95 %; None when
             the evaluator gives no value for each sample.
+        met: Whether the goal is met on these, too; None where that was not asked.
     """
 
     samples: int
     float_score: float
     score: float
     interval: tuple[float, float] | None = None
+    met: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from roundoff.quantize.calibration import (
     load_calibration,
     save_calibration,
 )
+from roundoff.quantize.correcting import Corrections
 from roundoff.quantize.parameters import find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning import plan_quantization
 from roundoff.quantize.variations import possible_variations, varied_target
@@ -114,6 +115,7 @@ class RecipeBuilder:
             max_memory=self._making.max_memory,
             progress=self._making.progress,
         )
+        self._corrections = Corrections(self._making.workshop, self._context)
         self._chains: dict[tuple[Step, ...], _Chain] = {}
         self._weights: dict[tuple[tuple[Step, ...], PlannedQuantizer], QuantParams] = {}
         self._ranges: dict[tuple[Step, ...], _Ranges] = {}
@@ -158,7 +160,7 @@ class RecipeBuilder:
         quantized = QuantizedModel(chain.model, numbers.quantizers)
         taken, notes = dict(chain.taken), [*chain.notes, *chain.calibration.notes, *numbers.notes]
         for step in recipe.corrections:
-            corrected = self.workshop.correct(step, quantized, self._context)
+            corrected = self._corrections.apply(step, quantized)
             quantized = corrected.quantized
             taken[step.name] = tuple(corrected.taken)
             notes += corrected.notes

@@ -10,15 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.quant_plan import inputs_text
-from roundoff.core.tuning import Trial, Tuning
+from roundoff.core.tuning import HoldOut, Trial, Tuning
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
 from roundoff.report.score_text import score_text, share_text
 from roundoff.report.verdict import VerdictLine, verdict_page
 
-__all__ = ["tuning_csv", "tuning_table", "tuning_verdict"]
+__all__ = ["trial_line", "tuning_csv", "tuning_table", "tuning_verdict"]
 
 _LISTED = 6
+_LONGEST_CHANGE = 40
 _SHARES = frozenset({"accuracy", "same_top1"})
 
 
@@ -33,9 +34,17 @@ def _headline(found: Tuning) -> Text:
     if found.verdict == "nothing_to_do":
         return Text("NOTHING TO DO", style="bold green") + Text(f": the plain quantized model meets {goal}")
     if found.verdict == "met":
-        return Text("MET", style="bold green") + Text(f": {best.change}")
+        return _met(found.holdout) + Text(f": {best.change}")
     short = "" if found.goal_value is None else f", {_difference(found, abs(found.goal_value - best.score))} short"
     return Text("BEST EFFORT", style="bold red") + Text(f": nothing tried meets {goal}{short}")
+
+
+def _met(held: HoldOut | None) -> Text:
+    if held is None or held.met is None:
+        return Text("MET", style="bold green")
+    if held.met:
+        return Text("MET, on other samples too", style="bold green")
+    return Text("MET, but not on other samples", style="bold yellow")
 
 
 def _lines(found: Tuning) -> Iterator[VerdictLine]:
@@ -48,11 +57,17 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
         held = found.holdout
         other = f"{_score(found, held.score)}, float {_score(found, held.float_score)}"
         yield "not searched", f"{other}; {counted(held.samples, 'other sample')}{_interval(found, held.interval)}"
+        if held.met is False and found.verdict != "best_effort":
+            yield "", f"that is less than the goal, {found.goal}, asks for"
     if found.verdict == "best_effort":
         yield "best is", best.change
     elif _unsure(found):
         few = "1 sample is" if found.samples == 1 else f"{found.samples} samples are"
-        yield "beware", f"{few} too few to tell whether others lose more than that"
+        yield (
+            "beware",
+            f"{few} too few to tell whether others lose more than the goal allows"
+            + ("" if found.holdout else "; --holdout or --test-data would show some"),
+        )
     wide = f", {kept.wide_nodes} of them wide" if kept.wide_nodes else ""
     yield "quantized", f"{kept.nodes} of {counted(kept.all_nodes, 'node')}{wide}; {_work(found)}"
     if found.verdict != "nothing_to_do":
@@ -115,7 +130,7 @@ def _few(names: list[str]) -> str:
 
 def _effort(found: Tuning) -> str:
     whole = counted(found.evaluations, "whole evaluation")
-    ranked = f", {found.ranking_runs} for rankings" if found.ranking_runs else ""
+    ranked = f", and {found.ranking_runs} to rank levers and nodes" if found.ranking_runs else ""
     tried = counted(len(found.trials), "trial")
     runs = f"; {found.sample_runs} sample runs{ranked}" if found.samples else ""
     return f"{found.strategy}, {tried}, {whole}{runs}"
@@ -126,11 +141,25 @@ def _name(found: Tuning) -> str:
 
 
 def _score(found: Tuning, value: float) -> str:
+    return _metric_text(found.metric, value)
+
+
+def _metric_text(metric: str, value: float) -> str:
     if not math.isfinite(value):
         return "-"
-    if found.metric in _SHARES:
+    if metric in _SHARES:
         return share_text(value)
-    return f"{value:.1f} dB" if found.metric == "sqnr_db" else score_text(found.metric, value)
+    return f"{value:.1f} dB" if metric == "sqnr_db" else score_text(metric, value)
+
+
+def trial_line(trial: Trial, best: Trial, metric: str) -> str:
+    """One trial that is over, while others follow."""
+    change = trial.change if len(trial.change) <= _LONGEST_CHANGE else trial.change[: _LONGEST_CHANGE - 4] + " ..."
+    met = ", met" if trial.met else ""
+    score = f"{_metric_text(metric, trial.score)}{met}"
+    best_score = _metric_text(metric, best.score)
+    other = "" if best.recipe == trial.recipe else f"; best {best_score}, trial {best.number}"
+    return f"trial {trial.number}: {change}: {score}{other}"
 
 
 def _difference(found: Tuning, value: float) -> str:

@@ -5,14 +5,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roundoff.analysis.sensitivity.journal import combined_hash, model_hash, quantizer_hash
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.recipe import Recipe
 from roundoff.core.tensors import Array
 from roundoff.core.tuning import Trial
 from roundoff.errors import BadInput
+from roundoff.graph.identity import ModelHashes, combined_hash, quantizer_hash
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.load import Model
 from roundoff.quantize.recipes import Built, RecipeBuilder
 from roundoff.search.journal import Journal
 from roundoff.search.judges import Judge
@@ -36,7 +35,7 @@ class Workbench:
     def __init__(self, builder: RecipeBuilder, judge: Judge) -> None:
         self._builder, self._judge = builder, judge
         self._built: OrderedDict[Recipe, Built] = OrderedDict()
-        self._hashes: dict[int, tuple[Model, str]] = {}
+        self._hashes = ModelHashes()
 
     def build(self, recipe: Recipe) -> Built:
         """The model of a recipe; that of the last ones is still there."""
@@ -52,18 +51,12 @@ class Workbench:
         quantized = self.build(recipe).quantized
         if not quantized.quantizers:
             return ""
-        return combined_hash([self._hash(quantized.float_model), quantizer_hash(quantized.quantizers)])
+        return combined_hash([self._hashes.of(quantized.float_model), quantizer_hash(quantized.quantizers)])
 
     def measure(self, recipe: Recipe, indices: list[int]) -> Array:
         """What the judge says of some samples."""
         quantized = self.build(recipe).quantized
         return self._judge.measure(switch_on(quantized.float_model, quantized.quantizers), indices)
-
-    def _hash(self, model: Model) -> str:
-        """A hash of a float model; they are few, and live as long as their builder."""
-        if id(model) not in self._hashes:
-            self._hashes[id(model)] = model, model_hash(model)
-        return self._hashes[id(model)][1]
 
 
 @dataclass(frozen=True, slots=True)

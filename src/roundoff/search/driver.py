@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from roundoff.core.recipe import Recipe
 from roundoff.core.tuning import Trial
+from roundoff.core.wording import counted
 from roundoff.errors import BadInput
 from roundoff.search.bench import Bench
 from roundoff.search.problem import Problem
@@ -35,7 +36,7 @@ class Budget:
     def exhausted(self, trials: int) -> str:
         """Why nothing new may be tried; empty when something may."""
         if self.max_trials is not None and trials >= self.max_trials:
-            return f"after {trials} trials, as --max-trials says"
+            return f"after {counted(trials, 'trial')}, as --max-trials says"
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return "when the time was over"
         return ""
@@ -63,6 +64,7 @@ def run_search(
     *,
     budget: Budget | None = None,
     on_best: Callable[[Trial], None] | None = None,
+    on_trial: Callable[[Trial, Trial], None] | None = None,
 ) -> Found:
     """Search until the strategy has nothing more to try, or the budget is used up.
 
@@ -76,12 +78,13 @@ def run_search(
         strategy: Says which.
         budget: What the search may take.
         on_best: Told of each trial that is the best so far.
+        on_trial: Told of each trial that was measured now, and of the best so far.
 
     Raises:
         BadInput: The plain recipe is impossible, or code of the user's failed.
         ModelFailed: The model cannot be run.
     """
-    loop = _Loop(problem, bench, strategy, budget or Budget(), on_best)
+    loop = _Loop(problem, bench, strategy, budget or Budget(), _Listeners(on_best, on_trial))
     while True:
         history, stopped = loop.drive()
         answer = loop.choose(history)
@@ -91,17 +94,18 @@ def run_search(
             return Found(answer, loop.table(history), stopped)
 
 
+@dataclass(frozen=True, slots=True)
+class _Listeners:
+    best: Callable[[Trial], None] | None
+    trial: Callable[[Trial, Trial], None] | None
+
+
 class _Loop:
     def __init__(
-        self,
-        problem: Problem,
-        bench: Bench,
-        strategy: Strategy,
-        budget: Budget,
-        on_best: Callable[[Trial], None] | None,
+        self, problem: Problem, bench: Bench, strategy: Strategy, budget: Budget, listeners: _Listeners
     ) -> None:
         self._problem, self._bench, self._strategy, self._budget = problem, bench, strategy, budget
-        self._on_best = on_best
+        self._listeners = listeners
         self._told: Recipe | None = None
         self._tried: dict[Recipe, None] = {}
 
@@ -113,13 +117,14 @@ class _Loop:
             asked[recipe] += 1
             if asked[recipe] > _MOST_REPEATS:
                 return history, f"because the strategy kept asking for {describe(recipe, self._problem.base)!r}"
-            if self._problem.affordable(recipe) and not self._bench.decided(recipe):
+            new = self._problem.affordable(recipe) and not self._bench.decided(recipe)
+            if new:
                 over = self._budget.exhausted(len(self._tried)) if history else ""
                 if over:
                     return history, over
             history.append(self.trial(recipe))
             self._tried[recipe] = None
-            self._tell(history)
+            self._tell(history, new=new)
         if not history:
             raise BadInput("The strategy proposed nothing.", fix="let it begin with problem.base")
         return history, ""
@@ -150,13 +155,14 @@ class _Loop:
         known = {**self._tried, **{trial.recipe: None for trial in history}}
         return tuple(sorted((self.trial(recipe, known=True) for recipe in known), key=lambda trial: trial.number))
 
-    def _tell(self, history: Sequence[Trial]) -> None:
-        if self._on_best is None:
-            return
+    def _tell(self, history: Sequence[Trial], *, new: bool) -> None:
+        told = self._listeners
         best = self.choose(history)
-        if best.recipe != self._told and best.samples:
+        if told.trial is not None and new:
+            told.trial(history[-1], best)
+        if told.best is not None and best.recipe != self._told and best.samples:
             self._told = best.recipe
-            self._on_best(best)
+            told.best(best)
 
 
 def _parts(recipe: Recipe) -> int:

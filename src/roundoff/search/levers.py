@@ -16,6 +16,7 @@ LeverKind = Literal["method", "weight_method", "tensor_methods", "variation", "t
 _WEIGHT_METHOD = "mse"
 # Bias correction needs a place for what it adds.
 _BIAS_CORRECTION, _EXPLICIT_BIAS = "bias_correct", "explicit_bias"
+_QUICK = (PER_CHANNEL, _BIAS_CORRECTION)
 _TRANSFORMS, _LAST_CORRECTION = ("equalize", "smooth"), "round_weights"
 
 
@@ -30,6 +31,11 @@ class Lever:
 
     kind: LeverKind
     name: str = ""
+
+    @property
+    def quick(self) -> bool:
+        """Whether a model with it is made in little time: no other float model, no weight rounded anew."""
+        return self.kind in ("method", "tensor_methods", "weight_method") or self.name in _QUICK
 
 
 def free_levers(builder: RecipeBuilder) -> tuple[Lever, ...]:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from roundoff.core.quant_plan import FLOAT, Precision, Rule, inputs_text
 from roundoff.core.recipe import Recipe
+from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
@@ -13,12 +14,15 @@ from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.search.cost import CostModel
 from roundoff.search.journal import Journal
 from roundoff.search.levers import Lever, free_levers, pulled
+from roundoff.search.promise import Promise
 from roundoff.search.ranking import Ranker
-from roundoff.search.recipe_text import recipe_key
+from roundoff.search.recipe_text import describe, recipe_key
 
 __all__ = ["ModelProblem", "Problem"]
 
 _NARROW = 8
+# Less is chance.
+_LEAST_GAIN_DB = 0.05
 
 
 class Problem(Protocol):
@@ -40,6 +44,14 @@ class Problem(Protocol):
 
     def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
         """A recipe with a lever pulled; the same recipe when that changes nothing."""
+        ...
+
+    def promise(self, recipe: Recipe) -> float | None:
+        """Signal to noise of the outputs in decibels, on a few samples; None where that is not known."""
+        ...
+
+    def promises(self, recipe: Recipe, other: Recipe) -> bool:
+        """Whether a recipe is worth a trial when another one is known: not if its outputs are clearly noisier."""
         ...
 
     def ranking(self, recipe: Recipe) -> tuple[str, ...]:
@@ -78,12 +90,13 @@ class ModelProblem:
         builder: Makes models of recipes.
         base: The plain recipe.
         costs: Weighs plans.
-        ranker: Finds which nodes matter.
+        ranker: Finds which nodes matter, on samples that serve for promises, too.
         journal: Remembers rankings and costs.
         max_cost: What a model may cost; None for no limit.
 
     Attributes:
         last_ranking: The ranking that was asked for last; empty when none was.
+        unpromising: Changes that would have made outputs noisier, in words.
     """
 
     def __init__(
@@ -99,7 +112,9 @@ class ModelProblem:
         self.base = base
         self._builder, self._costs, self._ranker, self._journal = builder, costs, ranker, journal
         self._max_cost = max_cost
+        self._promise = Promise(builder.prepared.model, ranker.samples, threads=ranker.threads)
         self.last_ranking: tuple[str, ...] = ()
+        self.unpromising: dict[str, None] = {}
         self._known: dict[Recipe, float] = {}
         self._whole = costs.cost(builder.plan(base))
         graph = builder.prepared.model.proto.graph
@@ -125,6 +140,32 @@ class ModelProblem:
         """A recipe with a lever pulled."""
         return pulled(recipe, lever, self._builder)
 
+    def promises(self, recipe: Recipe, other: Recipe) -> bool:
+        """Whether the outputs have more signal to noise, on a few calibration samples, or it is not known."""
+        ours, theirs = self.promise(recipe), self.promise(other)
+        if ours is None or theirs is None or ours > theirs + _LEAST_GAIN_DB:
+            return True
+        self.unpromising[describe(recipe, other)] = None
+        return False
+
+    def promise(self, recipe: Recipe) -> float | None:
+        """Signal to noise of the outputs, on a few calibration samples."""
+        key = f"promise {recipe_key(recipe)}"
+        known = self._journal.fact(key)
+        if known is None:
+            progress = self._ranker.progress
+            progress.start(f"a few samples: {describe(recipe, self.base)}", 1)
+            try:
+                found = self._promise.decibels(self._builder.build(recipe).quantized)
+            except BadInput:
+                # A trial says why.
+                found = None
+            finally:
+                progress.finish()
+            known = {"decibels": found, "runs": self._promise.runs if found is not None else 0}
+            self._journal.add_fact(key, known)
+        return None if known["decibels"] is None else float(known["decibels"])
+
     def ranking(self, recipe: Recipe) -> tuple[str, ...]:
         """The nodes by what they do to the outputs when they alone are quantized."""
         self.last_ranking = tuple(self._ranked(recipe)["nodes"])
@@ -143,8 +184,8 @@ class ModelProblem:
         return dict(known)
 
     def ranking_runs(self) -> int:
-        """Samples run for all rankings so far."""
-        return sum(fact["runs"] for fact in self._journal.facts("ranking "))
+        """Samples run for all rankings and promises so far."""
+        return sum(fact["runs"] for kind in ("ranking ", "promise ") for fact in self._journal.facts(kind))
 
     def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
         """A recipe with some nodes in another precision."""

@@ -106,11 +106,13 @@ class Keeping:
         folder: Where the journal and statistics go, so that a later run goes on from there; nowhere when None.
         problem: Everything the results depend on, by name; a journal of another problem is refused.
         on_best: Told of each model that is the best so far.
+        on_trial: Told of each trial when it is over, of the best so far, and what the metric is called.
     """
 
     folder: Path | None = None
     problem: Mapping[str, str] = field(default_factory=dict)
     on_best: Callable[[Built, Trial], None] | None = None
+    on_trial: Callable[[Trial, Trial, str], None] | None = None
 
 
 NOTHING_KEPT = Keeping()

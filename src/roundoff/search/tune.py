@@ -1,18 +1,14 @@
 """Accuracy-based search: from a float model, samples and a goal to the cheapest quantized model that meets it."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quant_plan import QuantPlan, inputs_text
-from roundoff.core.student import mean_interval
 from roundoff.core.tuning import Dragged, HoldOut, Trial, Tuning, TuningVerdict
 from roundoff.errors import BadInput
-from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.runtime.runner import read_feed
@@ -21,19 +17,19 @@ from roundoff.search.cost import CostModel
 from roundoff.search.driver import Budget, Found, run_search
 from roundoff.search.goal import TuneGoal, make_goal
 from roundoff.search.journal import Journal
-from roundoff.search.judges import Judge, JudgeOptions, make_judge
+from roundoff.search.judges import Judge, make_judge
 from roundoff.search.problem import ModelProblem
 from roundoff.search.ranking import Ranker
 from roundoff.search.reading import Reading
 from roundoff.search.settings import JOURNAL_NAME, MODEL_FACT, NOTHING_KEPT, Keeping, TuneData, TuneSettings
 from roundoff.search.strategies.giving_back import one_less
 from roundoff.search.strategies.pareto import pareto_front
+from roundoff.search.unseen import make_unseen, split_samples
 
 __all__ = ["Tuned", "dragged_nodes", "tune"]
 
-_HELD_OUT_SEED = 1
-# Fewer say nothing of other samples.
-_FEWEST_HELD_OUT = 10
+# Sums in another order may differ in their last bits.
+_SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,12 +81,14 @@ def tune(
         builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
         search = _Search(builder, judge, settings, data=data, journal=journal, progress=progress)
+        told = keeping.on_trial
         found = run_search(
             search.problem,
             search.bench,
             settings.strategy,
             budget=Budget(settings.max_trials, deadline),
             on_best=search.teller(keeping.on_best),
+            on_trial=None if told is None else lambda trial, best: told(trial, best, judge.name),
         )
         return search.result(found, model)
     finally:
@@ -111,8 +109,8 @@ class _Search:
         progress: Progress,
     ) -> None:
         self._builder, self._judge, self._settings, self._journal = builder, judge, settings, journal
-        self._test = data.test
-        used, self._held_out = _split(judge, settings.holdout)
+        used, held_out = split_samples(judge, settings.holdout)
+        self._unseen = make_unseen(builder.prepared.model, judge, data, settings=settings, held_out=held_out)
         self.goal = self._goal(used)
         costs = settings.costs or settings.target.costs
         prepared = builder.prepared.model
@@ -121,7 +119,12 @@ class _Search:
             data.calibration, settings.sensitivity, settings.threads, settings.max_memory, progress, settings.local
         )
         self.problem = ModelProblem(
-            builder, settings.base, costs=self._costs, ranker=ranker, journal=journal, max_cost=settings.max_cost
+            builder,
+            settings.base,
+            costs=self._costs,
+            ranker=ranker,
+            journal=journal,
+            max_cost=settings.max_cost,
         )
         self.workbench = Workbench(builder, judge)
         reading = Reading(judge, self.goal, early=settings.strategy.early, indices=used)
@@ -165,7 +168,7 @@ class _Search:
             ranking_runs=self.problem.ranking_runs(),
             holdout=self._hold_out(built),
             stopped=found.stopped,
-            notes=tuple(dict.fromkeys((*self._judge.notes, *built.notes))),
+            notes=tuple(dict.fromkeys((*self._judge.notes, *self._skipped(), *built.notes))),
         )
         return Tuned(tuning, built)
 
@@ -181,13 +184,37 @@ class _Search:
                 )
                 raise BadInput(what, fix=f"leave {option} or metric_eval out")
             return TuneGoal("as metric_eval() says", None)
+        return self._goal_of(score)
+
+    def _goal_of(self, float_score: float) -> TuneGoal:
+        """What the options ask for where float has some score."""
         return make_goal(
-            max_drop=settings.max_drop,
-            min_metric=settings.min_metric,
-            name=judge.name,
-            float_score=score,
-            higher_is_better=judge.higher_is_better,
+            max_drop=self._settings.max_drop,
+            min_metric=self._settings.min_metric,
+            name=self._judge.name,
+            float_score=float_score,
+            higher_is_better=self._judge.higher_is_better,
         )
+
+    def _skipped(self) -> Iterator[str]:
+        if self.problem.unpromising:
+            changes = ", ".join(self.problem.unpromising)
+            yield f"not tried, because outputs are noisier or the same on calibration samples: {changes}"
+
+    def _hold_out(self, built: Built) -> HoldOut | None:
+        """The metric on samples that the search did not use, and whether the goal is met there."""
+        if self._unseen is None:
+            return None
+        held = self._unseen.score(built)
+        try:
+            wanted = self._goal_of(held.float_score).value
+        except BadInput:
+            # Float itself does not reach what is asked for, on these samples.
+            wanted = self._settings.min_metric
+        if wanted is None:
+            return held
+        sign = 1 if self._judge.higher_is_better else -1
+        return replace(held, met=sign * (held.score - wanted) >= -_SLACK * max(1.0, abs(wanted)))
 
     def _minimal(self, answer: Trial, found: Found) -> bool | None:
         """Whether all recipes with one thing less were tried and miss the goal."""
@@ -196,35 +223,6 @@ class _Search:
         if not answer.met or not less:
             return None
         return all(recipe in tried and not tried[recipe] for recipe in less)
-
-    def _hold_out(self, built: Built) -> HoldOut | None:
-        """The metric on samples that the search did not use."""
-        settings, judge, indices = self._settings, self._judge, self._held_out
-        if self._test is not None:
-            options = JudgeOptions(labels=self._test.labels, threads=settings.threads)
-            judge = make_judge(self._builder.prepared.model, self._test.samples, options)
-            indices = tuple(range(judge.total))
-        if not indices:
-            return None
-        quantized = switch_on(built.quantized.float_model, built.quantized.quantizers)
-        ours, theirs = judge.float_values()[list(indices)], judge.measure(quantized, indices)
-        losses = (ours - theirs) * (1 if judge.higher_is_better else -1)
-        return HoldOut(len(indices), float(ours.mean()), float(theirs.mean()), mean_interval(losses))
-
-
-def _split(judge: Judge, share: float) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
-    """The samples that the search uses, None for all of them, and those that it does not."""
-    if not share:
-        return None, ()
-    if not judge.by_sample:
-        what = "Samples can only be held out where the evaluator gives a value for each, in any order."
-        raise BadInput(what, fix="leave --holdout out, or let evaluate(run, samples) return one number per sample")
-    count = round(share * judge.total)
-    if not _FEWEST_HELD_OUT <= count <= judge.total - _FEWEST_HELD_OUT:
-        what = f"--holdout {share:.0%} of {judge.total} samples leaves {count} to test on."
-        raise BadInput(what, fix=f"hold out at least {_FEWEST_HELD_OUT}, and leave as many to search with")
-    order = np.random.default_rng(_HELD_OUT_SEED).permutation(judge.total)
-    return tuple(map(int, sorted(order[count:]))), tuple(map(int, sorted(order[:count])))
 
 
 def dragged_nodes(plan: QuantPlan, plain: QuantPlan) -> tuple[Dragged, ...]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.analysis.sensitivity.journal import Journal, model_hash, quantizer_hash
+from roundoff.analysis.sensitivity.journal import Journal
 from roundoff.core.quantizer import QuantParams
 from roundoff.errors import BadInput
+from roundoff.graph.identity import model_hash, quantizer_hash
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers
 from tests.models import loaded, weight
 

@@ -12,13 +12,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 import numpy as np
 
 from roundoff.analysis.sensitivity.estimate_scores import ChunkEstimate, EstimateScorer, unpacked
-from roundoff.analysis.sensitivity.journal import Journal, combined_hash, model_hash, quantizer_hash
+from roundoff.analysis.sensitivity.journal import Journal
 from roundoff.analysis.sensitivity.prober import CannotProbe, Prober, ProbingPlan
 from roundoff.analysis.sensitivity.settings import SensitivitySettings
 from roundoff.analysis.sensitivity.terms import Terms, find_terms
 from roundoff.core.sensitivity import Subject
 from roundoff.errors import ModelFailed
 from roundoff.graph.backward.probing import NotApart, ProbeGraph
+from roundoff.graph.identity import combined_hash, model_hash, quantizer_hash
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.metrics.registry import Metric, get_metric
 from roundoff.runtime.blocks.chunks import Chunk, read_chunks

@@ -14,7 +14,6 @@ from threading import Event
 import numpy as np
 
 from roundoff.analysis.sensitivity.engine import Measurement
-from roundoff.analysis.sensitivity.journal import combined_hash, model_hash, quantizer_hash
 from roundoff.analysis.sensitivity.scoring import Scorer
 from roundoff.analysis.sensitivity.settings import SensitivitySettings
 from roundoff.core.progress import SILENT, Progress
@@ -22,6 +21,7 @@ from roundoff.core.quantizer import Quantizer
 from roundoff.core.sensitivity import Engine, Subject
 from roundoff.core.tensors import Array
 from roundoff.core.wording import nonfinite_note
+from roundoff.graph.identity import combined_hash, model_hash, quantizer_hash
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.runtime.blocks.network import BlockNetwork, Change, NetworkSettings, OpenedChange

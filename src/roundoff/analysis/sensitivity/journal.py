@@ -4,25 +4,18 @@ One line of JSON per measurement, each under a hash of everything it depends on:
 was switched, the samples and how they were run. What depends on something else is simply not found.
 """
 
-import hashlib
 import json
 import math
-import os
-from collections.abc import Iterable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from roundoff.core.files import reading, regular_file, writing
-from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.external import weight_tensors
-from roundoff.graph.load import Model
 
-__all__ = ["Journal", "combined_hash", "model_hash", "quantizer_hash"]
+__all__ = ["Journal"]
 
 _HEADER = {"roundoff": "sensitivity journal", "schema": 1}
 _OPTION = "--resume"
@@ -129,41 +122,3 @@ def _measurement(entry: Any) -> tuple[str, Array] | None:
 
 def _begins_header(data: bytes) -> bool:
     return json.dumps(_HEADER).encode().startswith(data)
-
-
-def combined_hash(parts: Iterable[object]) -> str:
-    """A hash of some values that print the same when they are the same."""
-    return hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def model_hash(model: Model) -> str:
-    """A hash of a model; weights outside its file count by place, size and time of change."""
-    outside = set()
-    for tensor in weight_tensors(model.proto):
-        if tensor.data_location == tensor.EXTERNAL:
-            outside.add(next((entry.value for entry in tensor.external_data if entry.key == "location"), ""))
-    stats: list[tuple[str, os.stat_result]] = [(name, (model.folder / name).stat()) for name in sorted(outside)]
-    return combined_hash(
-        [
-            *((package, metadata.version(package)) for package in ("roundoff", "onnxruntime", "numpy")),
-            hashlib.sha256(model.proto.SerializeToString(deterministic=True)).hexdigest(),
-            *((name, status.st_size, status.st_mtime_ns) for name, status in stats),
-        ]
-    )
-
-
-def quantizer_hash(quantizers: Sequence[Quantizer]) -> str:
-    """A hash of quantizers, their numbers included."""
-    return combined_hash(
-        (
-            each.name, each.tensor, each.kind, each.spec, each.consumers, each.output, each.after,
-            _array_hash(each.params.scale), _array_hash(each.params.zero_point),
-            "" if each.codes is None else _array_hash(each.codes),
-        )
-        for each in sorted(quantizers, key=lambda quantizer: quantizer.name)
-    )  # fmt: skip
-
-
-def _array_hash(array: Array) -> str:
-    data = np.asarray(array, order="C")
-    return hashlib.sha256(f"{data.dtype} {data.shape} ".encode() + data.tobytes()).hexdigest()

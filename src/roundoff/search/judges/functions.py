@@ -31,6 +31,7 @@ class FunctionJudge:
         model: The float network.
         samples: What the function is given.
         limits: Smallest and largest value of a sample, as the user's file says.
+        indices: Which of the samples are measured on; all of them by default.
         threads: Threads to use; all cores by default.
 
     Raises:
@@ -44,15 +45,17 @@ class FunctionJudge:
         samples: Samples,
         *,
         limits: tuple[float, float] | None = None,
+        indices: Sequence[int] | None = None,
         threads: int | None = None,
     ) -> None:
         self.name, self.higher_is_better = evaluator.name, evaluator.higher_is_better
         self._evaluator, self._model, self._samples = evaluator, model, samples
         self._threads, self.limits = threads, limits
-        self.total = len(samples.names)
+        self._indices = tuple(range(len(samples.names)) if indices is None else indices)
+        self.total = len(self._indices)
         self.notes: tuple[str, ...] = ()
         run = make_run(model, threads=threads)
-        self._float = evaluator.measure(run, EvaluationSamples(model, samples))
+        self._float = evaluator.measure(run, self._chosen(range(self.total)))
         self._check_limits(self._float)
         self.by_sample = self._float.shape == (self.total,) and self._takes_any(run)
 
@@ -63,9 +66,7 @@ class FunctionJudge:
     def measure(self, model: Model, indices: Sequence[int]) -> Array:
         """What a network scores on some samples."""
         chosen = indices if self.by_sample else range(self.total)
-        found = self._evaluator.measure(
-            make_run(model, threads=self._threads), EvaluationSamples(self._model, self._samples, chosen)
-        )
+        found = self._evaluator.measure(make_run(model, threads=self._threads), self._chosen(chosen))
         if not self.by_sample:
             return np.asarray(found.mean())
         if found.size != len(chosen):
@@ -83,10 +84,13 @@ class FunctionJudge:
             what = f"evaluate() in {self._evaluator.path} gives values outside its RANGE {self.limits}."
             raise BadInput(what, fix="correct RANGE, or leave it out")
 
+    def _chosen(self, indices: Sequence[int]) -> EvaluationSamples:
+        return EvaluationSamples(self._model, self._samples, [self._indices[index] for index in indices])
+
     def _takes_any(self, run: Any) -> bool:
         """Whether a few samples in another order have the values they had among all."""
         order = spread(self.total, _CHECKED_SAMPLES)[::-1]
-        again = self._evaluator.measure(run, EvaluationSamples(self._model, self._samples, order))
+        again = self._evaluator.measure(run, self._chosen(order))
         if again.size == len(order) and np.allclose(
             again.reshape(-1), self._float[list(order)], rtol=1e-5, atol=1e-8
         ):

@@ -1,6 +1,7 @@
 """Which judge it is: a user's file, labels, or how outputs agree with float."""
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -40,8 +41,16 @@ class JudgeOptions:
     threads: int | None = None
 
 
-def make_judge(model: Model, samples: Samples, options: JudgeOptions) -> Judge:
+def make_judge(
+    model: Model, samples: Samples, options: JudgeOptions, *, indices: Sequence[int] | None = None
+) -> Judge:
     """Make what candidates for a network are measured by, and measure the float network.
+
+    Args:
+        model: The float network.
+        samples: What is measured on.
+        options: What by.
+        indices: With a function of the user's, which of the samples are measured on; all of them by default.
 
     Raises:
         BadInput: The evaluator or the labels do not fit.
@@ -50,7 +59,7 @@ def make_judge(model: Model, samples: Samples, options: JudgeOptions) -> Judge:
     if options.instance is not None:
         return _vendor(options.instance, model, path=Path(type(options.instance).__name__))
     if options.evaluator is not None:
-        return _from_file(options.evaluator, model, samples, threads=options.threads)
+        return _from_file(options.evaluator, model, samples, indices=indices, threads=options.threads)
     runner = OutputRunner(model, samples, threads=options.threads)
     if options.labels is not None:
         return ClassJudge(runner, options.labels)
@@ -59,13 +68,16 @@ def make_judge(model: Model, samples: Samples, options: JudgeOptions) -> Judge:
     return ClassJudge(runner, None) if any(found is not None for found in scores) else SignalJudge(runner)
 
 
-def _from_file(path: Path, model: Model, samples: Samples, *, threads: int | None) -> Judge:
+def _from_file(
+    path: Path, model: Model, samples: Samples, *, indices: Sequence[int] | None, threads: int | None
+) -> Judge:
     module = load_user_module(path, what=_WHAT)
     vendor = _vendor_object(module, path)
     if vendor is not None:
         return _vendor(vendor, model, path=path)
     evaluator = evaluator_in(module, path)
-    return FunctionJudge(evaluator, model, samples, limits=_limits(module, path), threads=threads)
+    limits = _limits(module, path)
+    return FunctionJudge(evaluator, model, samples, limits=limits, indices=indices, threads=threads)
 
 
 def _vendor(instance: Any, model: Model, *, path: Path) -> Judge:
