@@ -85,7 +85,7 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
             self._observe(self._opened, {}, begin_balancing(self._opened, record), "balance")
         self._opened, records, stage = begin_calibration(self._opened, record)
         self._gathering = self._observe(self._opened, records, stage, "calibration")
-        self._records = complete_records(stage, self._opened.config, record)
+        self._records = complete_records(stage, self._opened.config, record, how=self._flavour.how_to_run)
 
     def _observe(self, opened: Opened, records: Mapping[str, LayerRecord], stage: Stage, name: str) -> Gathering:
         files = tuple(self._work / f"{name}{path.suffix}" for path in self._files)
@@ -102,7 +102,7 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
         """Each layer alone, on the inputs it had in calibration."""
         if self._gathering is None:
             raise RuntimeError("ranked before calibrated")
-        return rank_layers(self._gathering, self._records, sensitivity)
+        return rank_layers(self._gathering, self._opened, self._records, sensitivity=sensitivity)
 
     def build(self, enabled: Mapping[str, bool], algorithm: str) -> None:
         """Write the models, from what calibration has observed."""

@@ -25,12 +25,14 @@ def run_batches(model: Model, feeds: Iterable[Mapping[str, Any]]) -> Iterator[di
     """
     modified = stage_of({each.key: each.value for each in model.proto.metadata_props}) is not None
     gathering = gathering_of(model) if modified else None
-    session = None if modified else open_session(model, fused=True)
+    session = None
     specs, names = inputs(model), outputs(model)
     for index, feed in enumerate(feeds):
         batch = {name: np.asarray(value) for name, value in feed.items()}
         check_feed(batch, specs, sample=f"batch {index}")
-        if gathering is not None:
+        if gathering is not None and not gathering.complete:
             yield gathering.run(batch)
-        elif session is not None:
-            yield dict(zip(names, session.run(batch), strict=True))
+            continue
+        if session is None:
+            session = open_session(model, fused=True)
+        yield dict(zip(names, session.run(batch), strict=True))

@@ -145,7 +145,7 @@ def save_model(modified_onnx_file: str, record_file: str, save_path: str, *, fak
         results_of(save_path),
         model,
         layers,
-        records=complete_records(stage, config, a_path("record_file", record_file)),
+        records=complete_records(stage, config, a_path("record_file", record_file), how=_ONNX.how_to_run),
         half_precision=config.half_precision,
         form=fake_quant_form,
     )
