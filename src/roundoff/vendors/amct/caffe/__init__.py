@@ -14,12 +14,14 @@ from roundoff.vendors.amct.caffe.functions import (
     set_cpu_mode,
     set_gpu_mode,
 )
+from roundoff.vendors.amct.caffe.opencv import opencv_net
 
 __all__ = [
     "accuracy_based_auto_calibration",
     "convert_model",
     "create_quant_config",
     "init",
+    "opencv_net",
     "quantize_model",
     "run_model",
     "save_model",
