@@ -46,11 +46,7 @@ class Flavour(Protocol):
         ...
 
     def layers(self, model: Model, found: Mapping[str, Layer]) -> dict[str, Layer]:
-        """Those of the layers found in a model that are layers of the framework's own.
-
-        Raises:
-            WrongValue: The model is quantized already.
-        """
+        """Those of the layers found in a model that are layers of the framework's own."""
         ...
 
     def check(self, config: QuantConfig, *, name: str) -> None:

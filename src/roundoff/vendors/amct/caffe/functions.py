@@ -100,7 +100,8 @@ def quantize_model(graph: Graph, modified_model_file: str, modified_weights_file
     """Write the model from whose runs the factors of activations are learned."""
     files = _files(modified_model_file, modified_weights_file)
     opened = graph.opened
-    check_other_file(files[0], opened.model.path)
+    for path in files:
+        check_other_file(path, opened.model.path)
     _CAFFE.write_modified(files, opened.model, layers=opened.layers, records=graph.records, stage=graph.stage)
 
 

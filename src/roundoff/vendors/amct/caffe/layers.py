@@ -22,7 +22,6 @@ CAFFE_TYPES: Mapping[str, tuple[str, ...]] = {
 }
 _MORE_TYPES = ("ConvolutionDepthwise", "DepthwiseConvolution")
 _FILTER_AXES = 4
-_QUANTIZED = ("Quant", "DeQuant", "AntiQuant")
 
 
 def own_layers(net: Net, found: Mapping[str, Layer]) -> dict[str, Layer]:
@@ -31,14 +30,7 @@ def own_layers(net: Net, found: Mapping[str, Layer]) -> dict[str, Layer]:
     Args:
         net: The net.
         found: What can be quantized in the model made from it.
-
-    Raises:
-        WrongValue: The net is quantized already.
     """
-    done = next((layer for layer in net.layers if layer.type in _QUANTIZED), None)
-    if done is not None:
-        what = f"{net.path} is quantized already: layer {done.name!r} is of the type {done.type}."
-        raise WrongValue(what, fix="give the float net")
     types = {layer.name: layer for layer in net.layers}
     return {name: layer for name, layer in found.items() if name in types and _taken(types[name], layer)}
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage, text_proto_text
-from roundoff.graph.caffe.net import read_net, read_prototxt
+from roundoff.graph.caffe.importing import runs_of
+from roundoff.graph.caffe.inputs import DATA_TYPES
+from roundoff.graph.caffe.net import Net, read_net
 from roundoff.graph.caffe.tables import text_table
 from roundoff.vendors.amct.arguments import a_path
 from roundoff.vendors.errors import CannotRun
@@ -36,12 +38,13 @@ def opencv_net(model_file: str, weights_file: str) -> Any:
     """
     cv2 = _opencv()
     definition, weights = a_path("model_file", model_file), a_path("weights_file", weights_file)
-    whole = next((each for each in read_net(definition, weights).layers if _is_whole(each.blobs)), None)
+    net = read_net(definition, weights)
+    whole = next((each for each in net.layers if _is_whole(each.blobs)), None)
     if whole is not None:
         what = f"OpenCV cannot compute with the integers of a deploy net, as layer {whole.name!r} has them."
         raise CannotRun(what, fix="give the fake-quant net, or use roundoff.vendors.amct.caffe.run_model")
     _register(cv2)
-    text = text_proto_text(_readable(read_prototxt(definition)), text_table("NetParameter"))
+    text = text_proto_text(_readable(net), text_table("NetParameter"))
     try:
         return cv2.dnn.readNetFromCaffe(_bytes(text.encode()), _bytes(Path(weights).read_bytes()))
     except cv2.error as error:
@@ -69,14 +72,12 @@ def _bytes(data: bytes) -> Array:
     return np.frombuffer(data, np.uint8)
 
 
-def _readable(net: TextMessage) -> TextMessage:
-    """The net with parameters that OpenCV takes: plain numbers, none below zero."""
-    return TextMessage(
-        tuple(
-            Entry(each.name, _layer(each.value)) if isinstance(each.value, TextMessage) else each
-            for each in net.entries
-        )
-    )
+def _readable(net: Net) -> TextMessage:
+    """The layers that run, with parameters that OpenCV takes: plain numbers, none below zero."""
+    runs = runs_of(net)
+    read = {bottom for layer in runs for bottom in layer.bottoms}
+    kept = [each for each in runs if each.type not in DATA_TYPES or read.intersection(each.tops)]
+    return TextMessage((Entry("name", net.name), *(Entry("layer", _layer(each.message)) for each in kept)))
 
 
 def _layer(layer: TextMessage) -> TextMessage:
