@@ -16,7 +16,7 @@ LAYERS = ["conv1", "depth", "left", "pool", "right", "score", "up"]
 
 
 def branched_net() -> NetText:
-    """Folded batch normalization in place, two readers of one blob, a training layer, steps inside of a layer."""
+    """Folded batch normalization in place, two readers of one blob, steps inside of a layer."""
     net = NetText({"data": SHAPE})
     conv = "convolution_param {{ num_output: {} kernel_size: {} pad: {} bias_term: {} }}"
     net.add("Convolution", "conv1", "data", "conv1", conv.format(6, 3, 1, "false"), [values(6, 4, 3, 3, seed=1)])
@@ -33,7 +33,7 @@ def branched_net() -> NetText:
     net.add("Convolution", "depth", "sum", "", grouped, [values(6, 1, 3, 3, seed=10), values(6, seed=11)])
     # Rounded up, so that windows are cut behind the padding: the mean is of what was padded before.
     net.add("Pooling", "pool", "depth", "", "pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }")
-    net.add("LRN", "norm", "pool", "", "lrn_param { local_size: 3 norm_region: WITHIN_CHANNEL }")
+    net.add("LRN", "norm", "pool", "", "lrn_param { local_size: 3 alpha: 1 norm_region: WITHIN_CHANNEL }")
     twice = "convolution_param { num_output: 4 group: 2 kernel_size: 2 stride: 2 }"
     net.add("Deconvolution", "up", "norm", "", twice, [values(6, 2, 2, 2, seed=12), values(4, seed=13)])
     size = 4 * 8 * 8
