@@ -221,7 +221,9 @@ def test_layers_that_amct_leaves_in_float(tmp_path: Path) -> None:
     net.add("Pooling", "all", "holes", "", "pooling_param { pool: AVE global_pooling: true }")
     turned = "inner_product_param { num_output: 3 transpose: true bias_term: false }"
     net.add("InnerProduct", "turned", "all", "", turned, [values(4, 3)])
-    net.add("InnerProduct", "last", "turned", "", "inner_product_param { num_output: 2 }", [values(2, 3), values(2)])
+    net.add(
+        "InnerProduct", "last", "turned", "", "inner_product_param { num_output: 2 }", [values(2, 3), values(2)]
+    )
     config = json.loads(Path(CaffeWork(tmp_path, net).config).read_text(encoding="utf-8"))
     assert [name for name, entry in config.items() if isinstance(entry, dict)] == ["last"]
 

@@ -1,8 +1,7 @@
-"""The vendor's example of auto-calibration for Caffe: only imports and the two functions of the user are filled in."""
+"""The vendor's example of auto-calibration for Caffe: only imports and two functions of the user are filled in."""
 
 import gzip
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +97,9 @@ def generated(folder: Path) -> Args:
     """Classes are what the float net says."""
     model, weights = map(str, branched_net().write(folder))
     fed = random_batches(8)
-    return Args(model, weights, 8, fed, [run_here(model, weights, each["data"]).argmax(1) for each in fed], run_here)
+    return Args(
+        model, weights, 8, fed, [run_here(model, weights, each["data"]).argmax(1) for each in fed], run_here
+    )
 
 
 @pytest.mark.parametrize("runner", [run_here, run_in_opencv])
@@ -117,8 +118,8 @@ def test_the_example_runs(
     amct.create_quant_config(
         config_json_file, args.model_file, args.weights_file, skip_layers, batch_num, activation_offset
     )
-    scale_offset_record_file = os.path.join("tmp", "scale_offset_record.txt")
-    result_path = os.path.join("result", "MobileNetV2")
+    scale_offset_record_file = "tmp/scale_offset_record.txt"
+    result_path = "result/MobileNetV2"
     evaluator = AutoCalibrationEvaluator(args, 10.0 if source is generated else 0.2)
     Path("tmp").mkdir()
     result = amct.accuracy_based_auto_calibration(
@@ -135,11 +136,14 @@ def test_the_example_runs(
     assert set(read_records(Path(scale_offset_record_file))) == quantized
     assert {f"{name}_dequant_layer" for name in quantized} <= deployed.layer_names
     # What is delivered is what was measured.
-    assert evaluator.evaluate(*fake) == pytest.approx(evaluator.evaluate(*map(str, (args.model_file, args.weights_file))) - result.best.loss)  # noqa: E501
+    lost = evaluator.evaluate(args.model_file, args.weights_file) - evaluator.evaluate(*fake)
+    assert lost == pytest.approx(result.best.loss)
     data = args.batches[0]["data"]
     assert relative_error(run_here(*deploy, data), run_here(*fake, data)) < 0.02
     ranked = json.loads(Path("result/accuracy_based_auto_calibration_ranking_information.json").read_text())
-    assert sorted(name for name, _ in ranked) == (LAYERS if source is generated else ["conv1", "conv2", "ip1", "ip2"])
+    assert sorted(name for name, _ in ranked) == (
+        LAYERS if source is generated else ["conv1", "conv2", "ip1", "ip2"]
+    )
     assert not list(Path("result").glob("temp*"))
 
 
@@ -160,7 +164,9 @@ def test_layers_go_back_to_float_until_it_is_good_enough(tmp_path: Path) -> None
     full = amct.accuracy_based_auto_calibration(*files, Distance(args, 1.0), config, record, str(tmp_path / "a/x"))
     assert full.status == "ALL_QUANTIZED"
     limit = full.best.loss * 0.9
-    found = amct.accuracy_based_auto_calibration(*files, Distance(args, limit), config, record, str(tmp_path / "b/x"))
+    found = amct.accuracy_based_auto_calibration(
+        *files, Distance(args, limit), config, record, str(tmp_path / "b/x")
+    )
     assert found.status == "PARTIAL_ROLL_BACK"
     assert 0 < found.best.floats < len(LAYERS)
     assert len(read_records(Path(record))) == len(LAYERS) - found.best.floats

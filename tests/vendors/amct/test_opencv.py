@@ -51,7 +51,9 @@ def test_shifts_too(tmp_path: Path) -> None:
 
 def test_layers_that_serve_training_are_left_out(tmp_path: Path) -> None:
     net = NetText({"data": (1, 3, 4, 4), "label": (1,)})
-    net.add("InnerProduct", "score", "data", "", "inner_product_param { num_output: 2 }", [values(2, 48), values(2)])
+    net.add(
+        "InnerProduct", "score", "data", "", "inner_product_param { num_output: 2 }", [values(2, 48), values(2)]
+    )
     net.add("SoftmaxWithLoss", "loss", ["score", "label"])
     files = tuple(map(str, net.write(tmp_path)))
     pytest.importorskip("cv2", reason="opencv-python-headless<5 is not installed")

@@ -68,7 +68,10 @@ def check_config(config: QuantConfig, name: str) -> None:
 def input_sizes(model: Model, layers: Mapping[str, Layer]) -> dict[str, tuple[Entry, ...]]:
     """Channels, height and width of what each layer reads, as AMCT's records of Caffe nets have them."""
     # The number of samples may be any.
-    fed = {each.name: tuple(size if isinstance(size, int) else 1 for size in each.shape or ()) for each in inputs(model)}
+    fed = {
+        each.name: tuple(size if isinstance(size, int) else 1 for size in each.shape or ())
+        for each in inputs(model)
+    }
     shapes = {value.name: value.shape for value in values(model, fed)}
     steps = {node.output[0]: node for node in model.proto.graph.node if node.output}
     found = {}

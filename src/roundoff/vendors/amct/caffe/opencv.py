@@ -54,13 +54,13 @@ def opencv_net(model_file: str, weights_file: str) -> Any:
 
 
 def _opencv() -> Any:
+    fix = "pip install 'opencv-python-headless<5'"
     try:
         import cv2
-    except ImportError:
-        cv2 = None
+    except ImportError as error:
+        raise CannotRun("OpenCV is not installed.", fix=fix) from error
     if not hasattr(getattr(cv2, "dnn", None), "readNetFromCaffe"):
-        found = "OpenCV is not installed" if cv2 is None else f"OpenCV {cv2.__version__} reads no Caffe nets"
-        raise CannotRun(f"{found}.", fix="pip install 'opencv-python-headless<5'")
+        raise CannotRun(f"OpenCV {cv2.__version__} reads no Caffe nets.", fix=fix)
     return cv2
 
 
