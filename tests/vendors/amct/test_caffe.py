@@ -170,6 +170,24 @@ def test_only_what_was_asked_for_is_saved(tmp_path: Path) -> None:
         amct.save_model(graph, "All", str(tmp_path / "c/net"))
     with pytest.raises(RuntimeError, match="not what init"):
         amct.save_model("graph", "Both", str(tmp_path / "c/net"))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="not what init"):
+        amct.quantize_model("graph", *work.modified)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="A batch is ndarray, not a value for each input"):
+        amct.run_model(*work.modified, [np.zeros(SHAPE, np.float32)])  # type: ignore[list-item]
+
+
+def test_a_record_of_a_single_input(tmp_path: Path) -> None:
+    net = NetText().add("Pooling", "pool", "data", "", "pooling_param { pool: MAX kernel_size: 2 stride: 2 }")
+    net.add("InnerProduct", "fc", "pool", "prob", "inner_product_param { num_output: 2 bias_term: false }",
+            [values(2, 48)])  # fmt: skip
+    work = CaffeWork(tmp_path, net)
+    text = 'record { key: "pool:0" value { scale_d: 0.25 offset_d: 0 is_tensor_quantize: true } }'
+    Path(work.record).write_text(text, encoding="utf-8")
+    amct.convert_model(*work.files, work.record, str(tmp_path / "net"))
+    feeds = [{"data": values(1, 3, 8, 8)}]
+    rounded = [{"data": np.rint(feeds[0]["data"] * 4) / np.float32(4)}]
+    fake, _ = work.results("net")
+    assert np.allclose(outputs(fake, feeds), outputs(work.files, rounded), atol=1e-6)
 
 
 def test_a_modified_net_counts_its_runs(tmp_path: Path) -> None:

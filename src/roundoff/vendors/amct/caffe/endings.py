@@ -22,7 +22,9 @@ def ending_of(records: Mapping[str, LayerRecord], *, half: bool) -> Ending:
     """
 
     def ending(name: str, factors: Array) -> tuple[Array, Array]:
-        return short_mantissa(factors) if half else factors, _shifts(name, records[name], factors.size)
+        # A single input has a record of its own, and no shifts.
+        record = records.get(name, LayerRecord())
+        return short_mantissa(factors) if half else factors, _shifts(name, record, factors.size)
 
     return ending
 

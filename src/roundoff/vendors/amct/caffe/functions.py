@@ -58,6 +58,12 @@ def _files(model_file: Any, weights_file: Any) -> Files:
     return a_path("model_file", model_file), a_path("weights_file", weights_file)
 
 
+def _known(graph: Any) -> Graph:
+    if not isinstance(graph, Graph):
+        raise CannotRun(f"graph is {type(graph).__name__}, not what init() returned.", fix="call init() first")
+    return graph
+
+
 def set_cpu_mode() -> None:
     """Compute on the processor, as is always done here."""
 
@@ -99,7 +105,7 @@ def init(config_file: str, model_file: str, weights_file: str, scale_offset_reco
 def quantize_model(graph: Graph, modified_model_file: str, modified_weights_file: str) -> None:
     """Write the model from whose runs the factors of activations are learned."""
     files = _files(modified_model_file, modified_weights_file)
-    opened = graph.opened
+    opened = _known(graph).opened
     for path in files:
         check_other_file(path, opened.model.path)
     _CAFFE.write_modified(files, opened.model, layers=opened.layers, records=graph.records, stage=graph.stage)
@@ -129,9 +135,7 @@ def save_model(graph: Graph, save_type: str, save_path: str) -> None:
     which: Any = save_type
     if which not in get_args(SaveType):
         raise WrongValue(f"save_type is {save_type!r}.", fix="choose 'Fakequant', 'Deploy' or 'Both'")
-    if not isinstance(graph, Graph):
-        raise CannotRun(f"graph is {type(graph).__name__}, not what init() returned.", fix="call init() first")
-    opened = graph.opened
+    opened = _known(graph).opened
     _CAFFE.write_results(
         save_path,
         opened.model,
