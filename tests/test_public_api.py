@@ -2,10 +2,13 @@
 
 import ast
 import inspect
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import roundoff
+from roundoff import demo
 
 
 @pytest.mark.parametrize("name", roundoff.__all__)
@@ -34,3 +37,17 @@ def test_no_public_name_is_hidden_by_a_package() -> None:
 def test_other_names_are_missing_as_usual() -> None:
     with pytest.raises(AttributeError, match="no attribute 'compair'"):
         roundoff.compair  # noqa: B018
+
+
+def test_paths_may_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = roundoff.load_model(str(demo.model_path()))
+    roundoff.save_model(model, "copy.onnx")
+    np.save("images.npy", demo.load_split("test")[0][:2])
+    for source in ("images.npy", {"image": "images.npy"}):
+        assert len(roundoff.open_samples(source, roundoff.inputs(model))) == 2
+    assert [each.name for each in roundoff.open_source("images.npy").tensors] == ["images"]
+    Path("names.json").write_text('{"a": "b"}', encoding="utf-8")
+    assert roundoff.read_aliases("names.json") == {"a": "b"}
+    with pytest.raises(roundoff.RoundoffError, match=r"run\.json does not exist"):
+        roundoff.load_document("run.json")

@@ -48,6 +48,13 @@ def test_without_any_error_nothing_is_lost() -> None:
     assert judge("node", [], get_metric("sqnr_db"), None).standing == "nothing_lost"
 
 
+def test_without_any_score_nothing_is_said() -> None:
+    rows = ranking([math.nan, math.nan], [None, None])
+    assert judge("node", rows, get_metric("sqnr_db"), None).standing == "no_score"
+    rows = ranking([math.inf, math.nan], [None, None])
+    assert judge("node", rows, get_metric("sqnr_db"), None).standing == "nothing_lost"
+
+
 def test_left_out_harm_is_what_goes_away() -> None:
     # With everything 0.1 is lost; without the first a tenth of it, without the others nearly all.
     rows = ranking([0.01, 0.095, 0.096, 0.097], [0.001] * 3 + [None], "mse")

@@ -150,3 +150,10 @@ def test_terminals_that_know_ascii_alone(run: Run, monkeypatch: pytest.MonkeyPat
     text = page.buffer.getvalue().decode()
     assert "\\u25" not in text
     assert "#" in text
+
+
+@pytest.mark.parametrize("option", ["--nested", "--nested-except"])
+def test_a_list_of_nothing_is_refused(run: Run, option: str) -> None:
+    code, out, err = run(option, "[]")
+    assert (code, out) == (2, "")
+    assert f"{option} '[]' names nothing" in err

@@ -79,6 +79,13 @@ def test_calibration_on_raw_batches(run: Run) -> None:
     assert read_records(Path("out/net_record.txt"))["conv1"].scale_d != scale
 
 
+def test_a_run_that_fails_leaves_the_record_of_an_earlier_one(run: Run) -> None:
+    assert run("calibration", *MODEL, *DATA)[0] == 0
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    assert run("calibration", *MODEL, *DATA, "--batch_num", "3")[0] == 2
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
+
+
 def test_calibration_with_prefixes_and_a_simplified_configuration(run: Run) -> None:
     text = "batch_num: 2 common_config { dmq_balancer { } hfmg_quantize { } }"
     Path("x.cfg").write_text(text, encoding="utf-8")

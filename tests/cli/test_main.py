@@ -31,9 +31,27 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (["quantise", "m.onnx"], "fix: did you mean 'quantize'? See 'roundoff --help'"),
+        (["layer"], "fix: did you mean 'layers'? See 'roundoff --help'"),
+        (
+            ["layers", "m.onnx", "--quantised=q", "--target", "t"],
+            "fix: did you mean '--quantized'? See 'roundoff layers --help'",
+        ),
+    ],
+)
+def test_a_slip_of_the_pen_is_understood(words: list[str], fix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == fix
+
+
+@pytest.mark.parametrize(
     ("words", "error", "asked"),
     [
-        (["frobnicate"], "invalid choice: 'frobnicate'", "roundoff --help"),
+        (["frobnicate"], "there is no command 'frobnicate'", "roundoff --help"),
         (["--frobnicate"], "the following arguments are required: COMMAND", "roundoff --help"),
         (["compare", "--nonsense", "a", "b"], "unrecognized arguments: --nonsense", "roundoff compare --help"),
         (["--nonsense", "compare", "a", "b"], "unrecognized arguments: --nonsense", "roundoff compare --help"),

@@ -20,7 +20,7 @@ def test_a_float_model_is_enough(run: Run) -> None:
     code, out, err = run(MODEL, "--data", "images.npy", "--top", "3", "--sort", "order")
     assert (code, err) == (0, "")
     assert "level = log2(largest of the tensor / largest of the channel)" in " ".join(out.split())
-    assert "rows with fewer outliers left out; --top all shows them" in out
+    assert "rows that matter less are left out; --top all shows them" in out
 
 
 def test_everything_can_be_written_and_read_again(run: Run) -> None:

@@ -3,13 +3,14 @@
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+import roundoff.analysis.sensitivity.exact
 from roundoff.cli import main
 from roundoff.demo import load_split, model_path
 from roundoff.graph.insertion import insert_quantizers
@@ -129,3 +130,26 @@ def test_what_cannot_be_used_is_told(run: Run) -> None:
         code, out, err = run(*words)
         assert (code, out) == (2, ""), words
         assert what in err, err
+
+
+def test_ctrl_c_while_ranking_ends_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = roundoff.analysis.sensitivity.exact.ExactEngine
+    measure = engine.measure
+
+    def impatient(self: object, *given: object, **more: object) -> Iterator[object]:
+        yield next(measure(self, *given, **more))  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "measure", impatient)
+    code, out, err = run()
+    assert (code, out) == (130, "")
+    assert "interrupted" in err
+
+
+def test_ctrl_c_while_evaluating_keeps_what_is_done(run: Run) -> None:
+    text = "calls = []\ndef evaluate(run, samples):\n    calls.append(1)\n"
+    text += "    if len(calls) > 3:\n        raise KeyboardInterrupt\n    return 1.0 / len(calls)\n"
+    Path("eval.py").write_text(text, encoding="utf-8")
+    code, out, _ = run("--evaluator", "eval.py", "--nodes", "block1/depthwise", "block2/depthwise", "logits")
+    assert code == 130
+    assert "the sweep was interrupted after 2 of 4 networks" in " ".join(out.split())

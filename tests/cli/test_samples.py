@@ -43,6 +43,7 @@ def test_the_worst_can_be_used_as_data(run: Run, capsys: pytest.CaptureFixture[s
     assert "(3 samples)" in capsys.readouterr().out
     code, _, err = run(*WORDS, "--data", "images.npy", "--copy-to", "worst")
     assert (code, "worst already holds a result" in err) == (2, True)
+    assert "choose another --copy-to" in err
     assert run(*WORDS, "--data", "images.npy", "--copy-to", "worst", "--force", "--top", "all")[0] == 0
     assert len(Path("worst/worst.txt").read_text(encoding="utf-8").splitlines()) == 13
 

@@ -52,6 +52,7 @@ def test_what_stands_out_comes_first(run: Run) -> None:
     tables = [line.split() for line in lines if line.split()[:1] == ["#"]]
     assert [heading[1] for heading in tables] == ["node", "weight", "activation"]
     assert tables[0][2:] == ["op", "sqnr", "dB", "95%", "between", "cosine"]
+    assert tables[2][2:4] == ["read", "by"]
     assert "~ cannot be told apart from the next row" in out
 
 
@@ -161,6 +162,11 @@ def test_an_interrupted_run_shows_what_is_done_and_goes_on(run: Run, monkeypatch
         (("--fast", "--leave-one-out"), "--leave-one-out has no estimate"),
         (("--fast", "--exact"), "either exact or fast"),
         (("--fast", "--metric", "chebyshev,mse"), "'chebyshev' cannot be estimated"),
+        (("--resume", "same", "--csv", "same"), "--resume and --csv both name same"),
+        (("--resume", "same.png", "--plot", "same.png"), "--resume and --plot both name same.png"),
+        (("--resume", "out/journal", "-o", "out"), "is in the folder of -o"),
+        (("--csv", "images.npy", "--force"), "--force replaces only earlier results"),
+        (("--resume", "images.npy/x"), "choose a path that can be written with --resume"),
     ],
 )
 def test_errors_say_what_to_write(run: Run, words: tuple[str, ...], error: str) -> None:
@@ -174,3 +180,15 @@ def test_a_budget_is_a_time(run: Run, text: str, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         run(f"--budget={text}")
     assert f"{text!r} is not a time; write it as 90s, 5m or 1h" in capsys.readouterr().err
+
+
+def test_a_damaged_journal_is_told(run: Run) -> None:
+    words = ("--kind", "weight", "--exact", "--resume", "journal.jsonl", "--samples", "2", "--json")
+    first = json.loads(run(*words)[1])["sensitivity"]
+    lines = Path("journal.jsonl").read_text(encoding="utf-8").splitlines()
+    lines[1] = lines[1][:40]
+    Path("journal.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    again = json.loads(run(*words)[1])["sensitivity"]
+    assert again["rankings"] == first["rankings"]
+    assert again["notes"][-1] == "journal.jsonl has 1 damaged line; what was lost with that was measured again"
+    assert again["effort"]["resumed"] == first["effort"]["measured"] - 1

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from PIL import Image
 
 from roundoff.core.tensors import Array
-from roundoff.data import open_samples
+from roundoff.data import ImageOptions, SampleOptions, open_samples
 from roundoff.data.casting import cast
 from roundoff.data.fit import check_symbols, possible_counts
 from roundoff.errors import BadInput
@@ -186,3 +187,15 @@ def test_what_is_not_plain_numbers_is_refused_on_opening(
         f"a.npy cannot be read for the input 'x' (expected {wanted} [1, 2]): {problem}.",
         fix=f"array.astype('{wanted}')",
     )
+
+
+def test_a_picture_that_is_large_enough_says_how_to_cut_it(tmp_path: Path) -> None:
+    Image.new("RGB", (9, 8)).save(tmp_path / "a.png")
+    with pytest.raises(BadInput) as caught:
+        open_samples(tmp_path, [spec("x", 1, 3, 7, 7)]).feed(0)
+    assert caught.value.fix.endswith("; --image-resize crop --image-size 8x9 cuts the middle out of such pictures")
+    cut = SampleOptions(image=ImageOptions(resize="crop", size=(8, 9)))
+    assert open_samples(tmp_path, [spec("x", 1, 3, 7, 7)], cut).feed(0)["x"].shape == (1, 3, 7, 7)
+    with pytest.raises(BadInput) as caught:
+        open_samples(tmp_path, [spec("x", 1, 3, 8, 10)]).feed(0)
+    assert "cuts the middle out" not in caught.value.fix

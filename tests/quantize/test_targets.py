@@ -318,6 +318,25 @@ def test_what_cannot_be_extended_is_told_with_all_other_errors(tmp_path: Path) -
     assert lines[3].startswith("  bais: unknown key; did you mean 'bias'")
 
 
+def test_a_name_is_not_taken_for_a_file_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, 'extends = "generic-int8"').rename(tmp_path / "chip.toml")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput) as caught:
+        load_target("chip")
+    assert caught.value.what == "There is no target 'chip', but a file chip.toml."
+    assert caught.value.fix == "write chip.toml to use it"
+    with pytest.raises(BadInput) as caught:
+        load_target("xyz")
+    assert caught.value.fix.startswith("choose one of: ascend, ")
+    assert caught.value.fix.endswith("; or give a .toml file")
+
+
+def test_who_says_nothing_is_told_to_extend(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_target(written(tmp_path, 'description = "ours"'))
+    assert caught.value.fix.startswith('begin with extends = "generic-int8"')
+
+
 def test_operations_of_other_domains_can_be_named(tmp_path: Path) -> None:
     mine = load_target(written(tmp_path, 'extends = "ascend"\nquantized_ops = ["Conv", "example.com.Mystery"]'))
     assert mine.quantized_ops == {"Conv", "example.com.Mystery"}

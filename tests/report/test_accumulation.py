@@ -46,7 +46,10 @@ def test_the_verdict() -> None:
             "--only weight activation tells whose it is",
         ),
         ({"dominance": None, "exact_weights": True}, "what quantizing them cost cannot be seen: give FLOAT"),
-        ({"dominance": None, "output": "", "at_output": None, "near_output": None}, "at the outputs no score"),
+        (
+            {"dominance": None, "output": "", "at_output": None, "near_output": None},
+            "no output holds anything that can be compared",
+        ),
     ],
 )
 def test_other_verdicts(changes: dict[str, object], says: str) -> None:

@@ -124,6 +124,14 @@ def test_channels_as_csv() -> None:
     shown(channels_page(report))
 
 
+def test_a_tensor_that_nothing_quantizes_says_so() -> None:
+    for each, words in ((inspections.distribution(), True), (inspections.distribution(quantized=False), False)):
+        page = distribution_page(
+            replace(inspections.distribution_report(), distributions=(replace(each, quantizer=None),))
+        )
+        assert ("quantizer  none: computed as one with what follows it" in shown(page)) is words
+
+
 def test_outliers() -> None:
     report = inspections.outlier_report("a", "b", "c")
     text = " ".join(shown(outliers_page(report), 100).split())
@@ -134,8 +142,13 @@ def test_outliers() -> None:
     assert order == ["c", "b", "a"]
     assert "1 tensor without a row: ids (its values are of the type int64)" in text
     cut = shown(outliers_page(report, sort="order", most=2), 100)
-    assert "1 row with fewer outliers left out; --top all shows them" in cut
+    assert "1 row that matters less is left out; --top all shows them" in cut
     assert cut.index("1 b ") < cut.index("2 c ")
+    fused = replace(report, rows=(*report.rows[:2], replace(report.rows[2], quantized="fused")))
+    text = " ".join(shown(outliers_page(fused), 100).split())
+    assert text.startswith("1 of 2 tensors has channels of level 3 or more (2 samples); worst is b with 2 %")
+    assert "; not counted: 1 fused tensor, never stored" in text
+    assert text.index(" b Conv") < text.index(" a Conv") < text.index(" c Conv")
     quiet = replace(report, rows=report.rows[:1], skipped={})
     assert shown(outliers_page(quiet)).startswith("No channel is of level 3 or more in 1 tensor (2 samples)")
 

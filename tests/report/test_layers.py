@@ -174,8 +174,12 @@ def test_a_distributed_loss_says_whether_it_is_the_weights() -> None:
     )
     text = said(replace(REPORT, verdict=verdict))
     assert "all weights in float give 22.0 dB, all activations in float 5.0 dB: it is the weights of many" in text
+    assert "next roundoff transform with equalize,bias-correct evens out channels" in text
+    turned = replace(verdict, float_weights=activations, float_activations=weights)
+    assert "next roundoff quantize with --calibration" in said(replace(REPORT, verdict=turned))
     close = replace(verdict, float_activations=Experiment((), 20.0, 0.9, True))
     assert "it is the" not in said(replace(REPORT, verdict=close))
+    assert "next roundoff partial tells how many" in said(replace(REPORT, verdict=close))
 
 
 def test_a_fine_network_is_called_so() -> None:

@@ -27,6 +27,9 @@ def test_other_verdicts() -> None:
     text = text_of(partial_verdict(without_goal(found)))
     assert text.startswith("NOT REACHED: with up to 3 in float none reaches the goal of accuracy 90.00%")
     assert "best are    a/conv, b/conv" in text
+    assert "next        --top all tries the rest; where it takes many, 16 bits (--to s16)" in text
+    tried = replace(without_goal(found), to="s16", subjects=found.subjects[:3])
+    assert "next        where it takes many, another calibration" in text_of(partial_verdict(tried))
     text = text_of(partial_verdict(replace(found, knee=0, goal=Goal("70%", 0.55), levels_off=None, drops=())))
     assert text.startswith("NOTHING TO DO: fully quantized it reaches the goal of 70% of float")
     assert "nothing is gained by any of them" in text

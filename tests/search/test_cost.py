@@ -4,16 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from roundoff.core.quant_plan import Precision, Rule
 from roundoff.core.recipe import Recipe
 from roundoff.core.target import Costs
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.quantize.targets import load_target
 from roundoff.search.cost import CostModel, load_costs
 from roundoff.search.ranking import outstanding
-from tests.models import conv_net, loaded
+from tests.models import conv_net, loaded, value, weight, wrapped
 from tests.search.test_judges import Images
 
 PRODUCTS = {"Conv1": 64 * 4 * 27, "Conv2": 64 * 4 * 9, "Classifier": 40}
@@ -81,3 +83,31 @@ def test_tables_of_costs_are_read(tmp_path: Path) -> None:
 )
 def test_nodes_that_stand_out_are_in_front_of_the_largest_step(harm: list[float], count: int) -> None:
     assert outstanding(harm) == count
+
+
+def test_weights_of_branches_count_as_float(tmp_path: Path) -> None:
+    branches = [
+        helper.make_graph([helper.make_node(*node)], name, [], [value(name, ("N", 8))], own)
+        for name, node, own in (
+            ("then", ("MatMul", ["a", "outer"], ["then"], "inner"), []),
+            ("else", ("MatMul", ["a", "own"], ["else"], "other"), [weight("own", 8, 8, seed=4)]),
+        )
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("If", ["condition"], ["y"], name="if", then_branch=branches[0], else_branch=branches[1]),
+    ]
+    weights = [weight("w", 6, 8, seed=1), weight("outer", 8, 8, seed=2)]
+    inputs = [value("x", ("N", 6)), helper.make_tensor_value_info("condition", TensorProto.BOOL, [])]
+    model = loaded(wrapped(nodes, inputs, [value("y", ("N", 8))], weights), tmp_path)
+
+    class Rows:
+        label, names = "rows", ("a", "b")
+
+        def feed(self, index: int) -> dict[str, Array]:
+            return {"x": np.full((1, 6), index + 1, np.float32), "condition": np.array(index > 0)}
+
+    builder = RecipeBuilder(model, Rows(), load_target("generic-int8"))
+    kept = CostModel(builder.prepared.model, Rows().feed(0), Costs()).remaining(builder.plan(Recipe()))
+    assert kept.float_bytes == 4 * (48 + 64 + 64)
+    assert kept.weight_bytes == 48 + 4 * (64 + 64)

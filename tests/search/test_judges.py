@@ -113,6 +113,46 @@ def test_vendors_evaluators_get_files_and_may_answer_in_numpy(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
+    "code",
+    [
+        "class Mine:\n    def evaluate(self, model): return 0.5",
+        "class My:\n    def __init__(self, x): self.x = x\n    def evaluate(self, m): return self.x\nm = My(.5)",
+        (
+            "class Base:\n    def evaluate(self, model): return 1\n"
+            "class Mine(Base):\n    def evaluate(self, model): return 0.5"
+        ),
+        (
+            "import numpy as np\ndef evaluate(model): return np.array([0.5])\n"
+            "def metric_eval(a, b): return np.array([True]), np.array([0.0])"
+        ),
+    ],
+)
+def test_vendors_evaluators_come_as_class_object_or_functions(tmp_path: Path, model: Model, code: str) -> None:
+    judge = judged(tmp_path, code, model)
+    assert float(judge.float_values()) == 0.5
+    assert judge.satisfied(0.5, 0.5) in (None, (True, 0.0))
+
+
+def test_values_outside_the_range_are_noticed_in_quantized_models_too(tmp_path: Path, model: Model) -> None:
+    code = "CALLS = []\nRANGE = (0, 1)\ndef evaluate(run, samples):\n    CALLS.append(1)\n"
+    judge = judged(tmp_path, code + "    return [0.5 if len(CALLS) < 3 else 2.0 for _ in samples]", model)
+    with pytest.raises(BadInput, match="outside its RANGE"):
+        judge.measure(model, [0, 1])
+
+
+def test_columns_and_generators_of_values_are_fine_and_prints_go_to_stderr(
+    tmp_path: Path, model: Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    column = (
+        "import numpy as np\ndef evaluate(run, samples):\n    print('busy')\n    return np.ones((len(samples), 1))"
+    )
+    assert judged(tmp_path, column, model).float_values().tolist() == [1.0] * COUNT
+    assert capsys.readouterr() == ("", "busy\nbusy\n")
+    lazy = "def evaluate(run, samples):\n    for feed in samples:\n        yield 1.0"
+    assert judged(tmp_path, lazy, model).by_sample
+
+
+@pytest.mark.parametrize(
     ("code", "message"),
     [
         ("RANGE = 3\ndef evaluate(run, samples):\n    return [0.0 for _ in samples]", "RANGE in .* is 3"),
@@ -127,7 +167,26 @@ def test_vendors_evaluators_get_files_and_may_answer_in_numpy(tmp_path: Path, mo
             "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return False, 0",
             "is not satisfied with",
         ),
-        ("def evaluate(run, samples):\n    return [1.0, 2.0]", "not a finite number"),
+        ("def evaluate(run, samples):\n    return [1.0, 2.0]", "has 2 values for 40 samples"),
+        (
+            "def evaluate(run, samples):\n    return [float('nan')] + [1.0] * (len(samples) - 1)",
+            "not finite for sample 's0'",
+        ),
+        ("RANGE = (1, 0)\ndef evaluate(run, samples):\n    return [0.5 for _ in samples]", "RANGE in .* is"),
+        ("import sys\ndef evaluate(run, samples):\n    sys.exit(3)", "failed in line 3: SystemExit: 3"),
+        ("def evaluate(run, samples):\n    return run({'picture': 1})", "run.. was fed 'picture'; .* 'image'"),
+        (
+            "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return 'no', 0.1",
+            "not whether it is satisfied",
+        ),
+        (
+            "def evaluate(model):\n    return 1\ndef metric_eval(a, b):\n    return True, float('nan')",
+            "not whether it is satisfied",
+        ),
+        (
+            "class A:\n    def evaluate(self, m): return 1\nclass B:\n    def evaluate(self, m): return 2",
+            "holds 2 evaluators: A, B",
+        ),
         (VENDOR + "    def __init__(self, x): ...\n", "failed: TypeError"),
     ],
 )

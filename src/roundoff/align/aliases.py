@@ -21,12 +21,13 @@ _FEW = 20
 """Up to so many names a message lists them all."""
 
 
-def read_aliases(path: Path) -> dict[str, str]:
+def read_aliases(path: Path | str) -> dict[str, str]:
     """Read reference -> candidate names from a JSON object or from CSV with a header.
 
     Raises:
         BadInput: The file cannot be read, is neither of the two, or names a tensor twice.
     """
+    path = Path(path)
     content = read_small(path, what="The alias file")
     try:
         text = content.decode("utf-8-sig")

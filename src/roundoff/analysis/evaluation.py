@@ -1,11 +1,10 @@
-"""How good a network is at its task: a function of the user's, or labels.
+"""How good a network is at its task: a function of the user's, or the classes it predicts.
 
 An evaluator is a Python file with a function ``evaluate(run, samples)`` that gives a number, or one per sample.
 ``run(feed)`` runs the network on a dictionary of inputs and gives a dictionary of outputs; ``samples`` is a
 sequence of such inputs.
 """
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from roundoff.analysis.user_code import load_user_module, user_code_failed
-from roundoff.core.files import read_small, reading
+from roundoff.analysis.user_code import brief, call_user_code, load_user_module
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput, RoundoffError
-from roundoff.graph.interface import outputs
+from roundoff.core.wording import counted
+from roundoff.errors import BadInput
+from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
@@ -31,7 +30,6 @@ __all__ = [
     "class_predictions",
     "evaluator_in",
     "load_evaluator",
-    "load_labels",
     "make_run",
 ]
 
@@ -46,7 +44,6 @@ def evaluate(run, samples):
 
 
 _WHAT = "The evaluator"
-_MOST_SHOWN = 60
 # Rows, places (such as the words of a text) and classes; nobody knows where the classes are among more.
 _MOST_AXES = 3
 
@@ -115,22 +112,25 @@ class Evaluator:
             BadInput: The function failed, or gave neither.
             ModelFailed: The network failed on what the function fed it.
         """
-        try:
-            value = self.function(run, samples)
-        except RoundoffError:
-            raise
-        except Exception as error:
-            raise user_code_failed(self.path, error, what=_WHAT) from error
+        value = call_user_code(self.function, run, samples, path=self.path, what=_WHAT)
+        if isinstance(value, Iterator):
+            value = call_user_code(list, value, path=self.path, what=_WHAT)
         found = _numbers(value)
-        # A single sample has a single value either way.
-        if found is not None and found.size == 1:
-            found = found.reshape(())
-        if found is None or found.shape not in ((), (len(samples),)) or not np.isfinite(found).all():
-            what = f"evaluate() in {self.path} gave {_shortened(value)}, which is not a finite number."
+        wrong = ""
+        if found is None:
+            wrong = "is no number"
+        elif found.size not in (1, len(samples)):
+            wrong = f"has {counted(found.size, 'value')} for {counted(len(samples), 'sample')}"
+        elif not np.isfinite(found).all():
+            at = int(np.flatnonzero(~np.isfinite(found))[0])
+            wrong = "is not finite" if found.size == 1 else f"is not finite for sample {samples.names[at]!r}"
+        if found is None or wrong:
             raise BadInput(
-                what, fix="let it return one number, e.g. the share of right answers, or one per sample"
+                f"evaluate() in {self.path} gave {brief(value)}, which {wrong}.",
+                fix="let it return one number, e.g. the share of right answers, or one per sample",
             )
-        return found
+        # A single sample has a single value either way; columns and rows of values mean the same.
+        return found.reshape(() if found.size == 1 else -1)
 
 
 def _numbers(value: Any) -> Array | None:
@@ -142,30 +142,29 @@ def _numbers(value: Any) -> Array | None:
         return None
 
 
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 4] + " ..."
-
-
-def load_evaluator(path: Path) -> Evaluator:
+def load_evaluator(path: Path | str) -> Evaluator:
     """Read a Python file with a function ``evaluate(run, samples)``.
 
     Raises:
         BadInput: The file cannot be read or run, or has no such function.
     """
-    return evaluator_in(load_user_module(path, what=_WHAT), path)
+    return evaluator_in(load_user_module(Path(path), what=_WHAT), Path(path))
 
 
 def evaluator_in(module: ModuleType, path: Path) -> Evaluator:
     """The evaluator that a Python file defines.
 
     Raises:
-        BadInput: It has no function ``evaluate(run, samples)``.
+        BadInput: It has no function ``evaluate(run, samples)``, or says nothing clear of which way is better.
     """
     function = getattr(module, "evaluate", None)
     if not callable(function):
         raise BadInput(f"{path} has no function evaluate(run, samples).", fix=_EXAMPLE)
     name, higher = getattr(module, "NAME", path.stem), getattr(module, "HIGHER_IS_BETTER", True)
+    # A word such as "no" would count as yes.
+    if higher not in (True, False):
+        what = f"HIGHER_IS_BETTER in {path} is {higher!r}, which is neither True nor False."
+        raise BadInput(what, fix="write HIGHER_IS_BETTER = False where less is better")
     return Evaluator(str(name), bool(higher), path, function)
 
 
@@ -176,77 +175,16 @@ def make_run(model: Model, *, threads: int | None = None) -> Run:
         ModelFailed: onnxruntime does not accept it.
     """
     session = open_session(model, threads=threads, optimize=True)
-    names = outputs(model)
-    return lambda feed: dict(zip(names, session.run(feed), strict=True))
+    names, needed = outputs(model), {spec.name for spec in inputs(model)}
 
+    def run(feed: Mapping[str, Array]) -> dict[str, Array]:
+        if set(feed) != needed:
+            listed = [", ".join(map(repr, sorted(map(str, each)))) for each in (feed, needed)]
+            what = f"run() was fed {listed[0] or 'nothing'}; the inputs are {listed[1]}."
+            raise BadInput(what, fix="feed it what is in samples, or a dictionary with these keys")
+        return dict(zip(names, session.run(feed), strict=True))
 
-def load_labels(path: Path, names: Sequence[str]) -> Array:
-    """The right class of each sample.
-
-    A ``.npy`` file holds whole numbers in the order of the samples. A text or CSV file holds one per line, or the
-    name of a sample and its class; a line without any number is a heading.
-
-    Args:
-        path: The file.
-        names: What the samples are called, in their order.
-
-    Returns:
-        int64 of shape (n,), not fewer than there are samples unless these hold several rows each.
-
-    Raises:
-        BadInput: It cannot be read, holds other things, or lacks a sample.
-    """
-    if path.suffix.lower() == ".npy":
-        return _stored_labels(path)
-    text = read_small(path, what="The labels").decode("utf-8", errors="replace")
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(map(str.strip, row))]
-    if rows and not any(_is_whole(cell) for cell in rows[0]):
-        rows = rows[1:]
-    if not rows:
-        raise BadInput(f"{path} holds no labels.", fix="write one class number per line")
-    if all(len(row) == 1 for row in rows):
-        return np.array([_class_number(row[0], path) for row in rows], dtype=np.int64)
-    return _by_name({row[0]: row[-1] for row in rows}, path, names)
-
-
-def _stored_labels(path: Path) -> Array:
-    with reading(path, what="The labels"):
-        try:
-            found = np.load(path, allow_pickle=False)
-        except ValueError as error:
-            raise BadInput(
-                f"{path} cannot be read as a .npy file: {error}.", fix="save it with numpy.save"
-            ) from error
-    found = np.asarray(found)
-    if found.dtype.kind not in "iu":
-        what = f"{path} holds {found.dtype} of shape {list(found.shape)}; labels are whole numbers."
-        raise BadInput(what, fix="save the class numbers as int64")
-    return found.reshape(-1).astype(np.int64)
-
-
-def _by_name(classes: Mapping[str, str], path: Path, names: Sequence[str]) -> Array:
-    # Samples are called after their files without the ending; lists of labels often keep it.
-    by_stem = {Path(name).stem: label for name, label in classes.items()}
-    found = []
-    for name in names:
-        label = classes.get(name, by_stem.get(name))
-        if label is None:
-            raise BadInput(
-                f"{path} has no label for sample {name!r}.",
-                fix=f"its lines must begin with the names of the samples, such as {', '.join(names[:3])}",
-            )
-        found.append(_class_number(label, path))
-    return np.array(found, dtype=np.int64)
-
-
-def _class_number(text: str, path: Path) -> int:
-    if not _is_whole(text):
-        raise BadInput(f"{path} holds {text!r}, which is not a class number.", fix="write whole numbers from 0 on")
-    return int(text)
-
-
-def _is_whole(text: str) -> bool:
-    return text.lstrip("+-").isascii() and text.lstrip("+-").isdigit()
+    return run
 
 
 def class_predictions(output: Array) -> Array | None:

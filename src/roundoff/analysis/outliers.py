@@ -14,6 +14,7 @@ from roundoff.core.names import shown
 from roundoff.core.outliers import OUTLIER_LEVELS, OutlierReport, OutlierRow
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted, nonfinite_note
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
@@ -85,13 +86,22 @@ def find_outliers(
             watchers.append(_Ranges(order, tensor, axis))
     seen = watch(model, samples, watchers, limits=settings.limits, progress=progress)
     skipped |= {each.tensor.name: each.problem for each in watchers if each.problem}
+    if skipped and len(skipped) == len(tensors):
+        name, reason = next(iter(skipped.items()))
+        others = f", and so on for {counted(len(skipped) - 1, 'other')}" if len(skipped) > 1 else ""
+        raise BadInput(
+            f"No tensor has channels that can be counted: {name!r}: {reason}{others}.",
+            fix="leave --axis out, or choose other tensors with --nodes",
+        )
+    rows = tuple(each.row(settings.log_base) for each in watchers if not each.problem)
     return OutlierReport(
         reference=shown(model.path),
         samples=seen,
         log_base=settings.log_base,
-        rows=tuple(each.row(settings.log_base) for each in watchers if not each.problem),
+        rows=rows,
         skipped=skipped,
-        notes=quantized.notes,
+        notes=(*quantized.notes, *nonfinite_note("tensor", [row.tensor for row in rows if row.nonfinite])),
+        preparation=quantized.preparation,
     )
 
 

@@ -45,6 +45,7 @@ def report_sensitivity(found: Sensitivity, quantized: QuantizedModel) -> Sensiti
         complete=found.complete,
         effort=found.effort,
         notes=(*quantized.notes, *found.notes),
+        preparation=quantized.preparation,
     )
 
 
@@ -86,6 +87,8 @@ def judge(
     such steps the largest counts. Harm is the energy of the error for signal to noise, else the distance from a
     perfect score; where subjects were left out, by how much that made it smaller.
     """
+    if rows and all(math.isnan(row.scores[metric.name]) for row in rows):
+        return KindVerdict(kind, "no_score", len(rows), (), None, None)
     harms = [_distance(row.scores[metric.name], metric) for row in rows]
     if harm_of_all is not None:
         harms = [max(0.0, harm_of_all - harm) for harm in harms]

@@ -2,18 +2,20 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from roundoff.analysis.evaluation import class_predictions
-from roundoff.analysis.sensitivity.subjects import find_outputs
+from roundoff.analysis.sensitivity.subjects import find_outputs, other_outputs
 from roundoff.analysis.watching import UNLIMITED, RunLimits
 from roundoff.core.measure import measure_pair
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted, nonfinite_note
 from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
 from roundoff.errors import BadInput
 from roundoff.graph.fake_constants import has_exact_weights
@@ -103,7 +105,8 @@ def find_worst_samples(
             progress.advance()
     finally:
         progress.finish()
-    return _ranked(found, metrics, quantized=quantized, samples=samples)
+    notes = () if settings.outputs else other_outputs(model, names)
+    return _ranked(found, metrics, quantized=quantized, samples=samples, notes=notes)
 
 
 def _metrics(names: Sequence[str]) -> tuple[Metric, ...]:
@@ -139,7 +142,12 @@ def _worst(outputs: Sequence[OutputScore], metric: Metric) -> float | None:
 
 
 def _ranked(
-    found: list[SampleScore], metrics: Sequence[Metric], *, quantized: QuantizedModel, samples: Samples
+    found: list[SampleScore],
+    metrics: Sequence[Metric],
+    *,
+    quantized: QuantizedModel,
+    samples: Samples,
+    notes: Sequence[str],
 ) -> WorstSamples:
     better = metrics[0].direction == "higher"
 
@@ -160,5 +168,22 @@ def _ranked(
         median=statistics.median(scores) if scores else None,
         unscored=len(found) - len(scores),
         moved_top=sum(1 for each in found if each.moved_top) if rows else None,
-        notes=(*quantized.notes, *((_EXACT_WEIGHTS,) if has_exact_weights(quantized) else ())),
+        notes=(
+            *quantized.notes,
+            *((_EXACT_WEIGHTS,) if has_exact_weights(quantized) else ()),
+            *notes,
+            *_unlike(found),
+            *nonfinite_note("sample", [each.sample for each in found if _is_nonfinite(each)]),
+        ),
+        preparation=quantized.preparation,
     )
+
+
+def _is_nonfinite(each: SampleScore) -> bool:
+    return any(output.status == "nonfinite" for output in each.outputs)
+
+
+def _unlike(found: Sequence[SampleScore]) -> list[str]:
+    """Notes on outputs that have no score because their shape is not that in float."""
+    counts = Counter(output.output for each in found for output in each.outputs if output.status == "shape")
+    return [f"{name!r} has another shape than in float in {counted(n, 'sample')}" for name, n in counts.items()]

@@ -4,22 +4,22 @@ import argparse
 import importlib
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NoReturn
 
 from roundoff import __version__
 from roundoff.cli.hearing import heard
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError
+from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest
 
 __all__ = ["COMMANDS", "main"]
 
 # In the order a newcomer would want them.
 COMMANDS = (
     "compare", "dump", "convert", "quantize", "transform", "tune", "layers", "sensitivity", "accumulate",
-    "partial", "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check", "horizon",
-    "amct", "demo",
+    "partial", "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check", "ascend",
+    "horizon", "amct", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
@@ -82,7 +82,20 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong and where to read on, instead of repeating the whole usage."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BadInput.exit_code, f"error: {message}\nfix: see '{self.prog} --help'\n")
+        self.refuse(message)
+
+    def refuse(self, message: str, *, wrong: str = "", known: Iterable[str] = ()) -> NoReturn:
+        """End with an error.
+
+        Args:
+            message: What is wrong.
+            wrong: A word that is not known.
+            known: Words that are; one that is much like it is suggested.
+        """
+        # Where nothing is alike the help is the better list.
+        meant = nearest(wrong, known) if wrong else ""
+        see = f"{meant} See" if meant.endswith("?") else "see"
+        self.exit(BadInput.exit_code, f"error: {message}\nfix: {see} '{self.prog} --help'\n")
 
 
 def _formatter() -> type[argparse.HelpFormatter]:
@@ -127,11 +140,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace | None:
     if not argv:
         parser.print_help(sys.stderr)
         return None
+    if chosen is not None and chosen not in COMMANDS:
+        parser.refuse(f"there is no command {chosen!r}", wrong=chosen, known=COMMANDS)
     arguments, unknown = parser.parse_known_args(argv)
     # argparse takes words in one place only; names may stand behind options, too.
     loose = [] if any(word.startswith("-") for word in unknown) else unknown
     if loose and "more_words" in arguments:
         getattr(arguments, arguments.more_words).extend(loose)
     elif unknown:
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        option = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
+        options = [each for each in arguments.parser._option_string_actions if each.startswith("--")]
+        arguments.parser.refuse(f"unrecognized arguments: {' '.join(unknown)}", wrong=option, known=options)
     return arguments

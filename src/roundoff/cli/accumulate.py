@@ -20,7 +20,7 @@ from roundoff.cli.name_options import take_model
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK
+from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
     from roundoff.core.accumulation import Accumulation, Curve
@@ -97,7 +97,13 @@ def _lists(args: argparse.Namespace) -> "tuple[NameList, NameList]":
     from roundoff.core.name_lists import parse_name_list
 
     nested, nested_except = ("" if text is None else text for text in (args.nested, args.nested_except))
-    return parse_name_list(nested), parse_name_list(nested_except)
+    found = parse_name_list(nested), parse_name_list(nested_except)
+    for option, given, names in zip(
+        ("--nested", "--nested-except"), (args.nested, args.nested_except), found, strict=True
+    ):
+        if given is not None and not names:
+            raise BadInput(f"{option} {given!r} names nothing.", fix=f"leave {option} out, or write [[a],[a,b]]")
+    return found
 
 
 def _curves(

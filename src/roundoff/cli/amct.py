@@ -110,6 +110,7 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     """Calibrate a model and write it quantized."""
     import tempfile
 
+    from roundoff.core.files import write_bytes
     from roundoff.vendors.amct.calibrating import calibrate_by
     from roundoff.vendors.amct.configuration.parsing import read_config
     from roundoff.vendors.amct.evaluators import load_evaluator, parse_binary_data
@@ -124,9 +125,11 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     missing = [flag for flag in _DATA_FLAGS if flag not in given]
     if given and missing:
         raise BadInput(f"--{missing[0]} is missing.", fix=f"give it beside --{given[0]}")
+    results = results_of(args.save_path)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        config, record = work / "config.json", results_of(args.save_path).record
+        # The record of an earlier run stays with its models until this run has both.
+        config, record = work / "config.json", work / "record.txt"
         _write_config(flavour, files, args, path=config)
         settings = read_config(config, None)
         evaluator: Any = (
@@ -134,7 +137,7 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
             if args.evaluator is not None
             else parse_binary_data(args.input_shape, args.data_dir, args.data_types, batch_num=settings.batch_num)
         )
-        make_folder(record.parent)
+        make_folder(results.folder)
         opened = open_model(flavour, files, config)
         opened, records, _ = calibrate_by(evaluator, opened, source=files, record_file=record, work=work)
         flavour.write_results(
@@ -144,7 +147,8 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
             records=records,
             half_precision=settings.half_precision,
         )
-    _say_written(terminal, flavour, args.save_path, record)
+        write_bytes(results.record, record.read_bytes())
+    _say_written(terminal, flavour, args.save_path, results.record)
     return EXIT_OK
 
 

@@ -1,9 +1,12 @@
-"""Convert a Caffe net to an ONNX model that any runtime runs.
+"""Convert a Caffe net to an ONNX model, or tensor files to others.
 
 Layers become nodes of the same names, blobs tensors of the same names. Where
 layers work in place, the last version of a blob has its name, and those
 before it are called BLOB#LAYER. Layers that serve training are left out and
 listed. All other commands take Caffe nets as they are.
+
+Tensor files may be of any kind that can be compared, dumps of devices among
+them, whose tensors come out in the layout they had before the compiler.
 """
 
 import argparse
@@ -11,6 +14,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roundoff.cli.convert_tensors import convert_tensors, shape
 from roundoff.cli.terminal import Terminal
 from roundoff.core.model_files import caffe_pair, is_caffe
 from roundoff.errors import EXIT_OK, BadInput
@@ -18,24 +22,41 @@ from roundoff.errors import EXIT_OK, BadInput
 if TYPE_CHECKING:
     from roundoff.graph.caffe.importing import Imported
 
-SUMMARY = "make an ONNX model of a Caffe net"
+SUMMARY = "make an ONNX model of a Caffe net, or other files of tensors"
 
 _SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("model", type=Path, metavar="PROTOTXT", help="the net")
+    parser.add_argument(
+        "source", type=Path, metavar="SOURCE", help="a net (.prototxt), or a file or folder of tensors"
+    )
     parser.add_argument(
         "weights",
         type=Path,
         nargs="?",
         metavar="CAFFEMODEL",
-        help="its numbers (default: the file of the same name, or the only .caffemodel beside the net)",
+        help="the net's numbers (default: the file of the same name, or the only .caffemodel beside the net)",
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the .onnx file to write")
-    parser.add_argument("--force", action="store_true", help="replace FILE")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="PATH", help="the .onnx file, or the folder, to write"
+    )
+    parser.add_argument("--force", action="store_true", help="replace PATH")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
+    tensors = parser.add_argument_group("tensor files")
+    tensors.add_argument(
+        "--to", choices=("npy", "npz", "bin", "ascend-npy"), help="how tensors are stored (default: npy)"
+    )
+    tensors.add_argument(
+        "--format",
+        dest="layout",
+        metavar="NAME",
+        help="memory format of device dumps, such as NCHW, NHWC or ND (default: as before the compiler)",
+    )
+    tensors.add_argument(
+        "--shape", type=shape, metavar="1,3,..", help="shape of FRACTAL_NZ tensors, with --format"
+    )
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -43,6 +64,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.graph.caffe.importing import import_caffe
     from roundoff.graph.saving import save_model
 
+    if not is_caffe(args.source) and args.source.suffix.lower() != ".onnx":
+        if args.weights is not None:
+            what = f"{args.source} is no Caffe net, so that {args.weights} means nothing."
+            raise BadInput(what, fix="roundoff convert net.prototxt net.caffemodel -o net.onnx")
+        return convert_tensors(args, terminal)
+    for option, value in (("--to", args.to), ("--format", args.layout), ("--shape", args.shape)):
+        if value is not None:
+            raise BadInput(f"{option} is for files of tensors, not for nets.", fix=f"leave out {option}")
     if args.output.suffix.lower() != ".onnx":
         what = f"-o {args.output} does not end in .onnx, so that no program would take it for a model."
         raise BadInput(what, fix=f"-o {args.output.with_suffix('.onnx')}")
@@ -57,10 +86,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _pair(args: argparse.Namespace) -> tuple[Path, Path]:
-    if not is_caffe(args.model):
-        what = f"{args.model} is no Caffe net; those are called .prototxt."
+    if not is_caffe(args.source):
+        what = f"{args.source} is no Caffe net; those are called .prototxt."
         raise BadInput(what, fix="roundoff convert net.prototxt net.caffemodel -o net.onnx")
-    return caffe_pair(args.model if args.weights is None else Path(f"{args.model},{args.weights}"))
+    return caffe_pair(args.source if args.weights is None else Path(f"{args.source},{args.weights}"))
 
 
 def _described(args: argparse.Namespace, imported: "Imported") -> dict[str, object]:

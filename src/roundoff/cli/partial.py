@@ -22,7 +22,7 @@ from roundoff.cli.name_options import take_model
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
     from roundoff.core.partial import PartialQuantization
@@ -111,6 +111,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     settings = replace(settings, labels=labels, ranking=ranking)
     found = sweep(subject.quantized, subject.samples, subjects, settings, progress=terminal)
     show_results(args, terminal, _results(args, found, time.monotonic() - started))
+    if not found.complete:
+        return EXIT_INTERRUPTED
     return EXIT_THRESHOLD_MISSED if args.goal and found.knee is None else EXIT_OK
 
 
@@ -126,7 +128,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _labels(args: argparse.Namespace, subject: Subject) -> "Array | None":
-    from roundoff.analysis.evaluation import load_labels
+    from roundoff.analysis.labels import load_labels
 
     if args.labels is None:
         return None

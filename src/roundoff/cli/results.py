@@ -107,7 +107,7 @@ def check_results(args: argparse.Namespace, *, csv_start: str) -> None:
         ("--plot", None if folder else args.plot, _PICTURE_STARTS),
     ):
         if path is not None and not (args.force and _begins(path, starts)):
-            check_output_file(path, force=False, option=option)
+            check_output_file(path, force=args.force, option=option)
     if args.plot is not None:
         from roundoff.plots.canvas import require_matplotlib
 

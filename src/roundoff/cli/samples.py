@@ -82,7 +82,7 @@ def _check_copy(args: argparse.Namespace) -> None:
         return
     if args.output is not None and args.copy_to.resolve() == args.output.resolve():
         raise BadInput(f"-o and --copy-to both name {args.copy_to}.", fix="give each a folder of its own")
-    check_output_directory(args.copy_to, marker=LIST_NAME, force=args.force)
+    check_output_directory(args.copy_to, marker=LIST_NAME, force=args.force, option="--copy-to")
 
 
 def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst: "WorstSamples") -> None:

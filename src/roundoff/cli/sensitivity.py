@@ -114,6 +114,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     started = time.monotonic()
     check_subject(args)
     check_results(args, csv_start=SENSITIVITY_CSV_START)
+    _check_journal(args)
     settings = _settings(args)
     subject = open_subject(args, terminal)
     begun = time.monotonic()
@@ -127,6 +128,19 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if interrupted and args.resume is not None:
         terminal.note(f"interrupted: the same command goes on where {args.resume} ends")
     return EXIT_INTERRUPTED if interrupted else EXIT_OK
+
+
+def _check_journal(args: argparse.Namespace) -> None:
+    """Refuse a journal that results would be written over, or into whose folder they could not be written."""
+    if args.resume is None:
+        return
+    journal = args.resume.resolve()
+    for option, path in (("--csv", args.csv), ("--plot", args.plot)):
+        if path is not None and path.resolve() == journal:
+            raise BadInput(f"--resume and {option} both name {path}.", fix="give each a file of its own")
+    if args.output is not None and journal.is_relative_to(args.output.resolve()):
+        what = f"--resume {args.resume} is in the folder of -o, which is written whole or not at all."
+        raise BadInput(what, fix="keep the journal beside that folder")
 
 
 def _settings(args: argparse.Namespace) -> "SensitivitySettings":

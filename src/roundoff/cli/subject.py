@@ -169,4 +169,5 @@ def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]
         corrected = load_model(args.quantized / saved.files[CORRECTED])
         return read_quantized(corrected, float_model=load_model(args.model)), saved.arithmetic, words
     prepared = prepare(load_model(args.model))
-    return QuantizedModel(prepared.model, saved.quantizers(), saved.notes), saved.arithmetic, words
+    found = QuantizedModel(prepared.model, saved.quantizers(), preparation=saved.notes)
+    return found, saved.arithmetic, words

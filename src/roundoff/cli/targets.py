@@ -34,5 +34,5 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.text(target_page(for_people(targets[0])))
     else:
         terminal.text(targets_list(for_people(targets)))
-        terminal.note("\nroundoff targets NAME shows everything about one; docs/reference/targets.md explains it.")
+        terminal.note("\n'roundoff targets NAME' shows all of one; docs/reference/targets.md explains it.")
     return EXIT_OK

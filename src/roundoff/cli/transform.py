@@ -155,7 +155,7 @@ def _option(text: str, names: Sequence[str], known: "dict[str, tuple[str, ...]]"
 
 
 def _judge(args: argparse.Namespace, model: "Model", samples: "Samples") -> "Judge":
-    from roundoff.analysis.evaluation import load_labels
+    from roundoff.analysis.labels import load_labels
     from roundoff.analysis.transforming import Judge
     from roundoff.graph.interface import inputs
 

@@ -201,7 +201,7 @@ def _strategy(text: str) -> "Strategy":
         return STRATEGIES[text]
     if text.endswith(".py") or Path(text).is_file():
         return load_strategy(Path(text))
-    raise BadInput(f"There is no strategy {text!r}.", fix=f"{nearest(text, STRATEGIES)} Or give a Python file")
+    raise BadInput(f"There is no strategy {text!r}.", fix=f"{nearest(text, STRATEGIES)}; or give a Python file")
 
 
 def _sensitivity(text: str) -> Any:
@@ -213,7 +213,7 @@ def _sensitivity(text: str) -> Any:
     if text.endswith(".py") or Path(text).is_file():
         return load_sensitivity(Path(text))
     raise BadInput(
-        f"There is no sensitivity {text!r}.", fix=f"{nearest(text, SENSITIVITIES)} Or give a Python file"
+        f"There is no sensitivity {text!r}.", fix=f"{nearest(text, SENSITIVITIES)}; or give a Python file"
     )
 
 
@@ -248,7 +248,7 @@ def _opened(args: argparse.Namespace, model: "Model", data: list[str] | None, li
 
 
 def _labels(path: Path | None, samples: "Samples", *, cut: int | None) -> "Array | None":
-    from roundoff.analysis.evaluation import load_labels
+    from roundoff.analysis.labels import load_labels
 
     if path is None:
         return None

@@ -157,6 +157,7 @@ class Accumulation:
         curves: The base line first, then those asked for.
         verdict: What they say.
         notes: What the reader should know.
+        preparation: What was noted when the model was prepared and quantized.
     """
 
     reference: str
@@ -168,6 +169,7 @@ class Accumulation:
     curves: tuple[MeasuredCurve, ...]
     verdict: AccumulationVerdict
     notes: tuple[str, ...] = ()
+    preparation: tuple[str, ...] = ()
 
     @property
     def base_line(self) -> MeasuredCurve:

@@ -109,9 +109,11 @@ class ChannelReport:
         samples: Names of the samples that were run; none when only constants were looked at.
         spreads: In execution order.
         notes: What the reader should know.
+        preparation: What was noted when the model was prepared and quantized.
     """
 
     reference: str
     samples: tuple[str, ...]
     spreads: tuple[ChannelSpread, ...]
     notes: tuple[str, ...] = ()
+    preparation: tuple[str, ...] = ()

@@ -184,9 +184,11 @@ class DistributionReport:
         samples: Names of the samples that were run; none when only constants were looked at.
         distributions: In execution order.
         notes: What the reader should know.
+        preparation: What was noted when the model was prepared and quantized.
     """
 
     reference: str
     samples: tuple[str, ...]
     distributions: tuple[Distribution, ...]
     notes: tuple[str, ...] = ()
+    preparation: tuple[str, ...] = ()

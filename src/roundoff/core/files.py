@@ -181,10 +181,10 @@ def output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool =
             shutil.rmtree(staged, ignore_errors=True)
 
 
-def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool) -> None:
-    """Say at once, before any work, when `output_directory` would refuse this path."""
-    another = "choose another folder with -o"
-    with writing(path):
+def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool, option: str = "-o") -> None:
+    """Say at once, before any work, when `output_directory` would refuse this path, the value of `option`."""
+    another = f"choose another folder with {option}"
+    with writing(path, option=option):
         _check_parent(path, fix=another)
         if not path.exists():
             return
@@ -199,12 +199,15 @@ def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: 
         known = any((path / name).is_file() for name in markers)
     if foreign:
         what = f"{path} exists and holds files that roundoff did not write: {', '.join(foreign)}."
-        raise BadInput(what, fix="move them away or choose another -o; --force replaces only earlier results")
+        raise BadInput(
+            what, fix=f"move them away or choose another {option}; --force replaces only earlier results"
+        )
     if not known:
         what = f"{path} holds a result of another kind: it has no {' or '.join(markers)}."
         raise BadInput(what, fix=another)
     if not force:
-        raise BadInput(f"{path} already holds a result.", fix="add --force to replace it, or choose another -o")
+        fix = f"add --force to replace it, or choose another {option}"
+        raise BadInput(f"{path} already holds a result.", fix=fix)
 
 
 def _check_parent(path: Path, *, fix: str) -> None:

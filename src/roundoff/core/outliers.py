@@ -49,11 +49,11 @@ class OutlierRow:
     @property
     def sparse_share(self) -> float:
         """Share of the channels that are zero throughout."""
-        return self.sparse / self.channels
+        return self.sparse / self.channels if self.channels else 0.0
 
     def share(self, level: int) -> float:
         """Share of the channels that are of at least this level."""
-        return self.at_least[str(level)] / self.channels
+        return self.at_least[str(level)] / self.channels if self.channels else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class OutlierReport:
         rows: In execution order.
         skipped: Tensors without a row, with the reason.
         notes: What the reader should know.
+        preparation: What was noted when the model was prepared and quantized.
     """
 
     reference: str
@@ -75,3 +76,4 @@ class OutlierReport:
     rows: tuple[OutlierRow, ...]
     skipped: dict[str, str]
     notes: tuple[str, ...] = ()
+    preparation: tuple[str, ...] = ()

@@ -66,6 +66,7 @@ class PartialQuantization:
         exact_weights: Whether the float weights are the values of their codes already, so that the float network
             is not the one before quantization.
         notes: What the reader should know.
+        preparation: What was noted when the model was prepared and quantized.
     """
 
     reference: str
@@ -84,6 +85,7 @@ class PartialQuantization:
     complete: bool
     exact_weights: bool = False
     notes: tuple[str, ...] = ()
+    preparation: tuple[str, ...] = ()
 
     @property
     def chosen(self) -> tuple[str, ...]:

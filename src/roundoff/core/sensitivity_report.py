@@ -7,9 +7,9 @@ from roundoff.core.sensitivity import Effort, Engine, Interval, Mode, SubjectKin
 
 __all__ = ["KindVerdict", "SensitivityReport", "SensitivityRow", "Standing"]
 
-Standing = Literal["stand_out", "tied", "spread", "nothing_lost"]
+Standing = Literal["stand_out", "tied", "spread", "nothing_lost", "no_score"]
 """stand_out: a few hurt much more than the rest. tied: the first ones cannot be told apart. spread: the error is
-spread over many. nothing_lost: none changes the outputs."""
+spread over many. nothing_lost: none changes the outputs. no_score: there is nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ class SensitivityReport:
         complete: Whether everything planned was done.
         effort: How the result was come by.
         notes: What the reader should know.
+        preparation: What was noted when the model was prepared and quantized.
     """
 
     reference: str
@@ -108,3 +109,4 @@ class SensitivityReport:
     complete: bool
     effort: Effort
     notes: tuple[str, ...] = ()
+    preparation: tuple[str, ...] = ()

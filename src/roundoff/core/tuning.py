@@ -111,7 +111,7 @@ class Tuning:
         verdict: What came of it.
         answer: Number of the trial that is delivered.
         trials: All of them.
-        samples: Samples of a whole evaluation.
+        samples: Samples of a whole evaluation; 0 when only the evaluator knows.
         interval: Where the loss of the answer lies for many more samples like these, with a confidence of 95 %;
             None when the evaluator gives no value for each sample.
         minimal: Whether every recipe with one thing less than the answer was tried and misses the goal; None when

@@ -1,8 +1,25 @@
 """Numbers of things in words."""
 
-__all__ = ["counted"]
+from collections.abc import Sequence
+
+__all__ = ["counted", "nonfinite_note"]
+
+_MOST_NAMED = 3
 
 
 def counted(number: int, noun: str) -> str:
     """A number and its noun, with an s unless there is exactly one: ``1 tensor``, ``2 tensors``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[str, ...]:
+    """A note on things whose values are not all finite; none when there are no such things.
+
+    Args:
+        noun: What they are, as ``tensor``.
+        names: What they are called.
+    """
+    if not names:
+        return ()
+    named = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
+    return (f"{counted(len(names), noun)} with NaN or infinite values, which are left out: {named}",)

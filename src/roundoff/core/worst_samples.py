@@ -62,6 +62,7 @@ class WorstSamples:
         unscored: Samples without a score; they come first.
         moved_top: Samples with an output whose largest element is at another place; None when no output has rows.
         notes: What the reader should know.
+        preparation: What was noted when the model was prepared and quantized.
     """
 
     reference: str
@@ -73,3 +74,4 @@ class WorstSamples:
     unscored: int
     moved_top: int | None
     notes: tuple[str, ...] = ()
+    preparation: tuple[str, ...] = ()

@@ -64,7 +64,7 @@ class ImagePlan:
                     where,
                     self.spec,
                     f"a picture of {had[0]}x{had[1]} pixels (height x width)",
-                    fix="say how to resize: --image-resize stretch, crop or letterbox",
+                    fix="say how to resize: --image-resize stretch, crop or letterbox" + _cut_out(had, wanted),
                 )
             return Placement(resized=had, offset=(0, 0), canvas=had)
         canvas = (self.fixed[0] or wanted[0], self.fixed[1] or wanted[1])
@@ -188,6 +188,13 @@ def _check_range(values: Array, spec: InputSpec, where: str) -> None:
             f"values from {lowest:g} to {highest:g}",
             fix="change --mean (128 shifts pixels into int8) or --scale",
         )
+
+
+def _cut_out(had: tuple[int, int], wanted: tuple[int, int]) -> str:
+    """How to take the middle of a picture that is large enough as it is."""
+    if had[0] < wanted[0] or had[1] < wanted[1]:
+        return ""
+    return f"; --image-resize crop --image-size {had[0]}x{had[1]} cuts the middle out of such pictures"
 
 
 def _vector(value: ChannelValues | None, default: float) -> Array:

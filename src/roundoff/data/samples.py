@@ -54,7 +54,9 @@ class SampleSet(Protocol):
 
 
 def open_samples(
-    source: Path | Mapping[str, Path], inputs: Sequence[InputSpec], options: SampleOptions = _AS_THEY_COME
+    source: Path | str | Mapping[str, Path | str],
+    inputs: Sequence[InputSpec],
+    options: SampleOptions = _AS_THEY_COME,
 ) -> SampleSet:
     """Open the samples in a file or folder, or in one per input.
 
@@ -73,12 +75,13 @@ def open_samples(
         raise BadInput("The model has no inputs, so it takes no samples.", fix="leave --data out")
     for spec in inputs:
         input_dtype(spec)
-    paired = pair(find_columns(source, inputs, wanted=options.format))
+    place = {name: Path(each) for name, each in source.items()} if isinstance(source, Mapping) else Path(source)
+    paired = pair(find_columns(place, inputs, wanted=options.format))
     readers = make_readers(paired.columns, options)
     grouping = count_samples(paired, readers, limit=options.limit)
     skipped = dict.fromkeys(name for column in paired.columns for name in column.skipped)
     return _FileSamples(
-        label=_label(source),
+        label=_label(place),
         names=sample_names(paired, grouping)[: options.limit],
         skipped=tuple(skipped),
         _readers=readers,

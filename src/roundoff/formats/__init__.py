@@ -8,7 +8,7 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
-from roundoff.formats import ascend_npy, npy, npz, raw, safetensors
+from roundoff.formats import ascend_dump, ascend_npy, npy, npz, raw, safetensors
 from roundoff.formats.folders import CERTAIN, list_files
 
 __all__ = ["FORMATS", "Format", "open_source"]
@@ -32,13 +32,14 @@ FORMATS: dict[str, Format] = {
     "bin": raw,
     "safetensors": safetensors,
     "ascend-npy": ascend_npy,
+    "ascend-dump": ascend_dump,
 }
 
-_KNOWN = "a folder of .npy, .npz, .safetensors or raw files with a manifest, or one such file"
+_KNOWN = "a folder of .npy, .npz, .safetensors or raw files with a manifest, of Ascend dumps, or one such file"
 
 
 def open_source(
-    path: Path,
+    path: Path | str,
     *,
     format: str | None = None,  # noqa: A002 - what users call it
     shapes: Sequence[TensorInfo] | None = None,
@@ -53,6 +54,7 @@ def open_source(
     Raises:
         BadInput: There is nothing that can be read, or the format is unknown or could be more than one.
     """
+    path = Path(path)
     with reading(path, what="The path"):
         is_folder = path.is_dir()
     if not is_folder:

@@ -37,11 +37,13 @@ class QuantizedModel:
     Attributes:
         float_model: What is computed with all quantizers off.
         quantizers: In execution order of their tensors.
-        notes: What the reader of the model should know: what was rewritten, assumed or left out.
+        notes: What the reader of the model should know: what was assumed or left out.
         oddities: The same for single nodes, for programs.
+        preparation: How it was made: what was folded, checked and decided before.
     """
 
     float_model: Model
     quantizers: tuple[Quantizer, ...]
     notes: tuple[str, ...] = ()
     oddities: tuple[Oddity, ...] = ()
+    preparation: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
 
 def save_model(
     model: Model | DeferredModel,
-    path: Path,
+    path: Path | str,
     *,
     largest_file: int = LARGEST_MESSAGE_BYTES,
     replace: bool = False,
@@ -50,7 +50,7 @@ def save_model(
     writer = _Writer(deferred, largest_file=largest_file, data_name=data.name)
     for file in (target, data) if writer.outside else (target,):
         _check_free(file, deferred.model, replace=replace)
-    with writing(path):
+    with writing(Path(path)):
         target.parent.mkdir(parents=True, exist_ok=True)
         with _staged(target) as model_file, _staged(data) as data_file:
             if writer.outside:

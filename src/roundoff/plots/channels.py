@@ -36,6 +36,9 @@ def channels_picture(spread: ChannelSpread, *, form: PictureForm = "png") -> byt
 
     def paint(figure: "Figure") -> None:
         figure.suptitle(_title(spread), fontsize=10, x=0.01, ha="left")
+        if not spread.boxes:
+            # A tensor with an axis of size 0; its title says so.
+            return
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         if len(spread.boxes) <= _MOST_BOXES:
             _paint_boxes(top, spread.boxes)

@@ -114,7 +114,7 @@ class Quantization:
     @property
     def quantized(self) -> QuantizedModel:
         """The float model and its quantizers."""
-        return QuantizedModel(self.prepared.model, self.best.numbers.quantizers, self.notes)
+        return QuantizedModel(self.prepared.model, self.best.numbers.quantizers, preparation=self.notes)
 
     def fake_quant_model(self) -> DeferredModel:
         """The model with quantize-dequantize pairs, ready to be saved."""

@@ -13,6 +13,7 @@ from roundoff.core.accumulation import Accumulation, CurveNode, MeasuredCurve, S
 from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
+from roundoff.report.notes import note_lines
 from roundoff.report.score_text import BLOCKS, score_text, text_curve
 from roundoff.report.verdict import VerdictLine, verdict_page
 
@@ -44,8 +45,10 @@ def _headline(found: Accumulation) -> Text:
     if verdict.dominance is None:
         base = found.base_line.sqnr_db
         worst = next((node for node in found.nodes if node.tensor == verdict.output), None)
-        level = "no score" if worst is None else _db(base[worst.order])
-        text = f": at {verdict.output or 'the outputs'} {level} with everything quantized ({samples}); "
+        if worst is None:
+            text = f": no output holds anything that can be compared ({samples})"
+            return Text("NO SCORE", style="bold red") + Text(text)
+        text = f": at {verdict.output} {_db(base[worst.order])} with everything quantized ({samples}); "
         text += _OPEN_EXACT if verdict.exact_weights else "--only weight activation tells whose it is"
         return Text("OPEN", style="bold yellow") + Text(text)
     word, style, says = _HEADLINES[verdict.dominance]
@@ -112,7 +115,7 @@ def accumulation_tables(found: Accumulation, *, most: int | None = None, blocks:
     if left:
         text = f"{counted(left, 'node')} where the base line is better are left out; --top all shows them"
         parts.append(Text(text, style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in found.notes]
+    parts += note_lines(found.notes, found.preparation)
     return Group(*parts)
 
 

@@ -11,6 +11,7 @@ from roundoff.core.channel_spread import LEVEL_BOUNDS, ChannelBox, ChannelReport
 from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, number, percentage, shape_text
+from roundoff.report.notes import note_lines
 
 __all__ = ["CHANNELS_CSV_START", "channels_csv", "channels_page"]
 
@@ -43,7 +44,7 @@ def channels_page(report: ChannelReport) -> RenderableType:
         parts.append(
             Text(f"note: quantiles are read off bins up to {percentage(coarse)} of the value wide", "dim")
         )
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
 

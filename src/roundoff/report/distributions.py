@@ -10,6 +10,7 @@ from roundoff.core.distributions import Bins, Distribution, DistributionReport, 
 from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, decibels, exactness, number, percentage, shape_text
+from roundoff.report.notes import note_lines
 
 __all__ = ["DISTRIBUTION_CSV_START", "distribution_csv", "distribution_page", "histogram_csv"]
 
@@ -35,13 +36,12 @@ def distribution_page(report: DistributionReport) -> RenderableType:
     found = report.distributions
     fine = sum(1 for each in found if each.suits)
     over = f" ({counted(len(report.samples), 'sample')})" if report.samples else ""
-    text = Text(
-        f"{fine} of {counted(len(found), 'distribution')} {'suits' if fine == 1 else 'suit'} quantization{over}"
-    )
+    suit = "suits" if 1 in (fine, len(found)) else "suit"
+    text = Text(f"{fine} of {counted(len(found), 'distribution')} {suit} quantization{over}")
     text.stylize("bold")
     parts: list[RenderableType] = [text, Text("")]
     parts += [_card(each) for each in found] if len(found) <= _MOST_CARDS else [_table(found), *_remarks(found)]
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
 
@@ -65,6 +65,8 @@ def _lines(each: Distribution) -> Iterator[tuple[str, str]]:
         yield "peaks", f"{len(each.peaks)}, near {near}"
     if each.quantizer is not None:
         yield from _facts_in_words(each.quantizer, each.tensor)
+    elif each.after is not None:
+        yield "quantizer", "none: computed as one with what follows it, or left in float"
     if each.difference is not None and each.difference.std is not None:
         mean, std = number(each.difference.mean, 3), number(each.difference.std, 3)
         yield "quantized", f"less float: mean {mean}, std {std}, at most {number(each.difference.largest, 3)}"

@@ -29,11 +29,11 @@ def json_text(content: object) -> str:
     return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def load_document(path: Path) -> RunDocument:
+def load_document(path: Path | str) -> RunDocument:
     """Read a run directory or its run.json."""
     from pydantic import TypeAdapter, ValidationError
 
-    file = path / DOCUMENT_NAME if path.is_dir() else path
+    file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
     with reading(file, what="The run document"):
         text = file.read_text(encoding="utf-8")
     try:

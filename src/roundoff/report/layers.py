@@ -13,6 +13,7 @@ from roundoff.core.harmless import short_name
 from roundoff.core.layer_scores import Culprit, LayerReport, LayerRow, LayerScore
 from roundoff.core.wording import counted
 from roundoff.report.layer_rows import LayerSort, layers_csv, sorted_rows
+from roundoff.report.notes import left_out_lines, note_lines
 
 __all__ = ["LayerSort", "layers_csv", "layers_table", "layers_verdict"]
 
@@ -148,6 +149,16 @@ def _channels(each: Culprit, local: float | None) -> str:
     return f"{text} ({lost})" if each.lost_channels else text
 
 
+_NEXT = {
+    "weights": "roundoff transform with equalize,bias-correct evens out channels of different size that share a "
+    "scale (roundoff channels with '*' --kind weight shows them); scales per channel or 16 bits help, too",
+    "activations": "roundoff quantize with --calibration minmax,mse,percentile compares other ranges; "
+    "roundoff partial with --to s16 tells how many need 16 bits",
+    "both": "roundoff partial tells how many in float or, with --to s16, in 16 bits it takes",
+}
+"""What to type when the error is spread, by what makes most of it."""
+
+
 def _tried(report: LayerReport) -> Iterator[_Line]:
     verdict = report.verdict
     if verdict.kind != "distributed":
@@ -157,9 +168,10 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
     if verdict.float_weights is not None and verdict.float_activations is not None:
         weights, activations = verdict.float_weights.sqnr_db, verdict.float_activations.sqnr_db
         text = f"all weights in float give {_db(weights)} dB, all activations in float {_db(activations)} dB"
-        if abs(weights - activations) >= _CLEAR_DB:
-            text += f": it is the {'weights' if weights > activations else 'activations'} of many units"
-        yield "besides", text
+        clear = abs(weights - activations) >= _CLEAR_DB
+        side = "weights" if weights > activations else "activations"
+        yield "besides", f"{text}: it is the {side} of many units" if clear else text
+        yield "next", _NEXT[side if clear else "both"]
 
 
 def _limits(report: LayerReport) -> Iterator[_Line]:
@@ -265,16 +277,9 @@ def layers_table(report: LayerReport, *, sort: LayerSort = "worst", most: int | 
     chosen = {row.order for row in sorted_rows(report.rows, "worst")[:most]}
     kept = [row for row in rows if row.order in chosen]
     parts: list[RenderableType] = [_LayerTable(report, kept)]
-    if len(kept) < len(rows):
-        left = counted(len(rows) - len(kept), "row")
-        matters = "matters less is" if len(rows) == len(kept) + 1 else "matter less are"
-        parts.append(Text(f"{left} that {matters} left out; --top all shows them", style="dim"))
+    parts += left_out_lines(len(rows) - len(kept))
     parts.append(Text(_legend(report), style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
-    if report.preparation:
-        remarks = counted(len(report.preparation), "remark")
-        text = f"note: for {remarks} on how the model was prepared see the document (--json, -o)"
-        parts.append(Text(text, style="dim"))
+    parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
 

@@ -11,6 +11,7 @@ from roundoff.core.harmless import short_name
 from roundoff.core.outliers import OUTLIER_LEVELS, OutlierReport, OutlierRow
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, number, percentage, shape_text
+from roundoff.report.notes import left_out_lines, note_lines
 
 __all__ = ["OUTLIERS_CSV_START", "OutlierSort", "outliers_csv", "outliers_page"]
 
@@ -36,40 +37,43 @@ def outliers_page(
     if sort == "order":
         kept = sorted(kept, key=lambda row: row.order)
     parts: list[RenderableType] = [_headline(report, ranked), Text(""), _table(kept)]
-    if len(kept) < len(ranked):
-        left = counted(len(ranked) - len(kept), "row")
-        parts.append(Text(f"{left} with fewer outliers left out; --top all shows them", style="dim"))
+    parts += left_out_lines(len(ranked) - len(kept))
     if report.skipped:
         names = ", ".join(list(report.skipped)[:_NAMED]) + (" ..." if len(report.skipped) > _NAMED else "")
         reason = next(iter(report.skipped.values()))
         parts.append(
             Text(f"note: {counted(len(report.skipped), 'tensor')} without a row: {names} ({reason})", "dim")
         )
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
+
+
+def _matters(row: OutlierRow) -> bool:
+    """Whether this tensor is ever stored; one that never leaves its unit is not."""
+    return row.quantized != "fused"
 
 
 def _badness(row: OutlierRow) -> tuple[float, ...]:
     """Smaller is worse."""
-    return (*(-row.share(level) for level in OUTLIER_LEVELS), -row.sparse_share, row.order)
+    return (not _matters(row), *(-row.share(level) for level in OUTLIER_LEVELS), -row.sparse_share, row.order)
 
 
 def _headline(report: OutlierReport, ranked: Sequence[OutlierRow]) -> Text:
     first = OUTLIER_LEVELS[0]
-    some = [row for row in ranked if row.share(first) > 0]
+    judged = [row for row in ranked if _matters(row)]
+    some = [row for row in judged if row.share(first) > 0]
     seen = counted(len(report.samples), "sample")
-    base = number(report.log_base)
-    level = f"level = log{base}(largest of the tensor / largest of the channel)"
+    level = f"level = log{number(report.log_base)}(largest of the tensor / largest of the channel)"
+    total = counted(len(judged), "tensor")
     if not some:
-        return Text(
-            f"No channel is of level {first} or more in {counted(len(ranked), 'tensor')} ({seen}); {level}", "bold"
-        )
-    worst = f"worst is {some[0].tensor} with {percentage(some[0].share(first))} of its channels"
-    total = counted(len(ranked), "tensor")
-    has = "has" if len(some) == 1 else "have"
-    return Text(
-        f"{len(some)} of {total} {has} channels of level {first} or more ({seen}); {worst}; {level}", "bold"
-    )
+        text = f"No channel is of level {first} or more in {total} ({seen})"
+    else:
+        worst = f"worst is {some[0].tensor} with {percentage(some[0].share(first))} of its channels"
+        has = "has" if len(some) == 1 else "have"
+        text = f"{len(some)} of {total} {has} channels of level {first} or more ({seen}); {worst}"
+    fused = len(ranked) - len(judged)
+    besides = f"; not counted: {counted(fused, 'fused tensor')}, never stored" if fused else ""
+    return Text(f"{text}; {level}{besides}", "bold")
 
 
 def _table(rows: Sequence[OutlierRow]) -> Table:

@@ -13,6 +13,7 @@ from roundoff.core.harmless import short_name
 from roundoff.core.partial import PartialQuantization, PartialStep
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
+from roundoff.report.notes import note_lines
 from roundoff.report.score_text import score_text, share_text
 from roundoff.report.verdict import VerdictLine, verdict_page
 
@@ -78,6 +79,15 @@ def _lines(found: PartialQuantization) -> Iterator[VerdictLine]:
     else:
         yield "steady", "no step makes it worse"
     yield "order", found.ranking
+    if found.knee is None:
+        yield "next", _next(found)
+
+
+def _next(found: PartialQuantization) -> str:
+    """What to try when nothing reaches the goal."""
+    more = "--top all tries the rest; " if found.steps[-1].count < len(found.subjects) else ""
+    other = "16 bits (--to s16), " if found.to == "float" else ""
+    return f"{more}where it takes many, {other}another calibration or target serves better"
 
 
 def _loss(found: PartialQuantization, count: int) -> float:
@@ -129,7 +139,7 @@ def partial_table(found: PartialQuantization) -> RenderableType:
             *(score_text(name, step.scores[name]) for name in others),
             Text(mark, style="green"),
         )
-    return Group(table, *(Text(f"note: {note}", style="dim") for note in found.notes))
+    return Group(table, *note_lines(found.notes, found.preparation))
 
 
 def partial_csv(found: PartialQuantization) -> str:

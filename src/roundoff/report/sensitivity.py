@@ -13,6 +13,7 @@ from roundoff.core.harmless import short_name
 from roundoff.core.sensitivity_report import KindVerdict, SensitivityReport, SensitivityRow
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
+from roundoff.report.notes import left_out_lines, note_lines
 from roundoff.report.score_text import score_text, share_text
 
 __all__ = ["SENSITIVITY_CSV_START", "sensitivity_csv", "sensitivity_tables", "sensitivity_verdict"]
@@ -29,6 +30,8 @@ _PLURALS = {
 }  # fmt: skip
 _HEADINGS = {"mean_relative_error": "mre", "sqnr_db": "sqnr dB"}
 _TIE, _UNKNOWN = "~", "?"
+# What alone leaves this little of the outputs has to be mended, whatever else is.
+_BAD_DB = 15
 _ENGINES = {"exact": "measured", "estimate": "estimate"}
 
 
@@ -59,10 +62,12 @@ def _headline(report: SensitivityReport) -> Text:
         word, text = f"{len(first.names)} CANNOT BE TOLD APART", f"{of_all}: the first ones may be in any order"
     elif first.standing == "spread":
         word, text = "NONE STANDS OUT", f"{of_all}: the error is spread over many"
+    elif first.standing == "no_score":
+        word, text = "NO SCORE", f"{of_all}: the outputs hold nothing that can be compared"
     else:
         word, text = "NOTHING LOST", f": no {first.kind} changes the outputs"
     style = "bold green" if first.standing == "nothing_lost" else "bold yellow"
-    if first.standing == "stand_out":
+    if first.standing in ("stand_out", "no_score"):
         style = "bold red"
     return Text(word, style=style) + Text(f"{text}, each {how} ({samples}{done})")
 
@@ -73,7 +78,24 @@ def _lines(report: SensitivityReport) -> Iterator[_Line]:
     metric = report.metrics[0]
     if report.quantized is not None:
         yield "quantized", f"{_heading(metric)} {score_text(metric, report.quantized[metric])} with everything"
+    behind = _behind(report)
+    if behind:
+        yield "beware", behind
     yield "at", f"{', '.join(report.outputs[:_LISTED])}{_more(len(report.outputs))}"
+
+
+def _behind(report: SensitivityReport) -> str:
+    """Says when those that stand out are not all that has to be mended, as the others spoil the outputs, too."""
+    metric = report.metrics[0]
+    first = report.verdicts[0] if report.verdicts else None
+    if first is None or first.standing != "stand_out" or report.mode != "alone" or metric != "sqnr_db":
+        return ""
+    others = [row for row in report.rankings[first.kind] if row.name not in first.names]
+    bad = sum(row.scores[metric] < _BAD_DB for row in others)
+    if not bad:
+        return ""
+    text = f"{counted(bad, f'other {first.kind}')} {'is' if bad == 1 else 'are'} below {_BAD_DB} dB alone"
+    return f"{text}: what stands out is not all; roundoff partial tells how many it takes"
 
 
 def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: SensitivityReport) -> str:
@@ -88,6 +110,8 @@ def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: Sensitiv
         return f"the first {len(verdict.names)} cannot be told apart: {names}{share}"
     if verdict.standing == "spread":
         return f"none of {verdict.count} stands out; the worst is {worst}"
+    if verdict.standing == "no_score":
+        return f"none of {verdict.count} has a score"
     return f"none of {verdict.count} changes the outputs"
 
 
@@ -110,16 +134,13 @@ def sensitivity_tables(report: SensitivityReport, *, most: int | None = None) ->
     marks: set[str] = set()
     for kind, rows in report.rankings.items():
         parts += [*([Text("")] if parts else []), _table(kind, rows[:most], report, marks)]
-        left = len(rows) - len(rows[:most])
-        if left:
-            text = f"{counted(left, 'row')} that matter less are left out; --top all shows them"
-            parts.append(Text(text, style="dim"))
+        parts += left_out_lines(len(rows) - len(rows[:most]))
     if _TIE in marks:
         parts.append(Text(f"{_TIE} cannot be told apart from the next row", style="dim"))
     if _UNKNOWN in marks:
         text = f"{_UNKNOWN} not known whether it differs from the next row; give more samples"
         parts.append(Text(text, style="dim"))
-    parts += [Text(f"note: {note}", style="dim") for note in report.notes]
+    parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
 
@@ -129,7 +150,9 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column(kind, overflow="fold", min_width=12)
-    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=8)
+    # Of what nodes read, the operation that reads it first is known; nothing reads the outputs of the network.
+    reader = kind in ("weight", "activation")
+    table.add_column("read by" if reader else "op", overflow="ellipsis", no_wrap=True, max_width=8)
     table.add_column(_heading(first), justify="right", no_wrap=True)
     table.add_column("95% between", justify="right", no_wrap=True)
     for metric in others:
@@ -148,7 +171,7 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
             str(row.rank),
             mark,
             Text(short_name(row.name)),
-            Text(row.op_type),
+            Text(row.op_type or ("(output)" if reader else "")),
             _value(first, row),
             _interval(first, row),
             *(_value(metric, row) for metric in others),

@@ -34,7 +34,10 @@ def _headline(found: TransformReport) -> Text:
     before, after = found.sqnr_db
     if not found.changed:
         return Text("NOTHING TO DO", style="bold yellow") + Text(f": {names} changed nothing")
-    gain = f"sqnr {before:.1f} -> {after:.1f} dB"
+    # As many digits as it takes to see which one is better.
+    differing = (count for count in (1, 2, 3) if f"{before:.{count}f}" != f"{after:.{count}f}")
+    digits = next(differing, 1)
+    gain = f"sqnr {before:.{digits}f} -> {after:.{digits}f} dB"
     if found.score is not None:
         gain = f"{_score(found.score)}, {gain}"
     if found.kept:

@@ -51,10 +51,8 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
     if found.verdict == "best_effort":
         yield "best is", best.change
     elif _unsure(found):
-        yield (
-            "beware",
-            f"{counted(found.samples, 'sample')} are too few to tell whether others lose more than that",
-        )
+        few = "1 sample is" if found.samples == 1 else f"{found.samples} samples are"
+        yield "beware", f"{few} too few to tell whether others lose more than that"
     wide = f", {kept.wide_nodes} of them wide" if kept.wide_nodes else ""
     yield "quantized", f"{kept.nodes} of {counted(kept.all_nodes, 'node')}{wide}; {_work(found)}"
     if found.verdict != "nothing_to_do":
@@ -70,16 +68,15 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
 
 def _unsure(found: Tuning) -> bool:
     """Whether the loss on other samples may well be more than the goal allows."""
-    if found.interval is None or found.goal_value is None:
-        return False
+    if found.goal_value is None or found.interval is None:
+        return found.samples == 1
     return found.interval[1] > abs(found.float_score - found.goal_value)
 
 
 def _loss(found: Tuning) -> str:
     best = found.best
     text = f"{_score(found, best.score)}, float {_score(found, found.float_score)}"
-    # What the vendors' evaluators run is their own affair.
-    seen = f"; {counted(found.samples, 'sample')}" if found.samples > 1 else ""
+    seen = f"; {counted(found.samples, 'sample')}" if found.samples else ""
     return f"{text}{seen}{_interval(found, found.interval)}"
 
 
@@ -120,7 +117,7 @@ def _effort(found: Tuning) -> str:
     whole = counted(found.evaluations, "whole evaluation")
     ranked = f", {found.ranking_runs} for rankings" if found.ranking_runs else ""
     tried = counted(len(found.trials), "trial")
-    runs = f"; {found.sample_runs} sample runs{ranked}" if found.samples > 1 else ""
+    runs = f"; {found.sample_runs} sample runs{ranked}" if found.samples else ""
     return f"{found.strategy}, {tried}, {whole}{runs}"
 
 
@@ -165,7 +162,7 @@ def tuning_table(found: Tuning) -> RenderableType:
             _score(found, trial.score).removesuffix(" dB"),
             loss,
             cost,
-            str(trial.samples),
+            str(trial.samples) if found.samples else "-",
             f"{trial.seconds:.1f}",
             mark,
         )

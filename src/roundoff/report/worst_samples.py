@@ -8,6 +8,7 @@ from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
 from roundoff.report.figures import csv_text, number
+from roundoff.report.notes import note_lines
 
 __all__ = ["WORST_SAMPLES_CSV_START", "worst_samples_csv", "worst_samples_page"]
 
@@ -24,12 +25,15 @@ def worst_samples_page(worst: WorstSamples, *, most: int | None = 10) -> Rendera
     """
     kept = worst.samples[:most]
     parts: list[RenderableType] = [_headline(worst), Text(""), _table(worst, kept)]
-    parts += [Text(f"note: {note}", style="dim") for note in worst.notes]
+    parts += note_lines(worst.notes, worst.preparation)
     return Group(*parts)
 
 
 def _headline(worst: WorstSamples) -> Text:
     metric, first = worst.metrics[0], worst.samples[0]
+    if worst.unscored == len(worst.samples):
+        text = f"No score: the outputs of {counted(worst.unscored, 'sample')} hold nothing that can be compared"
+        return Text(text, "bold")
     score = "no score" if first.score is None else f"{metric} {number(first.score)}"
     text = f"The worst of {counted(len(worst.samples), 'sample')} is {first.sample or 'the only one'}: {score}"
     if worst.median is not None:

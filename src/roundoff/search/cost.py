@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from roundoff.core.files import read_small
 from roundoff.core.quant_plan import FLOAT, NodePlan, QuantPlan
@@ -16,6 +17,7 @@ from roundoff.graph.node_costs import node_products
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import captured, subgraphs
 from roundoff.runtime.measure import complete_values
 
 __all__ = ["CostModel", "load_costs"]
@@ -48,7 +50,10 @@ class CostModel:
             touched = {name for name in (*node.input, *node.output) if name in shapes}
             elements = {name: prod(shapes[name]) for name in touched}
             held = sum(count for name, count in elements.items() if name in constant)
-            self._moved[node.name] = held, sum(elements.values()) - held
+            moved = sum(elements.values()) - held
+            inside = [name for name in captured(node) if name in weights.protos and name not in touched]
+            held += sum(prod(shapes[name]) for name in inside) + sum(map(_held_inside, subgraphs(node)))
+            self._moved[node.name] = held, moved
 
     def of(self, model: Model) -> "CostModel":
         """The same for the network as a transform left it: nodes that it added cost something, too."""
@@ -85,6 +90,12 @@ class CostModel:
             wide = (activation > _NARROW) + (weight > _NARROW)
             product = (costs.product_8x8, costs.product_16x8, costs.product_16x16)[wide]
         return product * self._products.get(node.node, 0) + costs.byte * (held * weight + moved * activation) / 8
+
+
+def _held_inside(graph: Any) -> int:
+    """Elements of the constants that a subgraph brings along."""
+    own = sum(int(prod(tensor.dims)) for tensor in graph.initializer)
+    return own + sum(_held_inside(inner) for node in graph.node for inner in subgraphs(node))
 
 
 def _bits(node: NodePlan) -> tuple[int, int]:

@@ -43,7 +43,7 @@ def make_goal(
         higher_is_better: Which way it is better.
 
     Raises:
-        BadInput: They cannot be read, contradict each other, or float itself does not reach them.
+        BadInput: They cannot be read, or contradict each other.
     """
     sign = 1.0 if higher_is_better else -1.0
     if max_drop and min_metric is not None:
@@ -53,11 +53,10 @@ def make_goal(
     if min_metric is not None:
         if not math.isfinite(min_metric):
             raise BadInput(f"--min-metric {min_metric} is not a value of the metric.", fix="write a number")
-        if sign * float_score < sign * min_metric:
-            what = f"--min-metric {min_metric:g} is beyond the float model, whose {name} is {float_score:g}."
-            raise BadInput(what, fix=f"ask for {float_score:g} or less" if higher_is_better else "ask for more")
         word = "at least" if higher_is_better else "at most"
-        return TuneGoal(f"{word} {min_metric:g}", min_metric)
+        beyond = sign * float_score < sign * min_metric
+        # A quantized model is better than float by luck only; the best that there is serves all the same.
+        return TuneGoal(f"{word} {min_metric:g}{', beyond float' if beyond else ''}", min_metric)
     text = (max_drop or DEFAULT_DROP).strip()
     share = _SHARE.fullmatch(text)
     drop = float(share["number"]) / 100 * abs(float_score) if share else _number(text)

@@ -11,7 +11,7 @@ import numpy as np
 
 from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity, find_subjects
 from roundoff.analysis.sensitivity.scoring import Scorer
-from roundoff.analysis.user_code import load_user_module, user_code_failed
+from roundoff.analysis.user_code import call_user_code, load_user_module
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
@@ -194,7 +194,10 @@ def _by_metric(name: str) -> UserSensitivity:
 
 def _compared(user: UserSensitivity, ours: list[Array], theirs: list[Array]) -> float:
     """The mean over outputs of what the user's function says."""
-    try:
-        return float(np.mean([float(user.compare(left, right)) for left, right in zip(ours, theirs, strict=True)]))
-    except Exception as error:
-        raise user_code_failed(user.path, error, what="The sensitivity") from error
+
+    def compare(left: Array, right: Array) -> float:
+        return float(user.compare(left, right))
+
+    pairs = zip(ours, theirs, strict=True)
+    found = [call_user_code(compare, *pair, path=user.path, what="The sensitivity") for pair in pairs]
+    return float(np.mean(found))

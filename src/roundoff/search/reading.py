@@ -58,6 +58,9 @@ class Reading:
 
     def score(self, values: Array) -> float:
         """What values of some samples suggest for all: the score in float, and what they gain over it."""
+        if values.size == self.everything:
+            # As measured: a detour over the gains might change the last bit, and with it what a user's rule says.
+            return float(values.mean())
         score = self.float_score + self._sign * float(self._gains(values).mean())
         return (
             score if self._judge.limits is None else min(max(score, self._judge.limits[0]), self._judge.limits[1])

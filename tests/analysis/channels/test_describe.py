@@ -148,6 +148,8 @@ def test_risk_and_advice() -> None:
     assert (one.risk, one.below["16"]) == ("some", 1)
     assert one.advice.startswith("1 of 100 channels has fewer than 16 levels: a scale")
     assert judge(np.zeros((3, 4), np.float32)).advice == "all channels are zero"
+    assert judge(np.full((3, 4), np.nan, np.float32)).advice == "no channel has a finite value"
+    assert judge(np.zeros((3, 0), np.float32)).advice == "no channel has a finite value"
     assert judge(np.ones((1, 4), np.float32)).advice == "a single channel"
 
 

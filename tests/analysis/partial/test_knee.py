@@ -74,6 +74,7 @@ def test_goals_are_shares_or_scores() -> None:
         ("0%", 1.0, "'0%' is not a share"),
         ("99%", math.inf, "a share of the float network's accuracy, which is inf"),
         ("99%", -1.0, "which is -1"),
+        ("99%", 0.0, "which is 0"),
     ],
 )
 def test_goals_that_cannot_be(text: str, float_score: float, what: str) -> None:

@@ -46,6 +46,7 @@ DOCUMENT = {
         ("a.csv", "a,0.5\nb,0.6\n", ("a", "b")),
         ("a.json", json.dumps(DOCUMENT), ("a", "b")),
         ("a.json", '["a", "b"]', ("a", "b")),
+        ("a.csv", 'name\n"a\nb"\nc\n', ("a\nb", "c")),
         ("a.json", '{"a": {"cosine": "0.9"}, "b": {"cosine": "0.99"}}', ("a", "b")),
     ],
 )
@@ -66,6 +67,9 @@ def test_a_folder_with_a_document(tmp_path: Path) -> None:
         ("a.json", json.dumps(DOCUMENT), "ranks nothing of the kind activation"),
         ("a.json", "{", "is not JSON"),
         ("a.txt", "\n\n", "ranks nothing"),
+        ("a.json", '{"schema": 1, "command": [], "accumulation": {}}', "ranks nothing of the kind activation"),
+        ("a.json", '{"sensitivity": {"rankings": 5}}', "ranks nothing of the kind activation"),
+        ("a.json", "[" * 100_000, "is not JSON"),
         ("a.csv", "", "ranks nothing"),
     ],
 )

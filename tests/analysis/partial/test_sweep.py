@@ -199,6 +199,9 @@ def test_what_cannot_be_swept() -> None:
     subjects = named_subjects(quantized, ["logits"])
     for settings, what in (
         (PartialSettings(labels=labels[:7]), "There are 7 labels for 60 rows of 60 samples"),
+        (PartialSettings(labels=labels[:1]), "There is 1 label for 60 rows"),
+        (PartialSettings(labels=labels + 1), "The label 10 is no class of the model: its output has 10 scores"),
+        (PartialSettings(labels=labels - 1), "The label -1 is no class of the model"),
         (PartialSettings(score="accuracy"), "Accuracy needs to know what is right"),
         (PartialSettings(score="acuracy", labels=labels), "There is no score 'acuracy'"),
         (PartialSettings(score="sqnr_db", goal="99%"), "a share of the float network's sqnr_db, which is inf"),

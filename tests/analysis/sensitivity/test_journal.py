@@ -1,5 +1,7 @@
 """What was measured is remembered under what it depends on."""
 
+import errno
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +64,51 @@ def test_other_files_are_not_touched(content: str, tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == content
     with pytest.raises(BadInput, match="is a folder"):
         Journal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"key": "a", "shape": [3, 3], "values": [1, 2]}',
+        '{"key": "a", "shape": [2], "values": ["x", null]}',
+        '{"key": "a", "shape": [1], "values": 5}',
+        '{"key": "a", "shape": "x", "values": [1]}',
+        '{"key": ["a"], "shape": [1], "values": [1]}',
+        '{"key": "a"}',
+        "[1, 2]",
+        "null",
+        "no JSON",
+        "[" * 100_000,
+    ],
+)
+def test_damaged_lines_are_counted_and_lose_nothing_else(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.add("kept", VALUES)
+    journal.close()
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    again = Journal(path)
+    again.add("new", VALUES)
+    again.close()
+    assert again.damaged == 1
+    third = Journal(path)
+    third.close()
+    assert third.find("a") is None
+    assert third.find("kept") is not None
+    assert third.find("new") is not None
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(journal, "_file", Full())
+    with pytest.raises(BadInput, match="The disk is full"):
+        journal.add("a", VALUES)
 
 
 def test_hashes_see_every_number(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_files_of_the_net_itself_are_not_replaced(tmp_path: Path) -> None:
     work = CaffeWork(tmp_path)
     graph = amct.init(work.config, *work.files, work.record)
     for files in ((work.files[0], work.modified[1]), (work.modified[0], work.files[1])):
-        with pytest.raises(ValueError, match="is the model itself"):
+        with pytest.raises(ValueError, match="is read, and would be replaced"):
             amct.quantize_model(graph, *files)
 
 

@@ -1,6 +1,8 @@
 """sensitivity_analysis and select_sensitive_samples."""
 
 import json
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import roundoff.vendors.horizon as dbg
+from roundoff.analysis.sensitivity.exact import ExactEngine
 from tests.vendors.horizon.support import SAMPLES, cosine_with_only
 
 Case = tuple[str, str]
@@ -66,10 +69,33 @@ def test_errors_say_what_to_write(case: Case) -> None:
         dbg.sensitivity_analysis(case[0], case[1], qtype="int32")
     with pytest.raises(TypeError, match=r"pick_threshold is '0\.9'"):
         dbg.sensitivity_analysis(case[0], case[1], pick_threshold="0.9")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="pick_threshold is NaN, which no score reaches"):
+        dbg.sensitivity_analysis(case[0], case[1], pick_threshold=math.nan)
+    with pytest.raises(TypeError, match=r"pick_threshold is '0\.9'"):
+        dbg.runall(case[0], case[1], pick_threshold="0.9")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="num_sample is 9, but there are 4"):
         dbg.select_sensitive_samples(case[0], case[1], "mse", 9)
     with pytest.raises(TypeError, match=r"num_sample is 1\.5"):
         dbg.select_sensitive_samples(case[0], case[1], "mse", 1.5)  # type: ignore[arg-type]
+
+
+def test_a_folder_below_a_file_is_told_before_the_work(case: Case, here: Path) -> None:
+    (here / "taken").write_text("", encoding="utf-8")
+    for name in ("taken", "taken/below"):
+        with pytest.raises(ValueError, match=f"save_dir {name} cannot be made: taken is not a folder"):
+            dbg.sensitivity_analysis(case[0], case[1], save_dir=name)
+
+
+def test_ctrl_c_leaves_no_part_of_a_ranking(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = ExactEngine.measure
+
+    def impatient(self: ExactEngine, *given: Any, **more: Any) -> Iterator[object]:
+        yield next(measure(self, *given, **more))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ExactEngine, "measure", impatient)
+    with pytest.raises(KeyboardInterrupt):
+        dbg.get_sensitivity_of_nodes(case[0], case[1], node_type="node")
 
 
 def test_the_worst_samples_come_first(case: Case, here: Path) -> None:

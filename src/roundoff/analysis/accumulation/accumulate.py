@@ -111,6 +111,7 @@ def accumulate(
         curves=measured,
         verdict=judge(nodes, measured, topology(quantized.float_model), _kind_curves(quantized, measured)),
         notes=(*quantized.notes, *notes, *_notes(asked, tallies)),
+        preparation=quantized.preparation,
     )
 
 
@@ -249,12 +250,19 @@ def _kind_curves(
 
 
 def _notes(curves: Sequence[Curve], tallies: Sequence[Mapping[str, PlaceTally]]) -> Iterator[str]:
+    in_float = [tensor for tensor, tally in tallies[0].items() if tally.nonfinite_in_float]
+    if in_float:
+        yield (
+            f"in float already, {counted(len(in_float), 'tensor')} with values that are not finite, "
+            f"which are left out of the scores: {_few(in_float)}"
+        )
     for curve, places in zip(curves, tallies, strict=True):
         nonfinite = [tensor for tensor, tally in places.items() if tally.nonfinite]
         unlike = [tensor for tensor, tally in places.items() if tally.unlike]
         if nonfinite:
+            some = counted(len(nonfinite), "tensor")
             yield (
-                f"with {curve.name!r} on, {counted(len(nonfinite), 'tensor')} hold values that are not finite, "
+                f"with {curve.name!r} on, {some} with values that are not finite only then, "
                 f"which are left out of the scores: {_few(nonfinite)}"
             )
         if unlike:

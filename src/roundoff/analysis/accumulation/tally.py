@@ -73,12 +73,13 @@ class PlaceTally:
     Attributes:
         mean: The metric.
         nonfinite: How many values are not finite in the candidate but in float.
+        nonfinite_in_float: How many values are not finite in float.
         unlike: How many samples have another shape than in float.
     """
 
     def __init__(self, metric: Metric) -> None:
         self.mean = SampleMean(metric)
-        self.nonfinite = self.unlike = 0
+        self.nonfinite = self.nonfinite_in_float = self.unlike = 0
         self._metric = metric
         self._reference = self._error = 0.0
         self._seen = False
@@ -88,10 +89,13 @@ class PlaceTally:
         if moments is None:
             self.unlike += 1
             return
-        self._seen = True
+        more = max(0, moments.candidate.nonfinite - moments.reference.nonfinite)
+        # Where nothing is finite in float there is nothing to compare with.
+        self._seen = self._seen or moments.count > 0 or more > 0 or not moments.excluded
         self._reference += moments.reference.square
         self._error += moments.square_error
-        self.nonfinite += max(0, moments.candidate.nonfinite - moments.reference.nonfinite)
+        self.nonfinite += more
+        self.nonfinite_in_float += moments.reference.nonfinite
         if moments.count:
             self.mean.add(self._metric.compute(moments), sample)
         elif not moments.excluded and self._metric.perfect is not None:

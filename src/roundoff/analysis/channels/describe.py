@@ -16,6 +16,7 @@ from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array
+from roundoff.core.wording import nonfinite_note
 from roundoff.errors import BadInput
 from roundoff.graph.fake_constants import chain_of, fake_quantized
 from roundoff.graph.load import Model
@@ -85,11 +86,13 @@ def describe_channels(
     for record in records:
         if record.inspected.is_constant:
             record.take([weights[record.inspected.tensor]])
+    nonfinite = [record.inspected.name for record in records if record.has_nonfinite]
     return ChannelReport(
         reference=shown(model.path),
         samples=seen,
         spreads=tuple(record.result() for record in records),
-        notes=(*without, *quantized.notes),
+        notes=(*without, *nonfinite_note("tensor", nonfinite), *quantized.notes),
+        preparation=quantized.preparation,
     )
 
 
@@ -173,6 +176,12 @@ class _Record:
             array = fake_quantized(array, each)
         self._shape = self._shape or array.shape
         self._record.add(array)
+
+    @property
+    def has_nonfinite(self) -> bool:
+        """Whether values were left out because they are NaN or infinite."""
+        seen = self._record.observation()
+        return seen.nans + seen.infs > 0
 
     def result(self) -> ChannelSpread:
         """All of it in numbers."""

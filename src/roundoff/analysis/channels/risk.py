@@ -50,6 +50,7 @@ def judge_channels(
     ratio = float(reach.max() / np.median(reach[alive])) if live else None
     gain = _gain_db(float(shared.step), own.step[alive])
     risk = _risk(below, live, own_scales=own_scales)
+    finite = not empty.all()
     middle, means = record.quantiles(), record.means()
     return ChannelSpread(
         name=inspected.name,
@@ -73,7 +74,7 @@ def judge_channels(
         gain_db=gain,
         risk=risk,
         resolution=record.resolution,
-        advice=_advice(below, live, ratio, gain, risk),
+        advice=_advice(below, live, ratio, gain, risk) if finite else "no channel has a finite value",
     )
 
 

@@ -20,6 +20,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.fake_constants import chain_of, fake_quantized
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.runtime.feeds import Samples
 
@@ -68,7 +69,7 @@ def describe_distributions(
         BadInput: A name matches nothing, or the samples do not fit the model.
         ModelFailed: The model cannot be run.
     """
-    inspected = find_inspected(quantized, settings.names, kinds=settings.kinds)
+    inspected, without = _readable(quantized, settings)
     records = [_Record(each, quantized) for each in inspected]
     running = [record for record in records if not record.inspected.is_constant]
     seen: tuple[str, ...] = ()
@@ -91,8 +92,23 @@ def describe_distributions(
         reference=shown(quantized.float_model.path),
         samples=seen,
         distributions=tuple(record.result(settings.bins) for record in records),
-        notes=quantized.notes,
+        notes=(*without, *quantized.notes),
+        preparation=quantized.preparation,
     )
+
+
+def _readable(
+    quantized: QuantizedModel, settings: DistributionSettings
+) -> tuple[tuple[Inspected, ...], tuple[str, ...]]:
+    """What can be looked at, and a note on what only a glob names and holds no numbers."""
+    found = find_inspected(quantized, settings.names, kinds=settings.kinds)
+    other = {value.name for value in values(quantized.float_model) if value.obstacle()}
+    named = frozenset(settings.names)
+    left = [each for each in found if each.tensor in other and not named & {each.name, each.tensor, each.node}]
+    kept = tuple(each for each in found if each not in left)
+    if not left or not kept:
+        return found, ()
+    return kept, (f"holding no numbers, and left out: {', '.join(each.name for each in left)}",)
 
 
 class _Record:

@@ -130,7 +130,7 @@ def analyze_layers(
         overflows=() if met is None else overflows(met, {row.node: row.op_type for row in rows}),
         float_nodes={} if met is None else {each.node: f"{each.op_type}: {each.why}" for each in met.float_nodes},
         notes=notes,
-        preparation=quantized.notes,
+        preparation=(*quantized.preparation, *quantized.notes),
     )
 
 

@@ -44,7 +44,9 @@ def parse_goal(text: str, *, score: str, float_score: float | None, higher_is_be
     part = float(share["number"]) / 100
     if not 0 < part <= 1:
         raise BadInput(f"--goal {text!r} is not a share of the float score.", fix="write up to 100%, e.g. 99%")
-    if float_score is None or not math.isfinite(float_score) or float_score < 0:
+    # Anything reaches a share of nothing.
+    empty = float_score == 0 and higher_is_better
+    if float_score is None or not math.isfinite(float_score) or float_score < 0 or empty:
         said = "none" if float_score is None else f"{float_score:g}"
         what = f"--goal {text} is a share of the float network's {score}, which is {said}."
         raise BadInput(what, fix="give a score to reach, e.g. --goal 20")

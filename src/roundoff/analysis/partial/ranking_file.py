@@ -1,12 +1,12 @@
 """Rankings that were saved: by roundoff, by other tools, or by hand."""
 
-import csv
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from roundoff.core.csv_rows import csv_rows
 from roundoff.core.files import read_small
 from roundoff.errors import BadInput
 
@@ -38,7 +38,7 @@ def read_ranking(path: Path, kind: str) -> tuple[str, ...]:
     if text.lstrip().startswith(("{", "[")):
         names = _from_json(text, file, kind)
     elif file.suffix.lower() == ".csv":
-        names = _from_csv(text, kind)
+        names = _from_csv(text, file, kind)
     else:
         names = _from_lines(text)
     found = tuple(dict.fromkeys(name for name in names if name))
@@ -50,12 +50,13 @@ def read_ranking(path: Path, kind: str) -> tuple[str, ...]:
 def _from_json(text: str, path: Path, kind: str) -> list[str]:
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not JSON: {error}.", fix=_FIX) from error
-    if isinstance(content, dict) and isinstance(content.get("sensitivity"), dict):
-        rankings = content["sensitivity"].get("rankings", {})
-        return [_name(row) for row in rankings.get(kind, ())]
-    return [_name(each) for each in content]
+    if isinstance(content, dict) and ("sensitivity" in content or {"schema", "command"} <= content.keys()):
+        rankings = content.get("sensitivity", {})
+        rankings = rankings.get("rankings", {}) if isinstance(rankings, dict) else {}
+        content = rankings.get(kind, ()) if isinstance(rankings, dict) else ()
+    return [_name(each) for each in content] if isinstance(content, dict | list) else []
 
 
 def _name(row: Any) -> str:
@@ -65,8 +66,8 @@ def _name(row: Any) -> str:
     return row if isinstance(row, str) else ""
 
 
-def _from_csv(text: str, kind: str) -> list[str]:
-    rows = [row for row in csv.reader(text.splitlines()) if row]
+def _from_csv(text: str, path: Path, kind: str) -> list[str]:
+    rows = csv_rows(text, path)
     headings = [cell.strip().casefold() for cell in rows[0]] if rows else []
     column = next((headings.index(name) for name in _NAME_COLUMNS if name in headings), None)
     if column is None:

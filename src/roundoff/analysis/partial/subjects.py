@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity
+from roundoff.analysis.sensitivity import SensitivitySettings, whole_sensitivity
 from roundoff.analysis.switches import Switches
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.sensitivity import Sensitivity, Subject, SubjectKind
+from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.runtime.feeds import Samples
 
@@ -59,5 +60,8 @@ def ranked_subjects(
     settings = SensitivitySettings(
         kinds=(kind,), samples=RANKING_SAMPLES, top=_LEADING, max_memory=max_memory, threads=threads
     )
-    found = analyze_sensitivity(quantized, samples, settings, progress=progress)
+    found = whole_sensitivity(quantized, samples, settings, progress=progress)
+    if kind not in found.rankings:
+        what = f"No output of {quantized.float_model.path} depends on anything that is quantized."
+        raise BadInput(what, fix="quantize what leads to the outputs")
     return tuple(row.score.subject for row in found.rankings.get(kind, ())), found

@@ -77,6 +77,7 @@ def sweep(
         complete=not measured.interrupted,
         exact_weights=has_exact_weights(quantized),
         notes=(*quantized.notes, *_notes(quantized, tried, settings, measured)),
+        preparation=quantized.preparation,
     )
 
 

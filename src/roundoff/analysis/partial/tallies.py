@@ -77,7 +77,7 @@ class Truth:
         candidates: How many candidates, beside the float network.
 
     Raises:
-        BadInput: There are not as many labels as rows.
+        BadInput: There are not as many labels as rows, or one is no class.
     """
 
     def __init__(self, labels: Array, *, samples: int, candidates: int) -> None:
@@ -108,11 +108,21 @@ class Truth:
         sizes = [0 if (found := class_predictions(output)) is None else found.size for output in references]
         expected = [size * self._samples // count for size in sizes]
         if self._labels.size in expected:
-            return expected.index(self._labels.size)
+            place = expected.index(self._labels.size)
+            self._check_range(references[place].size // sizes[place])
+            return place
         rows = next((number for number in expected if number), 0)
         if not rows:
             what = "No output of the model has a row of scores for several classes, so that labels mean nothing."
             raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
         have = counted(self._labels.size, "label")
-        what = f"There are {have} for {counted(rows, 'row')} of {counted(self._samples, 'sample')}."
+        verb = "is" if self._labels.size == 1 else "are"
+        what = f"There {verb} {have} for {counted(rows, 'row')} of {counted(self._samples, 'sample')}."
         raise BadInput(what, fix="give one label for each, in their order")
+
+    def _check_range(self, classes: int) -> None:
+        """Refuse classes that no answer can have: all would count as wrong."""
+        outside = self._labels[(self._labels < 0) | (self._labels >= classes)]
+        if outside.size:
+            what = f"The label {outside[0]} is no class of the model: its output has {classes} scores in a row."
+            raise BadInput(what, fix=f"number the classes from 0 to {classes - 1}")

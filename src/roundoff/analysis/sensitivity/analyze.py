@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from roundoff.analysis.sensitivity.estimate import Estimator
 from roundoff.analysis.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine
 from roundoff.analysis.sensitivity.fast import FastStages, check_fast
@@ -14,9 +16,10 @@ from roundoff.analysis.sensitivity.ranking import rank
 from roundoff.analysis.sensitivity.scoring import Scorer
 from roundoff.analysis.sensitivity.settings import SensitivitySettings
 from roundoff.analysis.sensitivity.stages import EVERYTHING, Audience, Stages
-from roundoff.analysis.sensitivity.subjects import find_outputs, find_subjects
+from roundoff.analysis.sensitivity.subjects import find_outputs, find_subjects, other_outputs
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.sensitivity import Effort, Sensitivity, Subject, SubjectKind, SubjectScore
+from roundoff.core.wording import counted
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.randomness import check_repeatable
@@ -24,7 +27,7 @@ from roundoff.quantize.agreement import spread
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.shared_memory import release_shared_memory
 
-__all__ = ["analyze_sensitivity"]
+__all__ = ["analyze_sensitivity", "whole_sensitivity"]
 
 _MOST_NAMED = 5
 
@@ -77,6 +80,9 @@ def analyze_sensitivity(
         stages = FastStages(engine, settings, reached, memory, audience, estimator=estimator)
     else:
         stages = Stages(engine, settings, reached, memory, audience)
+    if memory.damaged:
+        lines = counted(memory.damaged, "damaged line")
+        stages.notes.append(f"{journal} has {lines}; what was lost with that was measured again")
     try:
         stages.run(indices, deadline)
     except KeyboardInterrupt:
@@ -87,10 +93,34 @@ def analyze_sensitivity(
         engine.close()
         memory.close()
     unreached = tuple(subject for subject in chosen if subject not in frozenset(reached))
+    if not settings.outputs:
+        stages.notes[:0] = other_outputs(quantized.float_model, wanted)
     result = _result(stages, engine, settings, samples, subjects=(reached, unreached))
     del stages, engine
     release_shared_memory()
     return result
+
+
+def whole_sensitivity(
+    quantized: QuantizedModel, samples: Samples, settings: SensitivitySettings, *, progress: Progress = SILENT
+) -> Sensitivity:
+    """The same for those to whom a part of it is of no use, and who set no budget: Ctrl-C ends them, too.
+
+    Args:
+        quantized: The float model and its quantizers.
+        samples: What to run it on.
+        settings: What to measure, and with what effort.
+        progress: Told how far it is.
+
+    Raises:
+        BadInput: The model, the samples and the settings do not fit together.
+        ModelFailed: The model cannot be run.
+        KeyboardInterrupt: Ctrl-C came before everything was measured.
+    """
+    found = analyze_sensitivity(quantized, samples, settings, progress=progress)
+    if not found.complete:
+        raise KeyboardInterrupt
+    return found
 
 
 def _check(settings: SensitivitySettings) -> None:
@@ -152,6 +182,7 @@ def _result(
             *engine.notes,
             *_more_notes(network.constant, unreached),
             *_noise_notes(engine, [score for scores in by_kind.values() for score in scores]),
+            *_unscored_notes(network.cutting.wanted, [each for scores in by_kind.values() for each in scores]),
             *stages.notes,
         ),
     )
@@ -160,10 +191,26 @@ def _result(
 def _more_notes(constant: Sequence[str], unreached: Sequence[Subject]) -> list[str]:
     notes = []
     if constant:
-        notes.append(f"{_few(constant)} hold the same values whatever the model is fed, and were not compared")
+        words = "holds the same values whatever the model is fed, and was"
+        words = words if len(constant) == 1 else words.replace("holds", "hold").replace("was", "were")
+        notes.append(f"{_few(constant)} {words} not compared")
     if unreached:
         names = _few([subject.name for subject in unreached])
         notes.append(f"no compared output depends on {len(unreached)} of the subjects: {names}")
+    return notes
+
+
+def _unscored_notes(outputs: Sequence[str], scores: Sequence[SubjectScore]) -> list[str]:
+    """A warning where means leave out what could not be compared at all."""
+    measured = [score.values[:, :, 0] for score in scores if score.engine == "exact"]
+    notes = []
+    for place, output in enumerate(outputs):
+        missing = sum(int(np.isnan(values[:, place]).sum()) for values in measured)
+        if missing:
+            of_all = f"{missing} of {sum(map(len, measured))} runs"
+            notes.append(
+                f"{output!r} has no score in {of_all}: of another shape than in float, or nothing is finite"
+            )
     return notes
 
 

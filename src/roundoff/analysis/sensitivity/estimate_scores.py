@@ -71,6 +71,8 @@ class EstimateScorer:
         for place, parts in enumerate(terms.parts.values()):
             self._shares[place, list(parts)] = 1.0
 
+    # Outputs may be infinite, and products of that NaN: such subjects have no estimate, and are measured.
+    @np.errstate(over="ignore", invalid="ignore")
     def score(self, samples: tuple[int, ...], probed: Probed, probes: Sequence[OutputProbes]) -> ChunkEstimate:
         """Score all subjects.
 

@@ -21,6 +21,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.sensitivity import Engine, Subject
 from roundoff.core.tensors import Array
+from roundoff.core.wording import nonfinite_note
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.runtime.blocks.network import BlockNetwork, Change, NetworkSettings, OpenedChange
@@ -90,11 +91,12 @@ class ExactEngine:
         self._stop = Event()
         self._opened: list[OpenedChange] = []
         self._key: str | None = None
+        self._nonfinite: dict[str, None] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the reader should know of how it measures."""
-        return self.network.notes
+        return (*self.network.notes, *nonfinite_note("output", list(self._nonfinite)))
 
     def reaches(self, subject: Subject) -> bool:
         """Whether anything that is compared depends on a subject at all."""
@@ -115,6 +117,7 @@ class ExactEngine:
             self._recording.record(model, self._samples, samples, on_chunk=progress.advance)
         finally:
             progress.finish()
+        self._nonfinite |= self._recording.nonfinite_outputs()
 
     def key(self, subject: Subject) -> str:
         """A hash of everything that the scores of a subject on these samples depend on."""

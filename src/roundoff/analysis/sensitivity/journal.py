@@ -25,6 +25,7 @@ from roundoff.graph.load import Model
 __all__ = ["Journal", "combined_hash", "model_hash", "quantizer_hash"]
 
 _HEADER = {"roundoff": "sensitivity journal", "schema": 1}
+_OPTION = "--resume"
 _SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -34,17 +35,24 @@ class Journal:
     Args:
         path: The file; it is made when it does not exist. Without one nothing is remembered.
 
+    Attributes:
+        damaged: Lines of the file that are no measurements; what they held is measured again.
+
     Raises:
         BadInput: The file is something else, or cannot be read or written.
     """
 
+    damaged: int
+
     def __init__(self, path: Path | None) -> None:
+        self.damaged = 0
         self._known: dict[str, Array] = {}
         self._file: IO[str] | None = None
+        self._path = path
         if path is None:
             return
         whole_bytes = self._read(path) if path.exists() else 0
-        with writing(path, option="--journal"):
+        with writing(path, option=_OPTION):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a", encoding="utf-8")
             # What a killed run left of its last line goes.
@@ -76,9 +84,10 @@ class Journal:
             self._file = None
 
     def _write(self, entry: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(entry) + "\n")
-            self._file.flush()
+        if self._file is not None and self._path is not None:
+            with writing(self._path, option=_OPTION):
+                self._file.write(json.dumps(entry) + "\n")
+                self._file.flush()
 
     def _read(self, path: Path) -> int:
         """Take in a file; gives the bytes up to the end of its last whole line."""
@@ -92,18 +101,30 @@ class Journal:
                 f"{path} is not a journal of 'roundoff sensitivity'.", fix="name a file that does not exist yet"
             )
         for line in lines[1:]:
-            entry = _parsed(line)
-            if isinstance(entry, dict) and {"key", "shape", "values"} <= entry.keys():
-                numbers = [_SPECIAL.get(number, number) for number in entry["values"]]
-                self._known[entry["key"]] = np.array(numbers, dtype=np.float64).reshape(entry["shape"])
+            found = _measurement(_parsed(line))
+            if found is None:
+                self.damaged += 1
+            else:
+                self._known[found[0]] = found[1]
         return len(whole)
 
 
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
+
+
+def _measurement(entry: Any) -> tuple[str, Array] | None:
+    """What a line says, and under which hash; None when it is damaged."""
+    try:
+        key, shape, values = entry["key"], entry["shape"], entry["values"]
+        numbers = [_SPECIAL[number] if isinstance(number, str) else float(number) for number in values]
+        array = np.array(numbers, dtype=np.float64).reshape([int(size) for size in shape])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return (key, array) if isinstance(key, str) else None
 
 
 def _begins_header(data: bytes) -> bool:

@@ -13,6 +13,7 @@ from roundoff.analysis.sensitivity.settings import SensitivitySettings
 from roundoff.core.progress import Progress
 from roundoff.core.sensitivity import Subject, SubjectKind, SubjectScore
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
 from roundoff.metrics.registry import Metric, get_metric
 from roundoff.quantize.agreement import spread
 
@@ -126,7 +127,7 @@ class Stages:
         if fewer < len(samples):
             self.first = tuple(samples[at] for at in spread(len(samples), max(1, fewer)))
             self.notes.append(
-                f"to stay within the time, all subjects were measured on {len(self.first)} samples first"
+                f"to stay within the time, all subjects come on {counted(len(self.first), 'sample')} first"
             )
             self._engine.load(self.first, subjects, progress=self._audience.progress)
 

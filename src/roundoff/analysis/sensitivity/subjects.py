@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
+
+from onnx import TensorProto
 
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.sensitivity import Subject, SubjectKind
@@ -11,7 +14,7 @@ from roundoff.graph.interface import outputs as model_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 
-__all__ = ["find_outputs", "find_subjects", "group_subject", "switched_off"]
+__all__ = ["find_outputs", "find_subjects", "group_subject", "other_outputs", "switched_off"]
 
 
 def find_subjects(
@@ -134,14 +137,16 @@ class _Index:
 
 
 def find_outputs(model: Model, names: Sequence[str]) -> tuple[str, ...]:
-    """The tensors to compare: the model's outputs, or those named, or the outputs of nodes named.
+    """The tensors to compare: the model's outputs that are numbers, or those named, or the outputs of nodes named.
 
     Raises:
         BadInput: There is no tensor or node of that name.
     """
-    if not names:
-        return tuple(dict.fromkeys(model_outputs(model)))
     graph = model.proto.graph
+    if not names:
+        every = tuple(dict.fromkeys(model_outputs(model)))
+        numbers = {each.name for each in graph.output if _is_of_numbers(each.type)}
+        return tuple(name for name in every if name in numbers) or every
     nodes = {node.name: [name for name in node.output if name] for node in graph.node}
     tensors = {value.name for value in graph.input} | {name for node in graph.node for name in node.output if name}
     found: dict[str, None] = {}
@@ -159,6 +164,19 @@ def find_outputs(model: Model, names: Sequence[str]) -> tuple[str, ...]:
             )
             raise BadInput(f"{model.path} has no tensor or node {name!r} to compare at.", fix=fix)
     return tuple(found)
+
+
+def other_outputs(model: Model, compared: Sequence[str]) -> list[str]:
+    """A note on the model's outputs that are no numbers and so are not compared; none when all are."""
+    left = [repr(name) for name in dict.fromkeys(model_outputs(model)) if name not in frozenset(compared)]
+    verb = "is" if len(left) == 1 else "are"
+    return [f"{_few(left)} {verb} not compared: not a tensor of numbers"] if left else []
+
+
+def _is_of_numbers(kind: Any) -> bool:
+    if kind.WhichOneof("value") is None:
+        return True
+    return bool(kind.HasField("tensor_type") and kind.tensor_type.elem_type != TensorProto.STRING)
 
 
 def _few(names: Iterable[str]) -> str:

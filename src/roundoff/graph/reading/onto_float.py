@@ -57,7 +57,7 @@ def onto_float_model(extraction: Extraction, float_model: Model) -> QuantizedMod
         Oddity("not_represented", name, f"quantizer {name!r} has no place in {float_model.path}, and was left out")
         for name in missing
     )
-    return QuantizedModel(best.model, best.quantizers, tuple(notes), (*best.oddities, *lost))
+    return QuantizedModel(best.model, best.quantizers, (), (*best.oddities, *lost), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def read_quantized(model: Model, *, float_model: Model | None = None) -> Quantiz
         found = QuantizedModel(twin, quantizers_of(extraction, twin))
     own = [oddity for oddity in draft.oddities if float_model is None or oddity.kind != "restored"]
     oddities = (*own, *found.oddities)
-    return replace(found, notes=(*found.notes, *_notes(oddities)), oddities=oddities)
+    return replace(found, notes=tuple(_notes(oddities)), oddities=oddities)
 
 
 def _notes(oddities: Sequence[Oddity]) -> Iterator[str]:

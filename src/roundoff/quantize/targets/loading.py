@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["load_target", "target_names"]
 
 _SUFFIX = ".toml"
+_EXTEND = 'begin with extends = "generic-int8", or another target, and say only what differs'
 _FIX = "correct it; docs/reference/targets.md describes every key, 'roundoff targets NAME' shows an example"
 
 
@@ -39,12 +40,18 @@ def load_target(name_or_path: str | Path) -> Target:
     return _checked(content, path, broken)
 
 
-def _path(name: str) -> Path:
+def _path(name: str, folder: Path = Path()) -> Path:
+    """The file of a target; `folder` is where a file of that name may lie that was meant instead."""
     if name in target_names():
         return Path(str(resources.files("roundoff.quantize.targets").joinpath(name + _SUFFIX)))
     if _is_path(name) or Path(name).is_file():
         return Path(name)
-    raise BadInput(f"There is no target {name!r}.", fix=f"{nearest(name, target_names())} Or give a .toml file")
+    beside = name + _SUFFIX
+    if name and (folder / beside).is_file():
+        raise BadInput(f"There is no target {name!r}, but a file {beside}.", fix=f"write {beside} to use it")
+    hint = nearest(name, target_names())
+    fix = f"{hint} Or give a .toml file" if hint.endswith("?") else f"{hint}; or give a .toml file"
+    raise BadInput(f"There is no target {name!r}.", fix=fix)
 
 
 def _is_path(name: str) -> bool:
@@ -62,7 +69,7 @@ def _complete(content: dict[str, Any], path: Path, *, seen: tuple[Path, ...]) ->
     before = (*seen, path.resolve())
     try:
         # A name is one of ours; a path is seen from the file that names it.
-        below = path.parent / base if _is_path(base) else _path(base)
+        below = path.parent / base if _is_path(base) else _path(base, path.parent)
         if below.resolve() in before:
             return content, f"extends: {path} extends {base}, which extends it in turn; remove one of the two"
         said, broken = _complete(_parse(below), below, seen=before)
@@ -104,7 +111,7 @@ def _checked(content: dict[str, Any], path: Path, broken: str) -> Target:
 
     from roundoff.quantize.targets.schema import TargetFile
 
-    lines = [broken] if broken else []
+    lines, fix = [broken] if broken else [], _FIX
     try:
         target = TargetFile.model_validate(content).target()
         if not broken:
@@ -113,8 +120,10 @@ def _checked(content: dict[str, Any], path: Path, broken: str) -> Target:
         # What is missing may be in what is extended; without it nobody knows.
         wrong = [item for item in error.errors() if not broken or not _is_missing(item)]
         lines += [line for item in wrong for line in _explain(item, TargetFile)]
+        if any(item["type"] == "missing" and len(item["loc"]) == 1 for item in wrong):
+            fix = f"{_EXTEND}; {_FIX}"
     count = "an error" if len(lines) == 1 else f"{len(lines)} errors"
-    raise BadInput("\n".join([f"The target file {path} has {count}:", *(f"  {line}" for line in lines)]), fix=_FIX)
+    raise BadInput("\n".join([f"The target file {path} has {count}:", *(f"  {line}" for line in lines)]), fix=fix)
 
 
 def _is_missing(error: Any) -> bool:

@@ -114,6 +114,16 @@ class Recording:
         prefix = "" if self._network.references is self._network.recorder else _FLOAT
         return [self.store.get(number, prefix + name) for name in self._network.cutting.wanted]
 
+    def nonfinite_outputs(self) -> dict[str, None]:
+        """The wanted tensors, as keys, that hold NaN or infinite values as the float model computes them."""
+        wanted = self._network.cutting.wanted
+        named = [
+            each
+            for number in range(len(self.chunks))
+            for each in zip(wanted, self.references(number), strict=True)
+        ]
+        return dict.fromkeys(name for name, array in named if not np.isfinite(array).all())
+
     def holds(self, tail: Tail | None) -> bool:
         """Whether changes can start from a tail in all chunks."""
         numbers = range(len(self.chunks))

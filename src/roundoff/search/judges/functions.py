@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from roundoff.analysis.evaluation import EvaluationSamples, Evaluator, make_run
-from roundoff.analysis.user_code import user_code_failed
+from roundoff.analysis.user_code import brief, call_user_code
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput, RoundoffError
+from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.saving import save_model
 from roundoff.quantize.agreement import spread
@@ -53,10 +53,8 @@ class FunctionJudge:
         self.notes: tuple[str, ...] = ()
         run = make_run(model, threads=threads)
         self._float = evaluator.measure(run, EvaluationSamples(model, samples))
+        self._check_limits(self._float)
         self.by_sample = self._float.shape == (self.total,) and self._takes_any(run)
-        if limits is not None and not (self._float.min() >= limits[0] and self._float.max() <= limits[1]):
-            what = f"evaluate() in {evaluator.path} gives values outside its RANGE {limits}."
-            raise BadInput(what, fix="correct RANGE, or leave it out")
 
     def float_values(self) -> Array:
         """What the float network scores."""
@@ -68,11 +66,22 @@ class FunctionJudge:
         found = self._evaluator.measure(
             make_run(model, threads=self._threads), EvaluationSamples(self._model, self._samples, chosen)
         )
-        return found.reshape(len(chosen)) if self.by_sample else np.asarray(found.mean())
+        if not self.by_sample:
+            return np.asarray(found.mean())
+        if found.size != len(chosen):
+            what = f"evaluate() in {self._evaluator.path} gave one value for {len(chosen)} samples."
+            raise BadInput(what, fix="let it return one number per sample each time, or a single one each time")
+        self._check_limits(found)
+        return found.reshape(len(chosen))
 
     def satisfied(self, float_score: float, score: float) -> None:
         """Nothing: a threshold decides."""
         return
+
+    def _check_limits(self, values: Array) -> None:
+        if self.limits is not None and not (values.min() >= self.limits[0] and values.max() <= self.limits[1]):
+            what = f"evaluate() in {self._evaluator.path} gives values outside its RANGE {self.limits}."
+            raise BadInput(what, fix="correct RANGE, or leave it out")
 
     def _takes_any(self, run: Any) -> bool:
         """Whether a few samples in another order have the values they had among all."""
@@ -101,7 +110,8 @@ class VendorJudge:
         BadInput: They fail on the float network, or refuse it.
     """
 
-    by_sample, limits, total = False, None, 1
+    # What it runs is its own affair: nobody knows how many samples these are.
+    by_sample, limits, total = False, None, 0
 
     def __init__(self, evaluator: Any, model: Model, *, path: Path, name: str, higher_is_better: bool) -> None:
         self._evaluator, self._path = evaluator, path
@@ -129,7 +139,7 @@ class VendorJudge:
             value = self._call(self._evaluator.evaluate, str(file))
         found = np.asarray(value)
         if found.size != 1 or found.dtype.kind not in "fiub" or not np.isfinite(found).all():
-            what = f"evaluate() in {self._path} gave {value!r}, which is not a finite number."
+            what = f"evaluate() in {self._path} gave {brief(value)}, which is not a finite number."
             raise BadInput(what, fix="let it return one number, e.g. the share of right answers")
         return found.astype(np.float64).reshape(())
 
@@ -140,16 +150,14 @@ class VendorJudge:
             return None
         answer = self._call(rule, float_score, score)
         try:
-            met, loss = answer
-            return bool(met), float(loss)
-        except (TypeError, ValueError) as error:
-            what = f"metric_eval() in {self._path} gave {answer!r}, not whether it is satisfied and the loss."
-            raise BadInput(what, fix="let it return a pair such as (loss < 0.01, loss)") from error
+            met, loss = (np.asarray(each) for each in answer)
+            usable = met.dtype.kind in "biuf" and loss.dtype.kind in "biuf" and met.size == loss.size == 1
+        except (TypeError, ValueError):
+            usable = False
+        if not usable or np.isnan(loss).any():
+            what = f"metric_eval() in {self._path} gave {brief(answer)}, not whether it is satisfied and the loss."
+            raise BadInput(what, fix="let it return a pair such as (loss < 0.01, loss)")
+        return bool(met.item()), float(loss.item())
 
     def _call(self, function: Any, *values: Any) -> Any:
-        try:
-            return function(*values)
-        except RoundoffError:
-            raise
-        except Exception as error:
-            raise user_code_failed(self._path, error, what=_WHAT) from error
+        return call_user_code(function, *values, path=self._path, what=_WHAT)

@@ -24,7 +24,7 @@ class Judge(Protocol):
 
     @property
     def total(self) -> int:
-        """How many samples there are."""
+        """How many samples there are; 0 when only the user knows."""
         ...
 
     @property

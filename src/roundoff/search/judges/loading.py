@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from roundoff.analysis.evaluation import class_predictions, evaluator_in
-from roundoff.analysis.user_code import load_user_module, user_code_failed
+from roundoff.analysis.user_code import brief, load_user_module, objects_with
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
@@ -74,17 +74,15 @@ def _vendor(instance: Any, model: Model, *, path: Path) -> Judge:
 
 
 def _vendor_object(module: ModuleType, path: Path) -> Any:
-    """What has ``evaluate(model)`` in a file: the file itself, or the class it defines; None when nothing has."""
-    if _takes_one(getattr(module, "evaluate", None)):
-        return module
-    for found in vars(module).values():
-        own = inspect.isclass(found) and found.__module__ == module.__name__
-        if own and callable(getattr(found, "evaluate", None)) and callable(getattr(found, "metric_eval", None)):
-            try:
-                return found()
-            except Exception as error:
-                raise user_code_failed(path, error, what=_WHAT) from error
-    return None
+    """What has ``evaluate(model)`` in a file: the file itself, or an object or class; None when nothing has."""
+    function = getattr(module, "evaluate", None)
+    if callable(function):
+        return module if _takes_one(function) else None
+    found = objects_with(["evaluate"], module, path, what=_WHAT)
+    if len(found) > 1:
+        names = ", ".join(sorted(type(each).__name__ for each in found))
+        raise BadInput(f"{path} holds {len(found)} evaluators: {names}.", fix="leave one of them in the file")
+    return found[0] if found else None
 
 
 def _takes_one(function: Any) -> bool:
@@ -103,6 +101,12 @@ def _limits(module: ModuleType, path: Path) -> tuple[float, float] | None:
     try:
         low, high = map(float, given)
     except (TypeError, ValueError) as error:
-        what = f"RANGE in {path} is {given!r}, not the smallest and the largest value of a sample."
-        raise BadInput(what, fix="write it as in RANGE = (0, 1), or leave it out") from error
+        raise _bad_range(given, path) from error
+    if not low <= high:
+        raise _bad_range(given, path)
     return low, high
+
+
+def _bad_range(given: Any, path: Path) -> BadInput:
+    what = f"RANGE in {path} is {brief(given)}, not the smallest and the largest value of a sample."
+    return BadInput(what, fix="write it as in RANGE = (0, 1), or leave it out")

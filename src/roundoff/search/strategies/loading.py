@@ -1,14 +1,13 @@
 """Strategies of the user's, from a Python file."""
 
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roundoff.analysis.user_code import load_user_module, user_code_failed
+from roundoff.analysis.user_code import call_user_code, load_user_module, objects_with
 from roundoff.core.recipe import Recipe
 from roundoff.core.tuning import Trial
-from roundoff.errors import BadInput, RoundoffError
+from roundoff.errors import BadInput
 from roundoff.search.problem import Problem
 from roundoff.search.strategies.strategy import Strategy
 
@@ -35,24 +34,16 @@ def load_strategy(path: Path) -> Strategy:
     module = load_user_module(path, what=_WHAT)
     function: Any = getattr(module, "propose", None)
     if not callable(function):
-        own: list[Any] = [
-            each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__
-        ]
-        able = [each for each in own if callable(getattr(each, "propose", None))]
+        able = objects_with(["propose"], module, path, what=_WHAT)
         if not able:
             raise BadInput(f"{path} has no function propose(problem, history).", fix=_EXAMPLE)
-        try:
-            function = able[-1]().propose
-        except Exception as error:
-            raise user_code_failed(path, error, what=_WHAT) from error
+        if len(able) > 1:
+            names = ", ".join(sorted(type(each).__name__ for each in able))
+            raise BadInput(f"{path} holds {len(able)} strategies: {names}.", fix="leave one of them in the file")
+        function = able[0].propose
 
     def propose(problem: Problem, history: Sequence[Trial]) -> Recipe | None:
-        try:
-            recipe = function(problem, tuple(history))
-        except RoundoffError:
-            raise
-        except Exception as error:
-            raise user_code_failed(path, error, what=_WHAT) from error
+        recipe = call_user_code(function, problem, tuple(history), path=path, what=_WHAT)
         if recipe is not None and not isinstance(recipe, Recipe):
             what = f"propose() in {path} gave {type(recipe).__name__}, which is neither a recipe nor None."
             raise BadInput(what, fix="return problem.base, or what problem.pulled() and problem.raised() give")

@@ -1,13 +1,13 @@
 """Arguments of the functions, checked for what they are."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from roundoff.vendors.errors import WrongType, WrongValue
 
-__all__ = ["a_flag", "a_path", "a_positive", "layer_names"]
+__all__ = ["a_flag", "a_path", "a_positive", "keep_apart", "layer_names"]
 
 
 def a_path(name: str, given: Any) -> Path:
@@ -57,3 +57,32 @@ def layer_names(name: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(n, str) for n in given):
         raise WrongType(f"{name} is {given!r}, not a list of names.", fix=f"write {name}=['conv1', ...]")
     return tuple(given)
+
+
+def keep_apart(written: Iterable[Path], read: Iterable[Path] = ()) -> None:
+    """Refuse to write to a file that is read, or two things to one file.
+
+    Args:
+        written: The files that are going to be written.
+        read: Those of the user's that are read.
+
+    Raises:
+        WrongValue: Two of them are the same file, whatever links lead to it.
+    """
+    files = list(written)
+    for at, path in enumerate(files):
+        if any(_same(path, other) for other in read):
+            raise WrongValue(
+                f"{path} is read, and would be replaced.", fix="choose another path for what is written"
+            )
+        if any(_same(path, other) for other in files[:at]):
+            raise WrongValue(f"Two things would be written to {path}.", fix="choose another path for one of them")
+
+
+def _same(left: Path, right: Path) -> bool:
+    if os.path.realpath(left) == os.path.realpath(right):
+        return True
+    try:
+        return left.samefile(right)
+    except OSError:
+        return False

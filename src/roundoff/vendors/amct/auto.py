@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import writing
+from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.calibrating import calibrate_by
 from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
+from roundoff.vendors.amct.common.auto_calibration.files import BEST_EFFORT_CONFIG, FINAL_CONFIG, RANKING
 from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult, Trial
 from roundoff.vendors.amct.common.auto_calibration.sensitivity import SensitivityBase
 from roundoff.vendors.amct.configuration.parsing import with_algorithm_keys, with_enabled
@@ -54,11 +56,19 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
         super().__init__(evaluator, strategy, sensitivity, folder=self._results.folder, options=options)
         self._flavour, self._files = flavour, files
         self._record_file = record_file
+        self._check_paths(config_file, save_dir)
         self._opened: Opened = open_model(flavour, files, config_file)
         self._records: dict[str, LayerRecord] = {}
         self._built: dict[str, LayerRecord] = {}
         self._gathering: Gathering | None = None
         self._work = Path()
+
+    def _check_paths(self, config_file: Path, save_dir: str) -> None:
+        """The user's files are only read, whatever they are called."""
+        results = [path for files in self._flavour.results(save_dir) for path in files]
+        reports = [self.folder / name for name in (RANKING, FINAL_CONFIG, BEST_EFFORT_CONFIG)]
+        written = [*results, self._results.info, *reports, self.history_path, self._record_file]
+        keep_apart(written, [*self._files, config_file])
 
     def run(self) -> AutoCalibrationResult:
         """Search, and deliver the best model found; what it takes in between is removed in any case."""

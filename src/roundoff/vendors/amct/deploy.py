@@ -98,8 +98,6 @@ class _Building:
             copy.output[0] = sums
             record = self._records[layer.name]
             scale = np.asarray(np.float32(record.scale_d) * np.asarray(record.scale_w or (1.0,), np.float32))
-            if layer.op_type == "ConvTranspose" and scale.size > 1:
-                scale = np.tile(scale, layer.group)
             self._form.end(self._graph, layer, sums, scale=scale, shift=np.asarray(record.shift_bit, np.int64))
 
     def _input(self, node: Any, at: int) -> str:

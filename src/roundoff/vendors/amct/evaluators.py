@@ -1,18 +1,17 @@
 """Evaluators that others wrote in a file, and one that reads raw files of batches."""
 
-import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from roundoff.analysis.user_code import load_user_module, user_code_failed
+from roundoff.analysis.user_code import call_user_code, load_user_module, objects_with
 from roundoff.core.files import reading, regular_file
 from roundoff.core.tensors import Array
-from roundoff.errors import RoundoffError, nearest
+from roundoff.errors import nearest
 from roundoff.vendors.amct.common.auto_calibration.evaluator import AutoCalibrationEvaluatorBase
 from roundoff.vendors.amct.flavour import get_flavour
 from roundoff.vendors.amct.gathering import calibrate_with, gathering_of
@@ -123,12 +122,8 @@ def load_evaluator(path: Path, *, methods: Sequence[str] = _METHODS) -> "_Guarde
         BadInput: The file cannot be read or run.
     """
     module = load_user_module(path, what="The evaluator")
-    own = [each for name, each in vars(module).items() if not name.startswith("_")]
-    found = [each for each in own if not inspect.isclass(each) and _fits(type(each), methods)]
-    if not found:
-        classes = [each for each in own if inspect.isclass(each) and _fits(each, methods)]
-        classes = [each for each in classes if each.__module__ == module.__name__]
-        found = [_guarded(each, path, f"{each.__name__}()") for each in classes]
+    able = objects_with(methods, module, path, what="The evaluator")
+    found = [each for each in able if _fits(type(each), methods)]
     if len(found) != 1:
         what = f"{path} holds {len(found)} evaluators with {', '.join(f'{name}()' for name in methods)}."
         fix = "define one class derived from AutoCalibrationEvaluatorBase"
@@ -138,9 +133,7 @@ def load_evaluator(path: Path, *, methods: Sequence[str] = _METHODS) -> "_Guarde
 
 def _fits(kind: type, methods: Sequence[str]) -> bool:
     base = AutoCalibrationEvaluatorBase
-    return all(
-        callable(getattr(kind, name, None)) and getattr(kind, name) is not getattr(base, name) for name in methods
-    )
+    return all(getattr(kind, name) is not getattr(base, name) for name in methods)
 
 
 class _Guarded:
@@ -162,14 +155,5 @@ class _Guarded:
         return self._call("metric_eval", original_metric, new_metric)
 
     def _call(self, method: str, *args: Any) -> Any:
-        return _guarded(lambda: getattr(self._evaluator, method)(*args), self._path, f"{method}()")
-
-
-def _guarded(function: Callable[[], Any], path: Path, what: str) -> Any:
-    """The result of somebody else's function; whatever it raises becomes an error that names the line."""
-    try:
-        return function()
-    except RoundoffError:
-        raise
-    except Exception as error:
-        raise user_code_failed(path, error, what=f"{what} in the evaluator") from error
+        what = f"{method}() in the evaluator"
+        return call_user_code(getattr(self._evaluator, method), *args, path=self._path, what=what)

@@ -69,7 +69,12 @@ class Layer:
         """How many scales its weight can have at most; None without a weight."""
         if not self.inputs or (not self.weight and len(self.inputs) < 2):
             return None
-        return 1 if self.channel_axis is None else self.weight_shape[self.channel_axis]
+        return 1 if self.channel_axis is None else self.weight_shape[self.channel_axis] * self.shared_by
+
+    @property
+    def shared_by(self) -> int:
+        """How many output channels one place along the channel axis of its weight stands for."""
+        return self.group if self.op_type == "ConvTranspose" else 1
 
     @property
     def can_be_channel_wise(self) -> bool:

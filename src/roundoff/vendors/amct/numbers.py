@@ -41,6 +41,8 @@ def weight_records(model: Model, layers: Mapping[str, Layer], config: QuantConfi
     for name, settings in config.enabled.items():
         layer = layers[name]
         scales = _weight_scales(weights[layer.weight], layer, settings.weight) if layer.weight else np.empty(0)
+        if scales.size > 1:
+            scales = np.tile(scales, layer.shared_by)
         types = type_entries(settings.activation.bits, settings.weight.bits)
         found[name] = LayerRecord(
             scale_w=tuple(scales.ravel().tolist()), offset_w=(0,) * scales.size, others=TextMessage(types)
@@ -94,7 +96,7 @@ def calibrated_records(
             other, _ = _factors(observed(layer.inputs[1][0]), settings, half=config.half_precision)
             found[name] = replace(found[name], scale_w=(other,), offset_w=(0,))
         if layer.bias is not None:
-            found[name] = _with_room(found[name], weights[layer.bias.tensor])
+            found[name] = _with_room(found[name], weights[layer.bias.tensor], layer)
     nodes = {node.name: node for node in model.proto.graph.node}
     for tensor in config.tensors:
         name = nodes[tensor.layer].input[tensor.input]
@@ -111,12 +113,14 @@ def _factors(observation: Observation, settings: ActivationSettings, *, half: bo
     return scale, int(params.zero_point)
 
 
-def _with_room(record: LayerRecord, bias: Array) -> LayerRecord:
+def _with_room(record: LayerRecord, bias: Array, layer: Layer) -> LayerRecord:
     """The same with steps of weights so wide that the bias fits into 32 bits, which AMCT refuses to write."""
     scales = np.asarray(record.scale_w, np.float32)
     largest = np.abs(bias.astype(np.float64)).ravel()
     if scales.size != largest.size:
         largest = largest.max(initial=0.0)
+    elif layer.shared_by > 1 and scales.size > 1:
+        largest = np.tile(largest.reshape(layer.shared_by, -1).max(axis=0), layer.shared_by)
     needed = largest / (LARGEST_SUM / 2 * (record.scale_d or 1.0))
     if not np.any(scales < needed):
         return record

@@ -72,6 +72,7 @@ def _record(layer: Layer, by_place: Mapping[Consumer, Quantizer], used: set[str]
                 what = f"{layer.name}: its weight has scales along axis {other.spec.axis}, not by output channel."
                 raise WrongValue(what, fix="train it with one scale for each output channel")
         scales = tuple(other.params.scale.ravel().tolist())
+        scales *= layer.shared_by if len(scales) > 1 else 1
     return LayerRecord(
         scale_d=float(first.params.scale.ravel()[0]),
         offset_d=int(_signed(first).ravel()[0]),

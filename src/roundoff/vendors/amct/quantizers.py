@@ -44,7 +44,14 @@ def _weight(layer: Layer, record: LayerRecord) -> Quantizer:
     bits = record_bits(record, "wts") or DEFAULT_BITS
     scale = np.asarray(record.scale_w, np.float32)
     spec = weight_spec(layer, bits, channel_wise=scale.size > 1)
-    scale = scale.reshape(() if spec.axis is None else (-1,))
+    if spec.axis is None:
+        scale = scale.reshape(())
+    else:
+        groups = scale.reshape(layer.shared_by, -1)
+        if np.any(groups != groups[0]):
+            what = f"The record of {layer.name!r} has other scales of weights in each of its groups."
+            raise WrongValue(what, fix="give its weight one scale, or each group the same")
+        scale = groups[0]
     params = QuantParams(scale, np.zeros(scale.shape, np.int64))
     consumers = (Consumer(layer.name, layer.weight_input),)
     return Quantizer(f"{layer.name}.weight_quant", layer.weight, "weight", spec, params, consumers)
@@ -133,8 +140,6 @@ def _bias(layer: Layer, record: LayerRecord, values: Array) -> Quantizer:
         raise ValueError(f"{layer.name} has no bias")
     scale = np.asarray(np.float32(record.scale_d) * np.asarray(record.scale_w, np.float32), np.float32)
     channel_wise = scale.size > 1
-    if channel_wise and layer.op_type == "ConvTranspose":
-        scale = np.tile(scale, layer.group)
     if channel_wise and values.shape[-1:] != scale.shape:
         what = f"The bias of {layer.name!r} has not one value for each of its {scale.size} channels."
         raise WrongValue(what, fix="give its weight one scale, or leave the layer in float")

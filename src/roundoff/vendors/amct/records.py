@@ -1,9 +1,10 @@
 """Record files: the scales and offsets of every layer, as protocol buffers' text in all of its dialects."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from roundoff.core.files import read_small, write_text
 from roundoff.core.text_proto import Entry, Field, FieldTable, TextMessage, parse_text_proto, text_proto_text
@@ -22,6 +23,7 @@ __all__ = [
 _SHIFT_BITS = range(1, 17)
 _TYPES = {f"INT{bits}": bits for bits in (4, 6, 7, 8, 16)}
 _USUAL_BITS = 8
+_SMALLEST, _LARGEST = (float(getattr(np.finfo(np.float32), name)) for name in ("smallest_subnormal", "max"))
 
 _NUMBERS = {"channels": Field("int"), "height": Field("int"), "width": Field("int")}
 _ONE_INPUT = FieldTable(
@@ -187,6 +189,8 @@ def check_record(layer: str, record: LayerRecord, *, channels: int | None, bits:
     if any(record.offset_w):
         raise WrongValue(f"The record of {layer!r} has an offset_w that is not 0.", fix="offsets of weights are 0")
     _check_counts(layer, record, channels)
+    products = [record.scale_d * each for each in record.scale_w]
+    _positive(layer, "scale_d times scale_w of", products)
 
 
 def _check_counts(layer: str, record: LayerRecord, channels: int | None) -> None:
@@ -206,8 +210,8 @@ def _check_counts(layer: str, record: LayerRecord, channels: int | None) -> None
 
 def _positive(layer: str, name: str, values: Iterable[float]) -> None:
     for value in values:
-        if not (value > 0 and math.isfinite(value)):
-            what = f"The record of {layer!r} has {name} {value:g}; it must be positive and finite."
+        if not _SMALLEST <= value <= _LARGEST:
+            what = f"The record of {layer!r} has {name} {value:g}; it must be positive and finite in float32."
             raise WrongValue(what, fix="calibrate the layer again, on data on which it computes something")
 
 

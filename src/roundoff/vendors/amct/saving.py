@@ -12,6 +12,7 @@ from roundoff.graph.deferred import DeferredModel
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model
 from roundoff.graph.saving import save_model
+from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.configuration.documents import write_json
 from roundoff.vendors.amct.deploy import OwnOperators, PlainOperators, integer_model
 from roundoff.vendors.amct.layers import Layer
@@ -25,7 +26,6 @@ __all__ = [
     "FAKE_QUANT_FORMS",
     "Results",
     "SaveType",
-    "check_other_file",
     "chosen",
     "make_folder",
     "replacing",
@@ -101,17 +101,6 @@ def results_of(save_path: Any) -> Results:
     return Results(folder, prefix)
 
 
-def check_other_file(path: Path, source: Path) -> None:
-    """Refuse to replace the file that a model was read from.
-
-    Raises:
-        WrongValue: Both are the same file.
-    """
-    for own in model_files(source) if path.exists() else ():
-        if own.exists() and path.samefile(own):
-            raise WrongValue(f"{path} is the model itself and would be replaced.", fix="choose another path")
-
-
 def make_folder(folder: Path) -> None:
     """Make a folder for results, readable by its owner and group.
 
@@ -130,13 +119,7 @@ def _write_fake_quant(
     records: Mapping[str, LayerRecord],
     form: str = "qdq",
 ) -> None:
-    """Write the model that simulates; it runs in any onnxruntime.
-
-    Raises:
-        WrongValue: There is no such form, or a record does not fit.
-    """
-    if form not in FAKE_QUANT_FORMS:
-        raise WrongValue(f"There is no fake-quant model of the form {form!r}.", fix="choose qdq or chain")
+    """Write the model that simulates; it runs in any onnxruntime."""
     if form == "qdq":
         save_model(fake_quant_model(model, quantizers_of(model, layers, records)), path, replace=True)
     else:
@@ -164,10 +147,17 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
         half_precision: Whether scales are limited to half precision.
         form: Of the fake-quant model.
         which: Both models, or one of them; the quantization information goes with the deploy model.
+
+    Raises:
+        WrongValue: There is no such form, or a record does not fit.
     """
     shifted = [name for name, record in records.items() if any(record.shift_bit)]
     if shifted:
         LOGGER.warning("sums of %s are shifted on the chip, which the fake-quant model leaves out", shifted[0])
+    # What is wrong with a record is said before anything is replaced.
+    quantizers_of(model, layers, records)
+    if form not in FAKE_QUANT_FORMS:
+        raise WrongValue(f"There is no fake-quant model of the form {form!r}.", fix="choose qdq or chain")
     with replacing(chosen(which, results.files[:1], results.files[1:]), model):
         if which != "Deploy":
             _write_fake_quant(results.fake_quant, model, layers, records=records, form=form)
@@ -192,8 +182,7 @@ def replacing(files: Sequence[Path], model: Model) -> Iterator[None]:
         WrongValue: One of them is a file of that model.
         BadInput: The folder cannot be made.
     """
-    for path in files:
-        check_other_file(path, model.path)
+    keep_apart(files, model_files(model.path))
     make_folder(files[0].parent)
     for path in files:
         if path.exists():

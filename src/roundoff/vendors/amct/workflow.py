@@ -12,6 +12,7 @@ from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation import prepare
+from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.balancing import balanced_model
 from roundoff.vendors.amct.configuration.creating import default_document
 from roundoff.vendors.amct.configuration.documents import read_json, write_json
@@ -74,6 +75,7 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
         WrongValue: A layer is named that is not there, or asked to have what it cannot.
         BadInput: A file cannot be read or written.
     """
+    keep_apart([config_file], files if definition is None else [*files, definition])
     message = None if definition is None else read_simplified(definition)
     unfused = set() if message is None else {str(each) for each in message.all("skip_fusion_layers")}
     fuse = message is None or bool(message.get("do_fusion", True))

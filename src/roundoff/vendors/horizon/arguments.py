@@ -1,5 +1,6 @@
 """Arguments in the forms that Horizon's functions take: metrics, lists of nodes, numbers of samples."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -10,6 +11,7 @@ __all__ = [
     "METRICS",
     "NODE_TYPES",
     "NodeLists",
+    "check_threshold",
     "flat_names",
     "metric_names",
     "node_lists",
@@ -30,6 +32,19 @@ METRICS = {
 NODE_TYPES = ("node", "weight", "activation")
 
 NodeLists: TypeAlias = "list[str | list[str]]"
+
+
+def check_threshold(pick_threshold: Any) -> None:
+    """Refuse what scores cannot be compared with.
+
+    Raises:
+        WrongType: It is not a number.
+        WrongValue: It is NaN, which nothing reaches.
+    """
+    if isinstance(pick_threshold, bool) or not isinstance(pick_threshold, int | float):
+        raise WrongType(f"pick_threshold is {pick_threshold!r}, not a number.", fix="give a number, as 0.999")
+    if math.isnan(pick_threshold):
+        raise WrongValue("pick_threshold is NaN, which no score reaches.", fix="give a number, as 0.999")
 
 
 def our_metric(name: str) -> str:

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from roundoff.plots.canvas import require_matplotlib
-from roundoff.vendors.horizon.arguments import NODE_TYPES, flat_names, metric_names, node_lists, one_metric
+from roundoff.vendors.horizon.arguments import (
+    NODE_TYPES,
+    check_threshold,
+    flat_names,
+    metric_names,
+    node_lists,
+    one_metric,
+)
 from roundoff.vendors.horizon.curves import asked_curves, draw_curves
 from roundoff.vendors.horizon.errors import WrongValue
 from roundoff.vendors.horizon.files import DEFAULT_FOLDER, result_folder
@@ -72,6 +79,7 @@ def runall(  # noqa: PLR0913, PLR0917 - the vendor's arguments
         what = f"There is no node_type {node_type!r}."
         raise WrongValue(what, fix=f"choose one of: {', '.join(NODE_TYPES)}, or None for weights and activations")
     folder, metrics, metric = result_folder(save_dir), metric_names(ns_metrics), one_metric(ae_metric)
+    check_threshold(pick_threshold)
     drawn = flat_names("dis_nodes_list", dis_nodes_list, required=False)
     boxed = flat_names("cw_nodes_list", cw_nodes_list, required=False)
     switched = flat_names("sensitive_nodes", sensitive_nodes, required=False)

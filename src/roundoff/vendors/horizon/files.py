@@ -9,7 +9,7 @@ from roundoff.core.files import write_bytes, write_text
 from roundoff.core.names import FileNames
 from roundoff.plots.canvas import require_matplotlib
 from roundoff.report.documents import json_text
-from roundoff.vendors.horizon.errors import WrongType
+from roundoff.vendors.horizon.errors import WrongType, WrongValue
 
 __all__ = ["DEFAULT_FOLDER", "result_folder", "save_pictures", "save_tables"]
 
@@ -21,10 +21,15 @@ def result_folder(save_dir: Any) -> Path:
 
     Raises:
         WrongType: It is not a path.
+        WrongValue: Something else than a folder is there.
     """
     if not isinstance(save_dir, str | os.PathLike):
         raise WrongType(f"save_dir is {save_dir!r}, not a path.", fix="give a folder, as in save_dir='./'")
-    return Path(save_dir)
+    folder = Path(save_dir)
+    taken = next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), None)
+    if taken is not None:
+        raise WrongValue(f"save_dir {folder} cannot be made: {taken} is not a folder.", fix="give another folder")
+    return folder
 
 
 def save_tables(folder: Path, stem: str, *, log: str, csv: str, data: object) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity
+from roundoff.analysis.sensitivity import SensitivitySettings, whole_sensitivity
 from roundoff.analysis.sensitivity_report import report_sensitivity
 from roundoff.core.sensitivity import Subject, SubjectKind
 from roundoff.core.sensitivity_report import SensitivityReport, SensitivityRow
@@ -173,7 +173,7 @@ def measure_rankings(
         exact=True,
     )
     try:
-        found = analyze_sensitivity(opened.quantized, opened.data, settings, progress=progress())
+        found = whole_sensitivity(opened.quantized, opened.data, settings, progress=progress())
     except BadInput as error:
         if output_node is not None and "to compare at" in error.what:
             raise WrongValue(error.what, fix=error.fix) from error

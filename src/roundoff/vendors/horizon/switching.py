@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roundoff.analysis.partial.raising import Changes
-from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity
+from roundoff.analysis.sensitivity import SensitivitySettings, whole_sensitivity
 from roundoff.analysis.worst_samples import WorstSampleSettings, find_worst_samples
 from roundoff.core.partial import Raise
 from roundoff.core.sensitivity import Subject, SubjectScore
@@ -15,7 +15,7 @@ from roundoff.errors import nearest
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.metrics import get_metric
 from roundoff.report.cells import safe_cell
-from roundoff.vendors.horizon.arguments import METRICS, flat_names, one_metric
+from roundoff.vendors.horizon.arguments import METRICS, check_threshold, flat_names, one_metric
 from roundoff.vendors.horizon.datasets import Dataset
 from roundoff.vendors.horizon.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.files import DEFAULT_FOLDER, result_folder, save_tables
@@ -91,8 +91,7 @@ def sensitivity_analysis(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     folder, name = result_folder(save_dir), one_metric(metric)
     if qtype not in _QTYPES:
         raise WrongValue(f"There is no qtype {qtype!r} to switch to.", fix=nearest(str(qtype), _QTYPES))
-    if isinstance(pick_threshold, bool) or not isinstance(pick_threshold, int | float):
-        raise WrongType(f"pick_threshold is {pick_threshold!r}, not a number.", fix="give a number, as 0.999")
+    check_threshold(pick_threshold)
     given = flat_names("sensitive_nodes", sensitive_nodes, required=False)
     opened = open_calibrated(model_or_file, calibrated_data).limited(data_num)
     chosen = given or _picked(opened, name, pick_threshold)
@@ -157,11 +156,11 @@ def _scores(
             settings = SensitivitySettings(
                 metrics=(metric,), subjects=(Subject("all", "group", every),), mode="left_out", exact=True
             )
-            result = analyze_sensitivity(quantized, data, settings, progress=progress())
+            result = whole_sensitivity(quantized, data, settings, progress=progress())
         else:
             settings = SensitivitySettings(metrics=(metric,), subjects=(everything,), exact=True)
             model = QuantizedModel(quantized.float_model, on)
-            result = analyze_sensitivity(model, data, settings, progress=progress())
+            result = whole_sensitivity(model, data, settings, progress=progress())
         found.append((result.rankings["group"][0].score, result.outputs))
     return found
 

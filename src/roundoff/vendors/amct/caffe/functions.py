@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from roundoff.core.model_files import model_files
 from roundoff.core.tensors import Array
-from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, layer_names
+from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.caffe.flavour import CaffeFlavour
 from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
@@ -16,7 +17,7 @@ from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.modified import Stage
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.amct.running import run_batches
-from roundoff.vendors.amct.saving import SaveType, check_other_file
+from roundoff.vendors.amct.saving import SaveType
 from roundoff.vendors.amct.workflow import (
     Opened,
     begin_calibration,
@@ -25,7 +26,7 @@ from roundoff.vendors.amct.workflow import (
     create_config,
     open_model,
 )
-from roundoff.vendors.errors import CannotRun, WrongValue
+from roundoff.vendors.errors import CannotRun, WrongValue, in_vendors_terms
 
 __all__ = [
     "Graph",
@@ -73,6 +74,7 @@ def set_gpu_mode() -> None:
     LOGGER.warning("models are run on the processor, also in GPU mode")
 
 
+@in_vendors_terms
 def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     config_file: str,
     model_file: str,
@@ -94,23 +96,27 @@ def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     )
 
 
+@in_vendors_terms
 def init(config_file: str, model_file: str, weights_file: str, scale_offset_record_file: str) -> Graph:
     """Open a model, quantize its weights and begin its record."""
-    opened = open_model(_CAFFE, _files(model_file, weights_file), a_path("config_file", config_file))
+    files, config = _files(model_file, weights_file), a_path("config_file", config_file)
     record = a_path("scale_offset_record_file", scale_offset_record_file)
+    keep_apart([record], [*files, config])
+    opened = open_model(_CAFFE, files, config)
     opened, records, stage = begin_calibration(opened, record)
     return Graph(opened, records, stage, record)
 
 
+@in_vendors_terms
 def quantize_model(graph: Graph, modified_model_file: str, modified_weights_file: str) -> None:
     """Write the model from whose runs the factors of activations are learned."""
     files = _files(modified_model_file, modified_weights_file)
     opened = _known(graph).opened
-    for path in files:
-        check_other_file(path, opened.model.path)
+    keep_apart(files, [*model_files(opened.model.path), graph.record_file])
     _CAFFE.write_modified(files, opened.model, layers=opened.layers, records=graph.records, stage=graph.stage)
 
 
+@in_vendors_terms
 def run_model(model_file: str, weights_file: str, feeds: Iterable[Mapping[str, Any]]) -> list[dict[str, Array]]:
     """Ours: run a model on batches without Caffe; runs of a modified model calibrate.
 
@@ -125,6 +131,7 @@ def run_model(model_file: str, weights_file: str, feeds: Iterable[Mapping[str, A
     return list(run_batches(_CAFFE.read(_files(model_file, weights_file)), feeds))
 
 
+@in_vendors_terms
 def save_model(graph: Graph, save_type: str, save_path: str) -> None:
     """Write the fake-quant model, the deploy model, or both.
 
@@ -146,6 +153,7 @@ def save_model(graph: Graph, save_type: str, save_path: str) -> None:
     )
 
 
+@in_vendors_terms
 def convert_model(model_file: str, weights_file: str, scale_offset_record_file: str, save_path: str) -> None:
     """Quantize a model with factors that somebody else found."""
     record = a_path("scale_offset_record_file", scale_offset_record_file)
@@ -153,6 +161,7 @@ def convert_model(model_file: str, weights_file: str, scale_offset_record_file: 
     _CAFFE.write_results(save_path, model, layers=layers, records=records, half_precision=False)
 
 
+@in_vendors_terms
 def accuracy_based_auto_calibration(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     model_file: str,
     weights_file: str,

@@ -28,7 +28,7 @@ def read_json(path: Path, *, what: str) -> Any:
         BadInput: The file cannot be read, or is not JSON.
         WrongValue: A key stands twice in one object.
     """
-    return parse_json(read_small(path, what=what).decode(errors="replace"), name=str(path))
+    return parse_json(read_small(path, what=what).decode("utf-8-sig", errors="replace"), name=str(path))
 
 
 def parse_json(text: str, *, name: str) -> Any:
@@ -52,5 +52,11 @@ def parse_json(text: str, *, name: str) -> Any:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise BadInput(f"{name} is not JSON: {error.msg} ({where}).", fix="correct that line") from error
+    except BadInput:
+        raise
+    except ValueError as error:
+        raise BadInput(
+            f"{name} holds a number of too many digits.", fix="check that it is the right file"
+        ) from error
     except RecursionError as error:
         raise BadInput(f"{name} is nested too deep.", fix="check that it is the right file") from error

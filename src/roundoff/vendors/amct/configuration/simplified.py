@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from roundoff.analysis.user_code import brief
 from roundoff.core.files import read_small
 from roundoff.core.text_proto import TextMessage, parse_text_proto
 from roundoff.errors import nearest
@@ -16,6 +17,8 @@ from roundoff.vendors.errors import WrongValue
 __all__ = ["parse_simplified", "read_simplified", "simplified_document"]
 
 _DEFAULT_STRENGTH = 0.5
+# Of a longer name nobody means to find a similar one.
+_MOST_COMPARED = 1000
 _DEFAULT_BINS = 4096
 _ADA_DEFAULTS: Mapping[str, Any] = {
     "num_iteration": 10000,
@@ -113,8 +116,8 @@ class _Wishes:
     def _check(self, name: str, known: Any, field: str, line: int) -> None:
         if name not in known:
             kind = "type of layers" if "type" in field else "layer of the model"
-            what = f"{self._name}, line {line}: {field} names {name!r}, no {kind} that can be quantized."
-            raise WrongValue(what, fix=nearest(name, known))
+            what = f"{self._name}, line {line}: {field} names {brief(name)}, no {kind} that can be quantized."
+            raise WrongValue(what, fix=nearest(name[:_MOST_COMPARED], known))
 
     def _overrides(
         self, message: TextMessage, field: str, key: str, known: Any
@@ -124,7 +127,7 @@ class _Wishes:
             name, line = str(each.get(key)), each.line(key)
             self._check(name, known, field, line)
             if name in seen:
-                what = f"{self._name}, line {line}: {field} names {name!r} a second time."
+                what = f"{self._name}, line {line}: {field} names {brief(name)} a second time."
                 raise WrongValue(what, fix="join both")
             seen.add(name)
             yield name, each.message("calibration_config") or TextMessage()

@@ -7,7 +7,7 @@ import onnxruntime
 
 from roundoff.graph.load import load_model
 from roundoff.graph.saving import save_model as save_onnx
-from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, layer_names
+from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
 from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
@@ -18,7 +18,7 @@ from roundoff.vendors.amct.modified import open_modified
 from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
 from roundoff.vendors.amct.qat import records_of_qat
 from roundoff.vendors.amct.records import write_records
-from roundoff.vendors.amct.saving import check_other_file, results_of, save_quantized
+from roundoff.vendors.amct.saving import results_of, save_quantized
 from roundoff.vendors.amct.workflow import (
     begin_balancing,
     begin_calibration,
@@ -27,7 +27,7 @@ from roundoff.vendors.amct.workflow import (
     create_config,
     open_model,
 )
-from roundoff.vendors.errors import CannotRun
+from roundoff.vendors.errors import CannotRun, in_vendors_terms
 
 __all__ = [
     "AMCT_SO",
@@ -54,6 +54,7 @@ AMCT_SO = _session_options()
 """Session options for all models that are written here; ordinary ones serve as well."""
 
 
+@in_vendors_terms
 def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     config_file: str,
     model_file: str,
@@ -74,13 +75,15 @@ def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
         config_defination: A simplified configuration; it then decides alone, the three before are not used.
         updated_model: Where a copy of the model goes in which every node has a name of its own.
     """
-    model = a_path("model_file", model_file)
-    if updated_model is not None:
-        save_onnx(load_model(model), a_path("updated_model", updated_model), replace=True)
+    model, config = a_path("model_file", model_file), a_path("config_file", config_file)
+    updated = None if updated_model is None else a_path("updated_model", updated_model)
+    keep_apart([config] if updated is None else [config, updated], [model])
+    if updated is not None:
+        save_onnx(load_model(model), updated, replace=True)
     create_config(
         _ONNX,
         (model,),
-        a_path("config_file", config_file),
+        config,
         skip_layers=layer_names("skip_layers", skip_layers),
         batch_num=a_positive("batch_num", batch_num),
         activation_offset=a_flag("activation_offset", activation_offset),
@@ -88,6 +91,7 @@ def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     )
 
 
+@in_vendors_terms
 def quantize_preprocess(config_file: str, record_file: str, model_file: str, modified_onnx_file: str) -> None:
     """Write a model from whose runs the factors for balancing are learned; run it on ``batch_num`` batches.
 
@@ -98,12 +102,14 @@ def quantize_preprocess(config_file: str, record_file: str, model_file: str, mod
         modified_onnx_file: Where the model to be run goes.
     """
     source, target = a_path("model_file", model_file), a_path("modified_onnx_file", modified_onnx_file)
-    check_other_file(target, source)
-    opened = open_model(_ONNX, (source,), a_path("config_file", config_file))
-    stage = begin_balancing(opened, a_path("record_file", record_file))
+    config, record = a_path("config_file", config_file), a_path("record_file", record_file)
+    keep_apart([target, record], [source, config])
+    opened = open_model(_ONNX, (source,), config)
+    stage = begin_balancing(opened, record)
     _ONNX.write_modified((target,), opened.model, layers=opened.layers, records={}, stage=stage)
 
 
+@in_vendors_terms
 def quantize_model(config_file: str, model_file: str, modified_onnx_file: str, record_file: str) -> None:
     """Quantize the weights, and write a model from whose runs the factors of activations are learned.
 
@@ -116,12 +122,14 @@ def quantize_model(config_file: str, model_file: str, modified_onnx_file: str, r
         record_file: Where the factors go; after `quantize_preprocess` the file it was given.
     """
     source, target = a_path("model_file", model_file), a_path("modified_onnx_file", modified_onnx_file)
-    check_other_file(target, source)
-    opened = open_model(_ONNX, (source,), a_path("config_file", config_file))
-    opened, records, stage = begin_calibration(opened, a_path("record_file", record_file))
+    config, record = a_path("config_file", config_file), a_path("record_file", record_file)
+    keep_apart([target, record], [source, config])
+    opened = open_model(_ONNX, (source,), config)
+    opened, records, stage = begin_calibration(opened, record)
     _ONNX.write_modified((target,), opened.model, layers=opened.layers, records=records, stage=stage)
 
 
+@in_vendors_terms
 def save_model(modified_onnx_file: str, record_file: str, save_path: str, *, fake_quant_form: str = "qdq") -> None:
     """Write the fake-quant model, the deploy model and the quantization information.
 
@@ -135,6 +143,8 @@ def save_model(modified_onnx_file: str, record_file: str, save_path: str, *, fak
     Raises:
         CannotRun: Fewer than ``batch_num`` batches were run.
     """
+    record, results = a_path("record_file", record_file), results_of(save_path)
+    keep_apart(results.files, [record])
     stage, model = open_modified(a_path("modified_onnx_file", modified_onnx_file))
     if stage.kind != "calibration":
         what = f"{modified_onnx_file} was written by quantize_preprocess."
@@ -142,16 +152,17 @@ def save_model(modified_onnx_file: str, record_file: str, save_path: str, *, fak
     layers = find_layers(model, stage.origins)
     config = parse_config(stage.config, layers, name="the configuration")
     save_quantized(
-        results_of(save_path),
+        results,
         model,
         layers,
-        records=complete_records(stage, config, a_path("record_file", record_file), how=_ONNX.how_to_run),
+        records=complete_records(stage, config, record, how=_ONNX.how_to_run),
         half_precision=config.half_precision,
         form=fake_quant_form,
     )
     forget(stage)
 
 
+@in_vendors_terms
 def convert_model(
     model_file: str, scale_offset_record_file: str, save_path: str, *, fake_quant_form: str = "qdq"
 ) -> None:
@@ -163,11 +174,13 @@ def convert_model(
         save_path: Folder and prefix.
         fake_quant_form: As for `save_model`.
     """
-    record = a_path("scale_offset_record_file", scale_offset_record_file)
+    record, results = a_path("scale_offset_record_file", scale_offset_record_file), results_of(save_path)
+    keep_apart(results.files, [record])
     model, layers, records = convert(_ONNX, (a_path("model_file", model_file),), record)
-    save_quantized(results_of(save_path), model, layers, records=records, form=fake_quant_form)
+    save_quantized(results, model, layers, records=records, form=fake_quant_form)
 
 
+@in_vendors_terms
 def convert_qat_model(
     model_file: str, save_path: str, record_file: str | None = None, *, fake_quant_form: str = "qdq"
 ) -> None:
@@ -179,12 +192,16 @@ def convert_qat_model(
         record_file: Where its factors go, if anywhere.
         fake_quant_form: As for `save_model`.
     """
-    model, layers, records = records_of_qat(load_model(a_path("model_file", model_file)))
-    save_quantized(results_of(save_path), model, layers, records=records, form=fake_quant_form)
-    if record_file is not None:
-        write_records(a_path("record_file", record_file), records)
+    source, results = a_path("model_file", model_file), results_of(save_path)
+    record = None if record_file is None else a_path("record_file", record_file)
+    keep_apart(results.files if record is None else (*results.files, record), [source])
+    model, layers, records = records_of_qat(load_model(source))
+    save_quantized(results, model, layers, records=records, form=fake_quant_form)
+    if record is not None:
+        write_records(record, records)
 
 
+@in_vendors_terms
 def accuracy_based_auto_calibration(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     model_file: str,
     model_evaluator: Any,

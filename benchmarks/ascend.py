@@ -1,0 +1,124 @@
+"""Speed and memory of `roundoff ascend compare`, each run in a process of its own.
+
+Three cases: 1 GiB of dumps and golden data with all ten algorithms (at least ten times the vendor's 0.03 GiB per
+second of processor time, under 500 MB); 2,000 small operators (under 5 s); one operator of 16 M elements written
+out element by element (under 500 MB). Leaves with 1 when a target is missed.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.ascend_dumps import TIME, item, write_dump
+
+from roundoff.core.tensors import Array
+
+VENDOR_GIB_PER_CPU_SECOND = 0.03
+TARGET_RATIO = 10.0
+TARGET_MB = 500.0
+TARGET_SMALL_S = 5.0
+LARGE, CHANNELS, SIDE = 40, 64, 278
+SMALL = 2000
+
+
+def model(path: Path, names: list[str], shape: tuple[int, ...], layout: str) -> Path:
+    attributes = [
+        {"key": "origin_format", "value": {"s": layout}},
+        {"key": "origin_shape", "value": {"list": {"i": list(shape)}}},
+    ]
+    ops: list[dict[str, Any]] = [
+        {"name": name, "type": "Conv2D", "id": place, "attr": [], "output_desc": [{"attr": attributes}]}
+        for place, name in enumerate(names)
+    ]
+    path.write_text(json.dumps({"name": "net", "graph": [{"name": "net", "op": ops}]}))
+    return path
+
+
+def write_case(folder: Path, count: int, shape: tuple[int, ...], *, blocked: bool) -> int:
+    """Write both sides; tell how many bytes."""
+    rng = np.random.default_rng(0)
+    names = [f"op{place}" for place in range(count)]
+    for side in ("npu", "golden"):
+        (folder / side).mkdir(parents=True)
+    golden: Array = rng.standard_normal(shape).astype(np.float32)
+    mine = (golden * 1.001).astype(np.float16)
+    stored, layout = mine, "ND"
+    if blocked:
+        n, c, h, w = shape
+        stored, layout = mine.reshape(n, c // 16, 16, h, w).transpose(0, 1, 3, 4, 2), "NC1HWC0"
+    for place, name in enumerate(names):
+        about = item(np.ascontiguousarray(stored), format=layout, original=shape)
+        write_dump(folder / "npu" / f"Conv2D.{name}.{place}.1.{TIME + place}", [about], op_name=name)
+        np.save(folder / "golden" / f"{name}.0.{TIME + place}.npy", golden)
+    model(folder / "om.json", names, shape, "NCHW" if blocked else "ND")
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+# The system's own figure for a child counts the parent's memory, too; the child reads its own.
+PROGRAM = """
+import sys
+from pathlib import Path
+from roundoff.cli import main
+main(sys.argv[1:])
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(int(peak.split()[1]) / 1024, file=sys.stderr)
+"""
+
+
+def run(folder: Path, *words: str) -> tuple[float, float, float]:
+    """Wall time, processor time, and the most memory in megabytes, of one run."""
+    command = [
+        sys.executable, "-c", PROGRAM, "ascend", "compare", "-m", str(folder / "npu"), "-g",
+        str(folder / "golden"), "-f", str(folder / "om.json"), "-out", str(folder / "out"), *words,
+    ]  # fmt: skip
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, cpu, float(done.stderr.split()[-1])
+
+
+def case(name: str) -> int:
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        if name == "large":
+            size = write_case(folder, LARGE, (1, CHANNELS, SIDE, SIDE), blocked=True)
+            wall, cpu, memory = run(folder)
+            speed = size / 2**30 / cpu
+            ratio = speed / VENDOR_GIB_PER_CPU_SECOND
+            print(f"{size / 2**30:.2f} GiB: {wall:.1f} s, {speed:.2f} GiB per CPU second, {memory:.0f} MB")
+            print(f"{ratio:.1f} times the vendor's {VENDOR_GIB_PER_CPU_SECOND}")
+            return int(ratio < TARGET_RATIO or memory > TARGET_MB)
+        if name == "small":
+            write_case(folder, SMALL, (1, 16, 4, 4), blocked=True)
+            wall, cpu, memory = run(folder)
+            print(f"{SMALL} operators: {wall:.1f} s, {cpu:.1f} s of processor time, {memory:.0f} MB")
+            return int(min(wall, cpu) > TARGET_SMALL_S)
+        write_case(folder, 1, (1, 64, 512, 512), blocked=True)
+        wall, _, memory = run(folder, "-op", "op0")
+        print(f"one operator of 16 M elements: {wall:.1f} s, {memory:.0f} MB")
+        return int(memory > TARGET_MB)
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        return case(sys.argv[1])
+    codes = [
+        subprocess.run([sys.executable, "-m", "benchmarks.ascend", name], check=False).returncode
+        for name in ("large", "small", "single")
+    ]
+    return int(any(codes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

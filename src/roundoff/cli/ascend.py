@@ -1,0 +1,277 @@
+"""Ascend's msaccucmp: its sub-commands, flags and files, without its toolkit.
+
+  roundoff ascend compare -m NPU -g GOLDEN -f om.json -out DIR
+  roundoff ascend compare -m NPU -g GOLDEN -f om.json -op conv1
+  roundoff ascend convert -d DUMP -out DIR [-f NCHW]
+  roundoff ascend overflow -d DIR -out DIR
+  roundoff ascend file_compare -m A.npy -g B.npy -out DIR
+  roundoff ascend advisor -i result.csv
+  roundoff ascend guide --float DIR --npu DIR -f om.json -out DIR
+
+NPU is the folder of one inference; GOLDEN holds .npy files of the original
+model, or another dump. 'roundoff ascend SUB -h' lists flags.
+"""
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.ascend_flags import PARSERS, parser_of
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+
+if TYPE_CHECKING:
+    from roundoff.vendors.ascend.notes import Notes
+    from roundoff.vendors.ascend.running import Request, Result
+
+SUMMARY = "Ascend's msaccucmp: its sub-commands, flags and files"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the sub-command and what follows it, which is read in Ascend's way."""
+    parser.add_argument("sub", metavar="SUB", help=f"one of: {', '.join(PARSERS)}")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="its flags")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run one sub-command."""
+    name = args.sub.replace("-", "_")
+    if name not in PARSERS:
+        raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, PARSERS))
+    found = parser_of(name).parse_args(args.rest)
+    from roundoff.vendors.ascend.notes import Notes
+
+    notes = Notes(terminal.note, strict=getattr(found, "strict_vendor", False))
+    return int(_RUN[name](found, terminal, notes))
+
+
+# compare --------------------------------------------------------------------------------------------------------
+
+
+def _compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+    from roundoff.vendors.ascend.checking import check_flags
+
+    check_flags(found)
+    _check_paths(found.my_dump_path, found.golden_dump_path)
+    if found.my_dump_path.is_file() and found.golden_dump_path.is_file():
+        return _compare_two_files(found, terminal, notes)
+    rules = found.fusion_rule_file
+    if rules is not None and rules.is_dir():
+        from roundoff.vendors.ascend.batch import batch_requests
+
+        codes = [_network(request, terminal, notes) for request in batch_requests(_request(found), rules)]
+        return next((code for code in codes if code), EXIT_OK)
+    if found.op_name:
+        return _single(found, terminal, notes)
+    if found.mapping:
+        from roundoff.vendors.ascend.running import write_mapping
+
+        path = write_mapping(_request(found), warn=notes.warn)
+        terminal.text(f"written: {path}")
+        return EXIT_OK
+    return _network(_request(found), terminal, notes)
+
+
+def _check_paths(*paths: Path) -> None:
+    from roundoff.vendors.ascend.errors import Code, Refused
+
+    for path in paths:
+        if not path.exists():
+            raise Refused(f'The path "{path}" does not exist.', code=Code.PATH, fix="check the path")
+
+
+def _request(found: argparse.Namespace) -> "Request":
+    from roundoff.vendors.ascend.running import Request
+    from roundoff.vendors.ascend.scenarios import RuleFiles
+
+    files = RuleFiles(found.fusion_rule_file, found.quant_fusion_rule_file, found.close_fusion_rule_file)
+    part = found.range is not None or found.select is not None
+    return Request(
+        found.my_dump_path,
+        found.golden_dump_path,
+        files,
+        out=found.output,
+        algorithms=",".join(found.algorithm),
+        scripts=found.custom_script_path,
+        options=found.algorithm_options,
+        overflow=found.overflow_detection,
+        advise=found.advisor and not part and not found.op_name,
+        span=found.range,
+        picked=found.select,
+        most=found.max_cmp_size,
+        separate_slices=found.ffts,
+        strict=found.strict_vendor,
+        restore=found.generation != "8.1",
+    )
+
+
+def _network(request: "Request", terminal: Terminal, notes: "Notes") -> int:
+    from roundoff.vendors.ascend.running import compare_network
+
+    result = compare_network(request, warn=notes.warn, progress=terminal)
+    for line in _told(result):
+        terminal.text(line)
+    return int(result.code)
+
+
+def _told(result: "Result") -> list[str]:
+    from roundoff.vendors.ascend.summary import summarize
+
+    return [*summarize(result), f"written   {result.path}"]
+
+
+def _single(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+    from roundoff.vendors.ascend.running import open_job
+    from roundoff.vendors.ascend.single import Detail, write_single
+    from roundoff.vendors.ascend.single_operator import Asked, find_single, overflowing
+
+    job = open_job(_request(found), warn=notes.warn)
+    role = "output" if found.input_tensor is None else "input"
+    index = found.output_tensor if found.input_tensor is None else found.input_tensor
+    asked = Asked(found.op_name, role, int(index or 0))
+    if job.overflow:
+        hits = overflowing(job, asked.op)
+        terminal.text(f"overflow  {', '.join(hits) if hits else 'none'} in {asked.op}")
+    detail = Detail(
+        20 if found.topn is None else found.topn,
+        found.max_line or 1_000_000,
+        tables=not found.ignore_single_op_result,
+        strict=found.strict_vendor,
+    )
+    single = find_single(job, asked)
+    write_single(single, found.output, detail=detail)
+    terminal.text(
+        f"largest absolute errors of {asked.tensor}\nIndex,{single.axes},NPUDump,GroundTruth,Absolute,Relative"
+    )
+    for line in detail.largest[:10]:
+        terminal.text(line.replace("\t", ""))
+    terminal.text(f"written   {found.output / single.prefix}* ({len(detail.written)} files)")
+    return EXIT_OK
+
+
+def _compare_two_files(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+    from roundoff.vendors.ascend.selecting import select_algorithms
+    from roundoff.vendors.ascend.two_files import compare_files
+
+    algorithms = select_algorithms(
+        ",".join(found.algorithm),
+        scripts=found.custom_script_path,
+        options=found.algorithm_options,
+        warn=notes.warn,
+        strict=found.strict_vendor,
+    )
+    values, messages = compare_files(
+        found.my_dump_path, found.golden_dump_path, algorithms=algorithms, warn=notes.warn, most=found.max_cmp_size
+    )
+    terminal.text("\n".join([*(f"{name}: {value}" for name, value in values.items()), *messages]))
+    return EXIT_OK
+
+
+# The others -----------------------------------------------------------------------------------------------------
+
+
+def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+    from roundoff.vendors.ascend.checking import check_conversion
+    from roundoff.vendors.ascend.converting import FAILED_NAME, Conversion, convert_dumps
+    from roundoff.vendors.ascend.errors import Code
+    from roundoff.vendors.ascend.selecting import own_conversions
+
+    files = check_conversion(found)
+    only = None
+    for role, index in (("output", found.output_tensor), ("input", found.input_tensor)):
+        only = (role, index) if index is not None else only
+    shape = tuple(int(size) for size in re.findall(r"[0-9]+", found.shape or ""))
+    own = own_conversions(found.custom_script_path, warn=notes.warn) if found.custom_script_path else {}
+    conversion = Conversion(found.output, found.type, found.format, shape, only, own)
+    written, failed = convert_dumps(files, conversion, warn=notes.warn)
+    terminal.text(f"written   {len(written)} files in {found.output}")
+    if failed:
+        terminal.text(f"failed    {len(failed)} files, listed in {found.output / FAILED_NAME}")
+    return int(Code.NOT_PARSED) if failed else EXIT_OK
+
+
+def _overflow(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+    from roundoff.vendors.ascend.overflow import find_overflows, write_overflows
+
+    overflows, total = find_overflows(found.dump_path, count=found.top_n, warn=notes.warn)
+    if not overflows:
+        terminal.text(f"overflow  none in {found.dump_path}")
+        return EXIT_OK
+    path, text = write_overflows(overflows, found.output, warn=notes.warn)
+    terminal.text(text)
+    terminal.text(f"overflow  {total} in all, the first {len(overflows)} shown\nwritten   {path}")
+    return EXIT_OK
+
+
+def _file_compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+    from roundoff.vendors.ascend.algorithms import BUILTIN
+    from roundoff.vendors.ascend.errors import Code, Refused
+    from roundoff.vendors.ascend.rows import stamp, write_private
+    from roundoff.vendors.ascend.selecting import FILE_ALGORITHMS
+    from roundoff.vendors.ascend.two_files import compare_files
+
+    for path in (found.my_dump_path, found.golden_dump_path):
+        if path.suffix != ".npy":
+            what = f"[file_compare] The file '{path}' is invalid.Only support .npy file."
+            raise Refused(what, code=Code.FILE_TYPE, fix="give two .npy files")
+        _check_paths(path)
+    algorithms = {name: BUILTIN[name] for name in FILE_ALGORITHMS}
+    values, messages = compare_files(
+        found.my_dump_path, found.golden_dump_path, algorithms=algorithms, warn=notes.warn
+    )
+    text = "".join(f"{name}: {value}\n" for name, value in values.items())
+    path = found.output / f"file_result_{stamp()}.txt"
+    write_private(path, text)
+    terminal.text("\n".join([text.rstrip(), *messages, f"written   {path}"]))
+    return EXIT_OK
+
+
+def _advisor(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+    from roundoff.vendors.ascend.advisor import advise, write_advice
+    from roundoff.vendors.ascend.summary import wrapped
+    from roundoff.vendors.ascend.tables import read_table
+
+    rows, columns = read_table(found.input_file)
+    advice = advise(rows, columns=columns, inputs=[name for name in found.input_nodes.split(";") if name])
+    if advice is None:
+        notes.warn("The table has no cosine similarity to judge by.")
+        return EXIT_OK
+    terminal.text("\n".join(wrapped(advice)))
+    if found.out_path is not None:
+        write_advice(found.out_path, advice)
+    return EXIT_OK
+
+
+def _guide(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
+    import textwrap
+
+    from roundoff.vendors.ascend.guide import Given, walk
+
+    given = Given(
+        found.float, found.fake_quant, found.npu, found.npu_off, found.fusion_rule_file,
+        found.close_fusion_rule_file, found.quant_fusion_rule_file, found.float_accuracy, found.quant_accuracy,
+        found.calibration,
+    )  # fmt: skip
+    quiet: list[str] = []
+    steps = walk(given, out=found.output, warn=quiet.append, progress=terminal)
+    for step in steps:
+        mark = "BAD" if step.bad else "--" if step.skipped else "ok"
+        terminal.text(f"{mark:<4} {step.title}")
+        for text in (step.verdict, *([f"next: {step.advice}"] if step.advice else [])):
+            terminal.text("\n".join(textwrap.wrap(text, 74, initial_indent=" " * 5, subsequent_indent=" " * 5)))
+    if quiet:
+        notes.warn(
+            f"{len(quiet)} tensors or operators could not be compared; the tables in {found.output} say why"
+        )
+    return EXIT_THRESHOLD_MISSED if any(step.bad for step in steps) else EXIT_OK
+
+
+_RUN = {
+    "compare": _compare,
+    "convert": _convert,
+    "overflow": _overflow,
+    "file_compare": _file_compare,
+    "advisor": _advisor,
+    "guide": _guide,
+}

@@ -1,0 +1,190 @@
+"""Folders of dumps or golden data as the vendor looks things up in them: by operator, the newest file last."""
+
+import os
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from roundoff.formats.ascend_dump.names import DumpName, logical_op, parse_dump_name
+from roundoff.formats.ascend_names import MAPPING_NAME, read_mapping
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
+from roundoff.vendors.ascend.quant_pairs import names_quantization
+from roundoff.vendors.ascend.rules import Warn
+
+__all__ = ["Folder", "Found", "Kind", "escaped", "open_folder"]
+
+_GOLDEN = re.compile(r"(?P<op>.+\.[0-9]+)\.(?P<time>[0-9]{1,255})\.(?P<kind>npy|pb|quant)", re.DOTALL)
+_NOT_DATA = (MAPPING_NAME, "convert_failed_file_list.txt", "tensors.json")
+_TIME_DIGITS = 16
+_BLANK = re.compile(r"[ \\]")
+
+
+class Kind(Enum):
+    """What a folder holds."""
+
+    NPU = "Offline"
+    FLOAT = "Standard"
+    FAKE_QUANT = "Quant"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file of an operator.
+
+    Attributes:
+        path: The file.
+        time: When it was written, as far as its name tells in the vendor's way; else 0.
+        name: The fields of its name, for a dump.
+        file_name: Its name, or the over-long one that it stands for.
+    """
+
+    path: Path
+    time: int
+    name: DumpName | None
+    file_name: str
+
+
+@dataclass(slots=True)
+class Folder:
+    """The files of a folder by operator.
+
+    Attributes:
+        path: The folder.
+        kind: What it holds.
+        quantized: Whether names of quantizers occur in it.
+        files: By operator; for golden data by ``operator.output``.
+        has_npy: Whether there are .npy files: then no column shows addresses.
+        strict: Look names up exactly as the vendor does, who does not replace blanks as the device does.
+    """
+
+    path: Path
+    kind: Kind
+    quantized: bool = False
+    files: dict[str, list[Found]] = field(default_factory=dict)
+    has_npy: bool = False
+    strict: bool = False
+
+    def find(self, op: str, output: int | None = None) -> list[Found]:
+        """The files of an operator, or of one of its outputs, in the order in which they count.
+
+        Raises:
+            NotCompared: There are none.
+        """
+        name = escaped(op) if self.strict else _BLANK.sub("_", escaped(op))
+        # Files of sub-graphs are listed without the name of their graph, which the model may have.
+        keys = (name, logical_op(name)) if output is None else (f"{name}.{output}",)
+        found = next((self.files[key] for key in keys if key in self.files), None)
+        if not found:
+            raise NotCompared("", code=Code.NO_DUMP)
+        return found
+
+    def has(self, op: str) -> bool:
+        """Whether there is a first output of an operator."""
+        try:
+            return bool(self.find(op, None if self.kind is Kind.NPU else 0))
+        except NotCompared:
+            return False
+
+    @property
+    def described(self) -> str:
+        """What the folder holds, in the vendor's words."""
+        quantized = self.quantized if self.kind is Kind.NPU else self.kind is Kind.FAKE_QUANT
+        model = "model executed on the AI processor" if self.kind is Kind.NPU else "original model"
+        return f"side is dump data of the {'quantized' if quantized else 'unquantized'} {model}"
+
+
+def escaped(op: str) -> str:
+    """An operator's name as file names spell it."""
+    return op.replace("/", "_").replace(".", "_")
+
+
+def open_folder(path: Path, *, warn: Warn, separate_slices: bool = False, strict: bool = False) -> Folder:
+    """List what a folder holds.
+
+    Args:
+        path: The folder.
+        warn: Told of files that are passed over.
+        separate_slices: Keep every slice of an operator as one of its own.
+        strict: Look names up exactly as the vendor does.
+
+    Raises:
+        Refused: It is no folder, holds no such files, or several kinds of them.
+    """
+    if not path.is_dir():
+        raise Refused(
+            f'The path "{path}" is not a folder.', code=Code.PATH, fix="give the folder of one inference"
+        )
+    mapping = read_mapping(path)
+    kinds: dict[str, str] = {}
+    folder = Folder(path, Kind.NPU, strict=strict)
+    root = os.path.realpath(path)
+    for entry in sorted(path.iterdir()):
+        folder.has_npy |= entry.name.endswith(".npy")
+        if entry.name in _NOT_DATA or entry.name.startswith(".") or not entry.is_file():
+            continue
+        if not Path(os.path.realpath(entry)).is_relative_to(root):
+            warn(f'The file "{entry.name}" in the path "{path}" is a link that leads out of it and is not read.')
+            continue
+        number = entry.name.removesuffix(".npy")
+        name = mapping.get(f"{number}.npy", "") if number.isdigit() else entry.name
+        if not name:
+            where, listed = path / MAPPING_NAME, (path / MAPPING_NAME).exists()
+            what = f'in the file "{where}"' if listed else f'corresponding mapping file "{where}"'
+            warn(f'The file name "{entry.name}" {what} is not exist.')
+            continue
+        found = _classified(entry, name, separate_slices=separate_slices, strict=strict)
+        if found is None:
+            warn(f'The file name "{name}" in the path "{path}" is not that of a dump; it is passed over.')
+            continue
+        kind, key, file = found
+        if file.name is not None and file.name.overflow and not strict:
+            warn(f'The file "{name}" is a record of an overflow, which "roundoff ascend overflow" reads.')
+            continue
+        kinds.setdefault(kind, name)
+        folder.quantized |= names_quantization(key)
+        folder.files.setdefault(key, []).append(file)
+    _settle(folder, kinds)
+    for files in folder.files.values():
+        files.sort(key=_order)
+    return folder
+
+
+def _classified(path: Path, name: str, *, separate_slices: bool, strict: bool) -> tuple[str, str, Found] | None:
+    """The kind of a file, the operator it belongs to, and the file; None when it is none of these."""
+    golden = _GOLDEN.fullmatch(name)
+    if golden is not None:
+        op, _, output = golden["op"].rpartition(".")
+        key = golden["op"] if strict else f"{escaped(op)}.{output}"
+        return golden["kind"], key, Found(path, _time(golden["time"]), None, name)
+    dump = parse_dump_name(name)
+    if dump is None or dump.statistics:
+        return None
+    key = dump.op if separate_slices else logical_op(dump.op)
+    return "dump", key, Found(path, _time(str(dump.time)), dump, name)
+
+
+def _settle(folder: Folder, kinds: dict[str, str]) -> None:
+    if not kinds:
+        inner = next((entry for entry in sorted(folder.path.iterdir()) if entry.is_dir()), None)
+        hint = f", such as one below {inner}" if inner else ""
+        what = f'No valid dump files in the path "{folder.path}".'
+        raise Refused(what, code=Code.DUMP, fix=f"give the folder that holds the files of one inference{hint}")
+    if len(kinds) > 1:
+        example = list(kinds.values())[1]
+        what = f'Not all files in the path "{folder.path}" are of the same type, such as "{example}".'
+        raise Refused(what, code=Code.DUMP, fix="keep dumps and golden data in folders of their own")
+    (kind,) = kinds
+    if kind != "dump":
+        quantized = kind == "quant" or (kind == "npy" and folder.quantized)
+        folder.kind = Kind.FAKE_QUANT if quantized else Kind.FLOAT
+
+
+def _time(digits: str) -> int:
+    return int(digits) if len(digits) == _TIME_DIGITS else 0
+
+
+def _order(found: Found) -> tuple[int, int, int]:
+    if found.name is not None and found.name.sliced:
+        return (found.name.piece, found.name.thread, found.time)
+    return (0, 0, found.time)

@@ -1,0 +1,235 @@
+"""The vendor's guide walked on the data at hand: which step loses the accuracy, where, and what to do next."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from roundoff.core.progress import Progress
+from roundoff.core.unreadable import Unreadable
+from roundoff.errors import BadInput
+from roundoff.formats import open_source
+from roundoff.vendors.ascend.errors import Code, Refused
+from roundoff.vendors.ascend.folders import open_folder
+from roundoff.vendors.ascend.locating import Located, locate
+from roundoff.vendors.ascend.rules import Warn
+from roundoff.vendors.ascend.running import Request, compare_network
+from roundoff.vendors.ascend.scenarios import RuleFiles
+
+__all__ = ["Given", "Step", "walk"]
+
+_ACCEPTED, _LARGE = 1.0, 3.0
+"""Losses of accuracy in per cent that the guide tells apart."""
+
+_FEWEST, _MOST = 10, 100
+"""Samples that a calibration set should have."""
+
+_BEYOND = 0.1
+"""How far an input may reach beyond the range of the calibration set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What there is to look at; everything may be missing but one comparison.
+
+    Attributes:
+        floats: Golden data of the float original.
+        fakes: Golden data of the fake-quant original.
+        npu: Dump of the offline model.
+        unfused: Dump of the offline model without fusion.
+        offline_rule: JSON of the offline model.
+        unfused_rule: JSON of the offline model without fusion.
+        quant_rule: JSON of AMCT.
+        float_accuracy: Accuracy of the float original in per cent.
+        quant_accuracy: Accuracy of the quantized model in per cent.
+        calibration: A number of samples, or a folder of them.
+    """
+
+    floats: Path | None = None
+    fakes: Path | None = None
+    npu: Path | None = None
+    unfused: Path | None = None
+    offline_rule: Path | None = None
+    unfused_rule: Path | None = None
+    quant_rule: Path | None = None
+    float_accuracy: float | None = None
+    quant_accuracy: float | None = None
+    calibration: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the guide.
+
+    Attributes:
+        title: What was looked at.
+        verdict: What was found, in one sentence.
+        advice: What to do next; empty when nothing is needed.
+        bad: Whether something is wrong here.
+        skipped: Whether it could not be looked at.
+    """
+
+    title: str
+    verdict: str
+    advice: str = ""
+    bad: bool = False
+    skipped: bool = False
+
+
+def walk(given: Given, *, out: Path, warn: Warn, progress: Progress) -> list[Step]:
+    """Walk all steps that the data allow, in the guide's order.
+
+    Args:
+        given: What there is.
+        out: Folder for the tables of the comparisons.
+        warn: Told of what is odd.
+        progress: Told how far it is.
+
+    Raises:
+        Refused: There is nothing to compare.
+    """
+    steps = list(_before(given))
+    compared = False
+    for title, request, advise in _comparisons(given, out):
+        compared = True
+        try:
+            result = compare_network(request, warn=warn, progress=progress)
+        except Refused as error:
+            steps.append(Step(title, error.what, error.fix, skipped=True))
+            continue
+        if not result.matched:
+            missing = "nothing could be compared: the names of both sides have nothing in common"
+            steps.append(Step(title, missing, "check that folders and rules belong together", bad=True))
+            continue
+        steps.append(_judged(title, locate(result.rows, result.columns), advise))
+    if not compared and not steps:
+        fix = "give two of --float, --fake-quant, --npu and --npu-off, and their rules"
+        raise Refused("There is nothing to compare.", code=Code.PARAMETER, fix=fix)
+    return steps
+
+
+def _before(given: Given) -> Iterator[Step]:
+    if given.float_accuracy is not None and given.quant_accuracy is not None:
+        yield _loss(given.float_accuracy - given.quant_accuracy)
+    if given.calibration:
+        yield _calibration(given)
+
+
+def _loss(loss: float) -> Step:
+    title = "loss of accuracy"
+    if loss <= _ACCEPTED:
+        return Step(title, f"{loss:.2f} % is within {_ACCEPTED:g} %: no need to look further")
+    if loss <= _LARGE:
+        return Step(
+            title, f"{loss:.2f} % is more than {_ACCEPTED:g} %", "find the step that loses it, below", bad=True
+        )
+    advice = "find the step that loses it; keep the first and last layers in float to begin with"
+    return Step(title, f"{loss:.2f} % is more than {_LARGE:g} %: it cannot be ignored", advice, bad=True)
+
+
+def _calibration(given: Given) -> Step:
+    title = "calibration set"
+    if given.calibration.isdigit():
+        count, reach = int(given.calibration), ""
+    else:
+        count, reach = _looked_into(Path(given.calibration), given.floats)
+    if count < _FEWEST:
+        verdict = f"{count} samples are too few"
+        return Step(title, verdict, f"calibrate again with {_FEWEST} to {_MOST} samples of all kinds", bad=True)
+    if reach:
+        return Step(title, f"{count} samples, but {reach}", "calibrate again with data like that in use", bad=True)
+    more = f", more than the {_MOST} that are usual" if count > _MOST else ""
+    return Step(title, f"{count} samples{more}")
+
+
+def _looked_into(folder: Path, floats: Path | None) -> tuple[int, str]:
+    """How many samples a folder has, and what in the data under test lies beyond them."""
+    try:
+        source = open_source(folder)
+        arrays = [
+            source.read(info.name, sample)
+            for info in source.tensors
+            if not info.problem
+            for sample in source.samples
+        ]
+    except (BadInput, Unreadable) as error:
+        files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+        if not files:
+            raise Refused(f"{folder} holds no samples.", code=Code.PATH, fix="check --calibration") from error
+        return len(files), ""  # images and the like: they can be counted
+    count = len(arrays) if len(arrays) > 1 else (arrays[0].shape[0] if arrays and arrays[0].ndim else len(arrays))
+    if floats is None or not arrays:
+        return count, ""
+    low, high = (min(float(array.min()) for array in arrays), max(float(array.max()) for array in arrays))
+    golden = open_source(floats)
+    shapes = {array.shape[1:] for array in arrays} | {array.shape for array in arrays}
+    for info in golden.tensors:
+        if info.problem or not ({info.shape, info.shape[1:]} & shapes):
+            continue
+        values = np.asarray(golden.read(info.name, golden.samples[0]))
+        room = _BEYOND * (high - low)
+        if float(values.min()) < low - room or float(values.max()) > high + room:
+            reach = f"[{values.min():.4g}, {values.max():.4g}]"
+            return count, f"{info.name} reaches {reach}, beyond their [{low:.4g}, {high:.4g}]"
+        break
+    return count, ""
+
+
+_REQUANTIZE = "quantize again with this node in float: roundoff quantize --set '{op}=float', or AMCT's skip_layers"
+_STEPS = {
+    "quantization": (
+        _REQUANTIZE,
+        "many layers lose a little: quantize again with another method, the first and last layer in float",
+    ),
+    "conversion": (
+        "compare it alone with -op {op}, keep it in float when quantizing, and report it to the vendor",
+        "check quantization first; then quantize again with other settings until the outputs agree",
+    ),
+    "fusion": (
+        "switch off the fusion that makes {op}, with --fusion_switch_file, and compare again",
+        "compare with fusion off, where every operator has a counterpart",
+    ),
+    "offline": (
+        "compare it alone with -op {op}; a quantized model also with its fake-quant original and fusion off",
+        "compare float with fake-quant, and fake-quant with the offline model without fusion: one step loses it",
+    ),
+}
+
+
+def _comparisons(given: Given, out: Path) -> Iterator[tuple[str, Request, tuple[str, str]]]:
+    def request(mine: Path, golden: Path, files: RuleFiles, *, prefix: str) -> Request:
+        return Request(mine, golden, files, out=out, prefix=prefix)
+
+    if given.fakes and given.floats and given.quant_rule:
+        files = RuleFiles(quantized=given.quant_rule)
+        step = request(given.fakes, given.floats, files, prefix="quantization_")
+        yield "quantization (fake-quant against float original)", step, _STEPS["quantization"]
+    if given.unfused and given.fakes and given.unfused_rule:
+        files = RuleFiles(offline=given.unfused_rule)
+        step = request(given.unfused, given.fakes, files, prefix="conversion_")
+        yield "conversion (offline without fusion against fake-quant)", step, _STEPS["conversion"]
+    if given.npu and given.unfused and given.offline_rule and given.unfused_rule:
+        files = RuleFiles(offline=given.offline_rule, unfused=given.unfused_rule)
+        step = request(given.npu, given.unfused, files, prefix="fusion_")
+        yield "fusion (offline with against without fusion)", step, _STEPS["fusion"]
+    if given.npu and given.floats and (given.offline_rule or given.quant_rule):
+        quantized = open_folder(given.npu, warn=lambda text: None).quantized
+        files = RuleFiles(given.offline_rule, given.quant_rule if quantized else None)
+        step = request(given.npu, given.floats, files, prefix="offline_")
+        yield "as a whole (offline against float original)", step, _STEPS["offline"]
+
+
+def _judged(title: str, found: Located, advise: tuple[str, str]) -> Step:
+    if found.kind == "none":
+        return Step(title, f"all {found.compared} tensors agree")
+    end = "and reaches the last tensor" if found.reaches_end else "but the last tensor agrees"
+    if found.kind == "node":
+        before = "" if math.isnan(found.before) else f", {found.before:.2g} before it"
+        verdict = f"error of a node: {found.op} is {found.distance:.2g} off{before}, {end}"
+        advice = advise[0].format(op=found.op)
+    else:
+        verdict = f"accumulated error: {found.wrong} tensors, from {found.op} on ({found.distance:.2g} off), {end}"
+        advice = advise[1]
+    return Step(title, verdict, advice if found.reaches_end else f"can be left as it is; else {advice}", bad=True)

@@ -1,0 +1,138 @@
+"""Rows of a result as the vendor's table has them, and the table as a file."""
+
+import csv
+import io
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roundoff.core.files import writing
+from roundoff.vendors.ascend.errors import Code, Refused
+
+__all__ = ["Columns", "Row", "stamp", "write_private", "write_table"]
+
+_DANGEROUS = re.compile(r"^[＝＋－+\-=%@]|;[＝＋－+\-=%@]")  # noqa: RUF001 - the full-width signs, too, begin formulas
+_NONE = "NaN"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tensor, or one operator of which there is nothing to compare.
+
+    Attributes:
+        index: Number of its group of operators.
+        sequence: Its place in execution.
+        op_type: The operator's type.
+        mine: Names of the operators under test.
+        mine_type: Element type of the tensor under test.
+        mine_address: Its address.
+        golden: Names of the golden operators.
+        golden_type: Element type of the golden tensor.
+        golden_address: Its address.
+        tensor: Which tensor, as ``op:output:0``.
+        shape: Its shape.
+        overflow: Whether it overflows.
+        values: What the algorithms print; empty for none computed.
+        reason: Why something was not compared.
+    """
+
+    index: int
+    sequence: int
+    op_type: str
+    mine: str
+    mine_type: str = _NONE
+    mine_address: str = _NONE
+    golden: str = _NONE
+    golden_type: str = _NONE
+    golden_address: str = _NONE
+    tensor: str = _NONE
+    shape: str = _NONE
+    overflow: str = _NONE
+    values: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns a table has.
+
+    Attributes:
+        algorithms: Names of the algorithms.
+        sequence: Whether to show the place in execution.
+        mine_address: Whether to show addresses of tensors under test.
+        golden_address: Whether to show addresses of golden tensors.
+        overflow: Whether to show overflow.
+    """
+
+    algorithms: tuple[str, ...]
+    sequence: bool = False
+    mine_address: bool = True
+    golden_address: bool = True
+    overflow: bool = False
+
+    @property
+    def header(self) -> list[str]:
+        """The first line."""
+        return [
+            "Index", *(["OpSequence"] if self.sequence else []), "OpType", "NPUDump", "DataType",
+            *(["Address"] if self.mine_address else []), "GroundTruth", "DataType",
+            *(["Address"] if self.golden_address else []), "TensorIndex", "Shape",
+            *(["OverFlow"] if self.overflow else []), *self.algorithms, "CompareFailReason",
+        ]  # fmt: skip
+
+    def cells(self, row: Row) -> list[str]:
+        """One line."""
+        return [
+            str(row.index), *([str(row.sequence)] if self.sequence else []), row.op_type, row.mine, row.mine_type,
+            *([row.mine_address] if self.mine_address else []), row.golden, row.golden_type,
+            *([row.golden_address] if self.golden_address else []), row.tensor, row.shape,
+            *([row.overflow] if self.overflow else []),
+            *(row.values or (_NONE,) * len(self.algorithms)), row.reason,
+        ]  # fmt: skip
+
+
+def stamp() -> str:
+    """The local time as file names carry it."""
+    return time.strftime("%Y%m%d%H%M%S", time.localtime())
+
+
+def write_table(path: Path, lines: Sequence[Sequence[str]], *, strict: bool) -> None:
+    """Write a table with the line ends of the vendor, readable by its owner alone.
+
+    Args:
+        path: The file.
+        lines: The header and the rows.
+        strict: Refuse cells that a spreadsheet would run, as the vendor does, instead of disarming them.
+    """
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer)
+    for line in lines:
+        writer.writerow([_harmless(cell, strict=strict) for cell in line])
+    write_private(path, buffer.getvalue())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a text file that only its owner can read, in a folder of which the same holds when it is new."""
+    with writing(path, option="-out"):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+
+
+def _harmless(cell: str, *, strict: bool) -> str:
+    try:
+        float(cell)
+    except ValueError:
+        if not _DANGEROUS.search(cell):
+            return cell
+        if strict:
+            what = f"Malicious value is not allowed to be written to the csv: {cell}"
+            raise Refused(
+                what, code=Code.UNKNOWN, fix="leave out --strict-vendor, or rename the operator"
+            ) from None
+        return f" {cell}"
+    return cell

@@ -1,0 +1,267 @@
+"""Which original operators an offline operator stands for: the JSON of ``atc --mode=1``, and that of AMCT."""
+
+import json
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from roundoff.vendors.ascend.attributes import attribute, listed, text
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
+
+__all__ = ["Operator", "Origin", "Relation", "Rule", "Warn", "group_key", "read_rule", "relation_of"]
+
+Warn: TypeAlias = Callable[[str], None]
+"""Told of what is odd."""
+
+_MAX_BYTES = 2**30
+_SLICE = re.compile(r"_lxslice[0-9]+")
+
+
+class Relation(Enum):
+    """How many operators of one side stand for how many of the other."""
+
+    ONE_TO_ONE = "OneToOne"
+    MANY_TO_ONE = "MultiToOne"
+    ONE_TO_MANY = "OneToMulti"
+    MANY_TO_MANY = "MultiToMulti"
+    L1_FUSION = "L1Fusion"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What one output of an offline operator was before fusion.
+
+    Attributes:
+        name: The original operator; empty when there is none.
+        index: Which of its outputs; None when the file does not say.
+        format: The layout of the golden data; empty when unknown.
+        shape: Its shape.
+        dtype: The offline output's own type, as in ``DT_FLOAT16``.
+    """
+
+    name: str = ""
+    index: int | None = None
+    format: str = ""
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of an offline model.
+
+    Attributes:
+        index: Number of its group, from 0.
+        name: Its name.
+        type: Its type.
+        inputs: Where its inputs come from, as ``name:output``.
+        outputs: What its outputs were.
+        originals: Names of the operators it stands for; one empty name when the compiler made it.
+        l1_group: Its group in L1 fusion; empty for none.
+        of_many: Whether it is part of a group that stands for several operators.
+        sequence: Its place in execution, as the compiler numbers it.
+        in_quant_pair: Whether it runs between a quantizer and its dequantizer.
+        last_originals: Its originals from the last on, where `originals` has become those of another model.
+    """
+
+    index: int
+    name: str
+    type: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[Origin, ...] = ()
+    originals: tuple[str, ...] = ()
+    l1_group: str = ""
+    of_many: bool = False
+    sequence: int = 0
+    in_quant_pair: bool = False
+    last_originals: tuple[str, ...] = ()
+
+    @property
+    def inner(self) -> bool:
+        """Whether it is inside a group that stands for several operators, so that it has no counterpart."""
+        return self.of_many and not any(origin.name for origin in self.outputs)
+
+    def origin(self, output: int, *, warn: Warn) -> Origin:
+        """What one of its outputs was, with the number of the original's output.
+
+        Raises:
+            NotCompared: It was nothing.
+        """
+        if not self.outputs:
+            message = f'The output description of the fusion operator "{self.name}" is empty.'
+            warn(message)
+            raise NotCompared(message, code=Code.NO_DUMP)
+        found = self.outputs[output if output < len(self.outputs) else 0]
+        if not found.name:
+            message = f"The origin name of the {self.name}:{output} is empty."
+            warn(message)
+            raise NotCompared(message, code=Code.NO_DUMP)
+        index = output if found.index is None else found.index
+        return replace(found, index=index)
+
+
+@dataclass(slots=True)
+class Rule:
+    """All operators of a model, in the groups that stand for the same originals.
+
+    Attributes:
+        groups: Operators by the key of their group, in the order of the file.
+        group_of: Key of the group of each operator.
+        in_order: All operators in the order of execution.
+        input_nodes: Names of the model's inputs.
+    """
+
+    groups: dict[str, list[Operator]] = field(default_factory=dict)
+    group_of: dict[str, str] = field(default_factory=dict)
+    in_order: list[Operator] = field(default_factory=list)
+    input_nodes: list[str] = field(default_factory=list)
+
+    def find(self, name: str, *, warn: Warn) -> Operator:
+        """Find an operator.
+
+        Raises:
+            NotCompared: There is none of this name.
+        """
+        for operator in self.groups.get(self.group_of.get(name, ""), ()):
+            if operator.name == name:
+                return operator
+        message = f'There is no "{name}" in the fusion rule file.'
+        warn(message)
+        raise NotCompared(message, code=Code.PARAMETER)
+
+
+def relation_of(group: list[Operator]) -> Relation:
+    """How the operators of a group stand to their originals."""
+    several = len(group[0].originals) > 1
+    if len(group) == 1:
+        return Relation.MANY_TO_ONE if several else Relation.ONE_TO_ONE
+    if group[0].l1_group:
+        return Relation.L1_FUSION
+    return Relation.ONE_TO_MANY if len(group[0].originals) == 1 else Relation.MANY_TO_MANY
+
+
+def group_key(name: str, originals: tuple[str, ...], *, l1_group: str = "") -> str:
+    """The key that operators standing for the same originals share."""
+    if l1_group:
+        return l1_group
+    if len(originals) > 1:
+        return str(uuid.uuid3(uuid.NAMESPACE_DNS, "".join(originals)))
+    return (originals[0] if originals else "") or name
+
+
+def read_rule(path: Path) -> Rule:
+    """Read a JSON of an offline model, or of AMCT; operators between quantizers are not marked yet.
+
+    Raises:
+        Refused: It is no such file.
+    """
+    rule = Rule()
+    content = _load(path)
+    for graph in listed(content, "graph", path):
+        for found in listed(graph, "op", path):
+            _add(rule, found, path)
+        _name_renamed(rule)
+    operators = [operator for group in rule.groups.values() for operator in group]
+    known = {operator.name: operator for operator in operators}
+    # Operators of equal sequence stay in the order of the file.
+    order = [known[name] for name in rule.group_of if name in known]
+    rule.in_order = sorted(order, key=lambda operator: operator.sequence)
+    return rule
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise Refused(f"{path} is larger than 1 GiB.", code=Code.JSON, fix="check that it is the right file")
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        what = f"{path} cannot be read: {error.strerror or error}."
+        raise Refused(what, code=Code.JSON, fix="check the path") from error
+    except (ValueError, RecursionError) as error:
+        fix = "make it again: atc --mode=1 --om=MODEL.om --json=FILE"
+        raise Refused(f"{path} is no JSON: {error}.", code=Code.JSON, fix=fix) from error
+    if not isinstance(content, dict):
+        raise Refused(f"{path} is no description of a model.", code=Code.JSON, fix="give the JSON that atc writes")
+    return content
+
+
+def _add(rule: Rule, found: dict[str, Any], path: Path) -> None:
+    name = _SLICE.sub("", text(found, "name", path))
+    kind = text(found, "type", path)
+    if kind == "Data":
+        rule.input_nodes.append(name)
+    attributes = listed(found, "attr", path, optional=True)
+    names = attribute(attributes, "_datadump_original_op_names", "list", path)
+    # An empty list stands for an operator that the compiler made; no list, for the operator itself.
+    originals = (name,) if names is None else tuple(names.get("s") or ("",))
+    outputs = _outputs(found, path)
+    if names is None:
+        outputs = _named(outputs, name)
+    sequence = found.get("id", 0)
+    l1_group = attribute(attributes, "_L1_fusion_sub_graph_no", "s", path) or ""
+    key = group_key(name, originals, l1_group=l1_group)
+    rule.group_of[name] = key
+    group = rule.groups.setdefault(key, [])
+    if any(operator.name == name for operator in group):
+        return
+    group.append(
+        Operator(
+            group[0].index if group else len(rule.groups) - 1,
+            name,
+            kind,
+            _inputs(found, path),
+            outputs,
+            originals,
+            l1_group,
+            bool(attribute(attributes, "_datadump_is_multiop", "b", path)),
+            sequence if isinstance(sequence, int) else 0,
+        )
+    )
+
+
+def _inputs(found: dict[str, Any], path: Path) -> tuple[str, ...]:
+    """Where values come from; edges that only order execution end in ``:-1``."""
+    edges = found.get("input", [])
+    if not isinstance(edges, list) or not all(isinstance(edge, str) for edge in edges):
+        raise Refused(f'{path}: the "input" element is not an array of names.', code=Code.JSON)
+    return tuple(_SLICE.sub("", edge) for edge in edges if edge and not edge.endswith(":-1"))
+
+
+def _outputs(found: dict[str, Any], path: Path) -> tuple[Origin, ...]:
+    origins = []
+    for place, output in enumerate(listed(found, "output_desc", path, optional=True)):
+        if "attr" not in output:
+            continue
+        about = listed(output, "attr", path)
+        index = attribute(about, "_datadump_origin_output_index", "i", path)
+        shape = (attribute(about, "origin_shape", "list", path) or {}).get("i") or ()
+        origins.append(
+            Origin(
+                attribute(about, "_datadump_origin_name", "s", path) or "",
+                place if index is None else index,
+                attribute(about, "_datadump_origin_format", "s", path)
+                or attribute(about, "origin_format", "s", path)
+                or "",
+                tuple(size for size in shape if isinstance(size, int)),
+                str(output.get("dtype", "")),
+            )
+        )
+    return tuple(origins)
+
+
+def _named(outputs: tuple[Origin, ...], name: str) -> tuple[Origin, ...]:
+    """Outputs that belong to no other operator are its own; one without any has one of which no more is known."""
+    if not outputs:
+        return (Origin(name),)
+    return tuple(origin if origin.name else replace(origin, name=name) for origin in outputs)
+
+
+def _name_renamed(rule: Rule) -> None:
+    """Give outputs of an operator that was only renamed the name of its one original."""
+    for key, group in rule.groups.items():
+        if len(group) == 1 and group[0].originals == (key,):
+            group[0] = replace(group[0], outputs=_named(group[0].outputs, key))

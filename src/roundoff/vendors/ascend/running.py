@@ -1,0 +1,233 @@
+"""One run of the comparison: from folders and flags to a table, its exit code and its summary."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from roundoff.core.progress import Progress
+from roundoff.vendors.ascend.advisor import Advice, advise, write_advice
+from roundoff.vendors.ascend.counterparts import Job, counterpart
+from roundoff.vendors.ascend.errors import Code, NotCompared
+from roundoff.vendors.ascend.folders import Kind, open_folder
+from roundoff.vendors.ascend.loading import load_operator
+from roundoff.vendors.ascend.network import Outcome, compare_group, group_names, with_inputs_of_slices
+from roundoff.vendors.ascend.quant_pairs import is_dequantizer
+from roundoff.vendors.ascend.ranges import chosen_groups
+from roundoff.vendors.ascend.rows import Columns, Row, stamp, write_table
+from roundoff.vendors.ascend.rules import Operator, Relation, Warn, relation_of
+from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
+from roundoff.vendors.ascend.selecting import own_conversions, select_algorithms
+from roundoff.vendors.ascend.two_dumps import compare_twin, pair_by_name
+
+__all__ = ["Request", "Result", "compare_network", "open_job", "write_mapping"]
+
+_NEVER_DUMPED = (
+    "Data",
+    "Const",
+    "Constant",
+    "NetOutput",
+    "Variable",
+    "RefData",
+    "AnnData",
+    "Input",
+    "ConstPlaceHolder",
+)
+"""Types of operators that the device never dumps."""
+
+_MAPPING_HEADER = ("OpType", "NPUDump", "GroundTruth", "TensorIndex", "NPUDumpPath", "GroundTruthPath")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for; see the flags of ``roundoff ascend compare``."""
+
+    mine: Path
+    golden: Path
+    files: RuleFiles = field(default_factory=RuleFiles)
+    out: Path = field(default_factory=Path)
+    algorithms: str = "all"
+    scripts: Path | None = None
+    options: str = ""
+    overflow: bool = False
+    advise: bool = False
+    span: str | None = None
+    picked: str | None = None
+    most: int = 0
+    separate_slices: bool = False
+    strict: bool = False
+    restore: bool = False
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run.
+
+    Attributes:
+        path: The table.
+        rows: Its rows.
+        columns: Its columns.
+        code: The exit code.
+        matched: Whether there was anything to compare.
+        advice: What the advisor says, when it was asked.
+    """
+
+    path: Path
+    rows: tuple[Row, ...]
+    columns: Columns
+    code: Code
+    matched: bool
+    advice: Advice | None = None
+
+
+def open_job(request: Request, *, warn: Warn) -> Job:
+    """Open the folders, read the rules and find the algorithms; refuse what does not go together."""
+    mine, golden = (
+        open_folder(path, warn=warn, separate_slices=request.separate_slices, strict=request.strict)
+        for path in (request.mine, request.golden)
+    )
+    check_scenario(mine, golden, request.files, strict=request.strict)
+    return Job(
+        mine,
+        golden,
+        load_rule(request.files, warn=warn, strict=request.strict),
+        select_algorithms(
+            request.algorithms, scripts=request.scripts, options=request.options, warn=warn, strict=request.strict
+        ),
+        warn,
+        strict=request.strict,
+        overflow=(request.overflow or request.advise) and mine.kind is Kind.NPU,
+        most=request.most,
+        conversions=own_conversions(request.scripts, warn=warn),
+        restore=request.restore,
+    )
+
+
+def compare_network(request: Request, *, warn: Warn, progress: Progress) -> Result:
+    """Compare all operators, or those chosen, and write the table."""
+    if request.advise:
+        warn('The argument "-advisor" will automatically configure "-overflow_detection".')
+    job = open_job(request, warn=warn)
+    outcomes = list(_outcomes(job, request, progress=progress))
+    rows = sorted((row for outcome in outcomes for row in outcome.rows), key=lambda row: row.index)
+    if request.strict and job.sliced:
+        rows = with_inputs_of_slices(job, rows)
+    matched = any(outcome.matched for outcome in outcomes)
+    code = _code(outcomes, strict=request.strict)
+    by_name = not request.files
+    columns = Columns(
+        tuple(job.algorithms),
+        sequence=request.span is not None or request.picked is not None,
+        mine_address=by_name or not job.mine.has_npy,
+        golden_address=by_name or not job.golden.has_npy,
+        overflow=job.overflow,
+    )
+    path = request.out / f"{request.prefix}result_{stamp()}.csv"
+    lines = [columns.header, *(columns.cells(row) for row in rows)]
+    write_table(path, lines, strict=request.strict)
+    if not matched:
+        warn(_no_match(request))
+        code = Code.NO_DUMP
+    advice = None
+    if matched and request.advise:
+        advice = advise(rows, columns=columns, inputs=job.rule.input_nodes)
+        write_advice(request.out, advice)
+    return Result(path, tuple(rows), columns, code, matched, advice)
+
+
+def _outcomes(job: Job, request: Request, *, progress: Progress) -> Iterator[Outcome]:
+    steps: list[Callable[[], Outcome]]
+    if request.files:
+        keys = chosen_groups(job.rule, span=request.span, picked=request.picked, warn=job.warn)
+        groups = (job.rule.groups[key] for key in keys if key in job.rule.groups)
+        steps = [functools.partial(compare_group, job, group) for group in groups]
+    else:
+        steps = [functools.partial(compare_twin, job, twin) for twin in pair_by_name(job.mine, job.golden)]
+    progress.start("comparing", len(steps))
+    for step in steps:
+        yield step()
+        progress.advance()
+    progress.finish()
+
+
+def _code(outcomes: Sequence[Outcome], *, strict: bool) -> Code:
+    """The first code that is not fine; operators that are never dumped count only for the vendor."""
+    for outcome in outcomes:
+        expected = outcome.code is Code.NO_DUMP and all(row.op_type in _NEVER_DUMPED for row in outcome.rows)
+        if outcome.code is not Code.FINE and (strict or not expected):
+            return outcome.code
+    return Code.FINE
+
+
+def _no_match(request: Request) -> str:
+    if request.span is not None:
+        return f"The model in [{request.span}] range does not match the dump data."
+    if request.picked is not None:
+        return f"The model in index list [{request.picked}] does not match the dump data."
+    return "The model does not match the dump data, please check the model and the dump data again."
+
+
+# The table of which file belongs to which -----------------------------------------------------------------------
+
+
+def write_mapping(request: Request, *, warn: Warn) -> Path:
+    """Write which dump and which golden file belong to every tensor, without comparing them."""
+    job = open_job(request, warn=warn)
+    ranged = request.span is not None or request.picked is not None
+    keys = chosen_groups(job.rule, span=request.span, picked=request.picked, warn=warn)
+    lines: list[list[str]] = []
+    for key in keys:
+        group = job.rule.groups.get(key, [])
+        lines += [line for operator in group for line in _mapped(job, operator, group)]
+    lines.sort(key=lambda line: int(line[0]))
+    header = ["Index", "OpSequence", *_MAPPING_HEADER]
+    if not ranged:
+        header.remove("OpSequence")
+        lines = [[line[0], *line[2:]] for line in lines]
+    path = request.out / f"mapping_{stamp()}.csv"
+    write_table(path, [header, *lines], strict=request.strict)
+    return path
+
+
+def _mapped(job: Job, operator: Operator, group: list[Operator]) -> Iterator[list[str]]:
+    single = relation_of(group) in (Relation.ONE_TO_ONE, Relation.MANY_TO_ONE)
+    mine, golden = _both_names(operator, group, single=single)
+    base = [str(operator.index), str(operator.sequence), operator.type, mine, golden]
+    try:
+        output = None if job.mine.kind is Kind.NPU else 0
+        files = job.mine.find(operator.name, output)
+    except NotCompared:
+        job.warn(f'[{operator.name}] There is no left dump file for the op "{operator.name}".')
+        yield [*base, "NaN", "NaN", "NaN"]
+        return
+    path = str(files[-1].path)
+    try:
+        loaded = load_operator(files, strict=job.strict)
+    except NotCompared as error:
+        job.warn(f"{path} file parse error: {error.message}")
+        yield [*base, "NaN", path, "NaN"]
+        return
+    inputs = () if is_dequantizer(operator) else loaded.inputs
+    outputs = () if operator.type == "AscendQuant" and job.strict else loaded.outputs
+    for tensor in (*inputs, *outputs):
+        about = tensor.about
+        name = f"{operator.name}:{about.role}:{about.index}"
+        yield [*base, name, path, _golden_path(job, operator, about.index, is_input=about.role == "input")]
+
+
+def _golden_path(job: Job, operator: Operator, index: int, *, is_input: bool) -> str:
+    quiet = replace(job, warn=lambda text: None) if not job.strict else job
+    try:
+        origin = counterpart(quiet, operator, index, is_input=is_input)
+        output = None if job.golden.kind is Kind.NPU else origin.index
+        return str(job.golden.find(origin.name, output)[-1].path)
+    except NotCompared:
+        job.warn(f'[{operator.name}] There is no right dump file for the op "{operator.name}".')
+        return "NaN"
+
+
+def _both_names(operator: Operator, group: list[Operator], *, single: bool) -> tuple[str, str]:
+    if single:
+        return operator.name, ",".join(operator.originals) or "*"
+    return group_names(group)

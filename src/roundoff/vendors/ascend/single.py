@@ -1,0 +1,286 @@
+"""One tensor of one operator, element by element: summary, largest errors, and every element in tables."""
+
+import heapq
+import math
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from roundoff.core.blocks import release_pages
+from roundoff.core.files import writing
+from roundoff.core.tensors import Array
+from roundoff.vendors.ascend.rows import write_private
+
+__all__ = ["Detail", "Single", "write_single"]
+
+_BLOCK = 1 << 16
+_MAX_NAME = 254
+_LONG_NAMES = "simple_op_mapping.csv"
+_OURS = re.compile(r"\.npy|_summary\.txt|_(?:[0-9]+|absolute_error_topn|relative_error_topn)\.csv")
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Two tensors to be written out.
+
+    Attributes:
+        mine: The values under test, flat.
+        golden: The golden values, flat.
+        shape: Their shape, for coordinates.
+        axes: What the coordinates are called, as in ``N C H W``.
+        op: The operator.
+        part: Which tensor of it, as in ``output_0``.
+        mine_ops: Names of the operators under test, for the summary.
+        golden_ops: Names of the golden operators.
+    """
+
+    mine: Array
+    golden: Array
+    shape: tuple[int, ...]
+    axes: str
+    op: str
+    part: str
+    mine_ops: str
+    golden_ops: str
+
+    @property
+    def boolean(self) -> bool:
+        """Whether both are boolean, so that there are no errors to compute."""
+        return self.mine.dtype == np.bool_ == self.golden.dtype
+
+    @property
+    def prefix(self) -> str:
+        """What the names of all files begin with."""
+        return f"{self.op.replace('/', '_')}_{self.part}"
+
+
+@dataclass(slots=True)
+class Detail:
+    """Which files to write, and what was found.
+
+    Attributes:
+        top: How many of the largest errors to list.
+        lines: Elements per table.
+        tables: Whether to write tables of all elements.
+        strict: List one less where there are fewer elements, and compute in the tensors' own type, as the
+            vendor does.
+        written: The files.
+        largest: The largest absolute errors, as lines of the table.
+    """
+
+    top: int = 20
+    lines: int = 1_000_000
+    tables: bool = True
+    strict: bool = False
+    written: list[Path] = field(default_factory=list)
+    largest: list[str] = field(default_factory=list)
+
+
+def write_single(single: Single, folder: Path, *, detail: Detail) -> Detail:
+    """Write all files about one tensor; older ones of the same tensor are removed first."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _remove_old(folder, single.prefix)
+    values = folder / _short(f"{single.prefix}.npy", folder)
+    with writing(values, option="-out"):
+        np.save(values, single.mine.reshape(single.shape))
+    detail.written.append(values)
+    top = _Top(detail.top if detail.top <= single.mine.size else _fewer(single, detail), single.boolean)
+    extremes = _Extremes()
+    # Which of equal errors are listed depends on how many are looked at at once; the vendor looks at all.
+    size = max(single.mine.size, 1) if detail.strict else _BLOCK
+    for start, block in _blocks(single, strict=detail.strict, size=size):
+        top.add(start, block, exact=detail.strict)
+        extremes.add(block)
+    _summarize(single, folder, extremes=extremes, detail=detail)
+    if detail.tables:
+        _write_tables(single, folder, detail=detail)
+    for kind, found in (("absolute", top.absolute), ("relative", top.relative)):
+        lines = _top_lines(single, found, kind=kind)
+        path = folder / _short(f"{single.prefix}_{kind}_error_topn.csv", folder)
+        write_private(path, _header(single) + "".join(lines))
+        detail.written.append(path)
+        detail.largest = detail.largest or lines
+    return detail
+
+
+def _fewer(single: Single, detail: Detail) -> int:
+    count = single.mine.size
+    return max(count - 1, min(count, 1)) if detail.strict else count
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A part of both tensors and their errors."""
+
+    mine: Array
+    golden: Array
+    absolute: Array
+    relative: Array
+
+
+def _blocks(single: Single, *, strict: bool, size: int = _BLOCK) -> Iterator[tuple[int, _Block]]:
+    for start in range(0, single.mine.size, size):
+        mine, golden = (side[start : start + size] for side in (single.mine, single.golden))
+        with np.errstate(all="ignore"):
+            if single.boolean:
+                absolute = relative = np.full(mine.size, np.nan)
+            else:
+                left, right = mine, golden
+                if not strict and np.result_type(mine, golden) not in (np.float32, np.float64):
+                    left, right = mine.astype(np.float64), golden.astype(np.float64)
+                absolute = np.abs(left - right)
+                relative = np.true_divide(absolute, np.abs(right))
+        yield start, _Block(mine, golden, absolute, relative)
+    release_pages(single.mine)
+    release_pages(single.golden)
+
+
+class _Extremes:
+    """Smallest and largest errors; what is no number counts as zero."""
+
+    def __init__(self) -> None:
+        self.found: list[float] = [math.nan] * 4
+
+    def add(self, block: _Block) -> None:
+        for place, errors in ((0, block.absolute), (2, block.relative)):
+            finite = np.where(np.isfinite(errors), errors, 0)
+            self.found[place] = float(np.fmin(self.found[place], finite.min()))
+            self.found[place + 1] = float(np.fmax(self.found[place + 1], finite.max()))
+
+
+class _Top:
+    """The elements with the largest errors."""
+
+    def __init__(self, count: int, boolean: bool) -> None:
+        self._count = count
+        self._boolean = boolean
+        self.absolute: list[tuple[float, int, float]] = []
+        self.relative: list[tuple[float, int, float]] = []
+
+    def add(self, start: int, block: _Block, *, exact: bool) -> None:
+        if self._boolean:
+            first = list(range(start, min(start + block.mine.size, self._count)))
+            self.absolute += [(math.nan, place, math.nan) for place in first]
+            self.relative = self.absolute
+            return
+        errors = (block.absolute, block.relative)
+        self.absolute = self._best(self.absolute, start, errors, exact=exact)
+        self.relative = self._best(self.relative, start, errors[::-1], exact=exact)
+
+    def _best(
+        self, known: list[tuple[float, int, float]], start: int, errors: tuple[Array, Array], *, exact: bool
+    ) -> list[tuple[float, int, float]]:
+        finite = np.where(np.isfinite(errors[0]), errors[0], errors[0].dtype.type(0))
+        count = min(self._count, finite.size)
+        places: Array = np.arange(finite.size)
+        if count < finite.size:
+            places = np.argpartition(finite, finite.size - count)[finite.size - count :]
+            if not exact:
+                # Among equal errors those at the end come first, whatever the blocks.
+                limit = finite[places].min()
+                places = np.union1d(places[finite[places] > limit], np.flatnonzero(finite == limit)[-count:])
+        new = [(float(finite[place]), start + int(place), float(errors[1][place])) for place in places]
+        return heapq.nlargest(self._count, [*known, *new], key=lambda item: item[:2])
+
+
+def _top_lines(single: Single, found: Sequence[tuple[float, int, float]], *, kind: str) -> list[str]:
+    lines = []
+    for error, place, other in found:
+        absolute, relative = (error, other) if kind == "absolute" else (other, error)
+        mine, golden = single.mine[place], single.golden[place]
+        values = f"{mine}\t,{golden}" if single.boolean else f"{mine:.6f}\t,{golden:.6f}"
+        errors = f"{absolute:.6f}\t,{relative:.6f}\t".replace("nan", "-").replace("inf", "-")
+        lines.append(f"{place},{_coordinates(single, place)},{values}\t,{errors}\n")
+    return lines
+
+
+def _coordinates(single: Single, place: int) -> str:
+    return " ".join(str(axis) for axis in np.unravel_index(place, _padded(single.shape)))
+
+
+def _padded(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape, *(1,) * (4 - len(shape)))
+
+
+def _header(single: Single) -> str:
+    return f"Index,{single.axes},NPUDump,GroundTruth,AbsoluteError,RelativeError\n"
+
+
+def _summarize(single: Single, folder: Path, *, extremes: _Extremes, detail: Detail) -> None:
+    names = ("MinAbsoluteError", "MaxAbsoluteError", "MinRelativeError", "MaxRelativeError")
+    found = "".join(
+        f"{name}:{'-' if single.boolean else f'{value:.6f}'}\n"
+        for name, value in zip(names, extremes.found, strict=True)
+    )
+    path = folder / _short(f"{single.prefix}_summary.txt", folder)
+    about = f"TotalCount:{single.mine.size}\nNPUDump:{single.mine_ops}\nGroundTruth:{single.golden_ops}\n"
+    write_private(path, f"{about}Format:{single.axes}\n{found}")
+    detail.written.append(path)
+
+
+def _write_tables(single: Single, folder: Path, *, detail: Detail) -> None:
+    """Write every element, `detail.lines` to a file, block by block."""
+    shape = _padded(single.shape)
+    blocks = _blocks(single, strict=detail.strict)
+    path, room = folder, 0
+    for start, block in blocks:
+        done = 0
+        while done < block.mine.size:
+            if room == 0:
+                path = folder / _short(f"{single.prefix}_{start + done}.csv", folder)
+                write_private(path, _header(single))
+                detail.written.append(path)
+                room = detail.lines
+            count = min(room, block.mine.size - done)
+            with writing(path, option="-out"), path.open("a", encoding="utf-8", newline="") as file:
+                file.write(_lines(single, block, shape, first=start + done, part=slice(done, done + count)))
+            done += count
+            room -= count
+
+
+def _lines(single: Single, block: _Block, shape: tuple[int, ...], *, first: int, part: slice) -> str:
+    mine, golden, absolute, relative = (
+        side[part] for side in (block.mine, block.golden, block.absolute, block.relative)
+    )
+    places = np.arange(first, first + mine.size)
+    axes = " ".join(["%d"] * len(shape))
+    columns = [places.tolist(), *(axis.tolist() for axis in np.unravel_index(places, shape))]
+    if single.boolean:
+        pattern = f"%d,{axes},%s\t,%s\t,-\t,-\n"
+        return "".join(map(pattern.__mod__, zip(*columns, mine.tolist(), golden.tolist(), strict=True)))
+    pattern = f"%d,{axes},%.6f\t,%.6f\t,%.6f\t,%s\n"
+    finite = np.isfinite(relative).tolist()
+    shown = [f"{value:.6f}\t" if known else "-" for value, known in zip(relative.tolist(), finite, strict=True)]
+    rows = zip(*columns, mine.tolist(), golden.tolist(), absolute.tolist(), shown, strict=True)
+    return "".join(map(pattern.__mod__, rows))
+
+
+def _remove_old(folder: Path, prefix: str) -> None:
+    names = _long_names(folder)
+    for path in folder.iterdir():
+        name = names.get(path.name, path.name)
+        if name.startswith(prefix) and _OURS.fullmatch(name[len(prefix) :]):
+            path.unlink()
+
+
+def _long_names(folder: Path) -> dict[str, str]:
+    path = folder / _LONG_NAMES
+    if not path.is_file():
+        return {}
+    pairs = (line.split(",", 1) for line in path.read_text(encoding="utf-8").splitlines() if "," in line)
+    return dict(pairs)
+
+
+def _short(name: str, folder: Path) -> str:
+    """A name that the disk can take; one that is too long becomes a hash, noted in a mapping."""
+    if len(name.encode()) <= _MAX_NAME:
+        return name
+    suffix = "_" + name.rpartition("_")[2] if name.endswith((".csv", ".txt")) else ".npy"
+    short = f"{uuid.uuid3(uuid.NAMESPACE_DNS, name).hex}{suffix}"
+    with writing(folder, option="-out"), (folder / _LONG_NAMES).open("a", encoding="utf-8") as file:
+        file.write(f"{short},{name}\n")
+    return short

@@ -1,0 +1,126 @@
+"""The ten algorithms as the vendor prints them."""
+
+import csv
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from roundoff.core.tensors import Array
+from roundoff.vendors.ascend import passes
+from roundoff.vendors.ascend.algorithms import BUILTIN, Case, compare_values
+from roundoff.vendors.ascend.passes import Pair, tree_sum
+from tests.ascend_dumps import vectors
+
+FLOATS = arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32))
+
+
+def run(mine: Array, golden: Array) -> tuple[dict[str, str], list[str]]:
+    case = Case(Pair(mine.reshape(-1), golden.reshape(-1)), sum(mine.shape) == mine.ndim, "mine", "golden")
+    values, messages = compare_values(case, BUILTIN, warn=lambda text: None)
+    return dict(zip(BUILTIN, values, strict=True)), messages
+
+
+@given(st.integers(0, 200_000), st.integers(0, 2**32 - 1))
+def test_sums_along_the_tree_have_numpys_bits(count: int, seed: int) -> None:
+    values = np.random.default_rng(seed).normal(size=count).astype(np.float32)
+    found = tree_sum(count, lambda start, stop: values[start:stop].sum(keepdims=True))
+    assert found[0] == values.sum()
+
+
+def test_samples_of_the_vendor_are_printed_alike() -> None:
+    folder = vectors("alg")
+    with (folder / "expected.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    for row in rows:
+        mine, golden = (np.load(folder / f"{row['case']}.{side}.npy") for side in ("my", "golden"))
+        case = Case(
+            Pair(mine.reshape(-1), golden.reshape(-1)),
+            sum(mine.shape) == mine.ndim,
+            f"{row['case']}.my.npy",
+            f"{row['case']}.golden.npy",
+        )
+        values, messages = compare_values(case, BUILTIN, warn=lambda text: None)
+        assert values == [row[name] for name in BUILTIN], row["case"]
+        assert " | ".join(messages) == row["messages"]
+
+
+# The formulas over whole arrays, as a reader of the vendor's manual would write them.
+WHOLE: dict[str, Callable[[Array, Array], float]] = {
+    "MaxAbsoluteError": lambda x, y: np.abs(x - y).max(),
+    "MeanAbsoluteError": lambda x, y: np.abs(x - y).mean(),
+    "RootMeanSquareError": lambda x, y: np.sqrt(((x - y) ** 2).mean()),
+    "AccumulatedRelativeError": lambda x, y: _relative(x, y).sum(),
+    "MaxRelativeError": lambda x, y: _relative(x, y).max(),
+    "MeanRelativeError": lambda x, y: _relative(x, y).mean(),
+    "KullbackLeiblerDivergence": lambda x, y: _divergence(_density(x), _density(y)),
+}
+
+
+def _density(values: Array) -> Array:
+    low, high = values.min(), values.max()
+    scaled = (values - low) / (high - low) if high != low else values
+    clamped = np.maximum(scaled, np.finfo(np.float32).eps)
+    return np.asarray(clamped / clamped.sum())
+
+
+def _divergence(x: Array, y: Array) -> float:
+    found = float((x * np.log(x / y)).sum())
+    return found if abs(found) >= passes.EPSILON else 0.0
+
+
+def _relative(x: Array, y: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.where(np.abs(y) > passes.EPSILON, np.abs(x / y - 1), np.float32(0))
+
+
+@given(FLOATS, st.integers(0, 2**32 - 1))
+def test_blocks_change_no_digit(golden: Array, seed: int) -> None:
+    noise = np.random.default_rng(seed).normal(size=golden.size)
+    mine = (golden + noise).astype(np.float32)
+    whole, _ = run(mine, golden)
+    with pytest.MonkeyPatch.context() as patch:
+        # The tree's halves are numpy's own down to blocks of 128.
+        patch.setattr(passes, "_LEAF", 128)
+        patch.setattr(passes, "_MOST_KEPT", 0)
+        assert run(mine, golden)[0] == whole
+    for name, formula in WHOLE.items():
+        assert whole[name] == f"{formula(mine, golden):.6f}", name
+    lengths = [np.sqrt((side * side).sum()) for side in (mine, golden)]
+    if min(lengths) > 1e-3 and mine.size > 1:
+        product = ((mine / lengths[0]) * (golden / lengths[1])).sum()
+        assert whole["CosineSimilarity"] == f"{min(product, 1.0):.6f}"
+        distance = np.sqrt(((mine - golden) ** 2).sum() / (golden**2).sum())
+        assert whole["RelativeEuclideanDistance"] == f"{distance:.6f}"
+
+
+@given(FLOATS)
+def test_a_tensor_is_like_itself(values: Array) -> None:
+    found, messages = run(values, values)
+    assert float(found["MaxAbsoluteError"]) == float(found["RelativeEuclideanDistance"]) == 0
+    assert messages in ([], ["This tensor is scalar."])
+    assert float(found["CosineSimilarity"]) == pytest.approx(1, abs=1e-6)
+    left, right = found["StandardDeviation"].split("),(")
+    assert left.strip("()") == right.strip("()")
+
+
+def test_one_side_of_zeros_is_told_by_its_file() -> None:
+    found, messages = run(np.zeros(4, np.float32), np.ones(4, np.float32))
+    assert found["CosineSimilarity"] == "NaN"
+    assert messages == ["Cannot compare by Cosine Similarity. All the data is zero in mine."]
+
+
+def test_real_parts_of_complex_numbers_are_compared() -> None:
+    found, _ = run(np.array([1 + 5j, 2]), np.array([1, 2 - 3j]))
+    assert found["MaxAbsoluteError"] == "0.000000"
+
+
+def test_equal_booleans_and_booleans_without_golden() -> None:
+    some, none = np.array([True, False, True]), np.zeros(3, np.bool_)
+    assert run(some, some)[0]["CosineSimilarity"] == "1.000000"
+    assert run(some, none)[0]["RelativeEuclideanDistance"] == "0.000000"
+    assert "All the data is zero in golden." in run(some, none)[1][0]

@@ -1,0 +1,106 @@
+"""The vendor's guide, walked on generated data."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from roundoff.cli import main
+from roundoff.vendors.ascend.locating import locate
+from roundoff.vendors.ascend.rows import Columns, Row
+from tests.vendors.ascend.networks import golden_folder, write_sides
+
+COLUMNS = Columns(("CosineSimilarity", "RelativeEuclideanDistance"))
+
+
+def table(*lines: tuple[str, float]) -> list[Row]:
+    """Rows of tensors and how far off they are."""
+    return [
+        Row(place, place, "Op", name, tensor=name, values=("1.0", str(away)))
+        for place, (name, away) in enumerate(lines)
+    ]
+
+
+def guide(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    code = main(["ascend", "guide", *map(str, words)])
+    return code, " ".join(capsys.readouterr().out.split())
+
+
+def test_an_operator_far_worse_than_what_it_reads_is_named() -> None:
+    found = locate(table(("a:output:0", 0.001), ("b:input:0", 0.001), ("b:output:0", 0.2), ("c:input:0", 0.2),
+                         ("c:output:0", 0.21)), COLUMNS)  # fmt: skip
+    assert (found.kind, found.op, found.before, found.reaches_end, found.wrong) == ("node", "b", 0.001, True, 2)
+
+
+def test_errors_that_grow_slowly_are_accumulated() -> None:
+    steps = [(f"op{place}:output:0", 0.02 * place) for place in range(1, 8)]
+    found = locate(table(*steps), COLUMNS)
+    assert (found.kind, found.op) == ("accumulated", "op3")
+
+
+def test_a_culprit_behind_accumulated_error_is_found() -> None:
+    found = locate(table(("a:output:0", 0.04), ("b:output:0", 0.06), ("c:output:0", 0.9)), COLUMNS)
+    assert (found.kind, found.op) == ("node", "c")
+
+
+def test_nothing_wrong_is_nothing() -> None:
+    rows = [*table(("a:output:0", 0.01)), Row(9, 9, "Data", "data", reason="no dump")]
+    assert locate(rows, COLUMNS).kind == "none"
+
+
+def test_all_steps_of_a_good_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = write_sides(tmp_path / "s")
+    code, out = guide(
+        capsys, "--float", sides.float, "--fake-quant", sides.fake, "--npu", sides.npu,
+        "--npu-off", sides.quant_off, "-f", sides.on, "-cf", sides.quant_off_om, "-q", sides.amct,
+        "--float-accuracy", "76.1", "--quant-accuracy", "75.5", "--calibration", "32", "-out", tmp_path / "o",
+    )  # fmt: skip
+    assert (code, out.count("agree"), "BAD" in out, "-- " in out) == (0, 4, False, False)
+    tables = {path.name.partition("_result")[0] for path in (tmp_path / "o").iterdir()}
+    assert tables == {"quantization", "conversion", "fusion", "offline"}
+
+
+def test_a_bad_node_is_named_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = write_sides(tmp_path / "s", damage=0.5)
+    words = ("--float", sides.float, "--npu", sides.npu, "-f", sides.on, "-out", tmp_path / "o")
+    code, out = guide(capsys, *words)
+    assert code == 1
+    assert "error of a node: conv1relu1" in out
+    assert "compare it alone with -op conv1relu1" in out
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"), [(0.8, "no need to look further"), (2.0, "more than 1 %"), (5.0, "cannot be ignored")]
+)
+def test_losses(loss: float, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = guide(capsys, "--float-accuracy", 70, "--quant-accuracy", 70 - loss, "-out", tmp_path)
+    assert text in out
+    assert code == (loss > 1)
+
+
+def test_calibration_sets_are_counted_and_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "few").mkdir()
+    (tmp_path / "many").mkdir()
+    for place in range(20):
+        np.save(tmp_path / "many" / f"{place}.npy", np.full((1, 3, 8, 8), 0.1 * place, np.float32))
+    np.save(tmp_path / "few" / "0.npy", np.zeros((1, 3, 8, 8), np.float32))
+    golden_folder(tmp_path / "inside", {"data": np.ones((1, 3, 8, 8), np.float32)})
+    golden_folder(tmp_path / "beyond", {"data": np.full((1, 3, 8, 8), 9, np.float32)})
+    assert "too few" in guide(capsys, "--calibration", tmp_path / "few")[1]
+    assert guide(capsys, "--calibration", tmp_path / "many", "--float", tmp_path / "inside")[0] == 0
+    code, out = guide(capsys, "--calibration", tmp_path / "many", "--float", tmp_path / "beyond")
+    assert (code, "data.0 reaches [9, 9], beyond their [0, 1.9]" in out) == (1, True)
+    (tmp_path / "images").mkdir()
+    for place in range(12):
+        (tmp_path / "images" / f"{place}.jpg").write_bytes(b"x")
+    assert "12 samples" in guide(capsys, "--calibration", tmp_path / "images")[1]
+
+
+def test_sides_that_do_not_fit_are_skipped_and_nothing_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = write_sides(tmp_path / "s")
+    words = ("--fake-quant", sides.fake, "--npu-off", sides.npu_off, "-cf", sides.off, "-out", tmp_path / "o")
+    code, out = guide(capsys, *words)
+    assert (code, "-- conversion" in out, "this scenario cannot be compared" in out) == (0, True, True)
+    assert guide(capsys)[0] == 6
