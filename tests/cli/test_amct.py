@@ -10,6 +10,8 @@ import pytest
 from roundoff.cli import main
 from roundoff.vendors.amct.records import read_records
 from tests.models import save
+from tests.vendors.amct.caffe_nets import batches as caffe_batches
+from tests.vendors.amct.caffe_nets import branched_net
 from tests.vendors.amct.support import SHAPE, batches, mixed_net
 
 Run = Callable[..., tuple[int, str, str]]
@@ -160,7 +162,7 @@ def test_convert(run: Run) -> None:
         ),
         (("calibration", *MODEL, "--data_dir", "nowhere", *DATA[:2], *DATA[4:]), "nowhere"),
         (("calibration", *MODEL, "--evaluator", "none.py"), "none.py"),
-        (("calibration", *MODEL, "--weights", "x.caffemodel", *DATA), "Models of Caffe cannot be read"),
+        (("calibration", *MODEL, "--weights", "x.caffemodel", *DATA), "--weights is for Caffe models"),
         (
             ("calibration", *MODEL, *DATA, "--calibration_config", "x", "--batch_num", "1"),
             "Both --calibration_config",
@@ -205,3 +207,78 @@ def test_batches_of_other_types(run: Run, tmp_path: Path) -> None:
     code, _, err = run("calibration", *MODEL, *DATA[:5], "float64")
     assert code == 2
     assert "input 'image' must be float32" in err
+
+
+CAFFE_EVALUATOR = """
+import numpy as np
+import roundoff.vendors.amct.caffe as amct
+from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationEvaluatorBase
+
+FEEDS = [{"data": feed} for feed in np.random.default_rng(0).normal(0.3, 1, (2, 2, 4, 9, 9)).astype(np.float32)]
+
+
+class Evaluator(AutoCalibrationEvaluatorBase):
+    def calibration(self, model_file, weights_file):
+        amct.run_model(model_file, weights_file, FEEDS)
+
+    def evaluate(self, model_file, weights_file):
+        return np.stack([each["prob"] for each in amct.run_model(model_file, weights_file, FEEDS)])
+
+    def metric_eval(self, original_metric, new_metric):
+        loss = np.abs(original_metric - new_metric).max()
+        return loss < 0.5, loss
+"""
+NET = ("--model", "net.prototxt", "--weights", "net.caffemodel", "--save_path", "out/net")
+CAFFE_DATA = ("--input_shape", "data:2,4,9,9", "--data_dir", "bins", "--data_types", "float32")
+CAFFE_FILES = [
+    "net_deploy_model.prototxt", "net_deploy_weights.caffemodel", "net_fake_quant_model.prototxt",
+    "net_fake_quant_weights.caffemodel", "net_quant.json", "net_record.txt",
+]  # fmt: skip
+
+
+@pytest.fixture
+def caffe(run: Run) -> Run:
+    """The same in a folder with a Caffe net that has a loss, raw batches of it and an evaluator."""
+    net = branched_net()
+    net.add("Input", "label", (), "label", "input_param { shape { dim: 2 } }")
+    net.add("SoftmaxWithLoss", "loss", ["score", "label"])
+    net.write(Path())
+    for path in Path("bins").iterdir():
+        path.unlink()
+    for index, feed in enumerate(caffe_batches(2)):
+        feed["data"].tofile(f"bins/{index}.bin")
+    Path("eval.py").write_text(CAFFE_EVALUATOR, encoding="utf-8")
+    return run
+
+
+def test_calibration_of_a_caffe_net(caffe: Run) -> None:
+    code, out, err = caffe("calibration", *NET, *CAFFE_DATA, "--batch_num=2", "--gpu_id", "0")
+    assert (code, out) == (0, "")
+    # However often the net is read.
+    assert err.count("net.prototxt: 2 layers are left out: loss (SoftmaxWithLoss)") == 1
+    assert sorted(path.name for path in Path("out").iterdir()) == CAFFE_FILES
+    assert all(f"written: out/{name}" in err for name in CAFFE_FILES)
+    given = read_records(Path("out/net_record.txt"))
+    # The .caffemodel beside the net is found, and an evaluator that runs the same batches finds the same.
+    words = ("--model=net.prototxt", "--save_path=two/net", "--evaluator", "eval.py", "--batch_num", "2")
+    assert caffe("calibration", *words)[0] == 0
+    assert read_records(Path("two/net_record.txt")) == given
+
+
+def test_auto_calibration_and_conversion_of_a_caffe_net(caffe: Run) -> None:
+    code, out, _ = caffe("auto-calibration", *NET, "--evaluator", "eval.py", "--batch_num", "2")
+    assert code == 0
+    assert out.splitlines()[-1].startswith("good enough: 7 of 7 layers quantized, loss ")
+    given = ("--scale_offset_record_file", "out/net_record.txt")
+    assert caffe("convert", *NET[:4], "--save_path", "again/net", *given)[0] == 0
+    for name in CAFFE_FILES[:5]:
+        assert Path("again", name).read_bytes() == Path("out", name).read_bytes()
+    code, _, err = caffe("convert", *NET)
+    assert (code, "A Caffe net says nothing of its training" in err) == (2, True)
+
+
+def test_too_few_runs_of_a_caffe_net(caffe: Run) -> None:
+    code, _, err = caffe("calibration", *NET, "--evaluator", "eval.py", "--batch_num", "3")
+    assert code == 2
+    assert "2 of 3 batches were run" in err
+    assert "roundoff.vendors.amct.caffe.run_model" in err

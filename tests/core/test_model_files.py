@@ -73,3 +73,11 @@ def test_what_is_no_pair_is_refused(path: str) -> None:
     with pytest.raises(BadInput, match=r"does not name") as caught:
         caffe_pair(Path(path))
     assert "net.prototxt,net.caffemodel" in caught.value.fix
+
+
+def test_weights_that_are_called_after_their_model(tmp_path: Path) -> None:
+    for name in ("a_model.prototxt", "a_weights.caffemodel", "b_weights.caffemodel", "c.caffemodel"):
+        (tmp_path / name).touch()
+    assert caffe_pair(tmp_path / "a_model.prototxt")[1] == tmp_path / "a_weights.caffemodel"
+    (tmp_path / "a_model.caffemodel").touch()
+    assert caffe_pair(tmp_path / "a_model.prototxt")[1] == tmp_path / "a_model.caffemodel"

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from roundoff import __version__
+from roundoff.cli.hearing import heard
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest
 
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments is None:
             return BadInput.exit_code
         arguments.words = words
-        return int(arguments.run(arguments, terminal))
+        with heard(terminal):
+            return int(arguments.run(arguments, terminal))
     except RoundoffError as error:
         terminal.finish()
         terminal.note(f"error: {error}")

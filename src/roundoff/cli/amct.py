@@ -1,4 +1,4 @@
-"""Ascend's AMCT: its sub-commands and flags, in stock onnxruntime.
+"""Ascend's AMCT: its sub-commands and flags, without its packages.
 
   roundoff amct calibration --model m.onnx --save_path out/m
       --input_shape "x:1,3,224,224" --data_dir bins --data_types float32
@@ -6,10 +6,12 @@
   roundoff amct auto-calibration --model m.onnx --save_path out/m
       --evaluator e.py
   roundoff amct convert --model qat.onnx --save_path out/m
+  roundoff amct calibration --model m.prototxt --weights m.caffemodel ...
 
 Written are <save_path>_fake_quant_model.onnx, which runs anywhere,
 <save_path>_deploy_model.onnx for the compiler, <save_path>_quant.json and
-<save_path>_record.txt. 'roundoff amct SUB --help' lists flags.
+<save_path>_record.txt; for Caffe nets .prototxt and .caffemodel of both.
+'roundoff amct SUB --help' lists flags.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
     from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
+    from roundoff.vendors.amct.flavour import Files, Flavour
 
 SUMMARY = "Ascend's AMCT: calibration, auto-calibration, convert"
 
@@ -54,13 +57,16 @@ class _Parser(argparse.ArgumentParser):
 
 def _model_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="FILE", help="the model")
-    parser.add_argument("--weights", metavar="FILE", help="weights of a Caffe model")
+    parser.add_argument(
+        "--weights", metavar="FILE", help=".caffemodel of a .prototxt (default: the one beside it)"
+    )
     parser.add_argument("--save_path", required=True, metavar="PREFIX", help="folder and prefix of results")
 
 
 def _config_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--calibration_config", metavar="FILE", help="simplified configuration")
     parser.add_argument("--batch_num", type=int, metavar="N", help="batches of calibration (default: 1)")
+    parser.add_argument("--gpu_id", type=int, metavar="N", help="taken for AMCT's sake; the CPU is used")
 
 
 def _calibration_flags(parser: argparse.ArgumentParser) -> None:
@@ -105,11 +111,13 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     import tempfile
 
     from roundoff.core.files import write_bytes
+    from roundoff.vendors.amct.calibrating import calibrate_by
     from roundoff.vendors.amct.configuration.parsing import read_config
     from roundoff.vendors.amct.evaluators import load_evaluator, parse_binary_data
     from roundoff.vendors.amct.saving import make_folder, results_of
+    from roundoff.vendors.amct.workflow import open_model
 
-    amct = _functions(args)
+    flavour, files = _model(args)
     given = [flag for flag in _DATA_FLAGS if getattr(args, flag) is not None]
     if (args.evaluator is not None) == bool(given):
         what = "Both --evaluator and data were given." if given else "Neither --evaluator nor data was given."
@@ -122,7 +130,7 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
         work = Path(folder)
         # The record of an earlier run stays with its models until this run has both.
         config, record = work / "config.json", work / "record.txt"
-        _write_config(amct, args, config)
+        _write_config(flavour, files, args, path=config)
         settings = read_config(config, None)
         evaluator: Any = (
             load_evaluator(Path(args.evaluator), methods=("calibration",))
@@ -130,14 +138,17 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
             else parse_binary_data(args.input_shape, args.data_dir, args.data_types, batch_num=settings.batch_num)
         )
         make_folder(results.folder)
-        if any(layer.balance is not None for layer in settings.enabled.values()):
-            amct.quantize_preprocess(str(config), str(record), args.model, str(work / "balance.onnx"))
-            evaluator.calibration(str(work / "balance.onnx"))
-        amct.quantize_model(str(config), args.model, str(work / "modified.onnx"), str(record))
-        evaluator.calibration(str(work / "modified.onnx"))
-        amct.save_model(str(work / "modified.onnx"), str(record), args.save_path)
+        opened = open_model(flavour, files, config)
+        opened, records, _ = calibrate_by(evaluator, opened, source=files, record_file=record, work=work)
+        flavour.write_results(
+            args.save_path,
+            opened.model,
+            layers=opened.layers,
+            records=records,
+            half_precision=settings.half_precision,
+        )
         write_bytes(results.record, record.read_bytes())
-    _say_written(terminal, args.save_path, results.record)
+    _say_written(terminal, flavour, args.save_path, results.record)
     return EXIT_OK
 
 
@@ -145,11 +156,12 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     """Search for a configuration that is good enough, and write its models."""
     import tempfile
 
+    from roundoff.vendors.amct.auto import ModelAutoCalibration
     from roundoff.vendors.amct.common.auto_calibration import MseSensitivity, SearchOptions, SqnrSensitivity
     from roundoff.vendors.amct.evaluators import load_evaluator
     from roundoff.vendors.amct.saving import results_of
 
-    amct = _functions(args)
+    flavour, files = _model(args)
     if args.config_file is not None and (args.calibration_config is not None or args.batch_num is not None):
         raise BadInput("--config_file decides alone.", fix="leave --calibration_config and --batch_num out")
     measures = {"CosineSimilarity": "CosineSimilarity", "Mse": MseSensitivity(), "Sqnr": SqnrSensitivity()}
@@ -164,51 +176,76 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(args.config_file) if args.config_file is not None else Path(folder) / "config.json"
         if args.config_file is None:
-            _write_config(amct, args, config)
-        result = amct.accuracy_based_auto_calibration(
-            args.model,
-            load_evaluator(Path(args.evaluator)),
-            str(config),
-            str(record),
-            args.save_path,
+            _write_config(flavour, files, args, path=config)
+        result = ModelAutoCalibration(
+            flavour,
+            files,
+            evaluator=load_evaluator(Path(args.evaluator)),
+            config_file=config,
+            record_file=record,
+            save_dir=args.save_path,
+            strategy="BinarySearch",
             sensitivity=measures[args.sensitivity],
             options=options,
-        )
+        ).run()
     _show(result, terminal)
-    _say_written(terminal, args.save_path, record)
+    _say_written(terminal, flavour, args.save_path, record)
     return EXIT_OK if result.met else EXIT_THRESHOLD_MISSED
 
 
 def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
     """Write AMCT's models for a trained model, or for a float model with given factors."""
-    amct = _functions(args)
+    from roundoff.vendors.amct.onnx import convert_qat_model
+    from roundoff.vendors.amct.workflow import convert
+
+    flavour, files = _model(args)
     if args.scale_offset_record_file is not None:
         if args.record_file is not None:
             raise BadInput("Factors that are given need not be written.", fix="leave --record_file out")
-        amct.convert_model(args.model, args.scale_offset_record_file, args.save_path)
+        model, layers, records = convert(flavour, files, Path(args.scale_offset_record_file))
+        flavour.write_results(args.save_path, model, layers=layers, records=records, half_precision=False)
+    elif len(files) > 1:
+        what = "A Caffe net says nothing of its training with quantizers."
+        raise BadInput(what, fix="give the factors with --scale_offset_record_file")
     else:
-        amct.convert_qat_model(args.model, args.save_path, args.record_file)
-    _say_written(terminal, args.save_path, None if args.record_file is None else Path(args.record_file))
+        convert_qat_model(args.model, args.save_path, args.record_file)
+    _say_written(terminal, flavour, args.save_path, None if args.record_file is None else Path(args.record_file))
     return EXIT_OK
 
 
-def _functions(args: argparse.Namespace) -> Any:
-    if args.weights is not None:
-        from roundoff.vendors.amct.flavour import get_flavour
+def _model(args: argparse.Namespace) -> "tuple[Flavour, Files]":
+    """The framework of a model, and its files."""
+    from roundoff.core.model_files import caffe_pair, is_caffe
 
-        get_flavour("caffe")
-        raise BadInput("--weights is for Caffe models.", fix="leave it out for ONNX models")
-    import roundoff.vendors.amct.onnx as amct
+    model = Path(args.model)
+    if not is_caffe(model):
+        if args.weights is not None:
+            raise BadInput("--weights is for Caffe models.", fix="leave it out for ONNX models")
+        from roundoff.vendors.amct import onnx  # noqa: F401 - sessions are watched from here on
+        from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
 
-    return amct
+        return OnnxFlavour(), (model,)
+    from roundoff.vendors.amct.caffe.flavour import CaffeFlavour
+
+    return CaffeFlavour(), caffe_pair(model if args.weights is None else Path(f"{model},{args.weights}"))
 
 
-def _write_config(amct: Any, args: argparse.Namespace, path: Path) -> None:
+def _write_config(flavour: "Flavour", files: "Files", args: argparse.Namespace, *, path: Path) -> None:
+    from roundoff.vendors.amct.arguments import a_positive
+    from roundoff.vendors.amct.workflow import create_config
+
     if args.calibration_config is not None and args.batch_num is not None:
         what = "Both --calibration_config and --batch_num were given."
         raise BadInput(what, fix="write batch_num into the configuration")
-    batches = 1 if args.batch_num is None else args.batch_num
-    amct.create_quant_config(str(path), args.model, batch_num=batches, config_defination=args.calibration_config)
+    create_config(
+        flavour,
+        files,
+        path,
+        skip_layers=(),
+        batch_num=a_positive("batch_num", 1 if args.batch_num is None else args.batch_num),
+        activation_offset=True,
+        definition=None if args.calibration_config is None else Path(args.calibration_config),
+    )
 
 
 def _show(result: "AutoCalibrationResult", terminal: Terminal) -> None:
@@ -224,10 +261,9 @@ def _show(result: "AutoCalibrationResult", terminal: Terminal) -> None:
     terminal.text(f"good enough: {kept}" if result.met else f"NOT good enough, the best found: {kept}")
 
 
-def _say_written(terminal: Terminal, save_path: str, record: Path | None) -> None:
-    from roundoff.vendors.amct.saving import results_of
-
-    for path in (*results_of(save_path).files, *((record,) if record is not None else ())):
+def _say_written(terminal: Terminal, flavour: "Flavour", save_path: str, record: Path | None) -> None:
+    fake, deploy = flavour.results(save_path)
+    for path in (*fake, *deploy, flavour.info(save_path), *((record,) if record is not None else ())):
         terminal.note(f"written: {path}")
 
 

@@ -26,7 +26,7 @@ def caffe_pair(path: Path) -> tuple[Path, Path]:
 
     Args:
         path: Both with a comma between them, in either order; or the .prototxt, next to which the .caffemodel
-            lies: the one of the same name, or the only one there is.
+            lies: the one of the same name, ``x_weights`` for ``x_model``, or the only one there is.
 
     Raises:
         BadInput: One of them cannot be told.
@@ -71,6 +71,9 @@ def _beside(prototxt: Path) -> Path:
     same = prototxt.with_suffix(_NUMBERS)
     if same.is_file() or not prototxt.is_file():
         return same
+    weights = prototxt.with_name(f"{prototxt.stem.removesuffix('model')}weights{_NUMBERS}")
+    if prototxt.stem.endswith("_model") and weights.is_file():
+        return weights
     others = sorted(path for path in prototxt.parent.iterdir() if path.suffix.lower() == _NUMBERS)
     if len(others) == 1:
         return others[0]

@@ -48,7 +48,7 @@ class Model:
 
 
 def load_model(path: Path | str) -> Model:
-    """Read an ONNX model, or a Caffe net as one.
+    """Read an ONNX model, or a Caffe net as one; what a net loses by that is told by a logger.
 
     Args:
         path: The .onnx file; or a .prototxt, alone or as ``net.prototxt,net.caffemodel``.
@@ -60,8 +60,11 @@ def load_model(path: Path | str) -> Model:
     file = Path(path)
     if is_caffe(file):
         from roundoff.graph.caffe.importing import import_caffe
+        from roundoff.graph.caffe.telling import tell
 
-        return import_caffe(*caffe_pair(file)).model
+        imported = import_caffe(*caffe_pair(file))
+        tell(imported)
+        return imported.model
     proto, size = _parse(file)
     return checked_model(proto, path=file, size=size)
 

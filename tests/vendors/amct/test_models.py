@@ -1,7 +1,6 @@
 """The search on real models: the vendor's example, with only imports and arguments of models changed."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,9 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-import roundoff.vendors.amct.caffe as amct_caffe
 import roundoff.vendors.amct.onnx as amct
 from roundoff.demo import load_split, model_path
-from roundoff.graph.load import Model, load_model
+from roundoff.graph.load import load_model
 from roundoff.graph.reading import read_quantized
 from roundoff.vendors.amct import flavour as flavours
 from roundoff.vendors.amct.common.auto_calibration import (
@@ -20,7 +18,6 @@ from roundoff.vendors.amct.common.auto_calibration import (
     MseSensitivity,
     SearchOptions,
 )
-from roundoff.vendors.amct.flavour import Files
 from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
 from roundoff.vendors.amct.records import read_records
 from tests.models import save
@@ -41,11 +38,11 @@ class AutoCalibrationEvaluator(AutoCalibrationEvaluatorBase):
         session = ort.InferenceSession(model_file, amct.AMCT_SO)
         return session.run(None, {session.get_inputs()[0].name: images})[0]
 
-    def calibration(self, model_file: str) -> None:  # type: ignore[override]
+    def calibration(self, model_file: str) -> None:
         for index in range(CALIBRATION_BATCH_NUM):
             self._run(model_file, self.calibrating[32 * index : 32 * (index + 1)])
 
-    def evaluate(self, model_file: str) -> float:  # type: ignore[override]
+    def evaluate(self, model_file: str) -> float:
         return float(np.mean(self._run(model_file, self.images).argmax(axis=1) == self.labels))
 
     def metric_eval(self, original_metric: float, new_metric: float) -> tuple[bool, float]:
@@ -199,62 +196,9 @@ def test_balanced_layers_and_other_measures(tmp_path: Path) -> None:
     assert (tmp_path / "out/net_deploy_model.onnx").is_file()
 
 
-class TwoFiles(OnnxFlavour):
-    """A framework with models of two files; the second is empty."""
-
-    name = "caffe"
-
-    def write_modified(self, files: Files, *args: Any, **named: Any) -> None:
-        super().write_modified(files, *args, **named)
-        files[1].touch()
-
-    def read(self, files: Files) -> Model:
-        assert len(files) == 2
-        assert files[1].exists()
-        return super().read(files)
-
-
-@pytest.fixture
-def caffe(monkeypatch: pytest.MonkeyPatch) -> None:
-    known: Mapping[str, Any] = {**flavours._KNOWN, "caffe": TwoFiles}
-    monkeypatch.setattr(flavours, "_KNOWN", known)
-
-
-@pytest.mark.usefixtures("caffe")
-def test_another_framework_plugs_in(tmp_path: Path) -> None:
-    model, weights = str(save(mixed_net(), tmp_path / "net.onnx")), str(tmp_path / "net.caffemodel")
-    Path(weights).touch()
-    config, record, modified = (str(tmp_path / name) for name in ("c.json", "r.txt", "mod.onnx"))
-    amct_caffe.create_quant_config(config, model, weights, ["up"], 1, True)
-    graph = amct_caffe.init(config, model, weights, record)
-    amct_caffe.quantize_model(graph, modified, str(tmp_path / "mod.caffemodel"))
-    with pytest.raises(RuntimeError, match="was not finished"):
-        amct_caffe.save_model(graph, "Both", str(tmp_path / "out"))
-    feeds = [{"image": batches(1)[0]}]
-    (calibrating,) = amct_caffe.run_model(modified, str(tmp_path / "mod.caffemodel"), feeds)
-    (exact,) = amct_caffe.run_model(model, weights, feeds)
-    np.testing.assert_allclose(exact["logits"], run_onnx(model, feeds[0]["image"]), atol=1e-5)
-    assert calibrating["logits"].shape == exact["logits"].shape
-    amct_caffe.save_model(graph, "Fakequant", str(tmp_path / "out"))
-    assert not (tmp_path / "out_deploy_model.onnx").exists()
-    amct_caffe.save_model(graph, "Deploy", str(tmp_path / "out"))
-    assert (tmp_path / "out_deploy_model.onnx").exists()
-    with pytest.raises(ValueError, match="save_type is 'All'"):
-        amct_caffe.save_model(graph, "All", str(tmp_path / "out"))
-    amct_caffe.convert_model(model, weights, record, str(tmp_path / "conv"))
-    evaluator = Distance(model, 0.5)
-    result = amct_caffe.accuracy_based_auto_calibration(
-        model, weights, evaluator, config, record, str(tmp_path / "auto")
-    )
-    assert result.met
-
-
-def test_without_the_framework_functions_say_so(tmp_path: Path) -> None:
-    for call in (
-        lambda: amct_caffe.create_quant_config("c", "m", "w"),
-        lambda: amct_caffe.init("c", "m", "w", "r"),
-        lambda: amct_caffe.convert_model("m", "w", "r", "s"),
-        lambda: amct_caffe.accuracy_based_auto_calibration("m", "w", None, "c", "r", "s"),
-    ):
-        with pytest.raises(RuntimeError, match="Models of Caffe cannot be read"):
-            call()
+def test_another_framework_plugs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flavours, "_KNOWN", dict(flavours._KNOWN))
+    with pytest.raises(RuntimeError, match="Models of Mindspore cannot be read"):
+        flavours.get_flavour("mindspore")
+    flavours.add_flavour("mindspore", OnnxFlavour)
+    assert isinstance(flavours.get_flavour("mindspore"), OnnxFlavour)

@@ -1,7 +1,7 @@
 """Quantized nets as the two files of Caffe: one that simulates in floats, one that is deployed as integers."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from roundoff.graph.caffe.tables import text_table
 from roundoff.graph.caffe.wire_writing import encode
 from roundoff.graph.quantized_model import QuantizedModel
 
-__all__ = ["CaffeFiles", "deploy_net", "fake_quant_net", "save_net"]
+__all__ = ["CaffeFiles", "Ending", "deploy_net", "fake_quant_net", "save_net", "unshifted"]
 
 # What only training reads, and what the numbers are written elsewhere for.
 _LEFT_OUT = ("blobs", "param", "include", "exclude", "loss_weight", "propagate_down", "phase", "input",
@@ -41,39 +41,65 @@ class CaffeFiles:
     caffemodel: tuple[bytes, ...]
 
 
-def fake_quant_net(net: Net, quantized: QuantizedModel) -> CaffeFiles:
+Ending = Callable[[str, Array], tuple[Array, Array]]
+"""What the DeQuant layer of a layer holds, given its name and what one unit of its sums is worth: factors, and the
+bits by which the chip shifts sums, as many."""
+
+
+def unshifted(_: str, factors: Array) -> tuple[Array, Array]:
+    """The usual ending: factors as they are, sums as they are."""
+    return factors, np.zeros_like(factors)
+
+
+def fake_quant_net(net: Net, quantized: QuantizedModel, *, ending: Ending = unshifted) -> CaffeFiles:
     """The net that simulates: weights are floats as the chip sees them, Quant layers round what is fed.
 
+    Args:
+        net: The net.
+        quantized: The model that was made from it, with quantizers.
+        ending: What DeQuant layers hold.
+
     Raises:
         BadInput: The model is not of this net, or its quantizers have no form in Caffe.
     """
-    return _Writer(net, place_quantizers(net, quantized), deploy=False).files()
+    return _Writer(net, place_quantizers(net, quantized), ending, deploy=False).files()
 
 
-def deploy_net(net: Net, quantized: QuantizedModel) -> CaffeFiles:
+def deploy_net(net: Net, quantized: QuantizedModel, *, ending: Ending = unshifted) -> CaffeFiles:
     """The net for the chip's compiler: int8 weights, int32 biases, packed factors in DeQuant layers.
 
+    Args:
+        net: The net.
+        quantized: The model that was made from it, with quantizers.
+        ending: What DeQuant layers hold.
+
     Raises:
         BadInput: The model is not of this net, or its quantizers have no form in Caffe.
     """
-    return _Writer(net, place_quantizers(net, quantized), deploy=True).files()
+    return _Writer(net, place_quantizers(net, quantized), ending, deploy=True).files()
 
 
-def save_net(files: CaffeFiles, prototxt: Path, caffemodel: Path) -> None:
+def save_net(files: CaffeFiles, prototxt: Path, caffemodel: Path, *, heading: str = "") -> None:
     """Write both files, the numbers first: the net is never there without them.
+
+    Args:
+        files: What to write.
+        prototxt: Where the text goes.
+        caffemodel: Where the numbers go.
+        heading: A comment in front of the text.
 
     Raises:
         BadInput: They cannot be written.
     """
     write_bytes(caffemodel, b"".join(files.caffemodel))
-    write_text(prototxt, files.prototxt)
+    write_text(prototxt, heading + files.prototxt)
 
 
 class _Writer:
     """One net on its way to its files."""
 
-    def __init__(self, net: Net, placement: Placement, *, deploy: bool) -> None:
-        self._net, self._placement, self._deploy = net, placement, deploy
+    def __init__(self, net: Net, placement: Placement, ending: Ending, *, deploy: bool) -> None:
+        self._net, self._placement, self._ending, self._deploy = net, placement, ending, deploy
         # What is read instead of a blob: behind a folded layer what it read itself.
         self._instead: dict[str, str] = {}
         self._renamed = _renamed(placement)
@@ -155,13 +181,15 @@ class _Writer:
         top = layer.tops[0]
         name = self._free(f"{layer.name}_dequant_layer")
         made = Layer(name, "DeQuant", (top,), (top,), TextMessage())
+        factors, shifts = self._ending(layer.name, factors)
         wide = factors.size > 1
         given = (Entry("channel_wise", wide), Entry("layer_type", layer.type))
         blobs: tuple[Array, ...]
         if self._deploy:
-            blobs = (factors.astype(np.float32).view(np.uint32).astype(np.uint64),)
+            low = factors.astype(np.float32).view(np.uint32).astype(np.uint64)
+            blobs = (low | shifts.astype(np.uint64) << np.uint64(32),)
         else:
-            blobs = (factors, np.zeros_like(factors), np.zeros_like(factors))
+            blobs = (factors, shifts, np.zeros_like(factors))
         return _message(made, [top], (Entry("dequant_param", TextMessage(given)),)), blobs
 
     def _free(self, wanted: str) -> str:

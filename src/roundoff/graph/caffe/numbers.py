@@ -62,7 +62,8 @@ def layer_numbers(layer: Layer, product: Product | None, weights: Weights, *, de
     entrance, quantizer = product.entrance, product.weight
     factors = None
     if quantizer is not None and entrance is not None:
-        factors = np.asarray(quantizer.params.scale * np.float32(entrance.params.scale), np.float32).reshape(-1)
+        steps = np.asarray(quantizer.params.scale * np.float32(entrance.params.scale), np.float32).reshape(-1)
+        factors = _per_output(steps, layer)
     if quantizer is not None:
         integers = deploy and factors is not None
         values = _codes(values, quantizer, layer) if integers else fake_quantized(values, quantizer)
@@ -70,7 +71,7 @@ def layer_numbers(layer: Layer, product: Product | None, weights: Weights, *, de
         added = _bias(added, product.bias, factors, layer, deploy=deploy)
     blobs = (_as_stored(values, layer, product.node), *([] if added is None else [added]))
     parameters = _parameters(layer, has_bias=added is not None)
-    return Numbers(blobs, parameters, None if factors is None else _per_output(factors, layer))
+    return Numbers(blobs, parameters, factors)
 
 
 def _added(layer: Layer, product: Product, weights: Weights) -> Array | None:

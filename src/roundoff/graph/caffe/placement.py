@@ -14,7 +14,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 
-__all__ = ["Entrance", "Placement", "Product", "place_quantizers"]
+__all__ = ["Entrance", "Owners", "Placement", "Product", "place_quantizers"]
 
 # Operations with stored matrices.
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -88,7 +88,7 @@ def place_quantizers(net: Net, quantized: QuantizedModel) -> Placement:
         what = f"Several layers of {net.path} have the same name, so that quantizers cannot be told apart."
         raise BadInput(what, fix="rename them")
     nodes = {node.name: node for node in quantized.float_model.proto.graph.node}
-    owners = _Owners(layers)
+    owners = Owners(layers)
     if not any(layer.name in nodes for layer in layers):
         raise BadInput(f"The quantized model has no layer of {net.path}.", fix="give the net it was made from")
     folded = _folded(net, layers, quantized.float_model)
@@ -119,7 +119,7 @@ def _unknown(net: Net) -> dict[str, tuple[str, int]]:
 
 def _folded(net: Net, layers: tuple[Layer, ...], model: Model) -> frozenset[str]:
     """Layers of which the model has no node any more, because their numbers went into another layer."""
-    owners = _Owners(layers)
+    owners = Owners(layers)
     left = {node.name for node in model.proto.graph.node}
     own: dict[str, list[str]] = defaultdict(list)
     for node in import_net(net).model.proto.graph.node:
@@ -160,7 +160,7 @@ def _with(product: Product, quantizer: Quantizer) -> Product:
     return product
 
 
-class _Owners:
+class Owners:
     """Which layer a node belongs to: it is called like it, or ``<layer>/<step>``."""
 
     def __init__(self, layers: tuple[Layer, ...]) -> None:
@@ -178,12 +178,12 @@ class _Finder:
     """Which bottoms of which layers a quantizer stands in front of."""
 
     def __init__(self, layers: tuple[Layer, ...], model: Model, *, tops: Mapping[str, tuple[str, int]]) -> None:
-        self._owners = _Owners(layers)
-        # Layers flatten what they read; quantizing does not mind the shape.
+        self._owners = Owners(layers)
+        # Layers flatten or pad what they read; quantizing minds neither the shape nor zeros.
         self._moved = {
             node.output[0]: node.input[0]
             for node in model.proto.graph.node
-            if node.op_type in ("Flatten", "Reshape") and node.output[0] not in tops
+            if node.op_type in ("Flatten", "Reshape", "Pad") and node.output[0] not in tops
         }
         self._places = {layer.name: place for place, layer in enumerate(layers)}
         tensors = {top: tensor for tensor, top in tops.items()}

@@ -8,18 +8,18 @@ from typing import Any
 
 from roundoff.core.files import writing
 from roundoff.vendors.amct.arguments import keep_apart
+from roundoff.vendors.amct.calibrating import calibrate_by
 from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
 from roundoff.vendors.amct.common.auto_calibration.files import BEST_EFFORT_CONFIG, FINAL_CONFIG, RANKING
 from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult, Trial
 from roundoff.vendors.amct.common.auto_calibration.sensitivity import SensitivityBase
 from roundoff.vendors.amct.configuration.parsing import with_algorithm_keys, with_enabled
 from roundoff.vendors.amct.flavour import Files, Flavour
-from roundoff.vendors.amct.gathering import Gathering, forget, gathering_of
-from roundoff.vendors.amct.modified import Stage
+from roundoff.vendors.amct.gathering import Gathering
 from roundoff.vendors.amct.ranking import rank_layers
 from roundoff.vendors.amct.records import LayerRecord, write_records
 from roundoff.vendors.amct.saving import make_folder, results_of
-from roundoff.vendors.amct.workflow import Opened, begin_balancing, begin_calibration, complete_records, open_model
+from roundoff.vendors.amct.workflow import Opened, open_model
 
 __all__ = ["ModelAutoCalibration"]
 
@@ -89,30 +89,20 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
         return self.evaluator.evaluate(*map(str, self._files))
 
     def calibrate(self) -> None:
-        """Let the evaluator run the modified model; before that once more if layers are to be balanced."""
-        record = self._work / "record.txt"
-        if any(each.balance is not None for each in self._opened.config.enabled.values()):
-            self._observe(self._opened, {}, begin_balancing(self._opened, record), "balance")
-        self._opened, records, stage = begin_calibration(self._opened, record)
-        self._gathering = self._observe(self._opened, records, stage, "calibration")
-        self._records = complete_records(stage, self._opened.config, record)
-
-    def _observe(self, opened: Opened, records: Mapping[str, LayerRecord], stage: Stage, name: str) -> Gathering:
-        files = tuple(self._work / f"{name}{path.suffix}" for path in self._files)
-        self._flavour.write_modified(files, opened.model, layers=opened.layers, records=records, stage=stage)
-        gathering = gathering_of(self._flavour.read(files))
-        gathering.keep_feeds(self._work / f"{name}_feeds")
-        try:
-            self.evaluator.calibration(*map(str, files))
-        finally:
-            forget(stage)
-        return gathering
+        """Let the evaluator run the modified model."""
+        self._opened, self._records, self._gathering = calibrate_by(
+            self.evaluator,
+            self._opened,
+            source=self._files,
+            record_file=self._work / "record.txt",
+            work=self._work,
+        )
 
     def rank(self, sensitivity: SensitivityBase) -> Mapping[str, float]:
         """Each layer alone, on the inputs it had in calibration."""
         if self._gathering is None:
             raise RuntimeError("ranked before calibrated")
-        return rank_layers(self._gathering, self._records, sensitivity)
+        return rank_layers(self._gathering, self._opened, self._records, sensitivity=sensitivity)
 
     def build(self, enabled: Mapping[str, bool], algorithm: str) -> None:
         """Write the models, from what calibration has observed."""

@@ -13,7 +13,8 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import nearest
 from roundoff.vendors.amct.common.auto_calibration.evaluator import AutoCalibrationEvaluatorBase
-from roundoff.vendors.amct.gathering import calibrate
+from roundoff.vendors.amct.flavour import get_flavour
+from roundoff.vendors.amct.gathering import calibrate_with, gathering_of
 from roundoff.vendors.errors import CannotRun, WrongValue
 
 __all__ = ["DATA_TYPES", "BinaryData", "load_evaluator", "parse_binary_data"]
@@ -43,7 +44,9 @@ class BinaryData:
         Raises:
             BadInput: A folder holds too few files, or one of another size.
         """
-        calibrate(model_files[0], self._batches())
+        files = tuple(map(Path, model_files))
+        model = get_flavour("onnx" if len(files) == 1 else "caffe").read(files)
+        calibrate_with(gathering_of(model), self._batches())
 
     def _batches(self) -> Iterator[Mapping[str, Array]]:
         files = {name: self._files(name, folder) for name, _, _, folder in self.inputs}

@@ -1,14 +1,17 @@
 """What a framework brings along to take part: reading its models, and writing them quantized.
 
 Everything between is the same for all of them: a model is an ONNX graph once it is read, its nodes named as the
-user's layers are. The ONNX flavour is `roundoff.vendors.amct.onnx`; another registers itself by `add_flavour`.
+user's layers are. Flavours are `roundoff.vendors.amct.onnx` and `roundoff.vendors.amct.caffe`; another registers
+itself by `add_flavour`.
 """
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from roundoff.core.text_proto import Entry
 from roundoff.graph.load import Model
+from roundoff.vendors.amct.configuration.settings import QuantConfig
 from roundoff.vendors.amct.layers import Layer
 from roundoff.vendors.amct.modified import Stage
 from roundoff.vendors.amct.records import LayerRecord
@@ -27,10 +30,12 @@ class Flavour(Protocol):
     Attributes:
         name: What it is called.
         layer_types: What its users call types of layers, each with the ONNX operations that they become.
+        how_to_run: What to do so that a run of a modified model is seen.
     """
 
     name: str
     layer_types: Mapping[str, tuple[str, ...]]
+    how_to_run: str
 
     def read(self, files: Files) -> Model:
         """The model of these files as a float ONNX graph.
@@ -38,6 +43,22 @@ class Flavour(Protocol):
         Raises:
             BadInput: They cannot be read.
         """
+        ...
+
+    def layers(self, model: Model, found: Mapping[str, Layer]) -> dict[str, Layer]:
+        """Those of the layers found in a model that are layers of the framework's own."""
+        ...
+
+    def check(self, config: QuantConfig, *, name: str) -> None:
+        """Refuse what its models cannot say.
+
+        Raises:
+            WrongValue: The configuration, which is called so, asks for it.
+        """
+        ...
+
+    def facts(self, model: Model, layers: Mapping[str, Layer]) -> dict[str, tuple[Entry, ...]]:
+        """What its records say of layers beside the factors."""
         ...
 
     def write_modified(
@@ -54,6 +75,10 @@ class Flavour(Protocol):
 
     def results(self, save_path: str | Path) -> tuple[Files, Files]:
         """The files of the fake-quant and of the deploy model that go with a path and prefix."""
+        ...
+
+    def info(self, save_path: str | Path) -> Path:
+        """The quantization information that goes with the deploy model."""
         ...
 
     def write_results(

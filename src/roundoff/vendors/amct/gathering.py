@@ -30,7 +30,7 @@ from roundoff.vendors.amct.numbers import calibrated_records, observed_tensors
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
 from roundoff.vendors.errors import CannotRun, WrongType
 
-__all__ = ["Gathering", "calibrate", "forget", "gathering_of", "known_gathering"]
+__all__ = ["Gathering", "as_batch", "calibrate", "calibrate_with", "forget", "gathering_of", "known_gathering"]
 
 _KNOWN: dict[str, "Gathering"] = {}
 _LOCK = threading.Lock()
@@ -221,14 +221,27 @@ def calibrate(modified_model: Any, feeds: Iterable[Mapping[str, Any]]) -> None:
         BadInput: A batch does not fit the inputs of the model.
         ModelFailed: The model cannot be run on a batch.
     """
-    gathering = gathering_of(load_model(Path(modified_model)))
+    calibrate_with(gathering_of(load_model(Path(modified_model))), feeds)
+
+
+def as_batch(feed: Any) -> dict[str, Array]:
+    """What a user feeds, as arrays.
+
+    Raises:
+        WrongType: It is no mapping.
+    """
+    if not isinstance(feed, Mapping):
+        what = f"A batch is {type(feed).__name__}, not a value for each input."
+        raise WrongType(what, fix="give dictionaries such as {'image': array}")
+    return {name: np.asarray(value) for name, value in feed.items()}
+
+
+def calibrate_with(gathering: Gathering, feeds: Iterable[Mapping[str, Any]]) -> None:
+    """Run a modified model on as many batches as it takes; see `calibrate`."""
     for feed in feeds:
         if gathering.complete:
             break
-        if not isinstance(feed, Mapping):
-            what = f"A batch is {type(feed).__name__}, not a value for each input."
-            raise WrongType(what, fix="give dictionaries such as {'image': array}")
-        batch = {name: np.asarray(value) for name, value in feed.items()}
+        batch = as_batch(feed)
         check_feed(batch, gathering.inputs, sample=f"batch {gathering.batches}")
         gathering.run(batch)
     if not gathering.complete:

@@ -14,7 +14,17 @@ from roundoff.graph.reading import read_quantized
 from roundoff.graph.saving import save_model
 from roundoff.vendors.errors import CannotRun
 
-__all__ = ["KEY", "Stage", "new_stage", "open_modified", "stage_of", "without_stage", "write_modified"]
+__all__ = [
+    "KEY",
+    "Stage",
+    "new_stage",
+    "note_stage",
+    "open_modified",
+    "stage_of",
+    "stage_text",
+    "without_stage",
+    "write_modified",
+]
 
 KEY = "roundoff.amct"
 """Where the metadata of a model says that its runs are for calibration."""
@@ -54,10 +64,20 @@ def write_modified(path: Path, model: Model, quantizers: tuple[Quantizer, ...], 
         stage: What its runs are for.
     """
     deferred = fake_quant_model(model, quantizers)
-    properties = deferred.model.proto.metadata_props
-    _remove(properties)
-    properties.add(key=KEY, value=json.dumps(asdict(stage)))
+    note_stage(deferred.model, stage_text(stage))
     save_model(deferred, path, replace=True)
+
+
+def stage_text(stage: Stage) -> str:
+    """What the runs of a model are for, in one line."""
+    return json.dumps(asdict(stage))
+
+
+def note_stage(model: Model, text: str) -> None:
+    """Write into the metadata of a new model what its runs are for."""
+    properties = model.proto.metadata_props
+    _remove(properties)
+    properties.add(key=KEY, value=text)
 
 
 def stage_of(metadata: Mapping[str, str]) -> Stage | None:

@@ -14,6 +14,7 @@ from roundoff.vendors.amct.gathering import Gathering
 from roundoff.vendors.amct.layers import Layer
 from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import LayerRecord
+from roundoff.vendors.amct.workflow import Opened
 from roundoff.vendors.errors import CannotRun
 
 __all__ = ["rank_layers"]
@@ -23,12 +24,14 @@ _AT_ONCE = 16
 
 
 def rank_layers(
-    gathering: Gathering, records: Mapping[str, LayerRecord], sensitivity: SensitivityBase
+    gathering: Gathering, opened: Opened, records: Mapping[str, LayerRecord], *, sensitivity: SensitivityBase
 ) -> dict[str, float]:
     """The mean over batches of what a sensitivity says of each layer.
 
     Args:
-        gathering: What calibration has seen, with the batches kept.
+        gathering: What calibration has seen, with the batches kept; its model may name tensors in its own way,
+            and its weights may be rounded.
+        opened: The float model.
         records: Of the layers that are quantized.
         sensitivity: Compares both outputs.
 
@@ -36,31 +39,33 @@ def rank_layers(
         CannotRun: No batch was kept.
         ModelFailed: A layer cannot be run.
     """
-    layers = [gathering.layers[name] for name in records if name in gathering.layers]
+    layers = [opened.layers[name] for name in records if name in opened.layers]
     found: dict[str, float] = {}
     for start in range(0, len(layers), _AT_ONCE):
         some = layers[start : start + _AT_ONCE]
         scores = {layer.name: [] for layer in some}  # type: dict[str, list[float]]
-        pairs = dict(_pairs(gathering, records, some))
-        tensors = list(dict.fromkeys(tensor for layer in some for tensor, _ in layer.inputs))
+        pairs = dict(_pairs(opened, records, some))
+        seen = {layer.name: [tensor for tensor, _ in gathering.layers[layer.name].inputs] for layer in some}
+        tensors = list(dict.fromkeys(tensor for names in seen.values() for tensor in names))
         for batch in gathering.values(tensors):
             for layer in some:
-                feed = {tensor: batch[tensor] for tensor, _ in layer.inputs}
+                read = zip(layer.inputs, seen[layer.name], strict=True)
+                feed = {tensor: batch[name] for (tensor, _), name in read}
                 plain, quantized = (session.run(feed)[0].ravel() for session in pairs[layer.name])
                 scores[layer.name].append(float(sensitivity.compare(plain, quantized)))
         if any(not each for each in scores.values()):
             what = "calibration() ran the modified model where it cannot be seen, so that layers cannot be ranked."
-            raise CannotRun(what, fix="run it in this process, or call roundoff.vendors.amct.onnx.calibrate")
+            raise CannotRun(what, fix=opened.flavour.how_to_run)
         found |= {name: float(np.mean(each)) for name, each in scores.items()}
     return found
 
 
 def _pairs(
-    gathering: Gathering, records: Mapping[str, LayerRecord], layers: Sequence[Layer]
+    opened: Opened, records: Mapping[str, LayerRecord], layers: Sequence[Layer]
 ) -> Iterator[tuple[str, tuple[Session, Session]]]:
-    models = BlockModels(gathering.model, values(gathering.model))
+    models = BlockModels(opened.model, values(opened.model))
     for layer in layers:
-        own = quantizers_of(gathering.model, gathering.layers, {layer.name: records[layer.name]})
+        own = quantizers_of(opened.model, opened.layers, {layer.name: records[layer.name]})
         # Sums have 32 bits: what the bias loses is nothing against the rest.
         readings = {
             Consumer(layer.name, each.input): (quantizer,)

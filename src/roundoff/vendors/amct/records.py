@@ -152,7 +152,9 @@ def record_bits(record: LayerRecord, part: str) -> int | None:
         bits = _TYPES.get(str(record.others.get(name, "")).upper())
         if bits is not None:
             return bits
-    number = record.others.get("num_bits_w") if part == "wts" else None
+    # The dialect of another toolkit has numbers, those of inputs in messages of their own.
+    holder = record.others if part == "wts" else record.others.message("record_d") or TextMessage()
+    number = holder.get("num_bits_w" if part == "wts" else "num_bits_d")
     return number if isinstance(number, int) else None
 
 

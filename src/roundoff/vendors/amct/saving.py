@@ -1,12 +1,13 @@
 """Where results go: the models, their quantization information, and the folders for them."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from roundoff.core.files import writing
+from roundoff.core.model_files import model_files
 from roundoff.graph.deferred import DeferredModel
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model
@@ -25,7 +26,9 @@ __all__ = [
     "FAKE_QUANT_FORMS",
     "Results",
     "SaveType",
+    "chosen",
     "make_folder",
+    "replacing",
     "results_of",
     "save_quantized",
 ]
@@ -51,28 +54,29 @@ class Results:
     folder: Path
     prefix: str
 
-    def _path(self, rest: str) -> Path:
+    def path(self, rest: str) -> Path:
+        """A file with the prefix."""
         return self.folder / (f"{self.prefix}_{rest}" if self.prefix else rest)
 
     @property
     def fake_quant(self) -> Path:
         """The model that simulates."""
-        return self._path("fake_quant_model.onnx")
+        return self.path("fake_quant_model.onnx")
 
     @property
     def deploy(self) -> Path:
         """The model for the compiler."""
-        return self._path("deploy_model.onnx")
+        return self.path("deploy_model.onnx")
 
     @property
     def info(self) -> Path:
         """The quantization information."""
-        return self._path("quant.json")
+        return self.path("quant.json")
 
     @property
     def record(self) -> Path:
         """The factors, where nobody says another place."""
-        return self._path("record.txt")
+        return self.path("record.txt")
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -150,21 +154,41 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
     shifted = [name for name, record in records.items() if any(record.shift_bit)]
     if shifted:
         LOGGER.warning("sums of %s are shifted on the chip, which the fake-quant model leaves out", shifted[0])
-    keep_apart(results.files, [model.path])
     # What is wrong with a record is said before anything is replaced.
     quantizers_of(model, layers, records)
     if form not in FAKE_QUANT_FORMS:
         raise WrongValue(f"There is no fake-quant model of the form {form!r}.", fix="choose qdq or chain")
-    make_folder(results.folder)
-    wanted = {"Fakequant": results.files[:1], "Deploy": results.files[1:], "Both": results.files}[which]
-    for path in wanted:
+    with replacing(chosen(which, results.files[:1], results.files[1:]), model):
+        if which != "Deploy":
+            _write_fake_quant(results.fake_quant, model, layers, records=records, form=form)
+        if which != "Fakequant":
+            _write_deploy(results, model, layers, records=records, half_precision=half_precision)
+
+
+def chosen(which: SaveType, fake_quant: Sequence[Path], deploy: Sequence[Path]) -> tuple[Path, ...]:
+    """The files that are written."""
+    return (*(fake_quant if which != "Deploy" else ()), *(deploy if which != "Fakequant" else ()))
+
+
+@contextlib.contextmanager
+def replacing(files: Sequence[Path], model: Model) -> Iterator[None]:
+    """Write results in this block: their folder is made, and what is replaced is said.
+
+    Args:
+        files: The results.
+        model: What they are made from.
+
+    Raises:
+        WrongValue: One of them is a file of that model.
+        BadInput: The folder cannot be made.
+    """
+    keep_apart(files, model_files(model.path))
+    make_folder(files[0].parent)
+    for path in files:
         if path.exists():
             LOGGER.warning("%s is replaced", path)
-    if which != "Deploy":
-        _write_fake_quant(results.fake_quant, model, layers, records=records, form=form)
-    if which != "Fakequant":
-        _write_deploy(results, model, layers, records=records, half_precision=half_precision)
-    for path in wanted:
+    yield
+    for path in files:
         with contextlib.suppress(OSError):  # a file system without modes
             path.chmod(_FILE_MODE)
 

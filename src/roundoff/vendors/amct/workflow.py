@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.files import regular_file
+from roundoff.core.tensors import Array
+from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation import prepare
 from roundoff.vendors.amct.arguments import keep_apart
@@ -47,12 +49,14 @@ class Opened:
         layers: Its layers.
         origins: For each node of the user's model the one that computes its result.
         config: How they are quantized.
+        flavour: What it is of.
     """
 
     model: Model
     layers: Mapping[str, Layer]
     origins: Mapping[str, str]
     config: QuantConfig
+    flavour: Flavour
 
 
 def create_config(  # noqa: PLR0913 - the vendor's arguments
@@ -76,7 +80,7 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
     unfused = set() if message is None else {str(each) for each in message.all("skip_fusion_layers")}
     fuse = message is None or bool(message.get("do_fusion", True))
     prepared = prepare(flavour.read(files), may_fold=lambda name: fuse and name not in unfused)
-    layers = find_layers(prepared.model, prepared.origins)
+    layers = flavour.layers(prepared.model, find_layers(prepared.model, prepared.origins))
     if not layers:
         what = f"Nothing in {files[0]} can be quantized."
         raise WrongValue(what, fix="see 'roundoff targets ascend' for the operations that can be")
@@ -89,6 +93,7 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
     else:
         document = simplified_document(message, layers, name=str(definition), types=flavour.layer_types)
     config = parse_config(document, layers, name=str(definition or config_file))
+    flavour.check(config, name=str(definition or config_file))
     _say(config.notes)
     write_json(config_file, document)
     return config
@@ -104,14 +109,15 @@ def open_model(flavour: Flavour, files: Files, config_file: Path) -> Opened:
     document = read_json(config_file, what="The configuration")
     loose = parse_config(document, None, name=str(config_file))
     prepared = prepare(flavour.read(files), may_fold=loose.may_fold)
-    layers = find_layers(prepared.model, prepared.origins)
+    layers = flavour.layers(prepared.model, find_layers(prepared.model, prepared.origins))
     config = parse_config(document, layers, name=str(config_file))
+    flavour.check(config, name=str(config_file))
     _say(config.notes)
     if not config.enabled and not config.tensors:
         what = f"{config_file} leaves nothing to quantize."
         raise WrongValue(what, fix='set "quant_enable" of some layers to true')
     _check_tensors(config, prepared.model)
-    return Opened(prepared.model, layers, prepared.origins, config)
+    return Opened(prepared.model, layers, prepared.origins, config, flavour)
 
 
 def _say(notes: Sequence[str]) -> None:
@@ -161,9 +167,11 @@ def begin_calibration(opened: Opened, record_file: Path) -> tuple[Opened, dict[s
         factors[name] = np.asarray(found, np.float32)
     if factors:
         model = balanced_model(opened.model, opened.layers, factors)
-        opened = replace(opened, model=model, layers=find_layers(model, opened.origins))
+        layers = opened.flavour.layers(model, find_layers(model, opened.origins))
+        opened = replace(opened, model=model, layers=layers)
+    facts = opened.flavour.facts(opened.model, opened.layers)
     records = {
-        name: replace(record, tensor_balance_factor=tuple(factors[name].tolist())) if name in factors else record
+        name: _completed(record, factors.get(name), _facts_of(name, facts, opened.config))
         for name, record in weight_records(opened.model, opened.layers, opened.config).items()
     }
     write_records(record_file, records)
@@ -171,8 +179,25 @@ def begin_calibration(opened: Opened, record_file: Path) -> tuple[Opened, dict[s
     return opened, records, stage
 
 
-def complete_records(stage: Stage, config: QuantConfig, record_file: Path) -> dict[str, LayerRecord]:
+def _facts_of(name: str, facts: Mapping[str, tuple[Entry, ...]], config: QuantConfig) -> tuple[Entry, ...]:
+    apart = (Entry("skip_fusion", value=True),) if facts[name] and not config.may_fold(name) else ()
+    return (*facts[name], *apart)
+
+
+def _completed(record: LayerRecord, factors: Array | None, facts: tuple[Entry, ...]) -> LayerRecord:
+    others = TextMessage((*facts, *record.others.entries))
+    balance = () if factors is None else tuple(factors.tolist())
+    return replace(record, tensor_balance_factor=balance, others=others)
+
+
+def complete_records(stage: Stage, config: QuantConfig, record_file: Path, *, how: str) -> dict[str, LayerRecord]:
     """The records of everything that a calibration was for.
+
+    Args:
+        stage: Of the modified model.
+        config: How layers are quantized.
+        record_file: Where the runs of the modified model wrote them.
+        how: What to do so that a run is seen.
 
     Raises:
         CannotRun: It was not finished.
@@ -186,8 +211,7 @@ def complete_records(stage: Stage, config: QuantConfig, record_file: Path) -> di
         gathering = known_gathering(stage)
         seen = "" if gathering is None else f" {gathering.batches} of {config.batch_num} batches were run."
         what = f"{record_file} has no scale_d of {missing[0]!r}: calibration was not finished.{seen}"
-        fix = f"call run() of a session on the modified model {config.batch_num} times, with this module imported"
-        raise CannotRun(what, fix=fix)
+        raise CannotRun(what, fix=f"run the modified model {config.batch_num} times: {how}")
     for name in sorted(set(records) - set(wanted)):
         LOGGER.warning("the record of %s is not used, the configuration leaves that layer in float", name)
     return {name: records[name] for name in wanted}
@@ -205,7 +229,7 @@ def convert(
     records = read_records(record_file)
     unfused = {name for name, record in records.items() if record.others.get("skip_fusion")}
     prepared = prepare(flavour.read(files), may_fold=lambda name: name not in unfused)
-    layers = find_layers(prepared.model, prepared.origins)
+    layers = flavour.layers(prepared.model, find_layers(prepared.model, prepared.origins))
     factors: dict[str, Any] = {
         name: np.asarray(record.tensor_balance_factor, np.float32)
         for name, record in records.items()

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from roundoff.core.model_files import model_files
 from roundoff.core.tensors import Array
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
+from roundoff.vendors.amct.caffe.flavour import CaffeFlavour
 from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
 from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
-from roundoff.vendors.amct.flavour import Files, Flavour, get_flavour
+from roundoff.vendors.amct.flavour import Files
 from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.modified import Stage
 from roundoff.vendors.amct.records import LayerRecord
@@ -50,12 +52,17 @@ class Graph:
     record_file: Path
 
 
-def _caffe() -> Flavour:
-    return get_flavour("caffe")
+_CAFFE = CaffeFlavour()
 
 
 def _files(model_file: Any, weights_file: Any) -> Files:
     return a_path("model_file", model_file), a_path("weights_file", weights_file)
+
+
+def _known(graph: Any) -> Graph:
+    if not isinstance(graph, Graph):
+        raise CannotRun(f"graph is {type(graph).__name__}, not what init() returned.", fix="call init() first")
+    return graph
 
 
 def set_cpu_mode() -> None:
@@ -79,7 +86,7 @@ def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
 ) -> None:
     """Write the configuration of a model; see `roundoff.vendors.amct.onnx.create_quant_config`."""
     create_config(
-        _caffe(),
+        _CAFFE,
         _files(model_file, weights_file),
         a_path("config_file", config_file),
         skip_layers=layer_names("skip_layers", skip_layers),
@@ -95,7 +102,7 @@ def init(config_file: str, model_file: str, weights_file: str, scale_offset_reco
     files, config = _files(model_file, weights_file), a_path("config_file", config_file)
     record = a_path("scale_offset_record_file", scale_offset_record_file)
     keep_apart([record], [*files, config])
-    opened = open_model(_caffe(), files, config)
+    opened = open_model(_CAFFE, files, config)
     opened, records, stage = begin_calibration(opened, record)
     return Graph(opened, records, stage, record)
 
@@ -104,9 +111,9 @@ def init(config_file: str, model_file: str, weights_file: str, scale_offset_reco
 def quantize_model(graph: Graph, modified_model_file: str, modified_weights_file: str) -> None:
     """Write the model from whose runs the factors of activations are learned."""
     files = _files(modified_model_file, modified_weights_file)
-    opened = graph.opened
-    keep_apart(files, [opened.model.path, graph.record_file])
-    _caffe().write_modified(files, opened.model, layers=opened.layers, records=graph.records, stage=graph.stage)
+    opened = _known(graph).opened
+    keep_apart(files, [*model_files(opened.model.path), graph.record_file])
+    _CAFFE.write_modified(files, opened.model, layers=opened.layers, records=graph.records, stage=graph.stage)
 
 
 @in_vendors_terms
@@ -121,7 +128,7 @@ def run_model(model_file: str, weights_file: str, feeds: Iterable[Mapping[str, A
     Returns:
         For each batch the outputs by name.
     """
-    return list(run_batches(_caffe().read(_files(model_file, weights_file)), feeds))
+    return list(run_batches(_CAFFE.read(_files(model_file, weights_file)), feeds))
 
 
 @in_vendors_terms
@@ -132,18 +139,15 @@ def save_model(graph: Graph, save_type: str, save_path: str) -> None:
         CannotRun: Fewer than ``batch_num`` batches were run.
         WrongValue: There is no such type.
     """
-    flavour = _caffe()
     which: Any = save_type
     if which not in get_args(SaveType):
         raise WrongValue(f"save_type is {save_type!r}.", fix="choose 'Fakequant', 'Deploy' or 'Both'")
-    if not isinstance(graph, Graph):
-        raise CannotRun(f"graph is {type(graph).__name__}, not what init() returned.", fix="call init() first")
-    opened = graph.opened
-    flavour.write_results(
+    opened = _known(graph).opened
+    _CAFFE.write_results(
         save_path,
         opened.model,
         layers=opened.layers,
-        records=complete_records(graph.stage, opened.config, graph.record_file),
+        records=complete_records(graph.stage, opened.config, graph.record_file, how=_CAFFE.how_to_run),
         half_precision=opened.config.half_precision,
         which=which,
     )
@@ -152,10 +156,9 @@ def save_model(graph: Graph, save_type: str, save_path: str) -> None:
 @in_vendors_terms
 def convert_model(model_file: str, weights_file: str, scale_offset_record_file: str, save_path: str) -> None:
     """Quantize a model with factors that somebody else found."""
-    flavour = _caffe()
     record = a_path("scale_offset_record_file", scale_offset_record_file)
-    model, layers, records = convert(flavour, _files(model_file, weights_file), record)
-    flavour.write_results(save_path, model, layers=layers, records=records, half_precision=False)
+    model, layers, records = convert(_CAFFE, _files(model_file, weights_file), record)
+    _CAFFE.write_results(save_path, model, layers=layers, records=records, half_precision=False)
 
 
 @in_vendors_terms
@@ -173,7 +176,7 @@ def accuracy_based_auto_calibration(  # noqa: PLR0913, PLR0917 - the vendor's ar
 ) -> AutoCalibrationResult:
     """Search for a configuration that is good enough; see `roundoff.vendors.amct.onnx`."""
     search = ModelAutoCalibration(
-        _caffe(),
+        _CAFFE,
         _files(model_file, weights_file),
         evaluator=model_evaluator,
         config_file=a_path("config_file", config_file),

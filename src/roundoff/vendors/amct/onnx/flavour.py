@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from roundoff.core.text_proto import Entry
 from roundoff.graph.load import Model, load_model
+from roundoff.vendors.amct.configuration.settings import QuantConfig
 from roundoff.vendors.amct.flavour import Files, add_flavour
 from roundoff.vendors.amct.layers import LAYER_TYPES, Layer
 from roundoff.vendors.amct.modified import Stage, write_modified
@@ -19,10 +21,22 @@ class OnnxFlavour:
 
     name = "onnx"
     layer_types: Mapping[str, tuple[str, ...]] = {name: (name,) for name in LAYER_TYPES}
+    how_to_run = "call run() of a session on it in this process, with roundoff.vendors.amct.onnx imported"
 
     def read(self, files: Files) -> Model:
         """The model of a file."""
         return load_model(files[0])
+
+    def layers(self, model: Model, found: Mapping[str, Layer]) -> dict[str, Layer]:
+        """All of them."""
+        return dict(found)
+
+    def check(self, config: QuantConfig, *, name: str) -> None:
+        """Everything has a form in ONNX."""
+
+    def facts(self, model: Model, layers: Mapping[str, Layer]) -> dict[str, tuple[Entry, ...]]:
+        """Nothing."""
+        return dict.fromkeys(layers, ())
 
     def write_modified(
         self,
@@ -40,6 +54,10 @@ class OnnxFlavour:
         """The fake-quant and the deploy model."""
         found = results_of(save_path)
         return (found.fake_quant,), (found.deploy,)
+
+    def info(self, save_path: str | Path) -> Path:
+        """The quantization information."""
+        return results_of(save_path).info
 
     def write_results(
         self,

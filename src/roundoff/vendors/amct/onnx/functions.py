@@ -155,7 +155,7 @@ def save_model(modified_onnx_file: str, record_file: str, save_path: str, *, fak
         results,
         model,
         layers,
-        records=complete_records(stage, config, record),
+        records=complete_records(stage, config, record, how=_ONNX.how_to_run),
         half_precision=config.half_precision,
         form=fake_quant_form,
     )

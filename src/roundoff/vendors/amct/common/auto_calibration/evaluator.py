@@ -11,11 +11,11 @@ class AutoCalibrationEvaluatorBase:
     Models are given by their files: one for ONNX; definition and weights for Caffe.
     """
 
-    def calibration(self, *model_files: str) -> None:
+    def calibration(self, *model_files: Any, **named: Any) -> None:
         """Run the modified model on at least ``batch_num`` batches."""
         raise NotImplementedError("an evaluator needs a method calibration()")
 
-    def evaluate(self, *model_files: str) -> Any:
+    def evaluate(self, *model_files: Any, **named: Any) -> Any:
         """Measure a model; the result is only handed to `metric_eval`."""
         raise NotImplementedError("an evaluator needs a method evaluate()")
 
