@@ -176,7 +176,7 @@ def _special(
         return _fractal_z_matrix(shape, original)
     if format in ("FRACTAL_Z", "FRACTAL_Z_G") and 1 < groups <= max(original, default=0):
         return _grouped(shape, original, groups=groups)
-    elif format == "FRACTAL_Z_C04":
+    if format == "FRACTAL_Z_C04":
         undo, axes = from_c04(shape, original), "NCHW"
     elif format == "FRACTAL_ZN_LSTM":
         undo, axes = from_recurrent(shape, original), ""
