@@ -51,9 +51,10 @@ def list_dumps(folder: Path) -> list[DumpFile]:
     """List the dump files below a folder, in the order in which they were written."""
     found = []
     root = os.path.realpath(folder)
+    mappings: dict[Path, dict[str, str]] = {}
     for file in walk_files(folder):
         path = folder / file
-        name = parse_dump_name(true_name(path))
+        name = parse_dump_name(true_name(path, mappings))
         if name is not None:
             inside = Path(os.path.realpath(path)).is_relative_to(root)
             found.append(DumpFile(path, file, name, outside=not inside))
