@@ -48,8 +48,8 @@ def test_inputs_outputs_and_their_operator_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [f"Op.a.1.2.{TIME}", f"Op.a.1.{TIME}", f"Op.a.1.2.{TIME}.4.7.0.0"],
-    ids=["five fields", "old four fields", "one slice"],
+    [f"Op.a.1.2.{TIME}", f"Op.a.1.{TIME}", f"Op.a.1.2.{TIME}.4.7.0.0", f"Op.a.1.2.{TIME}.0"],
+    ids=["five fields", "old four fields", "one slice", "a task type alone"],
 )
 def test_every_kind_of_name(tmp_path: Path, name: str) -> None:
     write_dump(tmp_path / name, [item(np.array([1, 2], np.float32))])

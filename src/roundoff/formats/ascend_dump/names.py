@@ -12,6 +12,7 @@ __all__ = ["DumpName", "fits", "logical_op", "parse_dump_name", "true_name"]
 _NAME = re.compile(
     r"(?P<type>[^.]+)\.(?P<op>[^.]+)\.(?P<task>[0-9]{1,20})(?:\.(?P<stream>[0-9]{1,20}))?\.(?P<time>[0-9]{1,20})"
     r"(?P<slice>\.(?P<kind>[0-9]{1,9})\.(?P<context>[0-9]{1,20})\.(?P<thread>[0-9]{1,20})(?:\.[0-9]{1,20})?)?"
+    r"(?:(?<=\.[0-9]{16})\.[0-9])?"  # a task type alone
     r"(?P<statistics>\.csv)?"
 )
 _SLICE = re.compile(r"_lxslice(?P<number>[0-9]+)")

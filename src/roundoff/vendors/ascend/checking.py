@@ -1,12 +1,13 @@
 """Flags that need or exclude each other, refused with the vendor's exit codes."""
 
 import argparse
+import os
 import re
 from pathlib import Path
 
 from roundoff.vendors.ascend.errors import Code, Refused
 
-__all__ = ["check_conversion", "check_flags"]
+__all__ = ["check_conversion", "check_flags", "check_output"]
 
 _MAX_TOP = 10_000
 _LINES = (10_000, 1_000_000)
@@ -35,6 +36,18 @@ def check_flags(found: argparse.Namespace) -> None:
                 raise Refused(what, code=Code.PARAMETER, fix=f"add -op NAME, or leave {flags[0]} out")
     else:
         _check_single(found)
+
+
+def check_output(folder: Path) -> None:
+    """Refuse a folder for results that could not be written to, before the work."""
+    there = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
+    if not there.is_dir():
+        what = f'The output path "{there}" is not a folder.'
+    elif not os.access(there, os.W_OK | os.X_OK):
+        what = f'The output path "{there}" cannot be written to.'
+    else:
+        return
+    raise Refused(what, code=Code.PATH, fix="choose another folder with -out")
 
 
 def _check_parts(found: argparse.Namespace) -> None:
