@@ -60,6 +60,21 @@ def test_numbers_that_are_none_are_wrong_where_the_golden_ones_are_finite(
     assert (found.wrong, found.op) == (wrong, "b" if wrong else "")
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "value", "hint"),
+    [("KullbackLeiblerDivergence", 0.006, "b"), ("KullbackLeiblerDivergence", 0.004, ""),
+     ("RootMeanSquareError", 1.5, "b"), ("MeanRelativeError", 1.01, "b"), ("MaxAbsoluteError", 9.0, "")],
+)  # fmt: skip
+def test_other_limits_hint_at_an_operator(algorithm: str, value: float, hint: str) -> None:
+    columns = Columns(("CosineSimilarity", "RelativeEuclideanDistance", algorithm))
+    rows = [
+        Row(place, place, "Op", name, tensor=f"{name}:output:0", values=("1.0", "0.0", str(other)))
+        for place, (name, other) in enumerate([("a", 0.0), ("b", value)])
+    ]
+    found = locate(rows, columns)
+    assert (found.kind, found.hint, algorithm in found.hinted) == ("none", hint, bool(hint))
+
+
 def test_an_operator_that_makes_nan_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sides = write_sides(tmp_path / "s", damage=np.nan)
     words = ("--float", sides.float, "--npu", sides.npu, "-f", sides.on, "-out", tmp_path / "o")

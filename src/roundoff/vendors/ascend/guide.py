@@ -259,7 +259,11 @@ def _far(distance: float) -> str:
 
 def _judged(title: str, found: Located, advise: tuple[str, str]) -> Step:
     if found.kind == "none":
-        return Step(title, f"all {found.compared} tensors agree")
+        verdict = f"all {found.compared} tensors agree"
+        if not found.hint:
+            return Step(title, verdict)
+        verdict += f" by cosine and distance, but {found.hint} has a {found.hinted}"
+        return Step(title, verdict, f"when the results are wrong all the same, look at it with -op {found.hint}")
     end = "and reaches the last tensor" if found.reaches_end else "but the last tensor agrees"
     if found.kind == "node":
         before = "" if math.isnan(found.before) else f", {found.before:.2g} before it"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.vendors.ascend.algorithms import ALL_ZERO, NOT_COMPUTED
-from roundoff.vendors.ascend.limits import farthest, least_cosine
+from roundoff.vendors.ascend.limits import farthest, least_cosine, other_limits
 from roundoff.vendors.ascend.rows import Columns, Row
 
 __all__ = ["Located", "locate"]
@@ -27,6 +27,8 @@ class Located:
         reaches_end: Whether the last tensor is wrong, too.
         compared: How many tensors were compared.
         wrong: How many of them are wrong.
+        hint: The first tensor, by its operator, that is beyond another of the vendor's limits while none is wrong.
+        hinted: Which limit.
     """
 
     kind: Literal["none", "node", "accumulated"]
@@ -36,6 +38,8 @@ class Located:
     reaches_end: bool = False
     compared: int = 0
     wrong: int = 0
+    hint: str = ""
+    hinted: str = ""
 
 
 @dataclass(slots=True)
@@ -66,12 +70,23 @@ def locate(rows: Sequence[Row], columns: Columns) -> Located:
             operator.wrong |= score < least_cosine() or away > farthest()
     wrong = sum(operator.wrong for operator in operators.values())
     if not wrong:
-        return Located("none", compared=len(scored))
+        hint, hinted = _hint([row for row, _, _ in scored], columns)
+        return Located("none", compared=len(scored), hint=hint, hinted=hinted)
     written = [name for name, operator in operators.items() if not math.isnan(operator.written)]
     ends_wrong = operators[written[-1]].wrong
     name, before, own = _first_wrong(operators)
     kind: Literal["node", "accumulated"] = "node" if own else "accumulated"
     return Located(kind, name, operators[name].written, before, ends_wrong, len(scored), wrong)
+
+
+def _hint(rows: Sequence[Row], columns: Columns) -> tuple[str, str]:
+    for row in rows:
+        found = dict(zip(columns.algorithms, row.values, strict=True))
+        name, role, _ = row.tensor.rsplit(":", 2)
+        for algorithm, limit in other_limits().items():
+            if role == "output" and _number(found.get(algorithm, "")) > limit:
+                return name, f"{algorithm} of {float(found[algorithm]):.4g}, more than {limit:g}"
+    return "", ""
 
 
 def _first_wrong(operators: dict[str, _Operator]) -> tuple[str, float, bool]:
