@@ -180,7 +180,7 @@ def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> i
     from roundoff.vendors.ascend.errors import Code
     from roundoff.vendors.ascend.selecting import own_conversions
 
-    files = check_conversion(found)
+    files = check_conversion(found, warn=notes.warn)
     only = None
     for role, index in (("output", found.output_tensor), ("input", found.input_tensor)):
         only = (role, index) if index is not None else only
