@@ -47,7 +47,8 @@ def test_a_culprit_behind_accumulated_error_is_found() -> None:
     ("cosine", "distance", "golden", "reason", "wrong"),
     [("nan", "nan", "0.5", "", 1), ("nan", "inf", "0.5", "", 1), ("nan", "nan", "nan", "", 0),
      ("nan", "nan", "-inf", "", 0), ("NaN", "0.000000", "0.000", "All the data is zero in b.", 1),
-     ("NaN", "1.000000", "0.5", "All the data is zero in a.", 1), ("NaN", "NaN", "0.5", "no floats", 0)],
+     ("NaN", "1.000000", "0.5", "All the data is zero in a.", 1), ("NaN", "NaN", "0.5", "no floats", 0),
+     ("NaN", "NaN", "0.5", "All the data is zero in a. Booleans have no distance.", 0)],
 )  # fmt: skip
 def test_numbers_that_are_none_are_wrong_where_the_golden_ones_are_finite(
     cosine: str, distance: str, golden: str, reason: str, wrong: int

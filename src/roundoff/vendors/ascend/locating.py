@@ -118,7 +118,8 @@ def _scores(row: Row, columns: Columns) -> tuple[float, float] | None:
     cosine, distance = found["CosineSimilarity"], found["RelativeEuclideanDistance"]
     if cosine == NOT_COMPUTED and ALL_ZERO in row.reason:
         # One side is nothing but zeros; where it is the golden one, the vendor gives no distance.
-        return 0.0, _number(distance) or math.inf
+        away = _number(distance)
+        return None if math.isnan(away) else (0.0, away or math.inf)
     scores = _number(cosine), _number(distance)
     if not any(map(math.isnan, scores)):
         return scores
