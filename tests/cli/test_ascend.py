@@ -376,6 +376,16 @@ def test_what_does_not_go_together_leaves_with_the_vendors_code(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("below", ["file", "file/deeper"])
+def test_results_that_cannot_be_written_are_refused_before_the_work(
+    run: Run, sides: Sides, tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "file").touch()
+    words = ("-m", sides.npu, "-g", sides.float, "-f", sides.on, "-out", tmp_path / below)
+    code, out, err = run("compare", *words)
+    assert (code, out, "is not a folder" in err, "warning" in err) == (Code.PATH, "", True, False)
+
+
 def test_kinds_are_not_mixed(run: Run, sides: Sides) -> None:
     np.save(Path(sides.npu) / f"x.0.{TIME}.npy", np.ones(1))
     code, _, err = run("compare", "-m", sides.npu, "-g", sides.float, "-f", sides.on)

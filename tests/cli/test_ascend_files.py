@@ -101,6 +101,17 @@ def test_dumps_become_arrays(run: Run, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "original" / f"{dump.name}.output.0.1x3x4x5.npy"), truth)
 
 
+def test_links_out_of_the_folder_are_not_converted(run: Run, tmp_path: Path) -> None:
+    write_dump(tmp_path / f"Op.far.1.1.{TIME}", [item(np.ones(3, np.float32))])
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    write_dump(folder / f"Op.near.1.1.{TIME}", [item(np.ones(3, np.float32))])
+    (folder / f"Op.far.1.1.{TIME}").symlink_to(tmp_path / f"Op.far.1.1.{TIME}")
+    code, _, err = run("convert", "-d", folder, "-out", tmp_path / "out")
+    assert (code, "leads out of the folder" in err) == (0, True)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [f"Op.near.1.1.{TIME}.output.0.npy"]
+
+
 def test_conversions_that_fail_are_listed(run: Run, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     write_dump(tmp_path / "d" / f"Op.good.1.1.{TIME}", [item(np.ones(2))])

@@ -9,6 +9,7 @@ from roundoff.align.doubts import match_rest_by_value
 from roundoff.align.layout import find_layout
 from roundoff.align.match import Match, Named
 from roundoff.align.names import by_node, match_by_spelling
+from roundoff.align.origins import match_by_origin
 from roundoff.align.reporting import reported
 from roundoff.align.values import Side
 from roundoff.core.pairing import MatchedBy, Pairing, TensorPair, pair_samples
@@ -77,6 +78,7 @@ def _match_names(
     found = _equal(_renamed(ours, aliases), theirs, how="alias")
     left, right = _left(ours, theirs, found)
     found += _equal(_renamed(left, origins), right, how="origin")
+    found += match_by_origin(*_left(ours, theirs, found))
     found += _equal(*_left(ours, theirs, found), how="name")
     found += match_by_spelling(*_left(ours, theirs, found))
     found += match_by_spelling(*_left(by_node(ours), theirs, found))

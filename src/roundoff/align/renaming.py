@@ -40,7 +40,7 @@ class _Renamed:
         self._homes = dict(theirs)
         self.label, self.samples = source.label, source.samples
         named = [
-            replace(known[theirs[info.name]], name=info.name, node=info.node, op_type=info.op_type)
+            replace(known[theirs[info.name]], name=info.name, node=info.node, op_type=info.op_type, origin="")
             for info in model
             if info.name in theirs
         ]

@@ -40,8 +40,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if name not in PARSERS:
         raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, PARSERS))
     found = parser_of(name).parse_args(args.rest)
+    from roundoff.vendors.ascend.checking import check_output
     from roundoff.vendors.ascend.notes import Notes
 
+    if getattr(found, "output", None) is not None:
+        check_output(found.output)
     notes = Notes(terminal.note, strict=getattr(found, "strict_vendor", False))
     return int(_RUN[name](found, terminal, notes))
 
@@ -177,7 +180,7 @@ def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> i
     from roundoff.vendors.ascend.errors import Code
     from roundoff.vendors.ascend.selecting import own_conversions
 
-    files = check_conversion(found)
+    files = check_conversion(found, warn=notes.warn)
     only = None
     for role, index in (("output", found.output_tensor), ("input", found.input_tensor)):
         only = (role, index) if index is not None else only

@@ -23,6 +23,7 @@ class TensorInfo:
         problem: Why it cannot be read ("truncated: 40 of 400 bytes"); empty when it can.
         node: The node that computes it, when the source knows.
         op_type: That node's operation, when the source knows.
+        origin: What it was in the model that a compiler made the source's model from, when the source records it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class TensorInfo:
     problem: str = ""
     node: str = ""
     op_type: str = ""
+    origin: str = ""
 
     @property
     def size(self) -> int:

@@ -52,6 +52,7 @@ class Stored:
         probe: Reads the header; raises `Unreadable` or `OSError`.
         node: The node that computes it, when known.
         op_type: That node's operation, when known.
+        origin: What it was in the original model, when recorded.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Stored:
     probe: Callable[[], Content]
     node: str = ""
     op_type: str = ""
+    origin: str = ""
 
 
 class StoredSource:
@@ -189,7 +191,7 @@ def _info(place: Stored) -> TensorInfo:
         dtype, shape, problem = error.dtype, error.shape, error.problem
     except OSError as error:
         problem = _reason(error)
-    return TensorInfo(place.name, dtype, shape, problem, node=place.node, op_type=place.op_type)
+    return TensorInfo(place.name, dtype, shape, problem, place.node, place.op_type, shown(place.origin))
 
 
 def _reason(error: OSError) -> str:

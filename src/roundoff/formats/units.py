@@ -36,6 +36,7 @@ class Unit:
         probe: Reads the header, given what a manifest declares; raises `Unreadable` or `OSError`.
         archive: Path of the archive below the folder; empty for a file of its own.
         node: The node that computes the tensor, when the place says so.
+        origin: What it was in the original model, when the place says so.
     """
 
     file: str
@@ -44,6 +45,7 @@ class Unit:
     probe: Callable[[Declared | None], Content]
     archive: str = ""
     node: str = ""
+    origin: str = ""
 
     @property
     def home(self) -> str:
@@ -58,7 +60,8 @@ class Unit:
 
     def stored(self, name: str, sample: str = "", *, declared: Declared | None = None) -> Stored:
         """Use the place as the given tensor of the given sample."""
-        return Stored(name, sample, self.where, functools.partial(self.probe, declared), self.node)
+        probe = functools.partial(self.probe, declared)
+        return Stored(name, sample, self.where, probe, self.node, origin=self.origin)
 
 
 @dataclass(frozen=True, slots=True)

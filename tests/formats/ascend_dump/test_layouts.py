@@ -96,6 +96,11 @@ def test_grouped_weights_come_back(groups: int, outputs: int, inputs: int) -> No
         stored[block, column // 16, index[2], index[3], row // 16, row % 16, column % 16] = value
     device = stored.reshape(blocks * into * 2, out, 16, 16)
     np.testing.assert_array_equal(undone(device, "FRACTAL_Z", truth.shape, groups=groups).array, truth)
+    laid = undone(device, "FRACTAL_Z", (2, 1, inputs, groups * outputs), groups=groups)
+    if laid.axes == "HWCN":  # small sizes fit other orders, too
+        np.testing.assert_array_equal(laid.array, truth.transpose(2, 3, 1, 0))
+    else:
+        assert inputs <= 2 or outputs * groups <= 2
 
 
 def test_a_weight_of_four_channels_comes_back() -> None:

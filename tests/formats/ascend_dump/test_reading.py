@@ -48,8 +48,8 @@ def test_inputs_outputs_and_their_operator_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [f"Op.a.1.2.{TIME}", f"Op.a.1.{TIME}", f"Op.a.1.2.{TIME}.4.7.0.0"],
-    ids=["five fields", "old four fields", "one slice"],
+    [f"Op.a.1.2.{TIME}", f"Op.a.1.{TIME}", f"Op.a.1.2.{TIME}.4.7.0.0", f"Op.a.1.2.{TIME}.0"],
+    ids=["five fields", "old four fields", "one slice", "a task type alone"],
 )
 def test_every_kind_of_name(tmp_path: Path, name: str) -> None:
     write_dump(tmp_path / name, [item(np.array([1, 2], np.float32))])
@@ -198,10 +198,12 @@ def test_damaged_files_are_rows_with_a_problem(tmp_path: Path, content: bytes, p
         (Item(b"1234", "FLOAT", (5,)), "its header gives it 4 bytes, but float32 [5] takes 20"),
         (Item(b"1234", "FLOAT", (1,), size=400), "truncated: 4 of 400 bytes"),
         (Item(b"1234", "STRING", (1,)), "holds elements of the type STRING"),
-        (Item(b"1234", "FLOAT", (2**62, 2**62)), "claims the impossible shape"),
+        (Item(b"1234", "FLOAT", (2**40, 2**40)), f"claims the impossible shape {[2**40, 2**40]}"),
+        (Item(b"", "FLOAT", (0, 2**62)), "claims the impossible shape"),
+        (Item(b"", "INT4", (0, 2**62)), "claims the impossible shape"),
         (Item(b"1234", "FLOAT", (1,) * 65), "a shape of more than 64 axes"),
     ],
-    ids=["shape", "truncated", "no numbers", "giant shape", "too many axes"],
+    ids=["shape", "truncated", "no numbers", "giant", "giant but empty", "giant after decoding", "too many axes"],
 )
 def test_tensors_that_cannot_be_are_told(tmp_path: Path, found: Item, problem: str) -> None:
     write_dump(tmp_path / f"Op.a.1.2.{TIME}", [found])

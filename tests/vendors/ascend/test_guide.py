@@ -43,6 +43,50 @@ def test_a_culprit_behind_accumulated_error_is_found() -> None:
     assert (found.kind, found.op) == ("node", "c")
 
 
+@pytest.mark.parametrize(
+    ("cosine", "distance", "golden", "reason", "wrong"),
+    [("nan", "nan", "0.5", "", 1), ("nan", "inf", "0.5", "", 1), ("nan", "nan", "nan", "", 0),
+     ("nan", "nan", "-inf", "", 0), ("NaN", "0.000000", "0.000", "All the data is zero in b.", 1),
+     ("NaN", "1.000000", "0.5", "All the data is zero in a.", 1), ("NaN", "NaN", "0.5", "no floats", 0),
+     ("NaN", "NaN", "0.5", "All the data is zero in a. Booleans have no distance.", 0)],
+)  # fmt: skip
+def test_numbers_that_are_none_are_wrong_where_the_golden_ones_are_finite(
+    cosine: str, distance: str, golden: str, reason: str, wrong: int
+) -> None:
+    columns = Columns(("CosineSimilarity", "RelativeEuclideanDistance", "StandardDeviation"))
+    spread = f"(1.000;1.000),({golden};1.000)"
+    good = Row(0, 0, "Op", "a", tensor="a:output:0", values=("1.0", "0.0", spread))
+    odd = Row(1, 1, "Op", "b", tensor="b:output:0", values=(cosine, distance, spread), reason=reason)
+    found = locate([good, odd], columns)
+    assert (found.wrong, found.op) == (wrong, "b" if wrong else "")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "value", "hint"),
+    [("KullbackLeiblerDivergence", 0.006, "b"), ("KullbackLeiblerDivergence", 0.004, ""),
+     ("RootMeanSquareError", 1.5, "b"), ("MeanRelativeError", 1.01, "b"), ("MaxAbsoluteError", 9.0, "")],
+)  # fmt: skip
+def test_other_limits_hint_at_an_operator(algorithm: str, value: float, hint: str) -> None:
+    columns = Columns(("CosineSimilarity", "RelativeEuclideanDistance", algorithm))
+    rows = [
+        Row(place, place, "Op", name, tensor=f"{name}:output:0", values=("1.0", "0.0", str(other)))
+        for place, (name, other) in enumerate([("a", 0.0), ("b", value)])
+    ]
+    found = locate(rows, columns)
+    assert (found.kind, found.hint, algorithm in found.hinted) == ("none", hint, bool(hint))
+
+
+def test_an_operator_that_makes_nan_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = write_sides(tmp_path / "s", damage=np.nan)
+    words = ("--float", sides.float, "--npu", sides.npu, "-f", sides.on, "-out", tmp_path / "o")
+    code, out = guide(capsys, *words)
+    assert (code, "error of a node: conv1relu1 is not finite" in out) == (1, True)
+    main(["ascend", "compare", "-m", sides.npu, "-g", sides.float, "-f", sides.on, "-out", str(tmp_path / "o")])
+    out = capsys.readouterr().out
+    assert "none below 0.99, 2 without a number" in out
+    assert "is introduced by conv1relu1" in out
+
+
 def test_nothing_wrong_is_nothing() -> None:
     rows = [*table(("a:output:0", 0.01)), Row(9, 9, "Data", "data", reason="no dump")]
     assert locate(rows, COLUMNS).kind == "none"
@@ -76,6 +120,29 @@ def test_losses(loss: float, text: str, tmp_path: Path, capsys: pytest.CaptureFi
     code, out = guide(capsys, "--float-accuracy", 70, "--quant-accuracy", 70 - loss, "-out", tmp_path)
     assert text in out
     assert code == (loss > 1)
+
+
+def test_shares_are_accuracies_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = guide(capsys, "--float-accuracy", 0.761, "--quant-accuracy", 0.72, "-out", tmp_path)
+    assert (code, "4.10 % is more than 3 %" in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "words", [("--float-accuracy", "nan", "--quant-accuracy", 7), ("--float-accuracy", 70),
+              ("--float-accuracy", 170, "--quant-accuracy", 7), ("--float-accuracy", 7, "--quant-accuracy", -7)],
+)  # fmt: skip
+def test_impossible_accuracies_are_refused(words: tuple[object, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert guide(capsys, *words) == (6, "")
+
+
+def test_sides_without_rules_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = write_sides(tmp_path / "s")
+    words = ("--float", sides.float, "--npu", sides.npu, "--fake-quant", sides.fake, "-out", tmp_path / "o")
+    assert main(["ascend", "guide", *map(str, words)]) == 6
+    assert "add -q quant.json" in capsys.readouterr().err
+    code, out = guide(capsys, *words, "-f", sides.on)
+    assert code == 0
+    assert "-- quantization (fake-quant against float original) not looked at" in out
 
 
 def test_calibration_sets_are_counted_and_looked_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,11 @@ def test_fusion_is_undone_by_the_model_without_it(tmp_path: Path) -> None:
     "content",
     ["", "[]", "{}", '{"graph": 3}', '{"graph": [{"op": [{"name": 3}]}]}', '{"graph": [{"op": [{"name": "a"}]}]}',
      '{"graph": [{"op": [{"name": "a", "type": "b", "input": 3}]}]}', '{"graph": [3]}', "[" * 100_000,
-     '{"graph": [{"op": [{"name": "a", "type": "b", "attr": [{"key": "_datadump_is_multiop", "value": 1}]}]}]}'],
+     '{"graph": [{"op": [{"name": "a", "type": "b", "attr": [{"key": "_datadump_is_multiop", "value": 1}]}]}]}',
+     ('{"graph": [{"op": [{"name": "a", "type": "b", "attr": [{"key": "_datadump_original_op_names", '
+     '"value": {"list": {"s": 5}}}]}]}]}'),
+     ('{"graph": [{"op": [{"name": "a", "type": "b", "output_desc": [{"attr": [{"key": "origin_shape", '
+     '"value": {"list": {"i": ["x"]}}}]}]}]}]}')],
 )  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "model.json"

@@ -175,14 +175,29 @@ def _special(
     if format == "FRACTAL_Z" and len(original) == 2:
         return _fractal_z_matrix(shape, original)
     if format in ("FRACTAL_Z", "FRACTAL_Z_G") and 1 < groups <= max(original, default=0):
-        undo, axes = ungroup(shape, original, groups=groups), "NCHW"
-    elif format == "FRACTAL_Z_C04":
+        return _grouped(shape, original, groups=groups)
+    if format == "FRACTAL_Z_C04":
         undo, axes = from_c04(shape, original), "NCHW"
     elif format == "FRACTAL_ZN_LSTM":
         undo, axes = from_recurrent(shape, original), ""
     else:
         return None
     return Way(shape, restored=False) if undo is None else Way(original, axes, undo)
+
+
+def _grouped(shape: tuple[int, ...], original: tuple[int, ...], *, groups: int) -> Way:
+    """A weight of several groups, in the first order of axes that makes the device's shape."""
+    for order in _ORDERS[4] if len(original) == 4 else ():
+        sizes = dict(zip(order, original, strict=True))
+        undo = ungroup(shape, tuple(sizes[letter] for letter in "NCHW"), groups=groups)
+        if undo is not None:
+            places = ["NCHW".index(letter) for letter in order]
+            return Way(original, order, functools.partial(_reordered, undo=undo, places=places))
+    return Way(shape, restored=False)
+
+
+def _reordered(array: Array, *, undo: Callable[[Array], Array], places: list[int]) -> Array:
+    return undo(array).transpose(places)
 
 
 def _plain(format: str, shape: tuple[int, ...], original: tuple[int, ...]) -> Way:  # noqa: A002

@@ -12,6 +12,7 @@ __all__ = ["DumpName", "fits", "logical_op", "parse_dump_name", "true_name"]
 _NAME = re.compile(
     r"(?P<type>[^.]+)\.(?P<op>[^.]+)\.(?P<task>[0-9]{1,20})(?:\.(?P<stream>[0-9]{1,20}))?\.(?P<time>[0-9]{1,20})"
     r"(?P<slice>\.(?P<kind>[0-9]{1,9})\.(?P<context>[0-9]{1,20})\.(?P<thread>[0-9]{1,20})(?:\.[0-9]{1,20})?)?"
+    r"(?:(?<=\.[0-9]{16})\.[0-9])?"  # a task type alone
     r"(?P<statistics>\.csv)?"
 )
 _SLICE = re.compile(r"_lxslice(?P<number>[0-9]+)")
@@ -93,8 +94,16 @@ def fits(files: Iterable[str]) -> bool:
     return (dumps + numbers) * 2 > len(names)
 
 
-def true_name(path: Path) -> str:
-    """The name of a file, or the over-long one that it stands for by the mapping of its folder."""
+def true_name(path: Path, mappings: dict[Path, dict[str, str]] | None = None) -> str:
+    """The name of a file, or the over-long one that it stands for by the mapping of its folder.
+
+    Args:
+        path: The file.
+        mappings: By folder, those that were read already; the folder's own is added.
+    """
     if not _NUMBERED.fullmatch(path.name):
         return path.name
-    return read_mapping(path.parent).get(f"{path.name}.npy", path.name)
+    mappings = {} if mappings is None else mappings
+    if path.parent not in mappings:
+        mappings[path.parent] = read_mapping(path.parent)
+    return mappings[path.parent].get(f"{path.name}.npy", path.name)

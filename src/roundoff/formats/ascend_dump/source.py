@@ -51,9 +51,10 @@ def list_dumps(folder: Path) -> list[DumpFile]:
     """List the dump files below a folder, in the order in which they were written."""
     found = []
     root = os.path.realpath(folder)
+    mappings: dict[Path, dict[str, str]] = {}
     for file in walk_files(folder):
         path = folder / file
-        name = parse_dump_name(true_name(path))
+        name = parse_dump_name(true_name(path, mappings))
         if name is not None:
             inside = Path(os.path.realpath(path)).is_relative_to(root)
             found.append(DumpFile(path, file, name, outside=not inside))
@@ -117,7 +118,9 @@ def _of_file(op: str, dump: DumpFile) -> list[Unit]:
     except (Unreadable, OSError) as error:
         return [_failing(dump, f"{op}.0", error)]
     units = [
-        _unit(dump, _tensor_name(op, tensor), header.op_name, functools.partial(content_of, dump.path, tensor))
+        _of_tensor(
+            dump, op, header.op_name, tensor=tensor, content=functools.partial(content_of, dump.path, tensor)
+        )
         for tensor in header.tensors
     ]
     return units or [_refused(dump, f"{op}.0", "holds no tensor", fix="dump this operator again")]
@@ -132,11 +135,12 @@ def _of_slices(op: str, dumps: Sequence[DumpFile]) -> list[Unit]:
         return [_failing(ordered[0], f"{op}.0", error)]
     node = logical_op(slices[0].dump.op_name)
     return [
-        _unit(
+        _of_tensor(
             ordered[0],
-            _tensor_name(op, tensor),
+            op,
             node,
-            functools.partial(sliced_content, slices, tensor.role, tensor.index),
+            tensor=tensor,
+            content=functools.partial(sliced_content, slices, tensor.role, tensor.index),
         )
         for tensor in slices[0].dump.tensors
     ]
@@ -167,6 +171,12 @@ def _told(line: TensorStatistics) -> str:
 
 def _tensor_name(op: str, tensor: DumpTensor) -> str:
     return f"{op}.{tensor.index}" if tensor.role == "output" else f"{op}.input.{tensor.index}"
+
+
+def _of_tensor(dump: DumpFile, op: str, node: str, *, tensor: DumpTensor, content: Callable[[], Content]) -> Unit:
+    """One input or output, with the output of the original model that the header says it is."""
+    name, index = tensor.origin
+    return replace(_unit(dump, _tensor_name(op, tensor), node, content), origin=f"{name}.{index}" if name else "")
 
 
 def _unit(dump: DumpFile, name: str, node: str, content: Callable[[], Content]) -> Unit:

@@ -16,6 +16,7 @@ from roundoff.formats.stored import Content
 
 __all__ = ["content_of", "device_shape", "map_tensor", "original_values"]
 
+_DECODED_BYTES = 8
 _AGAIN = "copy the dump from the device again, or leave this tensor out"
 
 
@@ -69,7 +70,8 @@ def _checked(path: Path, tensor: DumpTensor) -> tuple[ElementType, tuple[int, ..
     refuse = functools.partial(Unreadable, dtype=kind.name, shape=shape)
     if tensor.offset == NOWHERE:
         raise refuse("the device left it out of the dump", fix="dump this operator again")
-    check_shape(np.dtype(np.uint8), tuple(size * max(1, kind.bits // 8) for size in shape[:1]) + shape[1:])
+    # Small types are decoded into wider ones.
+    check_shape(np.dtype((np.void, max(_DECODED_BYTES, kind.bits // 8))), shape)
     needed = kind.bytes_for(math.prod(shape))
     if needed > tensor.size:
         what = f"its header gives it {tensor.size} bytes, but {kind.name} {list(shape)} takes {needed}"

@@ -9,13 +9,16 @@ import numpy as np
 
 from roundoff.vendors.ascend.passes import EPSILON, Pair
 
-__all__ = ["BUILTIN", "NOT_COMPUTED", "SCALAR", "Algorithm", "Case", "compare_values", "failed"]
+__all__ = ["ALL_ZERO", "BUILTIN", "NOT_COMPUTED", "SCALAR", "Algorithm", "Case", "compare_values", "failed"]
 
 NOT_COMPUTED = "NaN"
 """What the vendor prints where nothing was computed; results that are no numbers are ``nan``."""
 
 SCALAR = "This tensor is scalar."
 """What is said of a tensor with one element, whose cosine means nothing."""
+
+ALL_ZERO = "All the data is zero in"
+"""What is said where one side is nothing but zeros, so that there is no cosine."""
 
 _BOOLEAN = ("CosineSimilarity", "RelativeEuclideanDistance")
 _TINY = 0.001
@@ -104,7 +107,7 @@ def _cosine_of(case: Case, mine: float, golden: float) -> tuple[str, str] | None
         return "1.0", ""
     for length, file in ((mine, case.mine), (golden, case.golden)):
         if np.sqrt(length) <= EPSILON:
-            return NOT_COMPUTED, f"Cannot compare by Cosine Similarity. All the data is zero in {file}."
+            return NOT_COMPUTED, f"Cannot compare by Cosine Similarity. {ALL_ZERO} {file}."
     return None
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from roundoff.vendors.ascend.errors import Code, Refused
 
-__all__ = ["attribute", "listed", "text"]
+__all__ = ["attribute", "items_of", "listed", "text"]
 
 _KINDS: dict[str, tuple[type, str]] = {
     "s": (str, "a string"), "i": (int, "an integer"), "b": (bool, "a bool"), "list": (dict, "a list"),
@@ -30,6 +30,18 @@ def text(found: dict[str, Any], key: str, path: Path) -> str:
     if not isinstance(value, str):
         raise Refused(f'{path}: the "{key}" element is missing or not a string.', code=Code.JSON, fix=_AGAIN)
     return value
+
+
+def items_of(attributes: list[dict[str, Any]], key: str, kind: str, path: Path) -> list[Any] | None:
+    """The items of an attribute that is a list of texts (``s``) or integers (``i``); None when there is none."""
+    found = attribute(attributes, key, "list", path)
+    if found is None:
+        return None
+    items = found.get(kind) or []
+    wanted, _ = _KINDS[kind]
+    if not isinstance(items, list) or not all(isinstance(item, wanted) for item in items):
+        raise Refused(f"{path}: the attribute {key!r} holds other values.", code=Code.JSON, fix=_AGAIN)
+    return items
 
 
 def attribute(attributes: list[dict[str, Any]], key: str, kind: str, path: Path) -> Any:

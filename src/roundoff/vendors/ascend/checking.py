@@ -1,12 +1,14 @@
 """Flags that need or exclude each other, refused with the vendor's exit codes."""
 
 import argparse
+import os
 import re
 from pathlib import Path
 
 from roundoff.vendors.ascend.errors import Code, Refused
+from roundoff.vendors.ascend.rules import Warn
 
-__all__ = ["check_conversion", "check_flags"]
+__all__ = ["check_conversion", "check_flags", "check_output"]
 
 _MAX_TOP = 10_000
 _LINES = (10_000, 1_000_000)
@@ -35,6 +37,18 @@ def check_flags(found: argparse.Namespace) -> None:
                 raise Refused(what, code=Code.PARAMETER, fix=f"add -op NAME, or leave {flags[0]} out")
     else:
         _check_single(found)
+
+
+def check_output(folder: Path) -> None:
+    """Refuse a folder for results that could not be written to, before the work."""
+    there = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
+    if not there.is_dir():
+        what = f'The output path "{there}" is not a folder.'
+    elif not os.access(there, os.W_OK | os.X_OK):
+        what = f'The output path "{there}" cannot be written to.'
+    else:
+        return
+    raise Refused(what, code=Code.PATH, fix="choose another folder with -out")
 
 
 def _check_parts(found: argparse.Namespace) -> None:
@@ -76,7 +90,7 @@ def _check_single(found: argparse.Namespace) -> None:
         raise Refused(what, code=Code.PARAMETER, fix=f"give -ml from {_LINES[0]} to {_LINES[1]}")
 
 
-def check_conversion(found: argparse.Namespace) -> list[Path]:
+def check_conversion(found: argparse.Namespace, *, warn: Warn) -> list[Path]:
     """Refuse flags of ``convert`` that do not go together; tell the files that are meant."""
     for given, flag in (
         (found.output_tensor, "-o"), (found.input_tensor, "-i"), (found.shape, "-s"),
@@ -91,6 +105,11 @@ def check_conversion(found: argparse.Namespace) -> list[Path]:
     whole = Path(found.dump_file)
     if whole.is_dir():
         files = sorted(path for path in whole.iterdir() if path.is_file() and not _is_note(path))
+        root = Path(os.path.realpath(whole))
+        links = [path for path in files if not Path(os.path.realpath(path)).is_relative_to(root)]
+        for path in links:
+            warn(f"{path} is a link that leads out of the folder and is not read.")
+        files = [path for path in files if path not in links]
         if not files:
             raise Refused("The dump path is empty.", code=Code.PARAMETER, fix="give a folder that holds dumps")
         return files

@@ -23,6 +23,13 @@ __all__ = ["Given", "Step", "walk"]
 _ACCEPTED, _LARGE = 1.0, 3.0
 """Losses of accuracy in per cent that the guide tells apart."""
 
+_WHOLE = 100.0
+
+_QUANTIZATION = "quantization (fake-quant against float original)"
+_CONVERSION = "conversion (offline without fusion against fake-quant)"
+_FUSION = "fusion (offline with against without fusion)"
+_WHOLE_MODEL = "as a whole (offline against float original)"
+
 _FEWEST, _MOST = 10, 100
 """Samples that a calibration set should have."""
 
@@ -104,15 +111,40 @@ def walk(given: Given, *, out: Path, warn: Warn, progress: Progress) -> list[Ste
             steps.append(Step(title, missing, "check that folders and rules belong together", bad=True))
             continue
         steps.append(_judged(title, locate(result.rows, result.columns), advise))
+    lacking = list(_lacking(given))
     if not compared and not steps:
         fix = "give two of --float, --fake-quant, --npu and --npu-off, and their rules"
+        fix = lacking[0].advice if lacking else fix
         raise Refused("There is nothing to compare.", code=Code.PARAMETER, fix=fix)
-    return steps
+    return [*steps, *lacking]
+
+
+def _lacking(given: Given) -> Iterator[Step]:
+    """Steps whose sides were given, but not the rules that tell what belongs to what."""
+    missing = "not looked at: the rules that tell which operator is which are missing"
+    for title, sides, known, fix in (
+        (_QUANTIZATION, (given.fakes, given.floats), given.quant_rule, "add -q quant.json"),
+        (_CONVERSION, (given.unfused, given.fakes), given.unfused_rule, "add -cf om_off.json"),
+        (_FUSION, (given.npu, given.unfused), given.offline_rule and given.unfused_rule,
+         "add -f om.json and -cf om_off.json; dumps of equal operators need no rules, see 'ascend compare'"),
+        (_WHOLE_MODEL, (given.npu, given.floats), given.offline_rule or given.quant_rule, "add -f om.json"),
+    ):  # fmt: skip
+        if all(sides) and not known:
+            yield Step(title, missing, fix, skipped=True)
 
 
 def _before(given: Given) -> Iterator[Step]:
-    if given.float_accuracy is not None and given.quant_accuracy is not None:
-        yield _loss(given.float_accuracy - given.quant_accuracy)
+    accuracies = [one for one in (given.float_accuracy, given.quant_accuracy) if one is not None]
+    if any(not 0 <= one <= _WHOLE for one in accuracies):
+        what = f"{' and '.join(map(str, accuracies))} is no accuracy in per cent."
+        raise Refused(what, code=Code.PARAMETER, fix="give numbers from 0 to 100")
+    if len(accuracies) == 1:
+        fix = "give both --float-accuracy and --quant-accuracy"
+        raise Refused("A loss needs the accuracy of both models.", code=Code.PARAMETER, fix=fix)
+    if accuracies:
+        # Nobody asks about a model that is right in one case of a hundred: these are shares.
+        scale = _WHOLE if max(accuracies) <= 1 else 1.0
+        yield _loss(scale * (accuracies[0] - accuracies[1]))
     if given.calibration:
         yield _calibration(given)
 
@@ -205,31 +237,39 @@ def _comparisons(given: Given, out: Path) -> Iterator[tuple[str, Request, tuple[
     if given.fakes and given.floats and given.quant_rule:
         files = RuleFiles(quantized=given.quant_rule)
         step = request(given.fakes, given.floats, files, prefix="quantization_")
-        yield "quantization (fake-quant against float original)", step, _STEPS["quantization"]
+        yield _QUANTIZATION, step, _STEPS["quantization"]
     if given.unfused and given.fakes and given.unfused_rule:
         files = RuleFiles(offline=given.unfused_rule)
         step = request(given.unfused, given.fakes, files, prefix="conversion_")
-        yield "conversion (offline without fusion against fake-quant)", step, _STEPS["conversion"]
+        yield _CONVERSION, step, _STEPS["conversion"]
     if given.npu and given.unfused and given.offline_rule and given.unfused_rule:
         files = RuleFiles(offline=given.offline_rule, unfused=given.unfused_rule)
         step = request(given.npu, given.unfused, files, prefix="fusion_")
-        yield "fusion (offline with against without fusion)", step, _STEPS["fusion"]
+        yield _FUSION, step, _STEPS["fusion"]
     if given.npu and given.floats and (given.offline_rule or given.quant_rule):
         quantized = open_folder(given.npu, warn=lambda text: None).quantized
         files = RuleFiles(given.offline_rule, given.quant_rule if quantized else None)
         step = request(given.npu, given.floats, files, prefix="offline_")
-        yield "as a whole (offline against float original)", step, _STEPS["offline"]
+        yield _WHOLE_MODEL, step, _STEPS["offline"]
+
+
+def _far(distance: float) -> str:
+    return f"{distance:.2g} off" if math.isfinite(distance) else "not finite, or not zero as it should be"
 
 
 def _judged(title: str, found: Located, advise: tuple[str, str]) -> Step:
     if found.kind == "none":
-        return Step(title, f"all {found.compared} tensors agree")
+        verdict = f"all {found.compared} tensors agree"
+        if not found.hint:
+            return Step(title, verdict)
+        verdict += f" by cosine and distance, but {found.hint} has a {found.hinted}"
+        return Step(title, verdict, f"when the results are wrong all the same, look at it with -op {found.hint}")
     end = "and reaches the last tensor" if found.reaches_end else "but the last tensor agrees"
     if found.kind == "node":
         before = "" if math.isnan(found.before) else f", {found.before:.2g} before it"
-        verdict = f"error of a node: {found.op} is {found.distance:.2g} off{before}, {end}"
+        verdict = f"error of a node: {found.op} is {_far(found.distance)}{before}, {end}"
         advice = advise[0].format(op=found.op)
     else:
-        verdict = f"accumulated error: {found.wrong} tensors, from {found.op} on ({found.distance:.2g} off), {end}"
+        verdict = f"accumulated error: {found.wrong} tensors, from {found.op} on ({_far(found.distance)}), {end}"
         advice = advise[1]
     return Step(title, verdict, advice if found.reaches_end else f"can be left as it is; else {advice}", bad=True)

@@ -4,7 +4,13 @@ import functools
 
 from roundoff.metrics.thresholds import load_profile
 
-__all__ = ["farthest", "least_cosine"]
+__all__ = ["farthest", "least_cosine", "other_limits"]
+
+_OTHERS = {
+    "KullbackLeiblerDivergence": "kl_divergence",
+    "RootMeanSquareError": "rmse",
+    "MeanRelativeError": "mean_relative_error",
+}
 
 
 def least_cosine() -> float:
@@ -15,6 +21,11 @@ def least_cosine() -> float:
 def farthest() -> float:
     """The largest relative Euclidean distance of a tensor that counts as right."""
     return _limits()["relative_euclidean"]
+
+
+def other_limits() -> dict[str, float]:
+    """The largest values of further algorithms; they depend on scale, or on few small values, and so only hint."""
+    return {algorithm: _limits()[metric] for algorithm, metric in _OTHERS.items()}
 
 
 @functools.cache

@@ -119,7 +119,8 @@ def write_private(path: Path, text: str) -> None:
     with writing(path, option="-out"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+        # Names in JSON, or on the disk, need not be valid Unicode.
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             file.write(text)
 
 

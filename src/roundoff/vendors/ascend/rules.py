@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from roundoff.vendors.ascend.attributes import attribute, listed, text
+from roundoff.vendors.ascend.attributes import attribute, items_of, listed, text
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 
 __all__ = ["Operator", "Origin", "Relation", "Rule", "Warn", "group_key", "read_rule", "relation_of"]
@@ -195,9 +195,9 @@ def _add(rule: Rule, found: dict[str, Any], path: Path) -> None:
     if kind == "Data":
         rule.input_nodes.append(name)
     attributes = listed(found, "attr", path, optional=True)
-    names = attribute(attributes, "_datadump_original_op_names", "list", path)
+    names = items_of(attributes, "_datadump_original_op_names", "s", path)
     # An empty list stands for an operator that the compiler made; no list, for the operator itself.
-    originals = (name,) if names is None else tuple(names.get("s") or ("",))
+    originals = (name,) if names is None else tuple(names or ("",))
     outputs = _outputs(found, path)
     if names is None:
         outputs = _named(outputs, name)
@@ -238,7 +238,7 @@ def _outputs(found: dict[str, Any], path: Path) -> tuple[Origin, ...]:
             continue
         about = listed(output, "attr", path)
         index = attribute(about, "_datadump_origin_output_index", "i", path)
-        shape = (attribute(about, "origin_shape", "list", path) or {}).get("i") or ()
+        shape = items_of(about, "origin_shape", "i", path) or ()
         origins.append(
             Origin(
                 attribute(about, "_datadump_origin_name", "s", path) or "",
@@ -246,7 +246,7 @@ def _outputs(found: dict[str, Any], path: Path) -> tuple[Origin, ...]:
                 attribute(about, "_datadump_origin_format", "s", path)
                 or attribute(about, "origin_format", "s", path)
                 or "",
-                tuple(size for size in shape if isinstance(size, int)),
+                tuple(shape),
                 str(output.get("dtype", "")),
             )
         )

@@ -27,7 +27,9 @@ def summarize(result: Result) -> list[str]:
         place, limit = names.index("CosineSimilarity"), least_cosine()
         scores = [(float(row.values[place]), row.tensor) for row in compared if _is_number(row.values[place])]
         bad = [score for score in scores if score[0] < limit]
-        lines.append(f"cosine    {len(bad)} below {limit}" if bad else f"cosine    none below {limit}")
+        without = f", {count} without a number" if (count := len(compared) - len(scores)) else ""
+        if compared:
+            lines.append(f"cosine    {len(bad) or 'none'} below {limit}{without}")
         lines += [f"lowest    {value:.6f} at {tensor}" for value, tensor in sorted(scores)[: _SHOWN if bad else 1]]
         if "RelativeEuclideanDistance" in names:
             lines += _begins(locate(result.rows, result.columns))
