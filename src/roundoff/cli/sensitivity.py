@@ -32,7 +32,7 @@ SUMMARY = "rank nodes, weights, activations by what each does to outputs"
 
 _DEFAULT_ROWS = 10
 # Estimates are off by a decibel or two: for each row that is shown so many are measured.
-_MEASURED_PER_ROW = 2
+_MEASURED_PER_ROW = 1.5
 _KINDS = ("node", "weight", "activation")
 _DEFAULT_METRICS = "sqnr_db,cosine,mse,mean_relative_error,chebyshev"
 
@@ -162,7 +162,7 @@ def _settings(args: argparse.Namespace) -> "SensitivitySettings":
         nodes=tuple(args.nodes),
         groups={" + ".join(names): tuple(names) for names in args.group},
         mode="left_out" if args.leave_one_out else "alone",
-        top=max(_DEFAULT_ROWS, (args.top or _DEFAULT_ROWS) * (_MEASURED_PER_ROW if args.fast else 1)),
+        top=max(_DEFAULT_ROWS, int((args.top or _DEFAULT_ROWS) * (_MEASURED_PER_ROW if args.fast else 1))),
         exact=args.exact,
         fast=args.fast,
         budget_s=args.budget,

@@ -6,23 +6,29 @@ from typing import Any
 
 __all__ = ["captured", "constants", "is_sorted", "reads", "sort_nodes", "subgraphs"]
 
+# AttributeProto.UNDEFINED, GRAPH and GRAPHS.
+_MAY_HOLD_GRAPHS = frozenset((0, 5, 10))
+
 
 def subgraphs(node: Any) -> Iterator[Any]:
     """The graphs a node carries as attributes (branches of If, bodies of Loop and Scan)."""
     for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+        # This is asked of every node, often. Files of the first versions do not say what an attribute is.
+        if attribute.type in _MAY_HOLD_GRAPHS:
+            if attribute.HasField("g"):
+                yield attribute.g
+            yield from attribute.graphs
 
 
 def reads(node: Any) -> tuple[str, ...]:
     """Every tensor a node needs, each once: its inputs and what its subgraphs capture."""
-    return tuple(dict.fromkeys((*(name for name in node.input if name), *captured(node))))
+    return tuple(dict.fromkeys((*filter(None, node.input), *captured(node))))
 
 
 def captured(node: Any) -> tuple[str, ...]:
     """Every tensor that the subgraphs of a node take from outside, each once; some may be its inputs too."""
-    return tuple(dict.fromkeys(name for graph in subgraphs(node) for name in _captured(graph)))
+    graphs = tuple(subgraphs(node))
+    return tuple(dict.fromkeys(name for graph in graphs for name in _captured(graph))) if graphs else ()
 
 
 def _captured(graph: Any) -> Iterator[str]:

@@ -50,7 +50,7 @@ class SensitivitySettings:
     top: int = 10
     exact: bool = False
     fast: bool = False
-    probes: int = 4
+    probes: int = 3
     budget_s: float | None = None
     max_memory: int | None = None
     threads: int | None = None
