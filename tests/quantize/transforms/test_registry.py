@@ -6,6 +6,7 @@ import pytest
 from roundoff.core.recipe import Step
 from roundoff.errors import BadInput
 from roundoff.quantize.step_options import StepOption, options_from
+from roundoff.quantize.step_table import StepKind
 from roundoff.quantize.transforms import all_transforms, apply_transform, registry, transform_names
 from roundoff.quantize.transforms.registry import Job, Transformed
 from roundoff.quantize.work_context import Participation
@@ -75,8 +76,7 @@ def test_a_change_that_shows_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
         spoilt = net.model({"x": (1, 3, 4, 4)}, ["out"])
         return Transformed(spoilt, (Participation("first", "writer", "spoilt"),), ())
 
-    spoilt = registry.Transform("spoil", "Spoils.", {}, spoil)
-    monkeypatch.setitem(registry._TRANSFORMS, "spoil", spoilt)
+    monkeypatch.setitem(registry.TABLE.kinds, "spoil", StepKind("spoil", "Spoils.", {}, spoil))
     done = apply_transform(step("spoil"), model, context_for(model))
     assert done.model is model
     assert done.taken == ()

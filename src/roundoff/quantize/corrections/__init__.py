@@ -3,7 +3,6 @@
 from roundoff.quantize.corrections import bias_correct, round_weights
 from roundoff.quantize.corrections.registry import (
     Corrected,
-    Correction,
     all_corrections,
     apply_correction,
     correction_names,
@@ -12,7 +11,6 @@ from roundoff.quantize.work_context import Participation
 
 __all__ = [
     "Corrected",
-    "Correction",
     "Participation",
     "all_corrections",
     "apply_correction",

@@ -1,17 +1,17 @@
 """What a correction is, and the table of all of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from roundoff.core.recipe import Step
-from roundoff.errors import BadInput, nearest
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.step_options import Chosen, StepOption, check_nodes, options_from
+from roundoff.quantize.step_options import Chosen, check_nodes, options_from
+from roundoff.quantize.step_table import StepTable
 from roundoff.quantize.work_context import Participation, WorkContext
 
 __all__ = [
+    "TABLE",
     "Corrected",
-    "Correction",
     "Task",
     "all_corrections",
     "apply_correction",
@@ -55,46 +55,10 @@ class Task:
 Work = Callable[[Task], Corrected]
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """A change of the codes of a quantized model.
+TABLE: StepTable[Work] = StepTable("correction")
+"""Every correction."""
 
-    Attributes:
-        name: As users write it.
-        summary: What it does, in one sentence.
-        options: What can be chosen.
-        work: Does it.
-    """
-
-    name: str
-    summary: str
-    options: Mapping[str, StepOption]
-    work: Work
-
-
-_CORRECTIONS: dict[str, Correction] = {}
-
-
-def correction(name: str, **options: StepOption) -> Callable[[Work], Work]:
-    """Register a function as a correction; its docstring's first line is the summary."""
-
-    def register(work: Work) -> Work:
-        if name in _CORRECTIONS:
-            raise ValueError(f"correction {name!r} is registered twice")
-        _CORRECTIONS[name] = Correction(name, (work.__doc__ or "").strip().splitlines()[0], options, work)
-        return work
-
-    return register
-
-
-def all_corrections() -> Iterator[Correction]:
-    """Every correction."""
-    yield from _CORRECTIONS.values()
-
-
-def correction_names() -> tuple[str, ...]:
-    """Names of all corrections."""
-    return tuple(_CORRECTIONS)
+correction, all_corrections, correction_names = TABLE.register, TABLE.all, TABLE.names
 
 
 def apply_correction(step: Step, quantized: QuantizedModel, context: WorkContext) -> Corrected:
@@ -109,8 +73,6 @@ def apply_correction(step: Step, quantized: QuantizedModel, context: WorkContext
         BadInput: There is no such correction, option or node, or the samples do not fit the model.
         ModelFailed: The model cannot be run.
     """
-    if step.name not in _CORRECTIONS:
-        raise BadInput(f"There is no correction {step.name!r}.", fix=nearest(step.name, _CORRECTIONS))
-    chosen = _CORRECTIONS[step.name]
+    chosen = TABLE.find(step)
     options, nodes = options_from(step, chosen.options), check_nodes(step.nodes, quantized.float_model)
     return chosen.work(Task(quantized, context, options, nodes))

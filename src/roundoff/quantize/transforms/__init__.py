@@ -2,7 +2,6 @@
 
 from roundoff.quantize.transforms import equalize, explicit_bias, smooth
 from roundoff.quantize.transforms.registry import (
-    Transform,
     Transformed,
     all_transforms,
     apply_transform,
@@ -12,7 +11,6 @@ from roundoff.quantize.work_context import Participation, WorkContext
 
 __all__ = [
     "Participation",
-    "Transform",
     "Transformed",
     "WorkContext",
     "all_transforms",

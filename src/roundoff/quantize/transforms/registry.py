@@ -1,16 +1,16 @@
 """What a transform is, and the table of all of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from roundoff.core.recipe import Step
-from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
 from roundoff.quantize.preparation_check import PreparationCheck, check_preparation
-from roundoff.quantize.step_options import Chosen, StepOption, check_nodes, options_from
+from roundoff.quantize.step_options import Chosen, check_nodes, options_from
+from roundoff.quantize.step_table import StepTable
 from roundoff.quantize.work_context import Participation, WorkContext
 
-__all__ = ["Job", "Transform", "Transformed", "all_transforms", "apply_transform", "transform", "transform_names"]
+__all__ = ["TABLE", "Job", "Transformed", "all_transforms", "apply_transform", "transform", "transform_names"]
 
 # Samples on which the outputs before and after are compared.
 _CHECKED_SAMPLES = 16
@@ -51,46 +51,10 @@ class Job:
 Work = Callable[[Job], Transformed]
 
 
-@dataclass(frozen=True, slots=True)
-class Transform:
-    """A change of a float model that keeps its function.
+TABLE: StepTable[Work] = StepTable("transform")
+"""Every transform."""
 
-    Attributes:
-        name: As users write it.
-        summary: What it does, in one sentence.
-        options: What can be chosen.
-        work: Does it.
-    """
-
-    name: str
-    summary: str
-    options: Mapping[str, StepOption]
-    work: Work
-
-
-_TRANSFORMS: dict[str, Transform] = {}
-
-
-def transform(name: str, **options: StepOption) -> Callable[[Work], Work]:
-    """Register a function as a transform; its docstring's first line is the summary."""
-
-    def register(work: Work) -> Work:
-        if name in _TRANSFORMS:
-            raise ValueError(f"transform {name!r} is registered twice")
-        _TRANSFORMS[name] = Transform(name, (work.__doc__ or "").strip().splitlines()[0], options, work)
-        return work
-
-    return register
-
-
-def all_transforms() -> Iterator[Transform]:
-    """Every transform."""
-    yield from _TRANSFORMS.values()
-
-
-def transform_names() -> tuple[str, ...]:
-    """Names of all transforms."""
-    return tuple(_TRANSFORMS)
+transform, all_transforms, transform_names = TABLE.register, TABLE.all, TABLE.names
 
 
 def apply_transform(step: Step, model: Model, context: WorkContext) -> Transformed:
@@ -105,9 +69,7 @@ def apply_transform(step: Step, model: Model, context: WorkContext) -> Transform
         BadInput: There is no such transform, option or node, or the samples do not fit the model.
         ModelFailed: The model cannot be run.
     """
-    if step.name not in _TRANSFORMS:
-        raise BadInput(f"There is no transform {step.name!r}.", fix=nearest(step.name, _TRANSFORMS))
-    chosen = _TRANSFORMS[step.name]
+    chosen = TABLE.find(step)
     job = Job(model, context, options_from(step, chosen.options), check_nodes(step.nodes, model))
     done = chosen.work(job)
     if not done.taken:
