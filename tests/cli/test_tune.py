@@ -181,14 +181,14 @@ def test_each_trial_is_told_once(run: Run) -> None:
 
 def test_searches_are_resumed_or_begun_anew(run: Run) -> None:
     words = ("--labels", "labels.npy", "-o", "out")
-    assert run("ill.onnx", *words, "--max-trials", "2")[0] == 1
+    assert run("ill.onnx", *words, "--max-trials", "1")[0] == 1
     code, _, err = run("ill.onnx", *words)
     assert (code, "already holds a search" in err) == (2, True)
     code, _, err = run("ill.onnx", *words, "--resume", "--max-drop", "3%")
     assert (code, "is of another search: --max-drop differs" in err) == (2, True)
     first = result("out").trials
     assert run("ill.onnx", *words, "--resume")[0] == 0
-    assert result("out").trials[:2] == first
+    assert result("out").trials[:1] == first
     Path("out/mine.txt").write_text("keep me")
     code, _, err = run("ill.onnx", *words, "--force")
     assert (code, "files that roundoff did not write: mine.txt" in err) == (2, True)
