@@ -158,6 +158,45 @@ def test_an_evaluator_measures_on_test_data_too(run: Run, code: str) -> None:
     assert (mine.holdout.interval is None) == (code == ONE_NUMBER)
 
 
+FEEDS = """
+import numpy as np, onnxruntime
+class Mine:
+    def calibration(self, model):
+        session = onnxruntime.InferenceSession(model)
+        for image in np.load("calibration.npy"):
+            session.run(None, {"image": image[None]})
+    def evaluate(self, model):
+        session = onnxruntime.InferenceSession(model)
+        right = [
+            session.run(None, {"image": image[None]})[0].argmax() == label
+            for image, label in zip(np.load("images.npy")[:80], np.load("labels.npy"))
+        ]
+        return np.mean(right)
+"""
+
+
+def test_an_evaluator_feeds_its_own_calibration_data_unless_others_are_given(run: Run) -> None:
+    Path("eval.py").write_text(FEEDS)
+    words, target = ("--evaluator", "eval.py", "--max-drop", "2%"), ("--target", "generic-int8-per-tensor")
+    code, _, err = run("ill.onnx", *words, "-o", "fed", data=target)
+    assert code == 0, err
+    assert "ranges are observed on what calibration() in eval.py feeds: 24 runs" in " ".join(err.split())
+    _, _, err = run("ill.onnx", *words, "-o", "given", data=(*target, "--data", "calibration.npy"))
+    assert "calibration() of the evaluator is not called: ranges are observed on" in " ".join(err.split())
+    fed, given = (result(name) for name in ("fed", "given"))
+    # The same pictures either way.
+    assert [(each.change, each.score) for each in fed.trials] == [
+        (each.change, each.score) for each in given.trials
+    ]
+    assert run("ill.onnx", *words, "-o", "fed", "--resume", data=target)[0] == 0
+    assert result("fed").trials == fed.trials
+    code, _, err = run("ill.onnx", *words, "-o", "fed", "--resume", "--raw-dtype", "uint8", data=target)
+    assert (code, "--raw-dtype has no effect without --data" in " ".join(err.split())) == (2, True)
+    np.save("calibration.npy", np.load("calibration.npy")[:5])
+    code, _, err = run("ill.onnx", *words, "-o", "fed", "--resume", data=target)
+    assert (code, "what calibration() feeds differs" in " ".join(err.split())) == (2, True)
+
+
 def test_labels_that_end_before_the_test_data_are_an_error(run: Run) -> None:
     Path("eval.py").write_text(
         LABELS_GO_ON.replace('np.load("others_labels.npy")', "[]").replace("LABELS[i]", "LABELS[int(i)]")
