@@ -213,8 +213,10 @@ def test_each_trial_is_told_once(run: Run) -> None:
     _, _, err = run("ill.onnx", *words, "--max-trials", "1")
     told = [line for line in err.splitlines() if line.startswith("trial ")]
     assert [line.rpartition(":")[0] for line in told] == ["trial 1: plain"]
+    assert told[0].endswith("; at most about 0 s left")
     _, _, err = run("ill.onnx", *words, "--resume")
     told = [line for line in err.splitlines() if line.startswith("trial ")]
+    assert not any("left" in line for line in told)
     assert [line.split(":")[0] for line in told] == [f"trial {n}" for n in range(2, len(result("out").trials) + 1)]
 
 

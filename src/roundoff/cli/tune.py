@@ -130,7 +130,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     stem = model_stem(args.model)
     delivery = Delivery(args.output, stem, str(args.model), origin.sha256, settings.target, __version__)
     try:
-        keeping = Keeping(args.output, facts, delivery.best_so_far, _teller(terminal))
+        keeping = Keeping(args.output, facts, delivery.best_so_far, _teller(args, terminal))
         found = tune(model, data, settings, keeping=keeping, progress=terminal)
     except RoundoffError:
         if not again:
@@ -147,11 +147,19 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
 
 
-def _teller(terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
-    """Tells of each trial in a line, so that a long search can be watched."""
+def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
+    """Tells of each trial in a line, so that a long search can be watched, and how long it may still take."""
+    from roundoff.core.time_left import TimeLeft, duration_text
     from roundoff.report.tuning import trial_line
 
-    return lambda trial, best, metric: terminal.note(trial_line(trial, best, metric))
+    left = TimeLeft(args.max_trials, args.time)
+
+    def tell(trial: "Trial", best: "Trial", metric: str) -> None:
+        seconds = left.step(trial.number)
+        most = "" if seconds is None else f"; at most about {duration_text(seconds)} left"
+        terminal.note(trial_line(trial, best, metric) + most)
+
+    return tell
 
 
 def _check(args: argparse.Namespace) -> None:
