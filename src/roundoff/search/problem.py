@@ -185,7 +185,10 @@ class ModelProblem:
 
     def ranking_runs(self) -> int:
         """Samples run for all rankings and promises so far."""
-        return sum(fact["runs"] for kind in ("ranking ", "promise ") for fact in self._journal.facts(kind))
+        facts = [*self._journal.facts("ranking "), *(promises := self._journal.facts("promise "))]
+        # What all promises are compared with is run once.
+        in_float = self._promise.runs if any(fact["runs"] for fact in promises) else 0
+        return in_float + sum(int(fact["runs"]) for fact in facts)
 
     def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
         """A recipe with some nodes in another precision."""
