@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roundoff.analysis.io_check.conventions import Convention, MeanStd, conventions
+from roundoff.analysis.io_check.conventions import REVERSED, Convention, MeanStd, conventions
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
 
@@ -176,7 +176,8 @@ def _change(training: Convention, deployed: Convention, gain: Array, offset: Arr
     elif training.form == "right" and deployed.form == "right":
         text = f"training applies {training.text}, the deployed side {deployed.text}"
         if deployed.source == training.source.reversed() or training.source == deployed.source.reversed():
-            text = f"mean and std ({training.source.name.removesuffix(' in reversed order')}) are in the opposite order of channels"
+            name = training.source.name.removesuffix(REVERSED)
+            text = f"mean and std ({name}) are in the opposite order of channels"
     elif training.form == "right":
         text = f"on the deployed side {deployed.text} ({deployed.source.name})"
     elif deployed.form == "right":
