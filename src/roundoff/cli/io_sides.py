@@ -80,10 +80,9 @@ def read_sides(training: Path | None, deployed: Path | None, raw: RawLayout) -> 
     names, left_out = _paired(first, second, (training, deployed))
     ones = {name: first[one] for name, one, _ in names}
     others = {name: second[other] for name, _, other in names}
+    # Raw files are described by their partners where these describe themselves.
     known, notes = _finished(ones, others, raw)
-    partners, more = _finished(others, known, raw)
-    # Raw files of training may be described by the deployed side's.
-    known, notes = _finished(ones, partners, raw)
+    partners, more = _finished(others, ones, raw)
     return Sides(
         tuple(ones),
         tuple(known.values()),

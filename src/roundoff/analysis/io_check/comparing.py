@@ -88,7 +88,7 @@ def _numbers(training: Origin, deployed: Origin) -> Iterator[InputChange]:
     if gain is None or offset is None:
         correction = None
     else:
-        mean, std = (", ".join(f"{float(value):.5g}" for value in values) for values in (-offset / gain, 1 / gain))
+        mean, std = (", ".join(f"{float(value):.6g}" for value in values) for values in (-offset / gain, 1 / gain))
         correction = Correction(
             "mean and std",
             f"mean [{mean}], std [{std}] on what the deployed side has now",

@@ -29,8 +29,8 @@ _TENSORS = (
     "a gain and an offset, quantized codes, int8 against uint8, byte order, element type, padded rows",
     "softmax, sigmoid or exponential function on one side only",
 )
-# Pictures that correlate so much show the same, and so much that only small things differ.
-_ALIKE, _FEWEST = 0.8, 64
+# Pictures of so many values or more that correlate so much show the same.
+_ALIKE, _FEWEST = 0.6, 64
 
 
 def excluded(shape: tuple[int, ...], *, pictures: bool = True) -> tuple[str, ...]:
@@ -66,16 +66,23 @@ def explain_difference(
     if worst <= tolerance:
         return None
     judging = Judging(tolerance, rms, tuple(known))
-    accepted: list[Claim] = []
-    for claim in _claims(first, second, judging, pictures=pictures):
+    # Bytes that are read as another type may be any number, or none.
+    with np.errstate(all="ignore"):
+        accepted = _accepted(_claims(first, second, judging, pictures=pictures))
+        if not accepted:
+            return _by_precision(first, second, worst, rms) or _by_size(first, second, judging)
+    return _explanation(accepted[0], accepted[1:], worst, samples=len(first))
+
+
+def _accepted(claims: Iterator[Claim]) -> list[Claim]:
+    """Claims that hold, the best first; the search ends with one that leaves nothing and has a name."""
+    found: list[Claim] = []
+    for claim in claims:
         if claim.accepted:
-            accepted.append(claim)
+            found.append(claim)
             if claim.exact and not claim.plain:
                 break
-    if not accepted:
-        return _by_precision(first, second, worst, rms) or _by_size(first, second, judging)
-    accepted.sort(key=better)
-    return _explanation(accepted[0], accepted[1:], worst, samples=len(first))
+    return sorted(found, key=better)
 
 
 def rows_of(

@@ -1,5 +1,6 @@
 """Finding how a model's input was made from the original."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,8 +19,8 @@ from roundoff.errors import BadInput
 
 __all__ = ["Origin", "find_origin"]
 
-# A smooth filter finds the place; which filter it was is asked afterwards.
-_PROBE = Resampling("bilinear", "antialiased")
+# A smooth filter and a coarse one find the place; which filter it was is asked afterwards.
+_PROBES = (Resampling("bilinear", "antialiased"), Resampling("nearest"))
 _PLAUSIBLE, _TIED = 0.5, 2.0
 _MOST_PLACES = 4
 # Filters are told apart when the best leaves this much less than the next.
@@ -87,9 +88,13 @@ def find_origin(
     places = sorted(_places(originals[0], made[0]), key=lambda found: found[0])
     if not places or places[0][0] > _PLAUSIBLE:
         return None
-    near = [found for found in places if found[0] <= _TIED * places[0][0] + 1e-9][:_MOST_PLACES]
+    near: dict[tuple[object, ...], tuple[Pipeline, _Placed]] = {}
+    for left, pipeline, placed in places:
+        if left <= _TIED * places[0][0] + 1e-9 and len(near) < _MOST_PLACES:
+            turns = tuple(change.kind for change in placed.reading.changes)
+            near.setdefault((pipeline.decoding, pipeline.shaping, placed.layout, turns), (pipeline, placed))
     trials: list[tuple[float, Pipeline, _Placed]] = []
-    for _, pipeline, placed in near:
+    for pipeline, placed in near.values():
         for exact in _filters(pipeline, originals[0]):
             left = _unexplained(_rendered(exact, placed, originals[0], made[0]), placed, made[0])
             if left is not None:
@@ -126,8 +131,8 @@ def _places(original: Array, made: Array) -> Iterator[tuple[float, Pipeline, _Pl
         for decoding in decodings(original):
             for turned in dict.fromkeys((size, size[::-1])):
                 had = _size(decoding.apply, original)
-                for shaping in shapings(had, turned) if had else ():
-                    pipeline = Pipeline(decoding, shaping, _PROBE, rounded=False)
+                for shaping, probe in itertools.product(shapings(had, turned) if had else (), _PROBES):
+                    pipeline = Pipeline(decoding, shaping, probe, rounded=False)
                     rendered = pipeline.apply(original, turned)
                     if rendered is None:
                         continue
