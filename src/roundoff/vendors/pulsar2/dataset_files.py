@@ -149,7 +149,7 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
     _check_numbers(spec, calibration, channels=channels)
     color = processor.tensor_format
     if color is not ColorSpace.AutoColorSpace and (color is ColorSpace.GRAY) != (channels == 1):
-        what = f"The input {spec.name!r} takes {spec.describe()}, with {channels} channel(s), which is not {color.name}."
+        what = f"The input {spec.name!r} takes {spec.describe()}: {channels} channel(s) are not {color.name}."
         raise BadInput(what, fix=f"set tensor_format to {'GRAY' if channels == 1 else 'RGB or BGR'}")
     steps = InputProcessing(
         source_layout="NHWC",
