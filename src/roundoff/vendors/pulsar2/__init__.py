@@ -1,1 +1,1 @@
-"""Axera's Pulsar2: its configuration, its tables and its output, for plain ONNX models on a CPU."""
+"""Axera's Pulsar2: its configuration, data sets, tables and commands, on top of what roundoff does for any chip."""
