@@ -18,7 +18,12 @@ _WIDEST = 1_000_000
 
 
 def render_table(
-    title: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], *, width: int = NATURAL
+    title: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    *,
+    width: int = NATURAL,
+    fold: bool = False,
 ) -> str:
     """Draw a table.
 
@@ -27,6 +32,7 @@ def render_table(
         columns: Headings.
         rows: Cells.
         width: Columns of the terminal; a table that is wider is squeezed, its long cells cut or wrapped.
+        fold: Go on in the next line with long words, instead of cutting them as the vendor does.
 
     Returns:
         Lines without trailing blanks.
@@ -39,7 +45,7 @@ def render_table(
     # A title is no reason to be wider, and is cut into lines where it is longer than the table.
     table = Table(title=Text(title), box=box.HEAVY_HEAD, show_lines=True)
     for heading, justify in columns:
-        table.add_column(Text(heading), justify=justify)
+        table.add_column(Text(heading), justify=justify, overflow="fold" if fold else "ellipsis")
     for row in rows:
         table.add_row(*map(Text, row))
     out = io.StringIO()
