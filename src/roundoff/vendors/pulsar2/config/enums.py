@@ -1,12 +1,13 @@
 """The closed lists of names that a build configuration uses, with the vendor's numbers.
 
-A configuration may give a member by name or by number. Of the newer members only the names are published; they
-have negative numbers here, which no configuration can mean.
+A configuration may give a member by name or by number. Of the newer members only the names are published; the
+numbers they have here are larger than any that a configuration can hold.
 """
 
 from enum import Enum, unique
 
 __all__ = [
+    "UNPUBLISHED",
     "CalibrationFormat",
     "CalibrationMethod",
     "CheckMode",
@@ -21,6 +22,9 @@ __all__ = [
     "TargetHardware",
 ]
 
+UNPUBLISHED = 2**31
+"""Numbers from here on mean nothing to the vendor: they do not fit into its 32 bits."""
+
 
 @unique
 class ModelType(Enum):
@@ -30,7 +34,7 @@ class ModelType(Enum):
     QuantAxModel = 1
     QuantONNX = 3
     OptimizedQuantAxModel = 4
-    ISP = -1
+    ISP = UNPUBLISHED + 1
 
 
 @unique
@@ -41,12 +45,12 @@ class TargetHardware(Enum):
     AX620E = 1
     M76H = 2
     M57 = 5
-    AX615 = -1
-    AX637 = -2
-    AX8860 = -3
-    AX620L = -4
-    LAMBERT = -5
-    LAGUNA = -6
+    AX615 = UNPUBLISHED + 1
+    AX637 = UNPUBLISHED + 2
+    AX8860 = UNPUBLISHED + 3
+    AX620L = UNPUBLISHED + 4
+    LAMBERT = UNPUBLISHED + 5
+    LAGUNA = UNPUBLISHED + 6
 
 
 @unique
@@ -54,13 +58,13 @@ class NpuMode(Enum):
     """How many cores of the chip; which are there depends on the chip."""
 
     NPU1 = 0
-    NPU2 = -2
-    NPU3 = -3
-    NPU4 = -4
-    NPU5 = -5
-    ISP1 = -6
-    ISP2 = -7
-    ISP3 = -8
+    NPU2 = 1
+    NPU3 = 2
+    NPU4 = UNPUBLISHED + 4
+    NPU5 = UNPUBLISHED + 5
+    ISP1 = UNPUBLISHED + 6
+    ISP2 = UNPUBLISHED + 7
+    ISP3 = UNPUBLISHED + 8
 
 
 @unique
@@ -79,7 +83,7 @@ class DataType(Enum):
     FP16 = 9
     FP32 = 10
     BF16 = 11
-    NVFP4 = -1
+    NVFP4 = UNPUBLISHED + 1
 
 
 @unique

@@ -6,6 +6,7 @@ means that nothing was asked for.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Literal
 
 from roundoff.vendors.pulsar2.config.enums import (
@@ -43,6 +44,20 @@ EVERY = "DEFAULT"
 """Stands for every input, every output, or both ends of the graph."""
 
 _REQUIRED = {"required": True}
+_BARE = {"bare": True}
+"""A list of names that may also be given as one name: the manual does both."""
+
+
+def _only(*options: Enum) -> dict[str, Any]:
+    """Of a longer list of names these are allowed."""
+    return {"only": options}
+
+
+_MODEL_COLORS = (ColorSpace.AutoColorSpace, ColorSpace.BGR, ColorSpace.RGB, ColorSpace.GRAY)
+_RECEIVED = (
+    *(DataType.U8, DataType.S8, DataType.U16, DataType.S16, DataType.U32, DataType.S32),
+    *(DataType.FP16, DataType.FP32),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +96,8 @@ class LayerConfig:
 
     layer_name: str = ""
     op_type: str = ""
-    start_tensor_names: tuple[str, ...] = ()
-    end_tensor_names: tuple[str, ...] = ()
+    start_tensor_names: tuple[str, ...] = field(default=(), metadata=_BARE)
+    end_tensor_names: tuple[str, ...] = field(default=(), metadata=_BARE)
     data_type: DataType = DataType.DefaultDataType
     weight_data_type: DataType = DataType.DefaultDataType
     layer_names: tuple[str, ...] = ()
@@ -91,7 +106,7 @@ class LayerConfig:
 
     @property
     def kind(self) -> Literal["layer", "op_type", "subgraph"]:
-        """How operations are selected; a named layer counts more than a type, a type more than a part of the graph."""
+        """How operations are selected; a named layer counts most, then a type, then a part of the graph."""
         if self.layer_name or self.layer_names:
             return "layer"
         return "op_type" if self.op_type or self.op_types else "subgraph"
@@ -118,14 +133,16 @@ class QuantConfig:
     precision_analysis_method: PrecisionAnalysisMethod = PrecisionAnalysisMethod.PerLayer
     precision_analysis_mode: PrecisionAnalysisMode = PrecisionAnalysisMode.Reference
     highest_mix_precision: bool = False
-    conv_bias_data_type: DataType = DataType.S32
+    conv_bias_data_type: DataType = field(default=DataType.S32, metadata=_only(DataType.S32, DataType.FP32))
     refine_weight_threshold: float = 1e-6
     enable_smooth_quant: bool = False
     smooth_quant_threshold: float = 0.2
     smooth_quant_strength: float = 0.6
     transformer_opt_level: int = 0
     input_sample_dir: str = ""
-    ln_scale_data_type: DataType = DataType.FP32
+    ln_scale_data_type: DataType = field(
+        default=DataType.FP32, metadata=_only(DataType.FP32, DataType.S32, DataType.U32)
+    )
     check: int = 0
     disable_auto_refine_scale: bool = False
     enable_easy_quant: bool = False
@@ -145,11 +162,11 @@ class InputProcessor:
     """What the deployed model receives (``src_``) and what the float model expects (``tensor_``)."""
 
     tensor_name: str = field(default="", metadata=_REQUIRED)
-    tensor_format: ColorSpace = ColorSpace.AutoColorSpace
+    tensor_format: ColorSpace = field(default=ColorSpace.AutoColorSpace, metadata=_only(*_MODEL_COLORS))
     tensor_layout: Layout = Layout.NCHW
     src_format: ColorSpace = ColorSpace.AutoColorSpace
     src_layout: Layout = Layout.NCHW
-    src_dtype: DataType = DataType.FP32
+    src_dtype: DataType = field(default=DataType.FP32, metadata=_only(*_RECEIVED))
     csc_mode: CscMode = CscMode.NoCSC
     csc_mat: tuple[float, ...] = ()
     mean: tuple[float, ...] = ()
@@ -170,7 +187,7 @@ class OutputProcessor:
     tensor_name: str = field(default="", metadata=_REQUIRED)
     tensor_layout: Layout = Layout.NCHW
     dst_perm: tuple[int, ...] = ()
-    output_dtype: DataType = DataType.FP32
+    output_dtype: DataType = field(default=DataType.FP32, metadata=_only(DataType.FP32, DataType.U8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +224,10 @@ class CompilerConfig:
     ddr_bw_limit: float = 0.0
     enable_slice_mode: bool = False
     enable_data_soft_compression: bool = False
-    compiler_group_patterns: tuple[Any, ...] = ()
+    compiler_group_patterns: tuple[dict[str, Any], ...] = ()
     input_sample_dir: str = ""
-    start_tensor_names: tuple[str, ...] = ()
-    end_tensor_names: tuple[str, ...] = ()
+    start_tensor_names: tuple[str, ...] = field(default=(), metadata=_BARE)
+    end_tensor_names: tuple[str, ...] = field(default=(), metadata=_BARE)
     enable_tile_mode: bool = False
     sub_configs: "tuple[CompilerConfig, ...]" = ()
 
