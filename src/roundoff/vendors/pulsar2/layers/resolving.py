@@ -74,11 +74,13 @@ class ResolvedLayers:
         entries: In their order.
         rules: What is asked for each node, for the planner.
         plan: What follows from that.
+        float_nodes: Nodes that are computed in float, by their names in the graph.
     """
 
     entries: tuple[ResolvedEntry, ...]
     rules: tuple[Rule, ...]
     plan: QuantPlan
+    float_nodes: frozenset[str] = frozenset()
 
 
 def resolve_layers(configs: Sequence[LayerConfig], frontend: Frontend) -> ResolvedLayers:
@@ -90,7 +92,9 @@ def resolve_layers(configs: Sequence[LayerConfig], frontend: Frontend) -> Resolv
         frontend.prepared.model, frontend.target, rules=rules, origins=frontend.prepared.origins
     )
     resolver = _Resolver(frontend, plan, wanted)
-    return ResolvedLayers(tuple(resolver.resolve(entry) for entry in entries), rules, plan)
+    pairs = zip(frontend.view.nodes, plan.nodes, strict=True)
+    in_float = frozenset(node.name for node, planned in pairs if planned.in_float)
+    return ResolvedLayers(tuple(resolver.resolve(entry) for entry in entries), rules, plan, in_float)
 
 
 def refuse_unknown(resolved: ResolvedLayers) -> None:
@@ -107,7 +111,7 @@ def refuse_unknown(resolved: ResolvedLayers) -> None:
     ]
     if wrong:
         what = "layer_configs name what the model does not have:\n" + "\n".join(wrong)
-        raise BadInput(what, fix="use names of frontend/optimized.onnx, or of the model you gave")
+        raise BadInput(what, fix="use the names that nodes and tensors have in the model you gave")
 
 
 def _rules(wanted: Mapping[str, Mapping[str, Choice]], frontend: Frontend) -> Iterator[Rule]:
