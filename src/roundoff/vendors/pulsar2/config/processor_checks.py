@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from roundoff.data.processing import Csc
+from roundoff.errors import BadInput
 from roundoff.vendors.pulsar2.config.documents import Place, Problem
 from roundoff.vendors.pulsar2.config.enums import ColorSpace, CscMode
 from roundoff.vendors.pulsar2.config.schema import InputProcessor, OutputProcessor
@@ -12,9 +14,6 @@ YUV = (ColorSpace.YUV420SP, ColorSpace.YVU420SP, ColorSpace.YUYV422, ColorSpace.
 """What has to be converted into the model's colours."""
 
 _MATRIX = 12
-_BIASES = (3, 7, 11)
-# The limits of the chip's fixed-point numbers, both ends excluded.
-_BIAS_LIMITS, _FACTOR_LIMITS = (-9.0, 8.0), (-524289.0, 524288.0)
 
 
 def input_processor_problems(processors: Sequence[InputProcessor]) -> Iterator[Problem]:
@@ -47,20 +46,13 @@ def _colors(processor: InputProcessor, place: Place) -> Iterator[Problem]:
     if processor.src_format in YUV and processor.tensor_format is ColorSpace.GRAY:
         what = f"{processor.src_format.name} has three colours, a gray model takes one"
         yield Problem((*place, "src_format"), what)
-    if processor.csc_mode is CscMode.Matrix and not matrix:
-        yield Problem((*place, "csc_mat"), "must be given for csc_mode Matrix: 12 numbers, row by row")
-    if matrix and len(matrix) != _MATRIX:
+    if processor.csc_mode is CscMode.Matrix:
+        try:
+            Csc("matrix", matrix)
+        except BadInput as error:
+            yield Problem((*place, "csc_mat"), f"{error.what.rstrip('.')}; {error.fix}")
+    elif matrix and len(matrix) != _MATRIX:
         yield Problem((*place, "csc_mat"), f"must have 12 numbers (3 rows of 4), not {len(matrix)}")
-    if processor.csc_mode is CscMode.Matrix and len(matrix) == _MATRIX:
-        for number, value in enumerate(matrix):
-            low, high = _BIAS_LIMITS if number in _BIASES else _FACTOR_LIMITS
-            if not low < value < high:
-                what = f"must be between {low:.0f} and {high:.0f}, not {value:g}"
-                yield Problem((*place, "csc_mat", number), what + _bias_hint(number))
-
-
-def _bias_hint(number: int) -> str:
-    return " (biases of colours from 0 to 255 are divided by 256)" if number in _BIASES else ""
 
 
 def _normalization(processor: InputProcessor, place: Place) -> Iterator[Problem]:

@@ -54,6 +54,10 @@ def _only(*options: Enum) -> dict[str, Any]:
 
 
 _MODEL_COLORS = (ColorSpace.AutoColorSpace, ColorSpace.BGR, ColorSpace.RGB, ColorSpace.GRAY)
+_SOURCE_COLORS = (
+    *(*_MODEL_COLORS, ColorSpace.YUYV422, ColorSpace.UYVY422, ColorSpace.YUV420SP, ColorSpace.YVU420SP),
+    ColorSpace.RAW,
+)
 _RECEIVED = (
     *(DataType.U8, DataType.S8, DataType.U16, DataType.S16, DataType.U32, DataType.S32),
     *(DataType.FP16, DataType.FP32),
@@ -164,7 +168,7 @@ class InputProcessor:
     tensor_name: str = field(default="", metadata=_REQUIRED)
     tensor_format: ColorSpace = field(default=ColorSpace.AutoColorSpace, metadata=_only(*_MODEL_COLORS))
     tensor_layout: Layout = Layout.NCHW
-    src_format: ColorSpace = ColorSpace.AutoColorSpace
+    src_format: ColorSpace = field(default=ColorSpace.AutoColorSpace, metadata=_only(*_SOURCE_COLORS))
     src_layout: Layout = Layout.NCHW
     src_dtype: DataType = field(default=DataType.FP32, metadata=_only(*_RECEIVED))
     csc_mode: CscMode = CscMode.NoCSC
