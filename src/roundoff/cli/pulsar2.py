@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from roundoff.cli.pulsar2_run import add_run_flags, run_files
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
@@ -148,4 +149,5 @@ _Flags = Callable[[argparse.ArgumentParser], None]
 _Work = Callable[[argparse.Namespace, Terminal], int]
 _SUBCOMMANDS: dict[str, tuple[_Flags, _Work, bool]] = {
     "build": (_build_flags, _build, True),
+    "run": (add_run_flags, run_files, False),
 }
