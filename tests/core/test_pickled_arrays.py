@@ -1,5 +1,6 @@
 """Pickles of arrays are followed on paper; whatever else they ask for is refused by name."""
 
+import contextlib
 import io
 import struct
 from typing import Any
@@ -13,7 +14,9 @@ from hypothesis.extra import numpy as hnp
 from roundoff.core.pickled_arrays import read_pickled
 from roundoff.core.unreadable import Unreadable
 
-NUMBERS = st.sampled_from(["bool", "int8", "uint8", ">i2", "<u4", "int64", "float16", ">f4", "float64", "complex64"])
+NUMBERS = st.sampled_from(
+    ["bool", "int8", "uint8", ">i2", "<u4", "int64", "float16", ">f4", "float64", "complex64"]
+)
 ARRAYS = NUMBERS.flatmap(lambda dtype: hnp.arrays(np.dtype(dtype), hnp.array_shapes(min_dims=0, min_side=0)))
 
 
@@ -29,7 +32,7 @@ def text(word: str) -> bytes:
     return b"\x8c" + bytes([len(word)]) + word.encode()
 
 
-@given(st.dictionaries(st.text(st.characters(exclude_categories=("Cs",)), max_size=8), ARRAYS, max_size=3))
+@given(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), ARRAYS, max_size=3))
 def test_dictionaries_of_arrays_come_back(arrays: dict[str, Any]) -> None:
     found = read_pickled(saved(arrays))
     assert list(found) == list(arrays)
@@ -53,9 +56,9 @@ OLD = (
     b"tbI00\nc_codecs\nencode\n(V\\u0000\\u0000\\u0080\\u003f\\u0000\\u0000\\u0000\\u0040\nVlatin1\ntRtbs."
 )
 FIFTH = (
-    b"\x80\x05}\x94" + text("a") + b"\x94" + text("numpy._core.numeric") + b"\x94" + text("_frombuffer") + b"\x94\x93"
-    b"(\x96" + struct.pack("<Q", 8) + np.array([1, 2], "<f4").tobytes() + b"\x94" + text("numpy") + text("dtype")
-    + b"\x93" + text("f4") + b"\x89\x88\x87R(K\x03" + text("<") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    b"\x80\x05}\x94" + text("a") + b"\x94" + text("numpy._core.numeric") + b"\x94" + text("_frombuffer")
+    + b"\x94\x93(\x96" + struct.pack("<Q", 8) + np.array([1, 2], "<f4").tobytes() + b"\x94"
+    + text("numpy") + text("dtype") + b"\x93" + text("f4") + b"\x89\x88\x87R(K\x03" + text("<") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     b"K\x02\x85" + text("C") + b"tRs."
 )  # fmt: skip
 
@@ -69,7 +72,10 @@ def test_other_protocols(content: bytes) -> None:
     ("content", "message"),
     [
         (b"cos\nsystem\n(S'true'\ntR.", "asks to run os.system; nothing is ever run"),
-        (b"\x80\x04" + text("builtins") + text("eval") + b"\x93.", "asks to run builtins.eval; nothing is ever run"),
+        (
+            b"\x80\x04" + text("builtins") + text("eval") + b"\x93.",
+            "asks to run builtins.eval; nothing is ever run",
+        ),
         (b"cnumpy.core.multiarray\nfromfile\n.", "asks to run numpy.core.multiarray.fromfile"),
         (b"cnumpy\nndarray\n(I3\ntR.", "asks to make a numpy.ndarray in an unusual way"),
         (b"\x80\x05\x97.", "with the step NEXT_BUFFER, which plain arrays do not need"),
@@ -110,16 +116,12 @@ def test_no_damage_escapes(base: bytes, changes: list[tuple[int, bytes]], end: i
         content[at : at + len(piece)] = piece
     if end % 3 == 0:
         del content[end % len(content) :]
-    try:
+    with contextlib.suppress(Unreadable):
         read_pickled(bytes(content))
-    except Unreadable as error:
-        assert error.problem
 
 
 @settings(max_examples=300)
 @given(st.binary(max_size=60))
 def test_no_noise_escapes(content: bytes) -> None:
-    try:
+    with contextlib.suppress(Unreadable):
         read_pickled(content)
-    except Unreadable as error:
-        assert error.problem

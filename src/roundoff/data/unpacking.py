@@ -200,7 +200,15 @@ def _intact(archive: Path) -> Iterator[None]:
     try:
         with reading(archive, what="The archive"):
             yield
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, ValueError, RuntimeError) as error:
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        EOFError,
+        zlib.error,
+        lzma.LZMAError,
+        ValueError,
+        RuntimeError,
+    ) as error:
         raise BadInput(f"The archive {shown(archive)} is damaged: {error}.", fix="make it again") from error
     except Unreadable as error:
         raise BadInput(f"The archive {shown(archive)} cannot be read: {error.problem}.", fix=_REPACK) from error
