@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import write_text
+from roundoff.core.names import shown
 from roundoff.core.target import Arithmetic
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.interface import outputs
@@ -48,6 +49,11 @@ class Tree:
     def shown(self, path: str) -> str:
         """A path in it, as the user will find it."""
         return f"{self.name}/{path}"
+
+    def named(self, path: Path) -> str:
+        """Any path, as the user will find it."""
+        inside = path.is_relative_to(self.folder)
+        return self.shown(path.relative_to(self.folder).as_posix()) if inside else shown(path)
 
     def write_quantized(self, quantized: QuantizedModel, document: dict[str, Any], *, frontend_too: bool) -> None:
         """Write the quantized model and all its scales."""

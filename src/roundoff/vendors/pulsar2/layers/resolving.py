@@ -152,9 +152,7 @@ class _Resolver:
     @cached_property
     def _plans(self) -> dict[str, NodePlan]:
         """Plans by the names of nodes in the graph."""
-        return {
-            node.name: plan for node, plan in zip(self.frontend.view.nodes, self.plan.nodes, strict=True)
-        }
+        return {node.name: plan for node, plan in zip(self.frontend.view.nodes, self.plan.nodes, strict=True)}
 
     @cached_property
     def _reasons(self) -> dict[str, str]:
@@ -245,7 +243,10 @@ class _Resolver:
         into = [self.frontend.names.original(node) for node in nodes]
         if user not in into:
             merged = "it is computed as one with"
-            yield f"{merged} what is in front, for which it is taken", f"{merged} {_few(into)}, for which it is taken"
+            yield (
+                f"{merged} what is in front, for which it is taken",
+                f"{merged} {_few(into)}, for which it is taken",
+            )
 
     def _remarks(self, entry: Entry, unit: Unit, effective: Precision) -> Iterator[Reason]:
         """That a result is of another type than the operation, because of who reads it."""
@@ -257,11 +258,9 @@ class _Resolver:
         same = [name for name, got in readers if vendor_dtype(got) == output]
         said = f"its output is {output}"
         if sharing:
-            yield (
-                f"{said}: it goes to a {self._operations[sharing[0]]}, which has one scale with all it joins; "
-                "ask for that too",
-                f"{said}: {_few(sharing)} has one scale with all it joins; ask for it too",
-            )
+            kind = self._operations[sharing[0]]
+            cause = f"{said}: it goes to a {kind}, which has one scale with all it joins; ask for that too"
+            yield cause, f"{said}: {_few(sharing)} has one scale with all it joins; ask for it too"
         elif same:
             cause = f"{said}, and the precision table shows that, because what reads it is {output}"
             yield cause, f"{said}, and the precision table shows that, because {_reading(same)} it as {output}"

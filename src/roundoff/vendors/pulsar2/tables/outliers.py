@@ -37,7 +37,5 @@ class OutlierTableRow:
 
 def outlier_table(rows: Iterable[OutlierTableRow], *, width: int = NATURAL) -> str:
     """The table, with shares in float32 and in full."""
-    cells = (
-        (row.tensor, *(str(float(np.float32(value))) for value in (row.sparse, *row.shares))) for row in rows
-    )
+    cells = ((row.tensor, *(str(float(np.float32(value))) for value in (row.sparse, *row.shares))) for row in rows)
     return render_table(_TITLE, _COLUMNS, cells, width=width)
