@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from roundoff.cli.pulsar2_run import add_run_flags, run_files
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
@@ -219,4 +220,5 @@ _Work = Callable[[argparse.Namespace, Terminal], int]
 _SUBCOMMANDS: dict[str, tuple[_Flags, _Work, bool]] = {
     "build": (_build_flags, _build, True),
     "tune": (_tune_flags, _tune, True),
+    "run": (add_run_flags, run_files, False),
 }
