@@ -218,14 +218,22 @@ class _Resolver:
     def _why(self, node: str, part: str, asked: str, got: str) -> str:
         user = self.frontend.names.original(node)
         reason = self._reasons.get(user) or self._plans[node].reason
-        if part == "weight" and not got:
-            reason = "it has no constant weight"
+        if part == "weight":
+            reason = self._weight_reason(asked, got) or reason
         elif part == "activation" and asked == "FP32" and got and FLOAT not in got.split("/"):
             kind = self.frontend.type_of(self.frontend.unit_of[node])
             reason = f"FP32 is not verified for {kind}" if self._not_verified(node) else reason
         said = in_vendor_words(reason) if reason else f"its {_WORDS[part]} is {vendor_dtype(got)}"
         settled = f"; settled as {vendor_dtype(got)}" if got else ""
         return f"{_WORDS[part]} {asked} refused: {said}{settled}" if part != "activation" else f"{said}{settled}"
+
+    def _weight_reason(self, asked: str, got: str) -> str:
+        if not got:
+            return "it has no constant weight"
+        able = self.frontend.target.only.get(f"weight.{FLOAT}", frozenset())
+        if asked == "FP32":
+            return f"only {', '.join(sorted(able))} can have it" if able else "this chip ignores it"
+        return f"weights are {', '.join(map(vendor_dtype, self.frontend.target.weights))} or FP32"
 
     def _not_verified(self, node: str) -> bool:
         verified = self.frontend.target.only.get(f"activation.{FLOAT}", frozenset())
