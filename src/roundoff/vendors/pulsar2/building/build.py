@@ -206,7 +206,7 @@ class _Build:
             if row.node and any(row.share(level) for level in TABLE_LEVELS)
         ]
         if rows:
-            self.log.table(outlier_table(rows, width=self.log.width))
+            self.log.table(outlier_table(rows, width=self.log.width, fold=True))
         else:
             self.log.tell(f"no tensor has outliers of level {TABLE_LEVELS[0]} or more")
 

@@ -187,7 +187,9 @@ class _Reader:
                 self._add_type(name, nodes, lost, unknown)
         else:
             self._add_part(config, nodes, lost, unknown)
-        return Entry(number, config, nodes, lost, unknown)
+        place = {name: at for at, name in enumerate(self._frontend.names.known)}
+        ordered = {name: nodes[name] for name in sorted(nodes, key=place.__getitem__)}
+        return Entry(number, config, ordered, lost, unknown)
 
     def _add_layer(
         self, name: str, nodes: dict[str, tuple[str, ...]], lost: dict[str, Reason], unknown: dict[str, str]
