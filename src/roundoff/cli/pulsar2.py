@@ -21,12 +21,11 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
+    from roundoff.vendors.pulsar2.building.build import BuildOptions
     from roundoff.vendors.pulsar2.building.log import Log
     from roundoff.vendors.pulsar2.config.schema import BuildConfig
 
 SUMMARY = "Axera's Pulsar2: build, tune, run"
-
-_OWN_FLAGS = ("--config", "--force", "--help")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +115,9 @@ def split_settings(
 
 
 def _build_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration: .json, .yaml, .toml, .prototxt")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration: .json, .yaml, .toml, .prototxt"
+    )
     parser.add_argument("--force", action="store_true", help="replace an earlier build in the same folder")
 
 
@@ -125,12 +126,20 @@ def _build(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.vendors.pulsar2.building.build import build
 
     config = _configuration(args)
-    result = build(config, _log(terminal), force=args.force, command=("roundoff", *args.words))
+    result = build(config, _log(terminal), options=_options(args))
     terminal.note(f"written: {result.folder}")
     if config.quant.check and not result.followed:
         terminal.note("quant.check: not every layer has the type that layer_configs ask for")
         return EXIT_THRESHOLD_MISSED
     return EXIT_OK
+
+
+def _options(args: argparse.Namespace) -> "BuildOptions":
+    from roundoff.vendors.pulsar2.building.build import BuildOptions
+
+    # Paths may start in the folder of the configuration, too.
+    base = None if args.config is None else Path(args.config).parent
+    return BuildOptions(base, force=args.force, command=("roundoff", *args.words))
 
 
 def _configuration(args: argparse.Namespace) -> "BuildConfig":
@@ -145,9 +154,71 @@ def _log(terminal: Terminal) -> "Log":
     return Log(terminal.note, terminal.text, width=terminal.out.width, progress=terminal)
 
 
+# tune -----------------------------------------------------------------------------------------------------------
+
+
+def _tune_flags(parser: argparse.ArgumentParser) -> None:
+    _build_flags(parser)
+    parser.add_argument(
+        "--methods",
+        type=_methods,
+        metavar="A,B,...",
+        help="calibration methods in the order they are tried (default: MinMax,MSE,Percentile)",
+    )
+    parser.add_argument(
+        "--min_cosine", type=_cosine, metavar="X", help="of the worst output end to end (default: 0.98)"
+    )
+    parser.add_argument(
+        "--min_layer_cosine", type=_cosine, metavar="X", help="of every layer by itself (default: 0.999)"
+    )
+
+
+def _tune(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Follow the two flow charts of the manual, and build with what they lead to."""
+    from roundoff.vendors.pulsar2.tuning.charts import GOOD_LAYER, GOOD_OUTPUT, Goal
+    from roundoff.vendors.pulsar2.tuning.tune import CONFIG_NAME, DEFAULT_METHODS, tune_build
+
+    output = GOOD_OUTPUT if args.min_cosine is None else args.min_cosine
+    layer = GOOD_LAYER if args.min_layer_cosine is None else args.min_layer_cosine
+    tuned = tune_build(
+        _configuration(args),
+        _log(terminal),
+        methods=args.methods or DEFAULT_METHODS,
+        goal=Goal(output, layer),
+        options=_options(args),
+    )
+    folder = tuned.result.folder
+    terminal.note(f"written: {folder}, {folder / CONFIG_NAME}")
+    return EXIT_OK if tuned.followed.met else EXIT_THRESHOLD_MISSED
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    from roundoff.vendors.pulsar2.config.enums import CalibrationMethod
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = [method.name for method in CalibrationMethod]
+    wrong = next((name for name in names if name not in known), None)
+    if wrong is not None or not names:
+        raise argparse.ArgumentTypeError(
+            f"{wrong or text!r} is no calibration method; {nearest(wrong or '', known)}"
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def _cosine(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 0 and 1")
+    return number
+
+
 _Flags = Callable[[argparse.ArgumentParser], None]
 _Work = Callable[[argparse.Namespace, Terminal], int]
 _SUBCOMMANDS: dict[str, tuple[_Flags, _Work, bool]] = {
     "build": (_build_flags, _build, True),
+    "tune": (_tune_flags, _tune, True),
     "run": (add_run_flags, run_files, False),
 }

@@ -45,18 +45,18 @@ def same_body(ours: str, theirs: list[str]) -> None:
 
 def test_precision_table() -> None:
     rows = [
-        PrecisionRow("conv", "AxQuantizedConv", "features", (1, 8, 4, 4), "FP32", "U8", 0.99912, 0.00027),
-        PrecisionRow("y_DequantizeLinear", "AxDequantizeLinear", "y", (1, 10), "FP32", "FP32", None, None),
+        PrecisionRow("conv", "AxQuantizedConv", "x", (1, 8, 4, 4), "FP32", "U8", 0.99912, 0.00027),
+        PrecisionRow("y_Dequantize", "AxReshape", "y", (1, 10), "FP32", "FP32", None, None),
     ]
     assert lines_of(precision_table(rows, method="EndToEnd", mode="NPUBackend")) == [
-        "                                 Quant Precision Table【EndToEnd NPUBackend】",
-        "┏━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┓",
-        "┃ Operator           ┃        Type        ┃ Output Tensor ┃    Shape     ┃ DType ┃ QDType ┃ Cosin   ┃ MSE     ┃",
-        "┡━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━┩",
-        "│ conv               │  AxQuantizedConv   │ features      │ (1, 8, 4, 4) │ FP32  │   U8   │ 0.99912 │ 0.00027 │",
-        "├────────────────────┼────────────────────┼───────────────┼──────────────┼───────┼────────┼─────────┼─────────┤",
-        "│ y_DequantizeLinear │ AxDequantizeLinear │ y             │   (1, 10)    │ FP32  │  FP32  │ None    │ None    │",
-        "└────────────────────┴────────────────────┴───────────────┴──────────────┴───────┴────────┴─────────┴─────────┘",
+        "                             Quant Precision Table【EndToEnd NPUBackend】",
+        "┏━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━┓",
+        "┃ Operator     ┃      Type       ┃ Output Tensor ┃    Shape     ┃ DType ┃ QDType ┃ Cosin   ┃ MSE     ┃",
+        "┡━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━━╇━━━━━━━━━╇━━━━━━━━━┩",
+        "│ conv         │ AxQuantizedConv │ x             │ (1, 8, 4, 4) │ FP32  │   U8   │ 0.99912 │ 0.00027 │",
+        "├──────────────┼─────────────────┼───────────────┼──────────────┼───────┼────────┼─────────┼─────────┤",
+        "│ y_Dequantize │    AxReshape    │ y             │   (1, 10)    │ FP32  │  FP32  │ None    │ None    │",
+        "└──────────────┴─────────────────┴───────────────┴──────────────┴───────┴────────┴─────────┴─────────┘",
     ]
 
 

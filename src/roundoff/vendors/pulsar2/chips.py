@@ -22,7 +22,7 @@ def target_of(config: BuildConfig) -> Target:
     if config.target_hardware in _NO_FLOAT_WEIGHTS:
         target = replace(target, only={**target.only, f"weight.{FLOAT}": frozenset()})
     if config.quant.conv_bias_data_type is DataType.FP32:
-        target = replace(target, bias=FLOAT)
+        target = replace(target, bias="float")
     if config.quant.disable_quant_optimization:
         # Nothing is merged: every result is quantized, also those in front of an activation function.
         target = replace(target, fusions=())

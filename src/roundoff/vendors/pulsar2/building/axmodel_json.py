@@ -1,4 +1,4 @@
-"""quant_axmodel.json: every quantization of every tensor at every operation, as the vendor's quantizer dumps it."""
+"""quant_axmodel.json: every quantization of every tensor at every operation, laid out as the vendor does."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -26,7 +26,9 @@ def count_macs(model: Model, samples: Samples) -> int:
     """Products that the model computes for one sample."""
     feed = read_feed(model, samples, 0)
     inferred = values(model, {name: array.shape for name, array in feed.items()})
-    shapes = {value.name: value.shape for value in complete_values(model, inferred, feed) if value.shape is not None}
+    shapes = {
+        value.name: value.shape for value in complete_values(model, inferred, feed) if value.shape is not None
+    }
     shapes |= {tensor.name: tuple(tensor.dims) for tensor in model.proto.graph.initializer}
     return sum(node_products(node, shapes) for node in model.proto.graph.node)
 

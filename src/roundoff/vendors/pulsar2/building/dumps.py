@@ -91,9 +91,9 @@ class Dumping:
         integers = self._integers(feed, [each.name for each in wanted])
         for some in _portions(wanted):
             tallies = {each.name: Tally(each, [variant]) for each in some}
-            run = CopiesPass(
-                copies, tallies, model=self.quantized.float_model, threads=available_threads()
-            ).run(self.samples.names[0], feed)
+            run = CopiesPass(copies, tallies, model=self.quantized.float_model, threads=available_threads()).run(
+                self.samples.names[0], feed
+            )
             for each in some:
                 theirs = integers[each.name] if integers is not None else _reference(copies, variant, each, run)
                 yield each, run[each.name], _as_value(each, theirs)

@@ -31,24 +31,23 @@ class Log:
     progress: Progress = SILENT
     lines: list[str] = field(default_factory=list)
 
-    def info(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         """Say what was done."""
-        self._tell(text)
+        self._out(text)
 
-    def warning(self, text: str) -> None:
+    def alert(self, text: str) -> None:
         """Say what the user should look at."""
-        self._tell(f"WARNING: {text}")
+        self._out(f"WARNING: {text}")
 
     def running(self, step: str) -> None:
         """Say which step begins."""
-        self._tell(f"[{time.strftime('%H:%M:%S')}] AX {step} Running ...")
+        self._out(f"[{time.strftime('%H:%M:%S')}] AX {step} Running ...")
 
     def table(self, text: str) -> None:
         """Show a table, or a block of figures."""
         self.lines.append(text)
         self.show(text)
 
-    def _tell(self, text: str) -> None:
+    def _out(self, text: str) -> None:
         self.lines.append(text)
         self.say(text)
-

@@ -1,7 +1,7 @@
 """What a build starts from: the model as the configuration changes it, and samples."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from roundoff.core.tensors import InputSpec
@@ -12,12 +12,16 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
 from roundoff.runtime.feeds import NO_INPUTS, Samples
 from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.building.tree import DATASET, Tree
+from roundoff.vendors.pulsar2.building.tree import Tree
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 from roundoff.vendors.pulsar2.config.settling import Settled, settle
+from roundoff.vendors.pulsar2.datasets import open_datasets
+from roundoff.vendors.pulsar2.processors import edited_model
 from roundoff.vendors.pulsar2.tables import QuantConfigRow
 
-__all__ = ["Material", "gather", "sample_directory"]
+__all__ = ["Material", "gather", "located", "sample_directory"]
+
+_LISTED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,11 +32,13 @@ class Material:
         model: The float model.
         samples: What activations are observed on.
         settled: What counts for which input.
+        folders: Where the samples of each input are.
     """
 
     model: Model
     samples: Samples
     settled: Settled
+    folders: Mapping[str, Path] = field(default_factory=dict)
 
     def rows(self, tree: Tree) -> list[QuantConfigRow]:
         """The rows of the Quant Config Table."""
@@ -45,7 +51,7 @@ class Material:
                     QuantConfigRow(
                         name,
                         shape,
-                        tree.shown(f"{DATASET}/{name}"),
+                        tree.named(self.folders.get(name, Path(given.calibration_dataset))),
                         given.calibration_format.name,
                         settings.processor.tensor_format.name,
                         given.calibration_mean,
@@ -55,29 +61,40 @@ class Material:
         return found
 
 
-def gather(config: BuildConfig, folder: Path, *, base: Path, log: Log) -> Material:
+def gather(config: BuildConfig, folder: Path, *, base: Path | None, log: Log) -> Material:
     """Read the model and unpack its calibration data.
 
     Args:
         config: The configuration.
         folder: Where calibration data is unpacked.
-        base: Paths in the configuration are relative to it.
+        base: Where relative paths are looked for besides the current folder.
         log: Told what is done.
 
     Raises:
         BadInput: Something is missing or does not fit.
     """
-    model = load_model(base / config.input)
+    model, changes = edited_model(load_model(located(config.input, base)), config, base=base)
+    for note in changes:
+        log.tell(note)
     specs = inputs(model)
     settled = settle(config, specs, outputs(model))
     for note in settled.notes:
-        log.warning(note)
-    samples: Samples = NO_INPUTS
-    if specs:
-        source = {name: base / each.calibration.calibration_dataset for name, each in settled.inputs.items() if each.calibration}
-        samples = open_samples(source, specs)
-        log.info(f"{counted(len(samples.names), 'File')} Loaded.")
-    return Material(model, samples, settled)
+        log.alert(note)
+    if not specs:
+        return Material(model, NO_INPUTS, settled)
+    samples = open_datasets(settled, folder, base=base)
+    for note in samples.notes:
+        log.alert(note)
+    if samples.skipped:
+        log.alert(f"not taken for samples: {', '.join(samples.skipped[:_LISTED])}")
+    log.tell(f"{counted(len(samples.names), 'File(s)').removesuffix('s')} Loaded.")
+    return Material(model, samples, settled, samples.folders)
+
+
+def located(given: str, base: Path | None) -> Path:
+    """A path of the configuration: from the current folder, else from that of the configuration."""
+    here = Path(given)
+    return base / given if base is not None and not here.exists() and (base / given).exists() else here
 
 
 def sample_directory(folder: Path, model: Model) -> Samples:

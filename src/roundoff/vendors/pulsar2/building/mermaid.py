@@ -10,7 +10,12 @@ from roundoff.vendors.pulsar2.tables.precision import figure
 __all__ = ["mermaid_chart"]
 
 # The vendor publishes the first colour alone; the limits are its two thresholds and one between.
-_COLOURS = ((0.999, "good", "#2efe08"), (0.99, "fair", "#c8fe08"), (0.98, "poor", "#fe9a08"), (-2.0, "bad", "#fe2e08"))
+_COLOURS = (
+    (0.999, "good", "#2efe08"),
+    (0.99, "fair", "#c8fe08"),
+    (0.98, "poor", "#fe9a08"),
+    (-2.0, "bad", "#fe2e08"),
+)
 
 
 def mermaid_chart(analysis: Analysis, frontend: Frontend) -> str:

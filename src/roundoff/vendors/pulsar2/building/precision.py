@@ -9,14 +9,14 @@ from roundoff.core.layer_scores import LayerReport, LayerRow, Method
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quant_plan import FLOAT
 from roundoff.core.target import Arithmetic
-from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.runtime.feeds import Samples
+from roundoff.vendors.pulsar2.building.quantizing import Outcome
 from roundoff.vendors.pulsar2.config.enums import PrecisionAnalysisMethod, PrecisionAnalysisMode
 from roundoff.vendors.pulsar2.layers.entries import Frontend
 from roundoff.vendors.pulsar2.operators import quantized_type, vendor_dtype
 from roundoff.vendors.pulsar2.tables import PrecisionRow
 
-__all__ = ["Analysis", "Finding", "analyze_precision"]
+__all__ = ["Analysis", "Finding", "PrecisionSettings", "analyze_precision"]
 
 _VARIANTS: dict[PrecisionAnalysisMethod, Method] = {
     PrecisionAnalysisMethod.PerLayer: "local",
@@ -72,48 +72,57 @@ class Analysis:
         return min(found, default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class PrecisionSettings:
+    """How precision is measured.
+
+    Attributes:
+        method: Each layer fed with the float model's tensors, or the quantized model running through.
+        mode: Fake quantization, or exact integers.
+        arithmetic: How the chip computes.
+    """
+
+    method: PrecisionAnalysisMethod
+    mode: PrecisionAnalysisMode
+    arithmetic: Arithmetic
+
+
 def analyze_precision(
-    quantized: QuantizedModel,
+    outcome: Outcome,
     samples: Samples,
     frontend: Frontend,
     *,
-    float_nodes: Collection[str],
-    method: PrecisionAnalysisMethod,
-    mode: PrecisionAnalysisMode,
-    arithmetic: Arithmetic,
+    settings: PrecisionSettings,
     progress: Progress = SILENT,
 ) -> Analysis:
     """Measure every layer as the vendor does.
 
     Args:
-        quantized: The quantized model.
+        outcome: The quantized model.
         samples: What it is fed.
         frontend: The graph, with the user's names.
-        float_nodes: Nodes that are computed in float, by their names in the graph.
-        method: Each layer fed with the float model's tensors, or the quantized model running through.
-        mode: Fake quantization, or exact integers.
-        arithmetic: How the chip computes.
+        settings: How to measure.
         progress: Told of every sample.
 
     Raises:
         BadInput: The samples do not fit the model.
         ModelFailed: The model cannot be run.
     """
-    integers = mode is PrecisionAnalysisMode.NPUBackend
-    variant = _VARIANTS[method]
+    integers = settings.mode is PrecisionAnalysisMode.NPUBackend
+    variant = _VARIANTS[settings.method]
 
     def measured(wanted: Method) -> LayerReport:
-        settings = LayerSettings(wanted, "integer" if integers else "reference", arithmetic)
-        return analyze_layers(quantized, samples, settings, progress=progress)
+        how = LayerSettings(wanted, "integer" if integers else "reference", settings.arithmetic)
+        return analyze_layers(outcome.quantized, samples, how, progress=progress)
 
     report = measured(variant)
     # Both modes are compared at layers fed alike; run through, a step here is many steps later.
     compared = report if variant == "local" or not integers else measured("local")
-    rows = list(_rows(report, frontend, float_nodes, variant))
+    rows = list(_rows(report, frontend, outcome.resolved.float_nodes, variant))
     leaving = frozenset(row.tensor for row in report.rows if row.output)
     return Analysis(
-        method=method,
-        mode=mode,
+        method=settings.method,
+        mode=settings.mode,
         rows=tuple(row for _, row in rows),
         nodes=tuple(each.node for each, _ in rows),
         outputs=leaving,

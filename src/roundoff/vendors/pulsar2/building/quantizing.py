@@ -52,9 +52,7 @@ class Quantizing:
         progress: Told how far it is.
     """
 
-    def __init__(
-        self, model: Model, samples: Samples, target: Target, *, progress: Progress = SILENT
-    ) -> None:
+    def __init__(self, model: Model, samples: Samples, target: Target, *, progress: Progress = SILENT) -> None:
         self.samples = samples
         self._model = model
         self._builder = RecipeBuilder(model, samples, target, making=Making(progress=progress))

@@ -16,12 +16,12 @@ from roundoff.vendors.pulsar2.config.enums import DataType
 from roundoff.vendors.pulsar2.config.schema import EVERY, LayerConfig
 from roundoff.vendors.pulsar2.operators import frontend_type
 
-__all__ = ["PARTS", "Choice", "Entry", "Frontend", "Reason", "read_entries", "wanted_by"]
+__all__ = ["PARTS", "Choice", "Entry", "Frontend", "Reason", "asked_for", "read_entries", "wanted_by"]
 
 PARTS = ("activation", "weight", "output")
 """data_type, weight_data_type and output_data_type."""
 
-# Independent of their order in the list: a named layer counts more than a type, a type more than a part of the graph.
+# In whatever order they are listed, a named layer counts more than a type, a type more than a part of the graph.
 _STRENGTH = {"layer": 3, "op_type": 2, "subgraph": 1}
 _NOTHING = DataType.DefaultDataType
 _MADE_BY_VENDOR = "op_"
@@ -81,7 +81,9 @@ class Frontend:
         found = [
             node.name
             for node in unit.nodes
-            if any(name not in unit.inner and not self.view.is_constant(name) for _, name in self.view.operands(node))
+            if any(
+                name not in unit.inner and not self.view.is_constant(name) for _, name in self.view.operands(node)
+            )
         ]
         return tuple(found) or (unit.first.name,)
 
@@ -136,6 +138,12 @@ class Entry:
         return ", ".join(asked) or "nothing"
 
 
+def asked_for(config: LayerConfig) -> list[tuple[str, str]]:
+    """What an entry names, each with the precision asked for; nothing is looked up."""
+    entry = Entry(0, config, {})
+    return [(name, entry.precision) for name in config.layers or config.types or (entry.selector,)]
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What is asked for one part of one node, and by which entry."""
@@ -179,12 +187,14 @@ class _Reader:
                 self._add_type(name, nodes, lost, unknown)
         else:
             self._add_part(config, nodes, lost, unknown)
-        return Entry(number, config, nodes, lost, unknown)
+        place = {name: at for at, name in enumerate(self._frontend.names.known)}
+        ordered = {name: nodes[name] for name in sorted(nodes, key=place.__getitem__)}
+        return Entry(number, config, ordered, lost, unknown)
 
     def _add_layer(
         self, name: str, nodes: dict[str, tuple[str, ...]], lost: dict[str, Reason], unknown: dict[str, str]
     ) -> None:
-        """A layer by its name in the user's model, or in the optimized one; one that was merged means the whole."""
+        """A layer by its name in the user's model, or in the optimized one; one that was merged means it all."""
         frontend = self._frontend
         if name not in frontend.names.known:
             unknown[name] = self._suggestion(name, frontend.names.known)
@@ -241,7 +251,11 @@ class _Reader:
         return f"{folded} {kind}; ask for that", f"{folded} {name} ({kind})"
 
     def _add_part(
-        self, config: LayerConfig, nodes: dict[str, tuple[str, ...]], lost: dict[str, Reason], unknown: dict[str, str]
+        self,
+        config: LayerConfig,
+        nodes: dict[str, tuple[str, ...]],
+        lost: dict[str, Reason],
+        unknown: dict[str, str],
     ) -> None:
         """Every operation on a way from a start tensor to an end tensor."""
         frontend = self._frontend
@@ -264,7 +278,10 @@ class _Reader:
             elif inside.isdisjoint(owners):
                 first = frontend.names.original(unit.first.name)
                 outside = "which lies outside of this part of the graph"
-                lost[user] = f"it is fused into the operation in front, {outside}", f"it is fused into {first}, {outside}"
+                lost[user] = (
+                    f"it is fused into the operation in front, {outside}",
+                    f"it is fused into {first}, {outside}",
+                )
 
     @cached_property
     def _tensors(self) -> frozenset[str]:

@@ -152,9 +152,7 @@ class _Resolver:
     @cached_property
     def _plans(self) -> dict[str, NodePlan]:
         """Plans by the names of nodes in the graph."""
-        return {
-            node.name: plan for node, plan in zip(self.frontend.view.nodes, self.plan.nodes, strict=True)
-        }
+        return {node.name: plan for node, plan in zip(self.frontend.view.nodes, self.plan.nodes, strict=True)}
 
     @cached_property
     def _reasons(self) -> dict[str, str]:
@@ -220,14 +218,22 @@ class _Resolver:
     def _why(self, node: str, part: str, asked: str, got: str) -> str:
         user = self.frontend.names.original(node)
         reason = self._reasons.get(user) or self._plans[node].reason
-        if part == "weight" and not got:
-            reason = "it has no constant weight"
+        if part == "weight":
+            reason = self._weight_reason(asked, got) or reason
         elif part == "activation" and asked == "FP32" and got and FLOAT not in got.split("/"):
             kind = self.frontend.type_of(self.frontend.unit_of[node])
             reason = f"FP32 is not verified for {kind}" if self._not_verified(node) else reason
         said = in_vendor_words(reason) if reason else f"its {_WORDS[part]} is {vendor_dtype(got)}"
         settled = f"; settled as {vendor_dtype(got)}" if got else ""
         return f"{_WORDS[part]} {asked} refused: {said}{settled}" if part != "activation" else f"{said}{settled}"
+
+    def _weight_reason(self, asked: str, got: str) -> str:
+        if not got:
+            return "it has no constant weight"
+        able = self.frontend.target.only.get(f"weight.{FLOAT}", frozenset())
+        if asked == "FP32":
+            return f"only {', '.join(sorted(able))} can have it" if able else "this chip ignores it"
+        return f"weights are {', '.join(map(vendor_dtype, self.frontend.target.weights))} or FP32"
 
     def _not_verified(self, node: str) -> bool:
         verified = self.frontend.target.only.get(f"activation.{FLOAT}", frozenset())
@@ -245,7 +251,10 @@ class _Resolver:
         into = [self.frontend.names.original(node) for node in nodes]
         if user not in into:
             merged = "it is computed as one with"
-            yield f"{merged} what is in front, for which it is taken", f"{merged} {_few(into)}, for which it is taken"
+            yield (
+                f"{merged} what is in front, for which it is taken",
+                f"{merged} {_few(into)}, for which it is taken",
+            )
 
     def _remarks(self, entry: Entry, unit: Unit, effective: Precision) -> Iterator[Reason]:
         """That a result is of another type than the operation, because of who reads it."""
@@ -257,11 +266,9 @@ class _Resolver:
         same = [name for name, got in readers if vendor_dtype(got) == output]
         said = f"its output is {output}"
         if sharing:
-            yield (
-                f"{said}: it goes to a {self._operations[sharing[0]]}, which has one scale with all it joins; "
-                "ask for that too",
-                f"{said}: {_few(sharing)} has one scale with all it joins; ask for it too",
-            )
+            kind = self._operations[sharing[0]]
+            cause = f"{said}: it goes to a {kind}, which has one scale with all it joins; ask for that too"
+            yield cause, f"{said}: {_few(sharing)} has one scale with all it joins; ask for it too"
         elif same:
             cause = f"{said}, and the precision table shows that, because what reads it is {output}"
             yield cause, f"{said}, and the precision table shows that, because {_reading(same)} it as {output}"

@@ -35,9 +35,7 @@ class OutlierTableRow:
     shares: Sequence[float]
 
 
-def outlier_table(rows: Iterable[OutlierTableRow], *, width: int = NATURAL) -> str:
-    """The table, with shares in float32 and in full."""
-    cells = (
-        (row.tensor, *(str(float(np.float32(value))) for value in (row.sparse, *row.shares))) for row in rows
-    )
-    return render_table(_TITLE, _COLUMNS, cells, width=width)
+def outlier_table(rows: Iterable[OutlierTableRow], *, width: int = NATURAL, fold: bool = False) -> str:
+    """The table, with shares in float32 and in full; in a narrow terminal cut, or folded."""
+    cells = ((row.tensor, *(str(float(np.float32(value))) for value in (row.sparse, *row.shares))) for row in rows)
+    return render_table(_TITLE, _COLUMNS, cells, width=width, fold=fold)

@@ -49,7 +49,9 @@ def figure(value: float | None) -> str:
     return "None" if value is None else f"{value:.5f}"
 
 
-def precision_table(rows: Iterable[PrecisionRow], *, method: str, mode: str, width: int = NATURAL) -> str:
+def precision_table(
+    rows: Iterable[PrecisionRow], *, method: str, mode: str, width: int = NATURAL, fold: bool = False
+) -> str:
     """The table of eight columns.
 
     Args:
@@ -57,6 +59,7 @@ def precision_table(rows: Iterable[PrecisionRow], *, method: str, mode: str, wid
         method: PerLayer or EndToEnd.
         mode: Reference or NPUBackend.
         width: Columns of the terminal.
+        fold: In a narrow terminal go on with long names in the next line, instead of cutting them.
     """
     cells = (
         (
@@ -65,7 +68,7 @@ def precision_table(rows: Iterable[PrecisionRow], *, method: str, mode: str, wid
         )
         for row in rows
     )  # fmt: skip
-    return render_table(f"Quant Precision Table【{method} {mode}】", _COLUMNS, cells, width=width)
+    return render_table(f"Quant Precision Table【{method} {mode}】", _COLUMNS, cells, width=width, fold=fold)
 
 
 def old_precision_table(rows: Iterable[PrecisionRow], *, method: str, mode: str, width: int = NATURAL) -> str:

@@ -45,9 +45,9 @@ def render_table(
     # A title is no reason to be wider, and is cut into lines where it is longer than the table.
     table = Table(title=Text(title), box=box.HEAVY_HEAD, show_lines=True)
     for heading, justify in columns:
-        table.add_column(Text(heading), justify=justify, overflow="fold" if fold else "ellipsis")
+        table.add_column(Text(heading), justify=justify)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(cell, overflow="fold" if fold else None) for cell in row))
     out = io.StringIO()
     console = Console(file=out, width=width or _WIDEST, color_system=None, highlight=False, legacy_windows=False)
     console.print(table)
