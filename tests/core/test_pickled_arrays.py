@@ -55,12 +55,22 @@ OLD = (
     b"(Vb\nVlatin1\ntRtp5\nRp6\n(I1\n(I2\ntp7\ncnumpy\ndtype\np8\n(Vf4\nI00\nI01\ntRp9\n(I3\nV<\nNNNI-1\nI-1\nI0\n"
     b"tbI00\nc_codecs\nencode\n(V\\u0000\\u0000\\u0080\\u003f\\u0000\\u0000\\u0000\\u0040\nVlatin1\ntRtbs."
 )
-FIFTH = (
-    b"\x80\x05}\x94" + text("a") + b"\x94" + text("numpy._core.numeric") + b"\x94" + text("_frombuffer")
-    + b"\x94\x93(\x96" + struct.pack("<Q", 8) + np.array([1, 2], "<f4").tobytes() + b"\x94"
-    + text("numpy") + text("dtype") + b"\x93" + text("f4") + b"\x89\x88\x87R(K\x03" + text("<") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
-    b"K\x02\x85" + text("C") + b"tRs."
-)  # fmt: skip
+FIFTH = b"".join(
+    (
+        *(
+            b"\x80\x05}\x94",
+            text("a"),
+            b"\x94",
+            text("numpy._core.numeric"),
+            b"\x94",
+            text("_frombuffer"),
+            b"\x94\x93",
+        ),
+        *(b"(\x96", struct.pack("<Q", 8), np.array([1, 2], "<f4").tobytes(), b"\x94"),
+        *(text("numpy"), text("dtype"), b"\x93", text("f4"), b"\x89\x88\x87R(K\x03", text("<")),
+        *(b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb", b"K\x02\x85", text("C"), b"tRs."),
+    )
+)
 
 
 @pytest.mark.parametrize("content", [OLD, FIFTH], ids=["protocol 0", "protocol 5"])
