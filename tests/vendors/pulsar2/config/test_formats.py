@@ -1,10 +1,13 @@
 """The same configuration in all four formats."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from roundoff.errors import BadInput, MissingExtra
 from roundoff.vendors.pulsar2.config import other_formats
@@ -137,3 +140,31 @@ def test_yaml_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_other_formats_are_read_strictly(name: str, text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=message):
         loaded(tmp_path, text, name)
+
+
+@settings(max_examples=300)
+@given(
+    file=st.sampled_from([("c.toml", TOML), ("c.yaml", YAML), ("c.prototxt", PROTOTXT), ("c.json", json.dumps(PLAIN))]),
+    changes=st.lists(
+        st.tuples(
+            st.integers(0, 2000),
+            st.integers(0, 5),
+            st.one_of(st.text(max_size=3), st.sampled_from(["[", "}", ": ", "- ", "&a", "1e999", "!!", "#", '"'])),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_no_damage_escapes(
+    tmp_path_factory: pytest.TempPathFactory, file: tuple[str, str], changes: list[tuple[int, int, str]]
+) -> None:
+    name, text = file
+    if name.endswith("yaml"):
+        pytest.importorskip("yaml")
+    for place, removed, added in changes:
+        at = place % len(text)
+        text = text[:at] + added + text[at + removed :]
+    path = tmp_path_factory.getbasetemp() / name
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with contextlib.suppress(BadInput):
+        load_config(path)

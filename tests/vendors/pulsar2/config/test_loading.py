@@ -315,3 +315,8 @@ def test_text_must_be_utf8(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"The configuration .* does not exist"):
         load_config(tmp_path / "none.json")
+
+
+def test_a_wrong_file_does_not_flood_the_screen(tmp_path: Path) -> None:
+    lines = refused(tmp_path, {f"key{index}": index for index in range(300)}).splitlines()
+    assert (len(lines), lines[0], lines[-1]) == (102, "FILE has 300 errors:", "  ... and 200 more")
