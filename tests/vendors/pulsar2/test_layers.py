@@ -253,5 +253,3 @@ def test_stronger_kinds_first() -> None:
 
     strengths = [Entry(9 - place, config, {}).strength for place, config in enumerate(ENTRIES)]
     assert all(left > right for left, right in pairwise(strengths))
-
-
