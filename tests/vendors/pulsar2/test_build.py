@@ -92,14 +92,14 @@ def test_per_layer_equals_one_layer_computed_by_hand(run: Build) -> None:
     def numbers(tensor: str) -> tuple[Array, Array, dict[str, Any]]:
         config = document["tensor_configs"]["conv2"][tensor]
         values = document["values"].get(str(config["hash"])) or document["values"][str(config["dominator"])]
-        return np.float32(values["scale"]), np.int64(values["zero_point"]), config
+        return np.array(values["scale"], np.float32), np.array(values["zero_point"], np.int64), config
 
     def through(array: Array, tensor: str, axis: int | None = None) -> Array:
         scale, zero, config = numbers(tensor)
         shape = [-1 if place == axis else 1 for place in range(array.ndim)]
         scale, zero = scale.reshape(shape), zero.reshape(shape)
         codes = np.clip(np.rint(array / scale) + zero, config["quant_min"], config["quant_max"])
-        return ((codes - zero) * scale).astype(np.float32)
+        return np.asarray((codes - zero) * scale, np.float32)
 
     single = save(
         wrapped(
