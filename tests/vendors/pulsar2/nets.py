@@ -58,7 +58,7 @@ def mixed_model(folder: Path) -> Model:
 
 
 def imbalanced(spread: float = 300.0) -> Any:
-    """Eight channels are scaled apart by a factor of `spread` and brought back: 8 bits between lose most of them."""
+    """Eight channels are scaled apart by a factor of `spread` and back: 8 bits between lose most of them."""
     factors = np.geomspace(1, spread, 8).astype(np.float32).reshape(8, 1, 1, 1)
     nodes = [
         helper.make_node("Conv", ["image", "w"], ["x"], name="mix", pads=[1] * 4),

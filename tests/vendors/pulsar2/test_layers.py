@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +25,7 @@ from roundoff.vendors.pulsar2.layers.resolving import (
 from roundoff.vendors.pulsar2.layers.table import resolution_json, resolution_table
 from tests.vendors.pulsar2.nets import mixed_model
 
-WHOLE = {"start_tensor_names": ("DEFAULT",), "end_tensor_names": ("DEFAULT",)}
+WHOLE: dict[str, Any] = {"start_tensor_names": ("DEFAULT",), "end_tensor_names": ("DEFAULT",)}
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +212,7 @@ DTYPES = st.sampled_from([D.U8, D.S8, D.U16, D.S16, D.FP32])
 
 @given(st.lists(st.tuples(SELECTORS, DTYPES), min_size=1, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
-def test_what_is_said_to_be_in_effect_is(frontend: Frontend, asked: list[tuple[dict[str, str], D]]) -> None:
+def test_what_is_said_to_be_in_effect_is(frontend: Frontend, asked: list[tuple[dict[str, Any], D]]) -> None:
     result = resolved(frontend, *(LayerConfig(**selector, data_type=dtype) for selector, dtype in asked))
     plans = {node.node: node for node in result.plan.nodes}
     for entry, (_, dtype) in zip(result.entries, asked, strict=True):
@@ -253,5 +254,3 @@ def test_stronger_kinds_first() -> None:
 
     strengths = [Entry(9 - place, config, {}).strength for place, config in enumerate(ENTRIES)]
     assert all(left > right for left, right in pairwise(strengths))
-
-
