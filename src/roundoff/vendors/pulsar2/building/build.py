@@ -12,6 +12,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.saving import save_model
+from roundoff.quantize.preparation_check import check_preparation
 from roundoff.report.documents import json_text
 from roundoff.runtime.feeds import Samples
 from roundoff.vendors.pulsar2.building.axmodel_json import axmodel_document
@@ -129,6 +130,10 @@ class _Build:
         prepared = quantizing.frontend.prepared
         save_model(prepared.model, self.tree.folder / OPTIMIZED)
         log.tell(f"save optimized onnx to [{self.tree.shown(OPTIMIZED)}]")
+        if config.onnx_opt.model_check:
+            checked = check_preparation(material.model, prepared.model, material.samples)
+            for note in checked.notes:
+                (log.tell if checked.agrees else log.alert)(f"model_check: {note}")
         tell_configuration(log, config, material, self.tree)
         resolved = quantizing.resolve(config.quant.layer_configs)
         tell_resolution(log, resolved, config)

@@ -18,6 +18,7 @@ _WHY: dict[str, str] = {
     "npu_mode": "concerns the compiler of the chip; quantization does not depend on it",
     "output_name": "no compiled model is written; quant/quant_axmodel.onnx is the result",
     "work_dir": "intermediate files are kept in output_dir",
+    "onnx_opt.disable_onnx_optimization": "the folds that are done change no output, and quantizing needs them",
     "onnx_opt.enable_onnxsim": "the model is prepared by roundoff's own steps, and no simplifier is called",
     "onnx_opt.disable_transformation_check": "every transformation of the model is checked",
     "onnx_opt.save_tensors_data": "memory is bounded anyway: tensors are read one at a time",
