@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strategy",
         default="greedy",
         metavar="NAME|FILE",
-        help="greedy (default), bisect, pareto, or a Python file",
+        help="greedy (default), bisect, pareto, pulsar2, or a Python file",
     )
     effort.add_argument(
         "--sensitivity",

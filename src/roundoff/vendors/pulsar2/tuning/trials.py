@@ -1,0 +1,173 @@
+"""Compiling and measuring for the flow charts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quant_plan import NodePlan, QuantPlan
+from roundoff.core.target import Target
+from roundoff.core.tensors import Array
+from roundoff.graph.load import Model
+from roundoff.quantize.planning.fusing import Unit
+from roundoff.runtime.feeds import Samples
+from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
+from roundoff.vendors.pulsar2.building.quantizing import Quantizing
+from roundoff.vendors.pulsar2.config.enums import CalibrationMethod, DataType, PrecisionAnalysisMethod
+from roundoff.vendors.pulsar2.config.schema import LayerConfig, QuantConfig
+from roundoff.vendors.pulsar2.layers.entries import Frontend
+from roundoff.vendors.pulsar2.tuning.charts import Layer
+
+__all__ = ["ModelTrials", "raised_config"]
+
+_WIDE = 16
+
+
+def raised_config(config: QuantConfig, method: str, raised: Mapping[str, str]) -> QuantConfig:
+    """A configuration with another method, and some layers in other types."""
+    by_type: dict[str, list[str]] = {}
+    for name, dtype in raised.items():
+        by_type.setdefault(dtype, []).append(name)
+    entries = [
+        LayerConfig(layer_names=tuple(names), data_type=DataType[dtype]) for dtype, names in by_type.items()
+    ]
+    return replace(
+        config,
+        calibration_method=CalibrationMethod[method],
+        layer_configs=(*config.layer_configs, *entries),
+        precision_analysis=True,
+        precision_analysis_method=PrecisionAnalysisMethod.EndToEnd,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The first of some samples, alone."""
+
+    samples: Samples
+
+    @property
+    def label(self) -> str:
+        """Where it comes from."""
+        return self.samples.label
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name."""
+        return self.samples.names[:1]
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        """Its values."""
+        return self.samples.feed(index)
+
+
+class ModelTrials:
+    """Trials of a real model.
+
+    Args:
+        model: The float model.
+        samples: What it is calibrated and measured on; the first of them alone for single layers.
+        target: For which chip.
+        config: The configuration it starts from.
+        measured: What models are measured on end to end; the samples by default.
+        progress: Told how far it is.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        samples: Samples,
+        target: Target,
+        *,
+        config: QuantConfig,
+        measured: Samples | None = None,
+        progress: Progress = SILENT,
+    ) -> None:
+        self._model, self._samples, self._target, self._config = model, samples, target, config
+        self._measured, self._progress = measured or samples, progress
+
+    @property
+    def frontend(self) -> Frontend:
+        """The graph that is quantized."""
+        return self._all.frontend
+
+    @cached_property
+    def _all(self) -> Quantizing:
+        return Quantizing(self._model, self._samples, self._target, progress=self._progress)
+
+    @cached_property
+    def _one(self) -> Quantizing:
+        return Quantizing(self._model, _First(self._samples), self._target, progress=self._progress)
+
+    def end_to_end(self, method: str, raised: Mapping[str, str]) -> float | None:
+        """The cosine of the worst output."""
+        config = raised_config(self._config, method, raised)
+        analysis, _ = self._measure(self._all, config, self._measured, PrecisionAnalysisMethod.EndToEnd)
+        return analysis.output_cosine
+
+    def per_layer(self, raised: Mapping[str, str]) -> Sequence[Layer]:
+        """All layers, each by itself."""
+        config = raised_config(self._config, CalibrationMethod.MinMax.name, raised)
+        quantizing = self._one
+        analysis, plan = self._measure(quantizing, config, quantizing.samples, PrecisionAnalysisMethod.PerLayer)
+        return tuple(_Remedies(quantizing.frontend, plan).layers(analysis))
+
+    def _measure(
+        self, quantizing: Quantizing, config: QuantConfig, samples: Samples, method: PrecisionAnalysisMethod
+    ) -> tuple[Analysis, QuantPlan]:
+        resolved = quantizing.resolve(config.layer_configs)
+        outcome = quantizing.quantize(config, resolved)
+        analysis = analyze_precision(
+            outcome,
+            samples,
+            quantizing.frontend,
+            settings=PrecisionSettings(method, config.precision_analysis_mode, self._target.arithmetic),
+            progress=self._progress,
+        )
+        return analysis, resolved.plan
+
+
+class _Remedies:
+    """What can be given 16 bits for the sake of a layer."""
+
+    def __init__(self, frontend: Frontend, plan: QuantPlan) -> None:
+        self._frontend = frontend
+        nodes = zip(frontend.view.nodes, plan.nodes, strict=True)
+        self._plans: dict[str, NodePlan] = {node.name: planned for node, planned in nodes}
+
+    def layers(self, analysis: Analysis) -> Iterator[Layer]:
+        """The layers of an analysis."""
+        for row, node in zip(analysis.rows, analysis.nodes, strict=True):
+            if row.cosine is not None:
+                unit = self._frontend.unit_of[node]
+                name = self._frontend.names.original(unit.first.name)
+                yield Layer(name, row.cosine, dict(self._remedy(unit)))
+
+    def _remedy(self, unit: Unit) -> Iterator[tuple[str, str]]:
+        own = self._wider(unit)
+        if own is not None:
+            yield own
+            return
+        for reader in self._readers(unit):
+            wider = self._wider(reader)
+            if wider is not None:
+                yield wider
+
+    def _wider(self, unit: Unit) -> tuple[str, str] | None:
+        """A unit and the wider type of its sign; None where it moves data, is in float, or has 16 bits."""
+        dtypes = self._plans[self._frontend.owners(unit)[0]].effective.activation.split("/")
+        narrow = [dtype for dtype in dtypes if dtype[1:].isdigit() and int(dtype[1:]) < _WIDE]
+        if self._frontend.moves(unit) or not narrow:
+            return None
+        signed = all(dtype.startswith("s") for dtype in dtypes)
+        return self._frontend.names.original(unit.first.name), f"{'S' if signed else 'U'}{_WIDE}"
+
+    def _readers(self, unit: Unit) -> Iterator[Unit]:
+        """What computes with what a unit writes, also behind what only moves it."""
+        for tensor in self._frontend.view.results(unit.last):
+            for reader in self._frontend.view.readers[tensor]:
+                other = self._frontend.unit_of[reader.node]
+                if self._frontend.moves(other):
+                    yield from self._readers(other)
+                else:
+                    yield other
