@@ -7,6 +7,7 @@ few functions that numpy names to rebuild arrays are done by hand; any other fun
 
 import pickletools
 import struct
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -48,13 +49,20 @@ def read_pickled(content: bytes) -> Any:
     """
     machine = _Machine()
     try:
-        for step, (opcode, argument, _) in enumerate(pickletools.genops(content)):
-            if step > _MOST_STEPS:
-                raise Unreadable("is a pickle of absurdly many steps", fix=_RESAVE)
-            machine.step(opcode.name, argument)
+        with warnings.catch_warnings():
+            # Texts of old pickles may hold odd escapes, of which Python warns whoever reads them.
+            warnings.simplefilter("ignore")
+            _follow(machine, content)
         return _finished(machine.stack[-1])
     except _DAMAGE as error:
         raise Unreadable("is a damaged pickle", fix=_RESAVE) from error
+
+
+def _follow(machine: "_Machine", content: bytes) -> None:
+    for step, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+        if step > _MOST_STEPS:
+            raise Unreadable("is a pickle of absurdly many steps", fix=_RESAVE)
+        machine.step(opcode.name, argument)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import lzma
 import shutil
 import stat
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from roundoff.errors import BadInput
 __all__ = ["ARCHIVE_SUFFIXES", "Limits", "unpack"]
 
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".zip")
-_GZIP, _TAR_MAGIC_AT, _TAR_MAGIC, _ZIP = b"\x1f\x8b", 257, b"ustar", (b"PK\x03\x04", b"PK\x05\x06")
+_GZIP, _ZIP = b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06")
 _CHUNK_BYTES = 1 << 20
 _REPACK = "pack the sample files alone: tar czf samples.tar.gz -C FOLDER ."
 _LONGEST_PART = 255
@@ -160,13 +161,21 @@ class _Job:
 
 def _members(archive: Path) -> Iterator[_Entry]:
     with reading(archive, what="The archive"), archive.open("rb") as file:
-        start = file.read(_TAR_MAGIC_AT + len(_TAR_MAGIC))
+        start = file.read(len(_ZIP[0]))
     if start.startswith(_ZIP):
         return _zip_members(archive)
-    if start.startswith(_GZIP) or start[_TAR_MAGIC_AT:] == _TAR_MAGIC:
+    if start.startswith(_GZIP) or _is_tar(archive):
         return _tar_members(archive)
     what = f"{shown(archive)} is no archive: it does not begin as a tar, tar.gz or zip does."
     raise BadInput(what, fix=f"give one of {', '.join(ARCHIVE_SUFFIXES)}, or a folder")
+
+
+def _is_tar(archive: Path) -> bool:
+    try:
+        tarfile.open(archive, "r:").close()
+    except (tarfile.TarError, ValueError):
+        return False
+    return True
 
 
 def _zip_members(archive: Path) -> Iterator[_Entry]:
@@ -191,7 +200,15 @@ def _intact(archive: Path) -> Iterator[None]:
     try:
         with reading(archive, what="The archive"):
             yield
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, RuntimeError) as error:
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        EOFError,
+        zlib.error,
+        lzma.LZMAError,
+        ValueError,
+        RuntimeError,
+    ) as error:
         raise BadInput(f"The archive {shown(archive)} is damaged: {error}.", fix="make it again") from error
     except Unreadable as error:
         raise BadInput(f"The archive {shown(archive)} cannot be read: {error.problem}.", fix=_REPACK) from error

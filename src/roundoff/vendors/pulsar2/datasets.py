@@ -143,7 +143,10 @@ def _located(given: str, base: Path | None, *, input_name: str) -> Path:
 
 
 def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path) -> Column:
-    listing = list_folder(folder)
+    found = list_folder(folder)
+    # An archive is known by its own name, not by where it happens to be unpacked.
+    beside = tuple(name.replace(shown(folder), calibration.calibration_dataset, 1) for name in found.skipped)
+    listing = replace(found, skipped=beside)
     kind = calibration.calibration_format
     suffixes = SUFFIXES[kind]
     where = f"The calibration data of {settings.spec.name!r}"

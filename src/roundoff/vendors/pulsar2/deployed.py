@@ -62,7 +62,7 @@ def _receive(proto: Any, settings: InputSettings, notes: list[str]) -> bool:
         notes.append(f"{spec.name}: takes {spec.describe()}, which has no layout; src_layout is left out")
         processing = replace(processing, source_layout=processing.model_layout)
     axes = _source_axes(processing, spec)
-    steps = Steps(f"{spec.name}/{_INSIDE}", _opset(proto), spec.name)
+    steps = Steps(_free(proto.graph, f"{spec.name}/{_INSIDE}"), _opset(proto), spec.name)
     processing_steps(processing, [axis if isinstance(axis, int) else 0 for axis in axes], steps)
     if processing.dtype == spec.dtype and not steps.nodes:
         return False
@@ -113,10 +113,9 @@ def _insert_front(graph: Any, name: str, steps: Steps) -> None:
         if value.name == name:
             what = f"The input {name!r} is an output of the model as well; it cannot be processed."
             raise BadInput(what, fix="put an Identity between the two")
-    graph.initializer.extend(steps.constants)
     nodes = [type(node).FromString(node.SerializeToString()) for node in graph.node]
     del graph.node[:]
-    graph.node.extend([*steps.nodes, *nodes])
+    graph.node.extend([*steps.constants, *steps.nodes, *nodes])
 
 
 def _rename_reads(node: Any, names: dict[str, str]) -> None:
@@ -145,11 +144,11 @@ def _give_back(proto: Any, name: str, processor: OutputProcessor, notes: list[st
     if rank is not None and perm and len(perm) != rank:
         what = f"output_processors: dst_perm {list(perm)} does not fit the output {name!r}, which has {rank} axes."
         raise BadInput(what, fix=f"give the order of all {rank} axes")
-    inner = f"{name}/{_INSIDE}"
+    inner = _free(proto.graph, f"{name}/{_INSIDE}")
     codes = _codes(proto.graph, name) if processor.output_dtype is DataType.U8 else None
     if processor.output_dtype is DataType.U8 and codes is None:
         notes.append(f"{name}: output_dtype U8 is left out: this output has no 8-bit codes here")
-    steps = Steps(f"{name}/given", _opset(proto), codes or inner)
+    steps = Steps(_free(proto.graph, f"{name}/given"), _opset(proto), codes or inner)
     if perm and perm != tuple(range(len(perm))):
         steps.add("Transpose", perm=list(perm))
     elif codes is not None:
@@ -191,8 +190,15 @@ def _insert_back(graph: Any, name: str, inner: str, steps: Steps) -> None:
         what = f"The output {name!r} is an input or a constant; it cannot be processed."
         raise BadInput(what, fix="put an Identity before it")
     steps.nodes[-1].output[0] = name
-    graph.initializer.extend(steps.constants)
-    graph.node.extend(steps.nodes)
+    graph.node.extend([*steps.constants, *steps.nodes])
+
+
+def _free(graph: Any, wanted: str) -> str:
+    """A name that nothing in the graph begins with."""
+    taken = {name for node in graph.node for name in (node.name, *node.input, *node.output)}
+    while any(name.startswith(wanted) for name in taken):
+        wanted += "_"
+    return wanted
 
 
 def _opset(proto: Any) -> int:

@@ -26,7 +26,7 @@ class Steps:
         opset: Version of the standard operators.
         last: The tensor that the chain has come to.
         nodes: Its nodes.
-        constants: Its constants, as `onnx.TensorProto`.
+        constants: The nodes that hold its constants.
     """
 
     prefix: str
@@ -46,10 +46,12 @@ class Steps:
         return self.last
 
     def _constant(self, values: Array) -> str:
+        from onnx.helper import make_node
         from onnx.numpy_helper import from_array
 
+        # Nodes, as in old models initializers would have to be inputs too.
         name = f"{self.prefix}/constant_{len(self.constants)}"
-        self.constants.append(from_array(values, name))
+        self.constants.append(make_node("Constant", [], [name], name=name, value=from_array(values)))
         return name
 
 
@@ -120,7 +122,7 @@ def _cut_and_pad(processing: InputProcessing, shape: Sequence[int], steps: Steps
     pads = _pairs(processing.padding)
     if any(map(any, pads)):
         ends = [begin for begin, _ in pads] + [end for _, end in pads]
-        value = processing.padding_value
+        value = float(processing.padding_value)
         if steps.opset < _PADS_AS_INPUT:
             steps.add("Pad", mode="constant", pads=ends, value=value)
         else:

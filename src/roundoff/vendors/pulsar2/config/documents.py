@@ -12,6 +12,9 @@ __all__ = ["Document", "Place", "Problem", "refuse", "spelled"]
 Place: TypeAlias = "tuple[str | int, ...]"
 """The keys and numbers that lead to a value."""
 
+_MOST_LISTED = 100
+"""Whoever has more errors than this has given the wrong file."""
+
 _FIX = "correct the configuration; docs/reference/pulsar2-config.md lists every key"
 
 
@@ -59,7 +62,9 @@ def refuse(document: Document, problems: Sequence[Problem]) -> None:
     """
     if not problems:
         return
-    lines = [f"  {_line(document, problem)}" for problem in problems]
+    lines = [f"  {_line(document, problem)}" for problem in problems[:_MOST_LISTED]]
+    if len(problems) > _MOST_LISTED:
+        lines.append(f"  ... and {len(problems) - _MOST_LISTED} more")
     raise BadInput("\n".join([f"{document.name} has {counted(len(problems), 'error')}:", *lines]), fix=_FIX)
 
 

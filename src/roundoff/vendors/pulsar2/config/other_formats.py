@@ -39,15 +39,14 @@ def parse_yaml(text: str, *, name: str) -> Document:
         import yaml
     except ImportError as error:
         raise MissingExtra("Reading YAML", package="yaml", extra="yaml") from error
-    loader = yaml.SafeLoader(text)
     try:
         for token in yaml.scan(text, Loader=yaml.SafeLoader):
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
                 raise _wrong_yaml(
                     name, token.start_mark, "anchors, aliases and tags are not taken", "write it out"
                 )
-        node = loader.get_single_node()
-        return _Nodes(loader, name, {}).document(node)
+        loader = yaml.SafeLoader(text)
+        return _Nodes(loader, name, {}).document(loader.get_single_node())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise _wrong_yaml(name, mark, str(error.problem or error.context), "correct that line") from error
@@ -55,8 +54,6 @@ def parse_yaml(text: str, *, name: str) -> Document:
         raise BadInput(f"{name} is not YAML: {str(error).splitlines()[0]}.", fix="correct it") from error
     except RecursionError as error:
         raise BadInput(f"{name} is nested too deep.", fix="check that it is the right file") from error
-    finally:
-        loader.dispose()
 
 
 def _wrong_yaml(name: str, mark: Any, text: str, fix: str) -> BadInput:
