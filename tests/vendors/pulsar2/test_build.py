@@ -335,6 +335,18 @@ def test_without_fusion_every_result_is_quantized(run: Build) -> None:
     assert {row.tensor for row in result.analysis.rows} - {row.tensor for row in plain.analysis.rows} == {"n1"}
 
 
+def test_without_optimization_nothing_is_folded(run: Build) -> None:
+    run()
+    assert "BatchNormalization" not in {
+        node.op_type for node in onnx.load("out/frontend/optimized.onnx").graph.node
+    }
+    result, log = run(("onnx_opt.disable_onnx_optimization", None), ("onnx_opt.model_check", None))
+    assert "BatchNormalization" in {node.op_type for node in onnx.load("out/frontend/optimized.onnx").graph.node}
+    assert result.analysis is not None
+    assert all(row.cosine is not None and row.cosine > 0.98 for row in result.analysis.rows)
+    assert any("model check: the prepared model's outputs equal the original's" in line for line in log.lines)
+
+
 def test_rounding_and_smoothing_take_part(run: Build) -> None:
     run()
     plain = session("out/quant/quant_axmodel.onnx").run(None, {"image": samples(1)[0]})[0]

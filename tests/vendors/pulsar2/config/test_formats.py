@@ -144,7 +144,9 @@ def test_other_formats_are_read_strictly(name: str, text: str, message: str, tmp
 
 @settings(max_examples=300)
 @given(
-    file=st.sampled_from([("c.toml", TOML), ("c.yaml", YAML), ("c.prototxt", PROTOTXT), ("c.json", json.dumps(PLAIN))]),
+    file=st.sampled_from(
+        [("c.toml", TOML), ("c.yaml", YAML), ("c.prototxt", PROTOTXT), ("c.json", json.dumps(PLAIN))]
+    ),
     changes=st.lists(
         st.tuples(
             st.integers(0, 2000),

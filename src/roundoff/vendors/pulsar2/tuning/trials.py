@@ -7,15 +7,15 @@ from typing import Any
 
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quant_plan import FLOAT, NodePlan, QuantPlan
-from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.planning.fusing import Unit
 from roundoff.runtime.feeds import Samples
 from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
 from roundoff.vendors.pulsar2.building.quantizing import Quantizing
+from roundoff.vendors.pulsar2.chips import target_of
 from roundoff.vendors.pulsar2.config.enums import CalibrationMethod, DataType, PrecisionAnalysisMethod
-from roundoff.vendors.pulsar2.config.schema import LayerConfig, QuantConfig
+from roundoff.vendors.pulsar2.config.schema import BuildConfig, LayerConfig, QuantConfig
 from roundoff.vendors.pulsar2.layers.entries import Frontend
 from roundoff.vendors.pulsar2.tuning.charts import Layer, Settings
 
@@ -76,7 +76,6 @@ class ModelTrials:
     Args:
         model: The float model.
         samples: What it is calibrated and measured on; the first of them alone for single layers.
-        target: For which chip.
         config: The configuration it starts from.
         measured: What models are measured on end to end; the samples by default.
         progress: Told how far it is.
@@ -86,13 +85,13 @@ class ModelTrials:
         self,
         model: Model,
         samples: Samples,
-        target: Target,
+        config: BuildConfig,
         *,
-        config: QuantConfig,
         measured: Samples | None = None,
         progress: Progress = SILENT,
     ) -> None:
-        self._model, self._samples, self._target, self._config = model, samples, target, config
+        self._model, self._samples, self._config = model, samples, config
+        self._target = target_of(config)
         self._measured, self._progress = measured or samples, progress
 
     @property
@@ -102,21 +101,25 @@ class ModelTrials:
 
     @cached_property
     def _all(self) -> Quantizing:
-        return Quantizing(self._model, self._samples, self._target, progress=self._progress)
+        return self._quantizing(self._samples)
 
     @cached_property
     def _one(self) -> Quantizing:
-        return Quantizing(self._model, _First(self._samples), self._target, progress=self._progress)
+        return self._quantizing(_First(self._samples))
+
+    def _quantizing(self, samples: Samples) -> Quantizing:
+        optimize = not self._config.onnx_opt.disable_onnx_optimization
+        return Quantizing(self._model, samples, self._target, optimize=optimize, progress=self._progress)
 
     def end_to_end(self, settings: Settings) -> float | None:
         """The cosine of the worst output."""
-        config = tuned_config(self._config, settings)
+        config = tuned_config(self._config.quant, settings)
         analysis, _ = self._measure(self._all, config, self._measured, PrecisionAnalysisMethod.EndToEnd)
         return analysis.output_cosine
 
     def per_layer(self, settings: Settings) -> Sequence[Layer]:
         """All layers, each by itself, on the first sample."""
-        config = tuned_config(self._config, settings)
+        config = tuned_config(self._config.quant, settings)
         quantizing = self._one
         analysis, plan = self._measure(quantizing, config, quantizing.samples, PrecisionAnalysisMethod.PerLayer)
         return tuple(_Remedies(quantizing.frontend, plan).layers(analysis))

@@ -14,7 +14,6 @@ from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, b
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
 from roundoff.vendors.pulsar2.building.tree import CONTEXT
-from roundoff.vendors.pulsar2.chips import target_of
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 from roundoff.vendors.pulsar2.config.writing import to_json
 from roundoff.vendors.pulsar2.layers.resolving import refuse_unknown, resolve_layers
@@ -112,14 +111,7 @@ def _followed(
     measured = None
     if config.quant.input_sample_dir:
         measured = sample_directory(located(config.quant.input_sample_dir, base), material.model)
-    trials = ModelTrials(
-        material.model,
-        material.samples,
-        target_of(config),
-        config=config.quant,
-        measured=measured,
-        progress=log.progress,
-    )
+    trials = ModelTrials(material.model, material.samples, config, measured=measured, progress=log.progress)
     refuse_unknown(resolve_layers(config.quant.layer_configs, trials.frontend))
     switches = [name for name in _SWITCHES if not getattr(config.quant, name)]
     return follow_charts(trials, methods, goal, switches=switches, told=lambda each: log.tell(_line(each)))
