@@ -411,6 +411,21 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         build(load_config(None, [("input", str(tmp_path / "x.onnx"))]), Log())
 
 
+def test_values_that_are_not_finite_are_not_passed_over(run: Build, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Log", ["image"], ["x"], name="logarithm"),
+        helper.make_node("Conv", ["x", "w"], ["y"], name="conv"),
+    ]
+    save(
+        wrapped(nodes, [value("image", (1, 3, 8, 8))], [value("y")], [weight("w", 2, 3, 3, 3)]),
+        tmp_path / "net.onnx",
+    )
+    result, log = run(layer_configs=[{"op_type": "Conv", "weight_data_type": "FP32", "output_data_type": "FP32"}])
+    assert result.analysis is not None
+    assert result.analysis.rows[-1].cosine is None
+    assert "WARNING: no cosine, as nothing finite can be compared: conv" in log.lines
+
+
 def test_a_model_with_one_weight(run: Build, tmp_path: Path) -> None:
     nodes = [helper.make_node("Conv", ["image", "w"], ["y"], name="only")]
     save(

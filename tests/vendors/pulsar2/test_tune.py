@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 from rich.cells import cell_len
 
 from roundoff.errors import BadInput
@@ -14,6 +15,7 @@ from roundoff.vendors.pulsar2.config.loading import load_config
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 from roundoff.vendors.pulsar2.tuning.charts import Goal
 from roundoff.vendors.pulsar2.tuning.tune import decisions_table, tune_build
+from tests.models import value, wrapped
 from tests.vendors.pulsar2.nets import imbalanced, mixed, write_all
 
 
@@ -103,6 +105,13 @@ def test_nothing_to_tune(folder: Path) -> None:
     write_all(folder, mixed())
     with pytest.raises(BadInput, match="nothing is quantized, so there is nothing to tune"):
         tune_build(configuration(("quant.highest_mix_precision", "1")), Log())
+
+
+def test_a_model_without_anything_to_quantize(folder: Path) -> None:
+    nodes = [helper.make_node("Identity", ["image"], ["y"], name="same")]
+    write_all(folder, wrapped(nodes, [value("image", (1, 3, 8, 8))], [value("y")]))
+    with pytest.raises(BadInput, match="is quantized, so there is nothing to tune"):
+        tune_build(configuration(), Log())
 
 
 def test_an_earlier_result_is_kept(folder: Path) -> None:

@@ -25,7 +25,6 @@ _WHY: dict[str, str] = {
     "quant.disable_auto_refine_scale": "scales are never adjusted afterwards, so there is nothing to turn off",
     "quant.transformer_opt_level": "rewrites of transformers for the chip are not published and not done",
     "quant.ln_scale_data_type": "scales of LayerNormalization stay in float",
-    "quant.check": "the types of all nodes are checked always: see the resolution table",
     "quant.enable_easy_quant": "the search of scales by EasyQuant is not offered; try calibration_method MSE",
     "quant.enable_brecq": _TRAINING,
     "quant.enable_lsq": _TRAINING,

@@ -8,6 +8,7 @@ from typing import Any
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quant_plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.quantize.planning.fusing import Unit
 from roundoff.runtime.feeds import Samples
@@ -129,6 +130,9 @@ class ModelTrials:
     ) -> tuple[Analysis, QuantPlan]:
         resolved = quantizing.resolve(config.layer_configs)
         outcome = quantizing.quantize(config, resolved)
+        if not outcome.quantized.quantizers:
+            what = f"Nothing in {self._model.path} is quantized, so there is nothing to tune."
+            raise BadInput(what, fix="see what 'roundoff pulsar2 build' says about it")
         analysis = analyze_precision(
             outcome,
             samples,
