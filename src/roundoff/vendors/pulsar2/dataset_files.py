@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.dtypes import as_values
-from roundoff.core.files import read_small, reading
+from roundoff.core.files import reading, regular_file
 from roundoff.core.mapped import map_array, size_bytes, stat_file
 from roundoff.core.names import shown
 from roundoff.core.pickled_arrays import read_pickled
@@ -25,7 +25,7 @@ from roundoff.vendors.pulsar2.config.enums import CalibrationFormat, ColorSpace,
 from roundoff.vendors.pulsar2.config.schema import InputQuantConfig
 from roundoff.vendors.pulsar2.config.settling import InputSettings
 
-__all__ = ["SUFFIXES", "FileReader", "make_reader"]
+__all__ = ["SUFFIXES", "FileReader", "ObjectFiles", "make_reader"]
 
 SUFFIXES: dict[CalibrationFormat, tuple[str, ...]] = {
     CalibrationFormat.Image: IMAGE_SUFFIXES,
@@ -52,8 +52,46 @@ class FileReader:
     read: Callable[[Path], Array]
 
 
-def make_reader(settings: InputSettings, calibration: InputQuantConfig) -> FileReader:
+class ObjectFiles:
+    """Files that hold a dictionary of arrays; the last one is kept, as every input asks for its part of it."""
+
+    def __init__(self) -> None:
+        self._held: tuple[Path, Any] | None = None
+
+    def array(self, path: Path, spec: InputSpec) -> Array:
+        """The array of an input.
+
+        Raises:
+            BadInput: The file holds none, or one that does not fit.
+        """
+        where = shown(path)
+        fix = f"save it with numpy.save(path, {{{spec.name!r}: array}})"
+        found = self._content(path, spec, fix)
+        if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
+            raise BadInput(f"{where} does not hold a dictionary of arrays by the names of inputs.", fix=fix)
+        if spec.name not in found:
+            what = f"{where} has no array for the input {spec.name!r}: it holds {', '.join(map(repr, found))}."
+            raise BadInput(what, fix=nearest(spec.name, found))
+        array: Array = found[spec.name]
+        _check(f"{where} (array {spec.name!r})", array.dtype, array.shape, spec=spec)
+        return as_values(np.asarray(array, order="C"))
+
+    def _content(self, path: Path, spec: InputSpec, fix: str) -> Any:
+        if self._held is None or self._held[0] != path:
+            self._held = None
+            regular_file(path, what="The sample file")
+            with reading(path, what="The sample file"), intact(shown(path), spec, fix=fix):
+                self._held = path, read_pickled(_pickle_of(path.read_bytes(), shown(path)))
+        return self._held[1]
+
+
+def make_reader(settings: InputSettings, calibration: InputQuantConfig, *, objects: ObjectFiles) -> FileReader:
     """Decide how the files of an input are read.
+
+    Args:
+        settings: The input.
+        calibration: Its data set.
+        objects: Reads files that hold all inputs; one for them all.
 
     Raises:
         BadInput: The input cannot be fed from files of this format.
@@ -65,7 +103,7 @@ def make_reader(settings: InputSettings, calibration: InputQuantConfig) -> FileR
     if calibration.calibration_format is CalibrationFormat.Binary:
         return _binary(spec)
     if calibration.calibration_format is CalibrationFormat.NumpyObject:
-        return FileReader(lambda _: None, lambda path: _member(path, spec))
+        return FileReader(lambda _: None, lambda path: objects.array(path, spec))
     return FileReader(lambda path: _check_npy(path, spec), lambda path: _npy(path, spec))
 
 
@@ -112,22 +150,6 @@ def _binary(spec: InputSpec) -> FileReader:
             return as_values(map_array(path, offset=0, dtype=dtype, shape=sizes))
 
     return FileReader(check, read)
-
-
-def _member(path: Path, spec: InputSpec) -> Array:
-    """The array of an input in a file that holds a dictionary of them."""
-    where = shown(path)
-    fix = f"save it with numpy.save(path, {{{spec.name!r}: array}})"
-    with intact(where, spec, fix=fix):
-        found = read_pickled(_pickle_of(read_small(path, what="The sample file"), where))
-    if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
-        raise BadInput(f"{where} does not hold a dictionary of arrays by the names of inputs.", fix=fix)
-    if spec.name not in found:
-        what = f"{where} has no array for the input {spec.name!r}: it holds {', '.join(map(repr, found))}."
-        raise BadInput(what, fix=nearest(spec.name, found))
-    array: Array = found[spec.name]
-    _check(f"{where} (array {spec.name!r})", array.dtype, array.shape, spec=spec)
-    return as_values(np.asarray(array, order="C"))
 
 
 def _pickle_of(content: bytes, where: str) -> bytes:

@@ -16,7 +16,7 @@ from roundoff.errors import BadInput
 from roundoff.vendors.pulsar2.config.enums import CalibrationFormat, ColorSpace
 from roundoff.vendors.pulsar2.config.schema import InputQuantConfig
 from roundoff.vendors.pulsar2.config.settling import InputSettings, Settled
-from roundoff.vendors.pulsar2.dataset_files import SUFFIXES, FileReader, make_reader
+from roundoff.vendors.pulsar2.dataset_files import SUFFIXES, FileReader, ObjectFiles, make_reader
 
 __all__ = ["CalibrationSet", "open_datasets"]
 
@@ -80,7 +80,10 @@ def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -
     """
     inputs = list(settled.inputs.values())
     calibrations = [_calibration(each) for each in inputs]
-    readers = tuple(make_reader(each, own) for each, own in zip(inputs, calibrations, strict=True))
+    objects = ObjectFiles()
+    readers = tuple(
+        make_reader(each, own, objects=objects) for each, own in zip(inputs, calibrations, strict=True)
+    )
     places = _places(inputs, calibrations, folder, base)
     columns = [
         _column(each, own, places[own.calibration_dataset]) for each, own in zip(inputs, calibrations, strict=True)
@@ -145,8 +148,8 @@ def _located(given: str, base: Path | None, *, input_name: str) -> Path:
 def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path) -> Column:
     found = list_folder(folder)
     # An archive is known by its own name, not by where it happens to be unpacked.
-    beside = tuple(name.replace(shown(folder), calibration.calibration_dataset, 1) for name in found.skipped)
-    listing = replace(found, skipped=beside)
+    skipped = tuple(name.replace(shown(folder), calibration.calibration_dataset, 1) for name in found.skipped)
+    listing = replace(found, skipped=skipped)
     kind = calibration.calibration_format
     suffixes = SUFFIXES[kind]
     where = f"The calibration data of {settings.spec.name!r}"

@@ -159,7 +159,7 @@ class _Build:
         check = check_preparation(material.model, optimized, material.samples)
         for note in check.notes:
             say = self.log.tell if check.agrees else self.log.alert
-            say(f"model check: {note}")
+            say(f"model_check: {note}")
 
     def _tell_steps(self, *, before: bool) -> None:
         """Name the steps that are done, under the vendor's names."""
