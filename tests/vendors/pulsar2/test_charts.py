@@ -99,6 +99,15 @@ def test_the_output_may_be_enough_although_a_layer_is_not() -> None:
     assert (found.met, found.stuck) == (True, ("a",))
 
 
+def test_a_loss_that_adds_up_is_not_measured_twice() -> None:
+    found = follow_charts(Problem({"a": (0.9995, 1.0)}, dict.fromkeys(METHODS, -0.1)), METHODS)
+    assert len(found.decisions) == 4
+    assert found.decisions[-1].verdict == (
+        "all layers above 0.999; none to raise: it adds up over layers, and EndToEnd is as in chart A"
+    )
+    assert not found.met
+
+
 def test_nothing_that_can_be_judged() -> None:
     found = follow_charts(Problem({}), METHODS)
     assert (found.met, found.cosine) == (False, None)

@@ -214,15 +214,16 @@ class _Charts:
                 name: dtype for each in low for name, dtype in each.remedy.items() if raised.get(name) != dtype
             }
             worst = min((each.cosine for each in layers), default=None)
-            self._decide("B", "PerLayer", settings, worst, self._layer_verdict(tuple(more)))
+            self._decide("B", "PerLayer", settings, worst, self._layer_verdict(tuple(more), bool(raised)))
             if not more:
                 return raised
             raised |= more
 
-    def _layer_verdict(self, more: Sequence[str]) -> str:
+    def _layer_verdict(self, more: Sequence[str], raised: bool) -> str:
         names, limit = _named([each.name for each in self._low]), f"above {self._goal.layer}"
         if not self._low:
-            return f"all layers {limit}; next: EndToEnd"
+            alike = "none to raise: it adds up over layers, and EndToEnd is as in chart A"
+            return f"all layers {limit}; {'next: EndToEnd' if raised else alike}"
         if more:
             return f"{names} not {limit}; 16 bits for {_named(more)}"
         return f"{names} not {limit} with 16 bits: a ticket, says the manual; next: EndToEnd all the same"
