@@ -68,7 +68,7 @@ _SETTINGS = """\
 Every single setting of the configuration is a flag too, and counts more than
 the file: --input, --output_dir, --target_hardware, --input_shapes,
 --quant.precision_analysis_method EndToEnd, --onnx_opt.model_check ...
-Switches need no value. Paths are relative to the current folder.
+Switches need no value. Paths start here, or in the configuration's folder.
 """
 
 

@@ -335,6 +335,18 @@ def test_without_fusion_every_result_is_quantized(run: Build) -> None:
     assert {row.tensor for row in result.analysis.rows} - {row.tensor for row in plain.analysis.rows} == {"n1"}
 
 
+def test_without_optimization_nothing_is_folded(run: Build) -> None:
+    run()
+    assert "BatchNormalization" not in {
+        node.op_type for node in onnx.load("out/frontend/optimized.onnx").graph.node
+    }
+    result, log = run(("onnx_opt.disable_onnx_optimization", None), ("onnx_opt.model_check", None))
+    assert "BatchNormalization" in {node.op_type for node in onnx.load("out/frontend/optimized.onnx").graph.node}
+    assert result.analysis is not None
+    assert all(row.cosine is not None and row.cosine > 0.98 for row in result.analysis.rows)
+    assert any("model_check: the prepared model's outputs equal the original's" in line for line in log.lines)
+
+
 def test_rounding_and_smoothing_take_part(run: Build) -> None:
     run()
     plain = session("out/quant/quant_axmodel.onnx").run(None, {"image": samples(1)[0]})[0]
@@ -397,6 +409,21 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         build(load_config(None, [("output_dir", "out")]), Log())
     with pytest.raises(BadInput, match="No folder is given"):
         build(load_config(None, [("input", str(tmp_path / "x.onnx"))]), Log())
+
+
+def test_values_that_are_not_finite_are_not_passed_over(run: Build, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Log", ["image"], ["x"], name="logarithm"),
+        helper.make_node("Conv", ["x", "w"], ["y"], name="conv"),
+    ]
+    save(
+        wrapped(nodes, [value("image", (1, 3, 8, 8))], [value("y")], [weight("w", 2, 3, 3, 3)]),
+        tmp_path / "net.onnx",
+    )
+    result, log = run(layer_configs=[{"op_type": "Conv", "weight_data_type": "FP32", "output_data_type": "FP32"}])
+    assert result.analysis is not None
+    assert result.analysis.rows[-1].cosine is None
+    assert "WARNING: no cosine, as nothing finite can be compared: conv" in log.lines
 
 
 def test_a_model_with_one_weight(run: Build, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 from rich.cells import cell_len
 
 from roundoff.errors import BadInput
@@ -14,6 +15,7 @@ from roundoff.vendors.pulsar2.config.loading import load_config
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 from roundoff.vendors.pulsar2.tuning.charts import Goal
 from roundoff.vendors.pulsar2.tuning.tune import decisions_table, tune_build
+from tests.models import value, wrapped
 from tests.vendors.pulsar2.nets import imbalanced, mixed, write_all
 
 
@@ -37,7 +39,7 @@ def test_16_bits_where_8_are_not_enough(folder: Path) -> None:
     assert followed.decisions[0].cosine < 0.98
     assert followed.cosine is not None
     assert followed.cosine > 0.98
-    assert "together" in followed.raised
+    assert "together" in followed.settings.raised
     assert [each.chart for each in followed.decisions][:4] == ["A", "A", "A", "B"]
     assert tuned.verified
     assert any(line.startswith("good enough: the worst output has a cosine of") for line in log.lines)
@@ -54,7 +56,7 @@ def test_the_final_configuration_gives_the_reported_cosine(folder: Path) -> None
     document = json.loads(Path("out/tuning.json").read_text())
     assert document["verified"]
     assert document["output_cosine_of_build"] == pytest.approx(document["output_cosine"], abs=1e-9)
-    assert document["layers"] == dict(tuned.followed.raised)
+    assert document["layers"] == dict(tuned.followed.settings.raised)
     assert len(document["decisions"]) == len(tuned.followed.decisions)
 
 
@@ -83,9 +85,9 @@ def test_layers_that_read_the_result_of_a_raised_one_are_raised_next(folder: Pat
     looks = [each for each in tuned.followed.decisions if each.analysis == "PerLayer"]
     raised = [each.raised for each in looks]
     assert raised == sorted(set(raised))
-    assert set(tuned.followed.raised.values()) <= {"U16", "S16"}
+    assert set(tuned.followed.settings.raised.values()) <= {"U16", "S16"}
     # Operands of a product of two activations are signed.
-    assert tuned.followed.raised.get("scores", "S16") == "S16"
+    assert tuned.followed.settings.raised.get("scores", "S16") == "S16"
 
 
 def test_with_integers_and_with_samples_of_its_own(folder: Path) -> None:
@@ -103,6 +105,13 @@ def test_nothing_to_tune(folder: Path) -> None:
     write_all(folder, mixed())
     with pytest.raises(BadInput, match="nothing is quantized, so there is nothing to tune"):
         tune_build(configuration(("quant.highest_mix_precision", "1")), Log())
+
+
+def test_a_model_without_anything_to_quantize(folder: Path) -> None:
+    nodes = [helper.make_node("Identity", ["image"], ["y"], name="same")]
+    write_all(folder, wrapped(nodes, [value("image", (1, 3, 8, 8))], [value("y")]))
+    with pytest.raises(BadInput, match="is quantized, so there is nothing to tune"):
+        tune_build(configuration(), Log())
 
 
 def test_an_earlier_result_is_kept(folder: Path) -> None:

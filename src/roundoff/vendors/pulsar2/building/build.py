@@ -126,14 +126,13 @@ class _Build:
         config, log = self.config, self.log
         material = gather(config, self.tree.folder / DATASET, base=self.options.base, log=log)
         target = target_of(config)
-        quantizing = Quantizing(material.model, material.samples, target, progress=log.progress)
+        optimize = not config.onnx_opt.disable_onnx_optimization
+        quantizing = Quantizing(material.model, material.samples, target, optimize=optimize, progress=log.progress)
         prepared = quantizing.frontend.prepared
         save_model(prepared.model, self.tree.folder / OPTIMIZED)
         log.tell(f"save optimized onnx to [{self.tree.shown(OPTIMIZED)}]")
         if config.onnx_opt.model_check:
-            checked = check_preparation(material.model, prepared.model, material.samples)
-            for note in checked.notes:
-                (log.tell if checked.agrees else log.alert)(f"model_check: {note}")
+            self._check_model(material, prepared.model)
         tell_configuration(log, config, material, self.tree)
         resolved = quantizing.resolve(config.quant.layer_configs)
         tell_resolution(log, resolved, config)
@@ -154,6 +153,13 @@ class _Build:
             "configuration"
         )
         return outcome, analysis, count_macs(prepared.model, material.samples)
+
+    def _check_model(self, material: Material, optimized: Model) -> None:
+        """Compare the outputs of the optimized model with those of the original."""
+        check = check_preparation(material.model, optimized, material.samples)
+        for note in check.notes:
+            say = self.log.tell if check.agrees else self.log.alert
+            say(f"model_check: {note}")
 
     def _tell_steps(self, *, before: bool) -> None:
         """Name the steps that are done, under the vendor's names."""

@@ -49,13 +49,22 @@ class Quantizing:
         model: The float model.
         samples: What activations are observed on.
         target: For which chip.
+        optimize: Whether the graph is optimized first: batch normalization folded, and the like.
         progress: Told how far it is.
     """
 
-    def __init__(self, model: Model, samples: Samples, target: Target, *, progress: Progress = SILENT) -> None:
+    def __init__(
+        self,
+        model: Model,
+        samples: Samples,
+        target: Target,
+        *,
+        optimize: bool = True,
+        progress: Progress = SILENT,
+    ) -> None:
         self.samples = samples
         self._model = model
-        self._builder = RecipeBuilder(model, samples, target, making=Making(progress=progress))
+        self._builder = RecipeBuilder(model, samples, target, making=Making(progress=progress, fold=optimize))
 
     @cached_property
     def frontend(self) -> Frontend:

@@ -73,6 +73,10 @@ def tell_analysis(log: Log, analysis: Analysis, tree: Tree, *, advise: bool = Tr
 
 
 def _tell_judgement(log: Log, analysis: Analysis, *, advise: bool) -> None:
+    unknown = [row.operator for row in analysis.rows if row.cosine is None]
+    if unknown:
+        more = f" and {len(unknown) - _LISTED} more" if len(unknown) > _LISTED else ""
+        log.alert(f"no cosine, as nothing finite can be compared: {', '.join(unknown[:_LISTED])}{more}")
     if analysis.method is PrecisionAnalysisMethod.EndToEnd:
         cosine = analysis.output_cosine
         if cosine is None:

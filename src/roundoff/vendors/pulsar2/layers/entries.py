@@ -187,8 +187,7 @@ class _Reader:
                 self._add_type(name, nodes, lost, unknown)
         else:
             self._add_part(config, nodes, lost, unknown)
-        place = {name: at for at, name in enumerate(self._frontend.names.known)}
-        ordered = {name: nodes[name] for name in sorted(nodes, key=place.__getitem__)}
+        ordered = {name: nodes[name] for name in sorted(nodes, key=self._frontend.names.places.__getitem__)}
         return Entry(number, config, ordered, lost, unknown)
 
     def _add_layer(

@@ -3,40 +3,50 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quant_plan import NodePlan, QuantPlan
-from roundoff.core.target import Target
+from roundoff.core.quant_plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.quantize.planning.fusing import Unit
 from roundoff.runtime.feeds import Samples
 from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
 from roundoff.vendors.pulsar2.building.quantizing import Quantizing
+from roundoff.vendors.pulsar2.chips import target_of
 from roundoff.vendors.pulsar2.config.enums import CalibrationMethod, DataType, PrecisionAnalysisMethod
-from roundoff.vendors.pulsar2.config.schema import LayerConfig, QuantConfig
+from roundoff.vendors.pulsar2.config.schema import BuildConfig, LayerConfig, QuantConfig
 from roundoff.vendors.pulsar2.layers.entries import Frontend
-from roundoff.vendors.pulsar2.tuning.charts import Layer
+from roundoff.vendors.pulsar2.tuning.charts import Layer, Settings
 
-__all__ = ["ModelTrials", "raised_config"]
+__all__ = ["ModelTrials", "tuned_config"]
 
 _WIDE = 16
 
 
-def raised_config(config: QuantConfig, method: str, raised: Mapping[str, str]) -> QuantConfig:
-    """A configuration with another method, and some layers in other types."""
-    by_type: dict[str, list[str]] = {}
-    for name, dtype in raised.items():
-        by_type.setdefault(dtype, []).append(name)
-    entries = [
-        LayerConfig(layer_names=tuple(names), data_type=DataType[dtype]) for dtype, names in by_type.items()
+def tuned_config(config: QuantConfig, settings: Settings) -> QuantConfig:
+    """A configuration with what tuning changes of it, to be looked at end to end."""
+    entries: dict[tuple[str, bool], list[str]] = {}
+    for name in dict.fromkeys((*settings.raised, *settings.float_weights)):
+        dtype = settings.raised.get(name, DataType.DefaultDataType.name)
+        entries.setdefault((dtype, name in settings.float_weights), []).append(name)
+    layers = [
+        LayerConfig(
+            layer_names=tuple(names),
+            data_type=DataType[dtype],
+            weight_data_type=DataType.FP32 if in_float else DataType.DefaultDataType,
+        )
+        for (dtype, in_float), names in entries.items()
     ]
+    switched: dict[str, Any] = dict.fromkeys(settings.switches, True)
     return replace(
         config,
-        calibration_method=CalibrationMethod[method],
-        layer_configs=(*config.layer_configs, *entries),
+        calibration_method=CalibrationMethod[settings.method],
+        layer_configs=(*config.layer_configs, *layers),
         precision_analysis=True,
         precision_analysis_method=PrecisionAnalysisMethod.EndToEnd,
+        **switched,
     )
 
 
@@ -67,7 +77,6 @@ class ModelTrials:
     Args:
         model: The float model.
         samples: What it is calibrated and measured on; the first of them alone for single layers.
-        target: For which chip.
         config: The configuration it starts from.
         measured: What models are measured on end to end; the samples by default.
         progress: Told how far it is.
@@ -77,13 +86,13 @@ class ModelTrials:
         self,
         model: Model,
         samples: Samples,
-        target: Target,
+        config: BuildConfig,
         *,
-        config: QuantConfig,
         measured: Samples | None = None,
         progress: Progress = SILENT,
     ) -> None:
-        self._model, self._samples, self._target, self._config = model, samples, target, config
+        self._model, self._samples, self._config = model, samples, config
+        self._target = target_of(config)
         self._measured, self._progress = measured or samples, progress
 
     @property
@@ -93,21 +102,25 @@ class ModelTrials:
 
     @cached_property
     def _all(self) -> Quantizing:
-        return Quantizing(self._model, self._samples, self._target, progress=self._progress)
+        return self._quantizing(self._samples)
 
     @cached_property
     def _one(self) -> Quantizing:
-        return Quantizing(self._model, _First(self._samples), self._target, progress=self._progress)
+        return self._quantizing(_First(self._samples))
 
-    def end_to_end(self, method: str, raised: Mapping[str, str]) -> float | None:
+    def _quantizing(self, samples: Samples) -> Quantizing:
+        optimize = not self._config.onnx_opt.disable_onnx_optimization
+        return Quantizing(self._model, samples, self._target, optimize=optimize, progress=self._progress)
+
+    def end_to_end(self, settings: Settings) -> float | None:
         """The cosine of the worst output."""
-        config = raised_config(self._config, method, raised)
+        config = tuned_config(self._config.quant, settings)
         analysis, _ = self._measure(self._all, config, self._measured, PrecisionAnalysisMethod.EndToEnd)
         return analysis.output_cosine
 
-    def per_layer(self, raised: Mapping[str, str]) -> Sequence[Layer]:
-        """All layers, each by itself."""
-        config = raised_config(self._config, CalibrationMethod.MinMax.name, raised)
+    def per_layer(self, settings: Settings) -> Sequence[Layer]:
+        """All layers, each by itself, on the first sample."""
+        config = tuned_config(self._config.quant, settings)
         quantizing = self._one
         analysis, plan = self._measure(quantizing, config, quantizing.samples, PrecisionAnalysisMethod.PerLayer)
         return tuple(_Remedies(quantizing.frontend, plan).layers(analysis))
@@ -117,6 +130,9 @@ class ModelTrials:
     ) -> tuple[Analysis, QuantPlan]:
         resolved = quantizing.resolve(config.layer_configs)
         outcome = quantizing.quantize(config, resolved)
+        if not outcome.quantized.quantizers:
+            what = f"Nothing in {self._model.path} is quantized, so there is nothing to tune."
+            raise BadInput(what, fix="see what 'roundoff pulsar2 build' says about it")
         analysis = analyze_precision(
             outcome,
             samples,
@@ -141,7 +157,7 @@ class _Remedies:
             if row.cosine is not None:
                 unit = self._frontend.unit_of[node]
                 name = self._frontend.names.original(unit.first.name)
-                yield Layer(name, row.cosine, dict(self._remedy(unit)))
+                yield Layer(name, row.cosine, dict(self._remedy(unit)), self._has_weight(unit))
 
     def _remedy(self, unit: Unit) -> Iterator[tuple[str, str]]:
         own = self._wider(unit)
@@ -152,6 +168,12 @@ class _Remedies:
             wider = self._wider(reader)
             if wider is not None:
                 yield wider
+
+    def _has_weight(self, unit: Unit) -> bool:
+        """Whether a unit has a quantized weight that the chip could have in float."""
+        able = self._frontend.target.only.get(f"weight.{FLOAT}", frozenset())
+        quantized = self._plans[unit.first.name].effective.weight not in ("", FLOAT)
+        return quantized and unit.first.operation in able
 
     def _wider(self, unit: Unit) -> tuple[str, str] | None:
         """A unit and the wider type of its sign; None where it moves data, is in float, or has 16 bits."""

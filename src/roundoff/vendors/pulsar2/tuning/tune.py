@@ -14,13 +14,12 @@ from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, b
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
 from roundoff.vendors.pulsar2.building.tree import CONTEXT
-from roundoff.vendors.pulsar2.chips import target_of
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 from roundoff.vendors.pulsar2.config.writing import to_json
 from roundoff.vendors.pulsar2.layers.resolving import refuse_unknown, resolve_layers
 from roundoff.vendors.pulsar2.tables.rendering import NATURAL, Column, render_table
-from roundoff.vendors.pulsar2.tuning.charts import Decision, Followed, Goal, follow_charts
-from roundoff.vendors.pulsar2.tuning.trials import ModelTrials, raised_config
+from roundoff.vendors.pulsar2.tuning.charts import Decision, Followed, Goal, Settings, follow_charts
+from roundoff.vendors.pulsar2.tuning.trials import ModelTrials, tuned_config
 
 __all__ = ["CONFIG_NAME", "DECISIONS_NAME", "DEFAULT_METHODS", "Tuned", "decisions_table", "tune_build"]
 
@@ -29,6 +28,9 @@ CONFIG_NAME, DECISIONS_NAME = "config.json", "tuning.json"
 
 DEFAULT_METHODS = ("MinMax", "MSE", "Percentile")
 """Those of the manual, in its order."""
+
+# Tried behind the charts; what is on already is no news.
+_SWITCHES = ("enable_smooth_quant", "enable_adaround")
 
 _COLUMNS: tuple[Column, ...] = (
     ("#", "left"), ("Chart", "left"), ("Analysis", "left"), ("Method", "left"), ("16 bit", "left"),
@@ -92,8 +94,8 @@ def tune_build(
     with tempfile.TemporaryDirectory() as unpacked:
         followed = _followed(config, log, Path(unpacked), methods=methods, goal=goal, base=options.base)
     log.table(decisions_table(followed.decisions, width=log.width))
-    final = replace(config, quant=raised_config(config.quant, followed.method, followed.raised))
-    log.tell(f"building with {followed.method} and {counted(len(followed.raised), 'layer')} of 16 bits")
+    final = replace(config, quant=tuned_config(config.quant, followed.settings))
+    log.tell(f"building with {_answer(followed.settings)}")
     result = build(final, log, options=options)
     tuned = Tuned(followed, final, result)
     write_text(folder / CONFIG_NAME, to_json(final))
@@ -109,16 +111,16 @@ def _followed(
     measured = None
     if config.quant.input_sample_dir:
         measured = sample_directory(located(config.quant.input_sample_dir, base), material.model)
-    trials = ModelTrials(
-        material.model,
-        material.samples,
-        target_of(config),
-        config=config.quant,
-        measured=measured,
-        progress=log.progress,
-    )
+    trials = ModelTrials(material.model, material.samples, config, measured=measured, progress=log.progress)
     refuse_unknown(resolve_layers(config.quant.layer_configs, trials.frontend))
-    return follow_charts(trials, methods, goal, told=lambda each: log.tell(_line(each)))
+    switches = [name for name in _SWITCHES if not getattr(config.quant, name)]
+    return follow_charts(trials, methods, goal, switches=switches, told=lambda each: log.tell(_line(each)))
+
+
+def _answer(settings: Settings) -> str:
+    weights = f"float weights in {counted(len(settings.float_weights), 'layer')}" if settings.float_weights else ""
+    parts = (settings.method, f"{counted(len(settings.raised), 'layer')} of 16 bits", *settings.switches, weights)
+    return ", ".join(filter(None, parts))
 
 
 def _line(decision: Decision) -> str:
@@ -149,8 +151,10 @@ def _document(tuned: Tuned, goal: Goal) -> Mapping[str, Any]:
     return {
         "goal": asdict(goal),
         "decisions": [asdict(each) for each in followed.decisions],
-        "method": followed.method,
-        "layers": dict(followed.raised),
+        "method": followed.settings.method,
+        "layers": dict(followed.settings.raised),
+        "switches": list(followed.settings.switches),
+        "float_weights": list(followed.settings.float_weights),
         "output_cosine": followed.cosine,
         "output_cosine_of_build": None if analysis is None else analysis.output_cosine,
         "verified": tuned.verified,
@@ -167,7 +171,7 @@ def _tell(log: Log, tuned: Tuned, goal: Goal) -> None:
     if followed.met:
         log.tell(f"good enough: the worst output has {cosine}, above {goal.output}")
         return
-    log.alert(f"not good enough: the worst output has {cosine}, not above {goal.output}, whatever the charts try")
+    log.alert(f"not good enough: the worst output has {cosine}, not above {goal.output}, whatever is tried")
     log.tell(
         "what is left is a ticket to the vendor, with everything needed to see the loss: "
         f"roundoff bundle {tuned.config.output_dir} -o case.zip"
