@@ -18,8 +18,8 @@ __all__ = ["COMMANDS", "main"]
 # In the order a newcomer would want them.
 COMMANDS = (
     "compare", "dump", "convert", "quantize", "transform", "tune", "layers", "sensitivity", "accumulate",
-    "partial", "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check", "ascend",
-    "horizon", "amct", "demo",
+    "partial", "distribution", "channels", "outliers", "samples", "check-calibration", "audit", "targets",
+    "self-check", "ascend", "horizon", "amct", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,

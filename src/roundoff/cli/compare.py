@@ -210,14 +210,12 @@ def _source(
 
 
 def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.provenance import environment, input_file
+    from roundoff.cli.provenance import data_paths, environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
 
     read = [("reference", args.reference), ("candidate", args.candidate)]
     read += [(role, path) for role, path in (("model", args.model), ("aliases", args.aliases)) if path is not None]
-    for text in args.data or ():
-        path = Path(text)
-        read.append(("data", path if path.exists() else Path(text.partition("=")[2])))
+    read += [("data", path) for path in data_paths(args.data)]
     return RunDocument(
         schema=SCHEMA,
         command=("roundoff", *args.words),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.accumulation import Accumulation
+from roundoff.core.calibration_check import CalibrationCheck
 from roundoff.core.channel_spread import ChannelReport
 from roundoff.core.comparison import Comparison
 from roundoff.core.distributions import DistributionReport
@@ -72,6 +73,7 @@ class RunDocument:
         sensitivity: Rankings of what hurts; None when none were made.
         transform: What transforms and corrections brought; None when none were made.
         tuning: What a search for a better quantization found; None when it was none.
+        calibration_check: What is wrong with a calibration set; None when none was checked.
         environment: Versions, host and time.
     """
 
@@ -89,4 +91,5 @@ class RunDocument:
     sensitivity: SensitivityReport | None = None
     transform: TransformReport | None = None
     tuning: Tuning | None = None
+    calibration_check: CalibrationCheck | None = None
     environment: Environment
