@@ -9,9 +9,9 @@ throughout.
 import argparse
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from roundoff.cli.data_options import add_data_options, given_options, samples_from
 from roundoff.cli.terminal import Terminal
@@ -22,12 +22,13 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 if TYPE_CHECKING:
     from roundoff.core.comparison import Comparison
     from roundoff.core.document import RunDocument
+    from roundoff.core.pairing import Pairing
     from roundoff.core.tensors import TensorInfo, TensorSource
     from roundoff.core.thresholds import ThresholdSet
     from roundoff.graph.load import Model
     from roundoff.runtime.feeds import Samples
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
+__all__ = ["SUMMARY", "Sides", "add_arguments", "open_sides", "run"]
 
 SUMMARY = "which tensors of two runs differ, how, and where it started"
 
@@ -123,9 +124,36 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
 
 
 def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None") -> "Comparison":
-    from roundoff.align import align, read_aliases
     from roundoff.analysis.compare import CompareSettings, compare
     from roundoff.graph.interface import topology
+
+    with open_sides(args, terminal) as sides:
+        settings = CompareSettings(
+            thresholds=thresholds,
+            topology=None if sides.model is None else topology(sides.model),
+            channel_axis=args.channel_axis,
+        )
+        return compare(sides.reference, sides.candidate, sides.pairing, settings=settings, progress=terminal)
+
+
+class Sides(NamedTuple):
+    """Both sides of a comparison, which tensor is which, and the model of the reference, if known."""
+
+    reference: "TensorSource"
+    candidate: "TensorSource"
+    pairing: "Pairing"
+    model: "Model | None"
+
+
+@contextlib.contextmanager
+def open_sides(args: argparse.Namespace, terminal: Terminal) -> Iterator[Sides]:
+    """Open both sides and match their tensors.
+
+    Raises:
+        BadInput: The options contradict each other, or what they name cannot be used.
+        CannotAlign: No tensor of one side could be paired with one of the other.
+    """
+    from roundoff.align import align, read_aliases
     from roundoff.graph.quantized import dequantized_tensors
 
     _check_models(args)
@@ -140,12 +168,7 @@ def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "Threshol
             by_value=not args.no_value_matching,
             progress=terminal,
         )
-        settings = CompareSettings(
-            thresholds=thresholds,
-            topology=None if known is None else topology(known),
-            channel_axis=args.channel_axis,
-        )
-        return compare(reference, candidate, pairing, settings=settings, progress=terminal)
+        yield Sides(reference, candidate, pairing, known)
 
 
 def _reference(
@@ -210,14 +233,12 @@ def _source(
 
 
 def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.provenance import environment, input_file
+    from roundoff.cli.provenance import data_paths, environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
 
     read = [("reference", args.reference), ("candidate", args.candidate)]
     read += [(role, path) for role, path in (("model", args.model), ("aliases", args.aliases)) if path is not None]
-    for text in args.data or ():
-        path = Path(text)
-        read.append(("data", path if path.exists() else Path(text.partition("=")[2])))
+    read += [("data", path) for path in data_paths(args.data)]
     return RunDocument(
         schema=SCHEMA,
         command=("roundoff", *args.words),

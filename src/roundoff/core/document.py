@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.accumulation import Accumulation
+from roundoff.core.calibration_check import CalibrationCheck
 from roundoff.core.channel_spread import ChannelReport
 from roundoff.core.comparison import Comparison
 from roundoff.core.distributions import DistributionReport
@@ -74,6 +75,7 @@ class RunDocument:
         transform: What transforms and corrections brought; None when none were made.
         tuning: What a search for a better quantization found; None when it was none.
         io_check: What a check of a deployment's inputs and outputs found; None when it was none.
+        calibration_check: What is wrong with a calibration set; None when none was checked.
         environment: Versions, host and time.
     """
 
@@ -92,4 +94,5 @@ class RunDocument:
     transform: TransformReport | None = None
     tuning: Tuning | None = None
     io_check: IoCheck | None = None
+    calibration_check: CalibrationCheck | None = None
     environment: Environment
