@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.core.tensors import TensorInfo, TensorSource
     from roundoff.core.thresholds import ThresholdSet
+    from roundoff.core.topology import Topology
     from roundoff.graph.load import Model
     from roundoff.runtime.feeds import Samples
 
@@ -85,8 +86,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     started = time.monotonic()
     _check_outputs(args)
     thresholds = _thresholds(args)
-    comparison = _compare(args, terminal, thresholds)
-    document = _document(args, comparison, time.monotonic() - started)
+    comparison, network = _compare(args, terminal, thresholds)
+    document = _document(args, network, comparison, time.monotonic() - started)
     written = _write(args, document, comparison)
     _print(args, terminal, document, comparison)
     if written:
@@ -122,7 +123,10 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
     return None if args.profile is None else load_profile(args.profile)
 
 
-def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None") -> "Comparison":
+def _compare(
+    args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
+) -> "tuple[Comparison, Topology | None]":
+    """What differs, and the network that the names are of."""
     from roundoff.align import align, read_aliases
     from roundoff.analysis.compare import CompareSettings, compare
     from roundoff.graph.interface import topology
@@ -140,12 +144,9 @@ def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "Threshol
             by_value=not args.no_value_matching,
             progress=terminal,
         )
-        settings = CompareSettings(
-            thresholds=thresholds,
-            topology=None if known is None else topology(known),
-            channel_axis=args.channel_axis,
-        )
-        return compare(reference, candidate, pairing, settings=settings, progress=terminal)
+        network = None if known is None else topology(known)
+        settings = CompareSettings(thresholds=thresholds, topology=network, channel_axis=args.channel_axis)
+        return compare(reference, candidate, pairing, settings=settings, progress=terminal), network
 
 
 def _reference(
@@ -209,7 +210,9 @@ def _source(
     return stack.enter_context(contextlib.closing(source)), own
 
 
-def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: float) -> "RunDocument":
+def _document(
+    args: argparse.Namespace, network: "Topology | None", comparison: "Comparison", elapsed_s: float
+) -> "RunDocument":
     from roundoff.cli.provenance import environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
 
@@ -222,6 +225,7 @@ def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: flo
         schema=SCHEMA,
         command=("roundoff", *args.words),
         inputs=tuple(input_file(role, path) for role, path in read),
+        network=network,
         comparison=comparison,
         environment=environment(elapsed_s),
     )

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["html_report"]
 
+# A cell with more characters is broken into lines.
+_LONGEST_LINE = 40
+
 
 def html_report(pages: Sequence[Page], *, title: str, language: Language = "en") -> str:
     """A report as one file.
@@ -127,6 +130,7 @@ def _template() -> "Template":
     environment.globals |= {
         "cell_text": cell_text,
         "cell_value": cell_value,
+        "longest_line": _LONGEST_LINE,
         "kind_of": lambda block: type(block).__name__,
         "picture_source": _picture_source,
         "plain": plain,
