@@ -47,7 +47,7 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
     animation: false,
     color: colours.series,
     textStyle: { fontFamily: "inherit", ...text },
-    grid: { left: 64, right: 24, top: spec.series.length > 1 ? 40 : 24, bottom: places.length > MANY_PLACES ? 84 : 64 },
+    grid: { left: 64, right: 24, top: spec.series.length > 1 ? 40 : 24, bottom: heat || places.length > MANY_PLACES ? 72 : 36 },
     // Tooltips as rich text: HTML ones would need inline styles, which the page forbids itself.
     tooltip: { trigger: heat || spec.series.some((s) => s.role === "box") ? "item" : "axis", renderMode: "richText", confine: true },
     aria: { enabled: true },
@@ -68,7 +68,7 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
     },
     series: spec.series.flatMap((series) => drawn(series, spec, { columns, places, numeric, log, language })),
   };
-  if (spec.series.length > 1) options.legend = { top: 0, textStyle: text, type: "scroll" };
+  if (spec.series.length > 1) options.legend = { top: 0, textStyle: text, type: "scroll", data: spec.series.map((series) => say(series.label, language)) };
   if (places.length > MANY_PLACES) options.dataZoom = [{ type: "inside" }, { type: "slider", height: 18, bottom: 12, textStyle: text }];
   if (heat) options.visualMap = heatScale(heat, columns, colours);
   return options;
