@@ -19,7 +19,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = (
     "compare", "dump", "convert", "quantize", "transform", "tune", "layers", "sensitivity", "accumulate",
     "partial", "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check", "ascend",
-    "horizon", "amct", "demo",
+    "horizon", "amct", "report", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,

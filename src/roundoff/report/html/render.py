@@ -9,8 +9,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from roundoff.core.harmless import for_people
-from roundoff.report.html.cells import cell_text, cell_value
 from roundoff.report.pages.blocks import Block, Chart, Network, Page, Picture
+from roundoff.report.pages.cells import cell_text, cell_value
 from roundoff.report.words import LANGUAGES, Language, Phrase, plain, say
 
 if TYPE_CHECKING:
