@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from roundoff.core.pairing import Pairing
     from roundoff.core.tensors import TensorInfo, TensorSource
     from roundoff.core.thresholds import ThresholdSet
+    from roundoff.core.topology import Topology
     from roundoff.graph.load import Model
     from roundoff.runtime.feeds import Samples
 
@@ -86,8 +87,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     started = time.monotonic()
     _check_outputs(args)
     thresholds = _thresholds(args)
-    comparison = _compare(args, terminal, thresholds)
-    document = _document(args, comparison, time.monotonic() - started)
+    comparison, network = _compare(args, terminal, thresholds)
+    document = _document(args, network, comparison, time.monotonic() - started)
     written = _write(args, document, comparison)
     _print(args, terminal, document, comparison)
     if written:
@@ -123,17 +124,18 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
     return None if args.profile is None else load_profile(args.profile)
 
 
-def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None") -> "Comparison":
+def _compare(
+    args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
+) -> "tuple[Comparison, Topology | None]":
+    """What differs, and the network that the names are of."""
     from roundoff.analysis.compare import CompareSettings, compare
     from roundoff.graph.interface import topology
 
     with open_sides(args, terminal) as sides:
-        settings = CompareSettings(
-            thresholds=thresholds,
-            topology=None if sides.model is None else topology(sides.model),
-            channel_axis=args.channel_axis,
-        )
-        return compare(sides.reference, sides.candidate, sides.pairing, settings=settings, progress=terminal)
+        network = None if sides.model is None else topology(sides.model)
+        settings = CompareSettings(thresholds=thresholds, topology=network, channel_axis=args.channel_axis)
+        found = compare(sides.reference, sides.candidate, sides.pairing, settings=settings, progress=terminal)
+        return found, network
 
 
 class Sides(NamedTuple):
@@ -232,7 +234,9 @@ def _source(
     return stack.enter_context(contextlib.closing(source)), own
 
 
-def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: float) -> "RunDocument":
+def _document(
+    args: argparse.Namespace, network: "Topology | None", comparison: "Comparison", elapsed_s: float
+) -> "RunDocument":
     from roundoff.cli.provenance import data_paths, environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
 
@@ -243,6 +247,7 @@ def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: flo
         schema=SCHEMA,
         command=("roundoff", *args.words),
         inputs=tuple(input_file(role, path) for role, path in read),
+        network=network,
         comparison=comparison,
         environment=environment(elapsed_s),
     )

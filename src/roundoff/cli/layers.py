@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
-from roundoff.cli.subject import add_subject_options, check_subject, open_subject, subject_inputs
+from roundoff.cli.subject import add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, size, threads
 from roundoff.errors import EXIT_OK, BadInput
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.core.layer_scores import LayerReport
     from roundoff.core.target import Arithmetic
+    from roundoff.graph.load import Model
 
 SUMMARY = "show what quantization costs each layer, and where it begins"
 
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     )
     report = analyze_layers(subject.quantized, subject.samples, settings, progress=terminal)
     report = replace(report, quantized=subject.words)
-    document = _document(args, report, time.monotonic() - started)
+    document = _document(args, subject.quantized.float_model, report, time.monotonic() - started)
     written = _write(args, document, report)
     _print(args, terminal, document, report)
     if written:
@@ -132,20 +133,14 @@ def _chosen_arithmetic(args: argparse.Namespace) -> "Arithmetic | None":
     return None if args.arithmetic is None else load_target(args.arithmetic).arithmetic
 
 
-def _document(args: argparse.Namespace, report: "LayerReport", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.provenance import environment, input_file
-    from roundoff.core.document import SCHEMA, RunDocument
+def _document(args: argparse.Namespace, model: "Model", report: "LayerReport", elapsed_s: float) -> "RunDocument":
+    from roundoff.cli.inspection_options import document_of
+    from roundoff.cli.provenance import input_file
 
-    read = list(subject_inputs(args))
-    if args.arithmetic and Path(args.arithmetic).is_file():
-        read.append(input_file("arithmetic", Path(args.arithmetic)))
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=tuple(read),
-        layers=report,
-        environment=environment(elapsed_s),
-    )
+    document = document_of(args, model, elapsed_s, layers=report)
+    if not args.arithmetic or not Path(args.arithmetic).is_file():
+        return document
+    return replace(document, inputs=(*document.inputs, input_file("arithmetic", Path(args.arithmetic))))
 
 
 def _write(args: argparse.Namespace, document: "RunDocument", report: "LayerReport") -> list[Path]:

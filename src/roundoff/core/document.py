@@ -13,6 +13,7 @@ from roundoff.core.layer_scores import LayerReport
 from roundoff.core.outliers import OutlierReport
 from roundoff.core.partial import PartialQuantization
 from roundoff.core.sensitivity_report import SensitivityReport
+from roundoff.core.topology import Topology
 from roundoff.core.transform_report import TransformReport
 from roundoff.core.tuning import Tuning
 from roundoff.core.worst_samples import WorstSamples
@@ -63,6 +64,7 @@ class RunDocument:
         schema: Version of this layout.
         command: The command line, word by word.
         inputs: What it read.
+        network: The float network that the names are of; None when there is none.
         comparison: What a comparison found; None when it was none.
         layers: What a layer-by-layer run found; None when it was none.
         distributions: How values are distributed; None when that was not asked.
@@ -82,6 +84,7 @@ class RunDocument:
     schema: int
     command: tuple[str, ...]
     inputs: tuple[InputFile, ...]
+    network: Topology | None = None
     comparison: Comparison | None = None
     layers: LayerReport | None = None
     distributions: DistributionReport | None = None
