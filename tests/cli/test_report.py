@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from roundoff import demo
 from roundoff.cli import main
 from roundoff.report.run_directory import write_run
 from tests.report.documents import empty_document, full_document
+
+DEMO = Path(demo.__file__).parent
 
 
 @pytest.fixture
@@ -20,7 +23,7 @@ def run(tmp_path: Path) -> Path:
     ("name", "more", "start"),
     [
         ("r.html", [], "<!doctype html>"),
-        ("r.md", [], "# roundoff layers"),
+        ("r.md", [], "# roundoff layers: "),
         ("r.json", [], '{\n "schema"'),
         ("r.xml", [], "<?xml"),
         ("r.txt", ["--format", "md", "--title", "mine"], "# mine"),
@@ -62,3 +65,12 @@ def test_only_comparisons_become_junit(tmp_path: Path, capsys: pytest.CaptureFix
     write_run(empty_document(), tmp_path / "run", force=False)
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.xml")]) == 2
     assert "roundoff compare" in capsys.readouterr().err
+
+
+def test_every_analysing_command_writes_it_too(tmp_path: Path) -> None:
+    out = tmp_path / "r.html"
+    words = ["compare", str(DEMO / "digits.onnx"), str(DEMO / "board_dump"), "--data", str(DEMO / "samples.npy")]
+    assert main([*words, "--html", str(out)]) == 0
+    assert "张量比对" in out.read_text(encoding="utf-8")
+    assert main([*words, "--html", str(out)]) == 2
+    assert main([*words, "--html", str(out), "--force"]) == 0
