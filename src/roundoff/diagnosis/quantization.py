@@ -67,6 +67,7 @@ class _Diagnosing:
     notebook: Investigation
     findings: list[Finding] = field(default_factory=list)
     distributed: bool = False
+    _drops: list[float] = field(default_factory=list)
 
     def run(self) -> Diagnosis:
         settings = self.notebook.settings
@@ -92,12 +93,26 @@ class _Diagnosing:
         evidence = Evidence(
             case=case,
             mended=mended,
-            findings=tuple(self.findings),
+            findings=self._shared(),
             expected=mended.loss(_fixes(better, settings=True), more=True),
             scores=scores,
             distributed=self.distributed,
         )
         return conclude(evidence, self.notebook)
+
+    def _add(self, findings: Sequence[Finding], before: Case, after: Case) -> None:
+        """Take in the findings of a stage, whose shares are those of what the stage took away."""
+        drop = max(0.0, before.loss().value - after.loss().value)
+        self.findings += findings
+        self._drops += [drop] * len(findings)
+
+    def _shared(self) -> tuple[Finding, ...]:
+        """All findings with their shares of all that was taken away."""
+        weights = [each.share * drop for each, drop in zip(self.findings, self._drops, strict=True)]
+        total = sum(weights) or 1.0
+        return tuple(
+            replace(each, share=weight / total) for each, weight in zip(self.findings, weights, strict=True)
+        )
 
     def _scores(self) -> Scores | None:
         metric = self.notebook.settings.metric
@@ -142,11 +157,12 @@ class _Diagnosing:
                 others = merged(each.fixes for each in accused if each not in alike)
                 found = self._systematic(case.mend(others), alike, everyone)
                 if found is not None:
-                    self.findings.append(found)
+                    self._add([found], case, case.mend(everyone))
                     case = case.mend(everyone)
                     accused = [each for each in accused if each not in alike]
-        self.findings += grouped(case, explained(case, accused, out_of_time=stop), accused)
-        return case.mend(merged(each.fixes for each in accused))
+        mended = case.mend(merged(each.fixes for each in accused))
+        self._add(grouped(case, explained(case, accused, out_of_time=stop), accused), case, mended)
+        return mended
 
     def _systematic(self, case: Case, alike: Sequence[Accused], everyone: Fixes) -> Finding | None:
         """What is wrong in the same way at many places, as one finding."""
@@ -180,15 +196,16 @@ class _Diagnosing:
         accused = find_few(case, suspects, limit=_FEW, out_of_time=stop)
         if accused:
             found = explained(case, accused, out_of_time=stop)
-            self.findings += grouped(case, found, accused)
-            return case.mend(merged(each.fixes for each in accused)), bool(found)
+            mended = case.mend(merged(each.fixes for each in accused))
+            self._add(grouped(case, found, accused), case, mended)
+            return mended, bool(found)
         self.distributed = True
         if any(each.proven for each in self.findings):
             return case, False
         whole = Suspect("", "activation", (), "", (), "", ())
         asked = ask(find_cause("accumulated-error", "quantization"), case, whole, nodes=(), tensors=())
         if asked is not None:
-            self.findings.append(replace(asked[0], share=1.0))
+            self._add([replace(asked[0], share=1.0)], case, case.mend(dict.fromkeys(case.facts.quantizers)))
         return case, False
 
 

@@ -97,7 +97,7 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
 
 
 def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    ordered = sorted(findings, key=lambda each: not each.proven)
+    ordered = sorted(findings, key=lambda each: (not each.proven, -each.share))
     return tuple(replace(each, number=number) for number, each in enumerate(ordered, start=1))
 
 
