@@ -188,12 +188,12 @@ class Repair:
     Attributes:
         steps: All that were tried, in their order.
         measures: Before all of them and after; the first is the one that decided.
-        files: What was written, by what it is.
+        reached: Whether the first of these is about where it should be.
     """
 
     steps: tuple[RepairStep, ...]
     measures: tuple[Measure, ...]
-    files: dict[str, str] = field(default_factory=dict)
+    reached: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,13 @@ def together(case: Case, first: Finding, alike: Sequence[Accused], fixes: Fixes)
 def _spread_over(
     changes: Sequence[Change], nodes: tuple[str, ...], tensors: tuple[str, ...]
 ) -> tuple[Change, ...]:
-    return tuple(replace(each, nodes=nodes, tensors=tensors) for each in changes)
+    """The same changes at many places; a range is then that of the values of each."""
+    return tuple(
+        Change("recalibrate", tensors, nodes)
+        if each.kind == "range"
+        else replace(each, nodes=nodes, tensors=tensors)
+        for each in changes
+    )
 
 
 def _shared_remedy(remedy: Remedy | None, count: int, changes: tuple[Change, ...]) -> Remedy | None:

@@ -20,6 +20,8 @@ _AS_GOOD_DB = 1.5
 _LEAST_COST = 0.02
 # One is needed when without it the loss is this much higher.
 _NEEDED_DB = 0.5
+# A place contributes with this part of what all of them cost; of the contributors one in so many are few.
+_CONTRIBUTES, _PART_THAT_IS_FEW = 0.01, 3
 # Few units make the loss when without them it is at least this much smaller: where the outputs are good then, and
 # where they are not.
 _HALF, _MOST_OF_IT = 0.5, 0.75
@@ -125,7 +127,9 @@ def find_few(
     alone = {suspect.name: alone_loss(case, suspect).value for suspect in suspects if not out_of_time()}
     ranked = sorted((each for each in suspects if each.name in alone), key=lambda each: -alone[each.name])
     before, chosen = case.loss(), list[Accused]()
-    for suspect in ranked[:limit]:
+    least = _CONTRIBUTES * sum(alone.values())
+    contributors = sum(cost >= least for cost in alone.values())
+    for suspect in ranked[: min(limit, max(1, contributors // _PART_THAT_IS_FEW))]:
         chosen.append(Accused(suspect, case.in_float(suspect), alone[suspect.name]))
         if takes_most(before, case.loss(merged(each.fixes for each in chosen))):
             return _pruned(case, chosen, out_of_time=out_of_time)

@@ -130,14 +130,12 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Seque
 
 
 def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> str:
-    one = len(proven) == 1 and len(proven[0].tensors) == 1
     after = f"{evidence.mended.loss(more=True).sqnr_db:.1f} dB"
-    names = [name for each in proven for name in each.nodes[:1] or each.tensors[:1]]
-    who = names[0] if len(set(names)) == 1 else counted(len(proven), "cause")
-    rest = "what is left adds up over many places" if evidence.distributed else ""
-    verb = "makes" if len(set(names)) == 1 else "make"
-    said = f"{who} {verb} the loss: the outputs keep {now}, and {after} without {'it' if one else 'them'}"
-    return f"{said}; {rest}" if rest else said
+    names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
+    more = counted(len(names) - 1, "other")
+    who = f"{names[0]} makes" if len(names) == 1 else f"{names[0]} and {more} make"
+    said = f"{who} most of the loss: the outputs keep {now}, and {after} when that is put right"
+    return f"{said}; what is left adds up over many places" if evidence.distributed else said
 
 
 def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:

@@ -63,13 +63,17 @@ class OutlierChannel:
         if suspect.kind == "weight" and proof.changes[0].axis == case.facts.channel_axis(
             case.facts.quantizers[suspect.name]
         ):
+            title = f"give the weight of {suspect.node!r} a scale per channel; without such, equalize channels"
             variation = Change("variation", nodes=suspect.nodes, value=PER_CHANNEL)
-            return Remedy(
-                f"give the weight of {suspect.node!r} a scale per channel", "free", (*proof.changes, variation)
-            )
-        step = Change("transform", tensors=suspect.tensors, nodes=suspect.nodes, step=Step("equalize"))
-        wide = Change("bits", tensors=suspect.tensors, nodes=suspect.nodes, value="s16")
-        return Remedy(f"equalize the channels of {suspect.tensor!r}, else 16 bits for it", "free", (step, wide))
+            return Remedy(title, "free", (*proof.changes, variation, *_otherwise(suspect)))
+        title = f"equalize the channels of {suspect.tensor!r}, else 16 bits for it"
+        return Remedy(title, "free", _otherwise(suspect))
+
+
+def _otherwise(suspect: Suspect) -> tuple[Change, ...]:
+    """What helps where channels cannot have scales of their own."""
+    places = {"tensors": suspect.tensors, "nodes": suspect.nodes}
+    return Change("transform", **places, step=Step("equalize")), Change("bits", **places, value="s16")
 
 
 def _candidates(case: Case, suspect: Suspect) -> list[tuple[int, Array, Array]]:
