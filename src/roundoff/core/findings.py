@@ -128,6 +128,7 @@ class Finding:
         share: Share of the loss that goes away with it, 0 to 1.
         remedy: What to do about it; None where nothing is to be done.
         proven: Whether the intervention took the loss away; otherwise it is suspected only, and no verdict.
+        places: At how many places it is the same; those are told together where they are many.
     """
 
     number: int
@@ -141,6 +142,7 @@ class Finding:
     share: float = 0.0
     remedy: Remedy | None = None
     proven: bool = False
+    places: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ def together(case: Case, first: Finding, alike: Sequence[Accused], fixes: Fixes)
         intervention=f"{first.intervention}; and likewise at {rest}",
         measures=case.measures(fixes),
         share=1.0,
+        places=len(alike),
         remedy=_shared_remedy(first.remedy, len(alike), changes),
     )
 

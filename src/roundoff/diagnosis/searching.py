@@ -22,9 +22,8 @@ _LEAST_COST = 0.02
 _NEEDED_DB = 0.5
 # A place contributes with this part of what all of them cost; of the contributors one in so many are few.
 _CONTRIBUTES, _PART_THAT_IS_FEW = 0.01, 3
-# Few units make the loss when without them it is at least this much smaller: where the outputs are good then, and
-# where they are not.
-_HALF, _MOST_OF_IT = 0.5, 0.75
+# Few places make the loss when without them it is at least this much smaller, 6 dB.
+_MOST_OF_IT = 0.75
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,9 +107,9 @@ def _pruned(case: Case, chosen: list[Accused], *, out_of_time: Callable[[], bool
 
 
 def takes_most(before: Loss, after: Loss) -> bool:
-    """Whether most of a loss is gone: half of it where the outputs are good then, else three quarters."""
+    """Whether most of a loss is gone."""
     gained = before.value - after.value
-    return gained > 0 and gained >= (_HALF if after.agrees else _MOST_OF_IT) * before.value
+    return gained > 0 and gained >= _MOST_OF_IT * before.value
 
 
 def find_few(

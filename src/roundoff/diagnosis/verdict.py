@@ -132,8 +132,8 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Seque
 def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> str:
     after = f"{evidence.mended.loss(more=True).sqnr_db:.1f} dB"
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
-    more = counted(len(names) - 1, "other")
-    who = f"{names[0]} makes" if len(names) == 1 else f"{names[0]} and {more} make"
+    others = sum(each.places for each in proven) - 1
+    who = f"{names[0]} makes" if not others else f"{names[0]} and {counted(others, 'other place')} make"
     said = f"{who} most of the loss: the outputs keep {now}, and {after} when that is put right"
     return f"{said}; what is left adds up over many places" if evidence.distributed else said
 
