@@ -20,10 +20,10 @@ _AS_GOOD_DB = 1.5
 _LEAST_COST = 0.02
 # One is needed when without it the loss is this much higher.
 _NEEDED_DB = 0.5
-# A place contributes with this part of what all of them cost; of the contributors one in so many are few.
-_CONTRIBUTES, _PART_THAT_IS_FEW = 0.01, 3
-# Few places make the loss when without them it is at least this much smaller, 6 dB.
-_MOST_OF_IT = 0.75
+# A place contributes with this part of what all cost; of the contributors one in so many are few, as are two.
+_CONTRIBUTES, _PART_THAT_IS_FEW, _ALWAYS_FEW = 0.01, 3, 2
+# Few places make the loss when without them it is at least this much smaller, 7 dB.
+_MOST_OF_IT = 0.8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +128,8 @@ def find_few(
     before, chosen = case.loss(), list[Accused]()
     least = _CONTRIBUTES * sum(alone.values())
     contributors = sum(cost >= least for cost in alone.values())
-    for suspect in ranked[: min(limit, max(1, contributors // _PART_THAT_IS_FEW))]:
+    few = min(limit, max(_ALWAYS_FEW, contributors // _PART_THAT_IS_FEW))
+    for suspect in ranked[:few]:
         chosen.append(Accused(suspect, case.in_float(suspect), alone[suspect.name]))
         if takes_most(before, case.loss(merged(each.fixes for each in chosen))):
             return _pruned(case, chosen, out_of_time=out_of_time)
