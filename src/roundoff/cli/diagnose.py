@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from roundoff.diagnosis.fixing import Fixed
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.diagnosis.metric import Metric
+    from roundoff.graph.load import Model
     from roundoff.quantize.recipes import RecipeBuilder
 
 SUMMARY = "find out which nodes lose accuracy, why, and what helps"
@@ -106,7 +107,15 @@ def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) ->
         progress=terminal,
         tell=tell,
         subject=subject.words,
+        given=_given(args),
     )
+
+
+def _given(args: argparse.Namespace) -> "Model | None":
+    """The file of the quantized model, where one was given."""
+    from roundoff.graph.load import load_model
+
+    return load_model(args.quantized) if args.quantized is not None and args.quantized.is_file() else None
 
 
 def _fixed(

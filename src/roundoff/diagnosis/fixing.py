@@ -1,9 +1,9 @@
 """Repairing what was diagnosed: remedies on a model that was given, or on the recipe of one that is made here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from roundoff.core.findings import Diagnosis, Measure, Repair
+from roundoff.core.findings import Diagnosis, Measure, Repair, RepairStep
 from roundoff.core.quant_plan import QuantPlan
 from roundoff.core.recipe import Recipe
 from roundoff.diagnosis.case import open_case
@@ -24,6 +24,8 @@ __all__ = ["Fixed", "fix_model", "fix_recipe"]
 
 # As good as what was expected, within so many decibels; and a metric within this part of its value in float.
 _GOOD_DB, _GOOD_PART = 1.5, 0.01
+# A file that is worse than its quantizers by this much has something else in it.
+_WORSE_DB = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +64,17 @@ def fix_model(
     piece, done = repair(
         EditedModel(case), found.findings, judged, measure=measure, goal=goal, out_of_time=out_of_time
     )
-    return Fixed(piece.quantized(), done)
+    return Fixed(piece.quantized(), _with_file(done, found))
+
+
+def _with_file(done: Repair, found: Diagnosis) -> Repair:
+    """What was done, with the first step of all: a file that was worse than its quantizers is written anew."""
+    given, ours = found.measures[0], done.measures[0]
+    if given.unit != ours.unit or ours.before - given.before < _WORSE_DB:
+        return done
+    told = replace(ours, before=given.before, after=ours.before)
+    first = RepairStep("the file written anew from its quantizers", "free", 1, told, kept=True)
+    return replace(done, steps=(first, *done.steps), measures=(replace(ours, before=given.before),))
 
 
 def fix_recipe(

@@ -55,6 +55,7 @@ class Evidence:
         expected: What the outputs would lose with every quantizer at its best.
         scores: The user's metric.
         distributed: Whether the loss has no few culprits.
+        worse: What the file itself loses, where that is more than its quantizers do.
     """
 
     case: Case
@@ -63,14 +64,16 @@ class Evidence:
     expected: Loss
     scores: Scores | None
     distributed: bool
+    worse: Loss | None = None
 
 
 def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     """The diagnosis."""
     findings = _numbered(evidence.findings)
-    loss = evidence.case.loss(more=True)
-    proven = [each for each in findings if each.proven and each.cause != "accumulated-error"]
-    kind = _kind(evidence, loss, proven, findings)
+    loss = evidence.worse or evidence.case.loss(more=True)
+    harmful = [each for each in findings if each.cause != "metric-artefact"]
+    proven = [each for each in harmful if each.proven and each.cause != "accumulated-error"]
+    kind = _kind(evidence, loss, proven, harmful)
     measures = loss_measures(loss, evidence.expected)
     scores = evidence.scores
     if scores is not None:
@@ -108,7 +111,7 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
         return "elsewhere"
     if proven or evidence.distributed:
         return "culprits" if proven else "distributed"
-    if findings or not (loss.agrees or fine):
+    if findings or evidence.worse is not None or not (loss.agrees or fine):
         return "not_enough_evidence"
     return "elsewhere" if scores is not None and not fine else "healthy"
 
