@@ -128,7 +128,7 @@ def find_few(
     before, chosen = case.loss(), list[Accused]()
     least = _CONTRIBUTES * sum(alone.values())
     contributors = sum(cost >= least for cost in alone.values())
-    few = min(limit, max(_ALWAYS_FEW, contributors // _PART_THAT_IS_FEW))
+    few = limit if contributors <= limit else min(limit, max(_ALWAYS_FEW, contributors // _PART_THAT_IS_FEW))
     for suspect in ranked[:few]:
         chosen.append(Accused(suspect, case.in_float(suspect), alone[suspect.name]))
         if takes_most(before, case.loss(merged(each.fixes for each in chosen))):
