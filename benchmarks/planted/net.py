@@ -65,18 +65,12 @@ class Net:
         return names
 
     def conv(
-        self,
-        x: str,
-        channels: int,
-        *,
-        name: str,
-        kernel: int = 3,
-        stride: int = 1,
-        group: int = 1,
-        spread: Spread = _USUAL,
+        self, x: str, channels: int, *, name: str, kernel: int = 3, stride: int = 1, spread: Spread = _USUAL
     ) -> str:
-        """A convolution with random weights whose outputs are normalized."""
+        """A convolution with random weights whose outputs are normalized; of one channel each with 0 channels."""
         inputs = self.values[x].shape[1]
+        group = 1 if channels else inputs
+        channels = channels or inputs
         weight = self.rng.standard_normal((channels, inputs // group, kernel, kernel))
         attributes = {"group": group, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
         return self._normalized("Conv", x, (name, weight, 1), spread=spread, **attributes)
@@ -86,7 +80,9 @@ class Net:
         weight = self.rng.standard_normal((units, self.values[x].shape[1]))
         return self._normalized("Gemm", x, (name, weight, 1), spread=spread, transB=1)
 
-    def _normalized(self, op: str, x: str, layer: tuple[str, Array, int], *, spread: Spread, **attributes: Any) -> str:
+    def _normalized(
+        self, op: str, x: str, layer: tuple[str, Array, int], *, spread: Spread, **attributes: Any
+    ) -> str:
         name, weight, axis = layer
         node = helper.make_node(op, [x, "w"], ["y"], name=name, **attributes)
         (raw,) = self._run(node, {"w": weight.astype(np.float32)})
@@ -155,7 +151,9 @@ class Net:
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
         data = make_model(graph).SerializeToString()
-        found: list[Array] = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, feed)
+        found: list[Array] = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(
+            None, feed
+        )
         return found
 
 

@@ -1,4 +1,4 @@
-"""Pictures made in code that are like photographs where it matters: smooth, of one colour cast, mostly mid-grey."""
+"""Pictures made in code that are like photographs where it matters: smooth, of one colour cast, mid-grey."""
 
 import numpy as np
 
@@ -12,7 +12,9 @@ _AMPLITUDE_EXPONENT = 1.0
 _GRATING = 1.1
 
 
-def pictures(rng: np.random.Generator, count: int, *, size: int = 20, brightness: float = 0.0) -> tuple[Array, Array]:
+def pictures(
+    rng: np.random.Generator, count: int, *, size: int = 20, brightness: float = 0.0
+) -> tuple[Array, Array]:
     """Normalized pictures (count, 3, size, size), float32, and their classes (count,).
 
     A class is the direction of a faint grating of random phase, contrast and wavelength on a cloudy background.

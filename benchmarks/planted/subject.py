@@ -33,7 +33,9 @@ USUAL_TARGET = "generic-int8"
 def sqnr(reference: Array, other: Array) -> float:
     """Signal to noise in decibels, both of any shape."""
     error = float(np.square(reference.astype(np.float64) - other).sum())
-    return float("inf") if error == 0 else 10 * float(np.log10(np.square(reference.astype(np.float64)).sum() / error))
+    return (
+        float("inf") if error == 0 else 10 * float(np.log10(np.square(reference.astype(np.float64)).sum() / error))
+    )
 
 
 def replaced(quantized: QuantizedModel, changes: Mapping[str, Quantizer]) -> QuantizedModel:
@@ -119,7 +121,7 @@ class Subject:
         return min(sqnr(self.values[name], made[name]) for name in names)
 
     def costs(self, quantized: QuantizedModel, *, least_db: float = 8.0, most_db: float = 17.0) -> bool:
-        """Whether a fault is worth a diagnosis: it takes so many decibels from the healthy one, and so few remain."""
+        """Whether a fault is worth a diagnosis: it takes so many decibels, and so few remain."""
         db = self.loss_db(quantized)
         return db <= min(self.healthy_db - least_db, most_db)
 

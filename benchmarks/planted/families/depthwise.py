@@ -13,8 +13,7 @@ def build(rng: np.random.Generator) -> Built:
     net = Net(rng, kit.train)
     x = net.relu6(net.conv("image", 16, name="stem"))
     for index, (channels, stride) in enumerate(((24, 2), (24, 1), (32, 2), (40, 1)), start=1):
-        width = net.values[x].shape[1]
-        x = net.relu6(net.conv(x, width, name=f"block{index}/depthwise", stride=stride, group=width))
+        x = net.relu6(net.conv(x, 0, name=f"block{index}/depthwise", stride=stride))
         x = net.relu6(net.conv(x, channels, name=f"block{index}/pointwise", kernel=1))
     logits = net.classifier(net.pooled(x), kit.labels)
     return kit.built(net.model([logits], name="depthwise"))

@@ -33,5 +33,7 @@ def build(rng: np.random.Generator, *, box_unit: float = 1.0) -> Built:
     if box_unit != 1.0:
         boxes = net.add("Mul", [boxes, net.constant("pixels", box_unit)], name="head/box/pixels")
     joined = net.add("Concat", [boxes, score], name="head/concat", axis=1)
-    detections = net.add("Reshape", [joined, net.constant("flat_shape", [0, 10, -1], "int64")], name="head/flatten")
+    detections = net.add(
+        "Reshape", [joined, net.constant("flat_shape", [0, 10, -1], "int64")], name="head/flatten"
+    )
     return kit.built(net.model([detections], name="detector"), classifies=False)

@@ -29,7 +29,9 @@ def build(rng: np.random.Generator) -> Built:
 
 
 def _block(net: Net, x: str, name: str) -> str:
-    x = net.add("Add", [x, _attention(net, _norm(net, x, f"{name}/norm1"), f"{name}/attention")], name=f"{name}/add1")
+    x = net.add(
+        "Add", [x, _attention(net, _norm(net, x, f"{name}/norm1"), f"{name}/attention")], name=f"{name}/add1"
+    )
     inner = net.matmul(_norm(net, x, f"{name}/norm2"), 2 * WIDTH, name=f"{name}/mlp/up")
     outer = net.matmul(_gelu(net, inner, f"{name}/mlp/gelu"), WIDTH, name=f"{name}/mlp/down", std=0.7)
     return net.add("Add", [x, outer], name=f"{name}/add2")

@@ -1,9 +1,11 @@
 """Loss that no single node is to blame for, and bad looks that cost nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from benchmarks.planted.case import CLEAN, PlantedCase, Truth
-from benchmarks.planted.faults.ranges import with_bits
+from benchmarks.planted.faults.ranges import scaled, with_bits
 from benchmarks.planted.faults.registry import fault
 from benchmarks.planted.subject import Subject, replaced
 from roundoff.graph.load import model_from_proto
@@ -17,7 +19,9 @@ def coarse_everywhere(subject: Subject, rng: np.random.Generator) -> PlantedCase
     del rng
     quantized = subject.healthy
     for bits in (6, 5, 4):
-        changes = {q.name: with_bits(q, bits) for q in quantized.quantizers if q.kind == "activation" and not q.after}
+        changes = {
+            q.name: with_bits(q, bits) for q in quantized.quantizers if q.kind == "activation" and not q.after
+        }
         planted = replaced(quantized, changes)
         if subject.costs(planted):
             known = Truth("distributed", causes=frozenset({"accumulated-error", "resolution"}))
@@ -28,8 +32,6 @@ def coarse_everywhere(subject: Subject, rng: np.random.Generator) -> PlantedCase
 @fault("near-zero-tensor")
 def near_zero_tensor(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
     """A branch whose values are next to nothing, rounded to zero by its wide range: ugly, and harmless."""
-    from dataclasses import replace
-
     from onnx import helper, numpy_helper
 
     layers = [name for name in subject.layers if subject.nodes[name].op_type == "Conv"]
@@ -50,11 +52,7 @@ def near_zero_tensor(subject: Subject, rng: np.random.Generator) -> PlantedCase 
     model = model_from_proto(proto, path=subject.model.path)
     planted = Subject(subject.family, subject.seed, replace(subject.built, model=model))
     quantized = planted.healthy
-    wide = {
-        q.name: replace(q, params=replace(q.params, scale=np.float32(q.params.scale * 64)))
-        for q in quantized.quantizers
-        if q.tensor == f"{name}/faint_out"
-    }
+    wide = {q.name: scaled(q, 64) for q in quantized.quantizers if q.tensor == f"{name}/faint_out"}
     changed = replaced(quantized, wide)
     if not wide or planted.loss_db(changed) < planted.loss_db(quantized) - 0.5:
         return None

@@ -105,7 +105,6 @@ def _outlier_gain(subject: Subject, rng: np.random.Generator) -> PlantedCase | N
     return None
 
 
-
 @fault("mixed-range-concat")
 def mixed_range_concat(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
     """Boxes in pixels and scores from 0 to 1 in one tensor; or branches of very different range, joined."""
@@ -159,7 +158,9 @@ def _layer_before(subject: Subject, tensor: str) -> str | None:
 @fault("mixed-range-add")
 def mixed_range_add(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
     """A sum whose one side is far larger and then taken away again, so that the other side drowns in its scale."""
-    sums = [n for n in subject.nodes.values() if n.op_type == "Add" and not any(x in subject.weights for x in n.input)]
+    sums = [
+        n for n in subject.nodes.values() if n.op_type == "Add" and not any(x in subject.weights for x in n.input)
+    ]
     if not sums:
         return None
     node = sums[int(rng.integers(len(sums)))]

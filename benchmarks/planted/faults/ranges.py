@@ -19,7 +19,9 @@ Change = Callable[[Quantizer, float], Quantizer]
 
 def scaled(quantizer: Quantizer, factor: float) -> Quantizer:
     """With another scale at the same zero point: below 1 values are clipped, above 1 levels are lost."""
-    params = QuantParams((quantizer.params.scale * np.float32(factor)).astype(np.float32), quantizer.params.zero_point)
+    params = QuantParams(
+        (quantizer.params.scale * np.float32(factor)).astype(np.float32), quantizer.params.zero_point
+    )
     return replace(quantizer, params=params)
 
 
@@ -108,7 +110,9 @@ def clipped_weight(subject: Subject, rng: np.random.Generator) -> PlantedCase | 
     if found is None:
         return None
     planted, chosen = found
-    return subject.case("clipped-weight", truth((chosen.consumers[0].node, chosen.tensor), "clipping"), quantized=planted)
+    return subject.case(
+        "clipped-weight", truth((chosen.consumers[0].node, chosen.tensor), "clipping"), quantized=planted
+    )
 
 
 @fault("few-weight-bits")
