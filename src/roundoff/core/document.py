@@ -7,6 +7,7 @@ from roundoff.core.accumulation import Accumulation
 from roundoff.core.channel_spread import ChannelReport
 from roundoff.core.comparison import Comparison
 from roundoff.core.distributions import DistributionReport
+from roundoff.core.findings import Diagnosis
 from roundoff.core.layer_scores import LayerReport
 from roundoff.core.outliers import OutlierReport
 from roundoff.core.partial import PartialQuantization
@@ -72,6 +73,7 @@ class RunDocument:
         sensitivity: Rankings of what hurts; None when none were made.
         transform: What transforms and corrections brought; None when none were made.
         tuning: What a search for a better quantization found; None when it was none.
+        diagnosis: Why accuracy is lost, and what to do; None when that was not asked.
         environment: Versions, host and time.
     """
 
@@ -89,4 +91,5 @@ class RunDocument:
     sensitivity: SensitivityReport | None = None
     transform: TransformReport | None = None
     tuning: Tuning | None = None
+    diagnosis: Diagnosis | None = None
     environment: Environment

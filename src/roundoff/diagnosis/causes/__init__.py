@@ -1,0 +1,1 @@
+"""The causes there are; loading this package registers them all."""

@@ -1,0 +1,173 @@
+"""The table of causes. A cause is one class in one file: what hints at it, what proves it, what helps.
+
+For a suspect, the causes of its side are asked in their order, specific before general. The first whose
+intervention takes away most of what the suspect costs is the cause; a hint alone never is.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from roundoff.core.findings import Change, DiagnosedSide, Finding, Measure, Remedy
+
+__all__ = [
+    "ENOUGH",
+    "CauseKind",
+    "Intervention",
+    "Signal",
+    "Sought",
+    "all_causes",
+    "cause",
+    "explain",
+    "find_cause",
+]
+
+ENOUGH = 0.8
+"""An intervention proves a cause when it takes away this part of what putting the suspect right altogether does.
+
+Less would let a general intervention, which always takes some of the loss away, pass for a specific cause; more
+would deny causes because of the rounding error that every repaired quantizer keeps.
+"""
+
+CaseT = TypeVar("CaseT", contravariant=True)
+SuspectT = TypeVar("SuspectT", contravariant=True)
+SoughtT = TypeVar("SoughtT", bound="Sought[Any, Any]")
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A hint that a cause may be at work.
+
+    Attributes:
+        strength: From 0, none at all, to 1.
+        numbers: What it rests on.
+    """
+
+    strength: float
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """What was changed to prove a cause, and what came of it.
+
+    Attributes:
+        changed: What, exactly, in words.
+        measures: Numbers before and after; the first decides.
+        recovered: Part of what the suspect costs that went away, 0 to 1.
+        summary: The finding in one plain sentence with numbers, without its full stop.
+        changes: What was changed, as data.
+    """
+
+    changed: str
+    measures: tuple[Measure, ...]
+    recovered: float
+    summary: str
+    changes: tuple[Change, ...] = ()
+
+
+class Sought(Protocol[CaseT, SuspectT]):
+    """A cause: how it shows, how it is proven, what helps."""
+
+    def signal(self, case: CaseT, suspect: SuspectT) -> Signal | None:
+        """Whether a suspect looks like it, from numbers that are there already; None when it does not."""
+        ...
+
+    def intervene(self, case: CaseT, suspect: SuspectT) -> Intervention | None:
+        """Take away what this cause would do, and measure; None when that cannot be done."""
+        ...
+
+    def remedy(self, case: CaseT, suspect: SuspectT, proof: Intervention) -> Remedy | None:
+        """What to do about it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CauseKind(Generic[SoughtT]):
+    """A registered cause.
+
+    Attributes:
+        name: As findings name it.
+        side: Where it is looked for.
+        order: Causes with smaller numbers are tried first.
+        summary: What it is, in one sentence.
+        sought: How it is looked for.
+    """
+
+    name: str
+    side: DiagnosedSide
+    order: int
+    summary: str
+    sought: SoughtT
+
+
+_CAUSES: dict[tuple[DiagnosedSide, str], CauseKind[Any]] = {}
+
+
+def cause(
+    name: str, *, order: int, side: DiagnosedSide = "quantization"
+) -> Callable[[type[SoughtT]], type[SoughtT]]:
+    """Register a class as a cause; its docstring's first line is the summary."""
+
+    def registered(sought: type[SoughtT]) -> type[SoughtT]:
+        if (side, name) in _CAUSES:
+            raise ValueError(f"the cause {name!r} is registered twice")
+        summary = (sought.__doc__ or "").strip().splitlines()[0]
+        _CAUSES[side, name] = CauseKind(name, side, order, summary, sought())
+        return sought
+
+    return registered
+
+
+def all_causes(side: DiagnosedSide) -> Iterator[CauseKind[Any]]:
+    """Every cause of a side, in the order they are tried."""
+    yield from sorted((each for each in _CAUSES.values() if each.side == side), key=lambda each: each.order)
+
+
+def find_cause(name: str, side: DiagnosedSide) -> CauseKind[Any]:
+    """The cause of this name."""
+    return _CAUSES[side, name]
+
+
+def explain(
+    case: Any, suspect: Any, *, side: DiagnosedSide, nodes: tuple[str, ...], tensors: tuple[str, ...]
+) -> Finding | None:
+    """Find the cause of what a suspect costs.
+
+    Args:
+        case: What is diagnosed; whatever the causes of this side take.
+        suspect: Who is suspected; likewise.
+        side: Which causes to try.
+        nodes: Nodes to blame, for the finding.
+        tensors: Tensors to blame.
+
+    Returns:
+        A finding, with its number and share still open: proven by the first cause whose intervention is enough;
+        else suspected, by the one that came closest. None when no cause has anything to say.
+    """
+    best: Finding | None = None
+    most = 0.0
+    for kind in all_causes(side):
+        signal = kind.sought.signal(case, suspect)
+        if signal is None or signal.strength <= 0:
+            continue
+        proof = kind.sought.intervene(case, suspect)
+        if proof is None or (best is not None and proof.recovered <= most):
+            continue
+        proven = proof.recovered >= ENOUGH
+        most = proof.recovered
+        best = Finding(
+            number=0,
+            cause=kind.name,
+            nodes=nodes,
+            tensors=tensors,
+            summary=proof.summary,
+            evidence=signal.numbers,
+            intervention=proof.changed,
+            measures=proof.measures,
+            remedy=kind.sought.remedy(case, suspect, proof) if proven else None,
+            proven=proven,
+        )
+        if proven:
+            return best
+    return best
