@@ -25,8 +25,7 @@ from roundoff.runtime.feeds import Samples
 
 __all__ = ["Bench", "Pair"]
 
-# A code range that is used from end to end was chosen so; values beyond it are cut off by right.
-_FULL_RANGE, _PILED_UP = 180, 2
+# Values from which the grid of a tensor is told.
 _ENOUGH_VALUES = 1 << 14
 
 
@@ -110,12 +109,13 @@ class Bench:
         return tell_numbers({name: self._some_values(name) for name in self.tensors})
 
     def _some_values(self, name: str) -> Array:
-        """Values of a tensor from several samples, as many as it takes to see its grid."""
-        found: list[Array] = []
+        """Values of a tensor from several samples: enough to see its grid, and where it ends."""
+        found = []
         for sample in self.indices:
-            found.append(self.readout.read(name, sample).ravel())
-            if sum(each.size for each in found) > _ENOUGH_VALUES:
-                break
+            flat = self.readout.read(name, sample).ravel()
+            every = flat.size // _ENOUGH_VALUES + 1
+            ends = [flat[np.isfinite(flat)].min(initial=0.0), flat[np.isfinite(flat)].max(initial=0.0)]
+            found.append(np.concatenate([flat[::every], np.asarray(ends, flat.dtype)]))
         return np.concatenate(found)
 
     @property
@@ -166,8 +166,8 @@ class Bench:
         numbers = self.numbers
         simulated = self._simulation.compute(tensor, given) if numbers.kind == "integer" else None
         largest = cancelling_input(self.golden, self.spans[tensor], given)
-        if simulated is not None:
-            simulated, exact = (_within(each, found, numbers.steps.get(tensor)) for each in (simulated, exact))
+        if simulated is not None and tensor in numbers.limits:
+            simulated, exact = (np.clip(each, *numbers.limits[tensor]) for each in (simulated, exact))
         expected = expect_uncoded(
             tensor, exact, found, numbers=numbers, simulated=simulated, largest_input=largest
         )
@@ -185,12 +185,3 @@ class Bench:
             if exact.size and np.isfinite(exact).all():
                 ranges[info.name] = float(exact.min()), float(exact.max())
         return self.golden.with_quantizers(ideal_quantizers(self.model, ranges, self.numbers.steps.keys()))
-
-
-def _within(exact: Array, found: Array, step: float | None) -> Array:
-    """Values cut off where the codes of a device end, if these are used up to their ends."""
-    if step is None:
-        return exact
-    low, high = float(found.min()), float(found.max())
-    piled_up = np.count_nonzero(found == high) >= _PILED_UP
-    return np.clip(exact, low, high) if piled_up and (high - low) / step >= _FULL_RANGE else exact

@@ -22,6 +22,8 @@ _LOOKED_AT = 1 << 16
 # Share of the tensors that must be on grids; others may be outputs in float, or too small to tell.
 _MOST_ON_GRID = 0.4
 _ALMOST_ALL = 0.9
+# Codes that are used this far were chosen so; values beyond them are cut off by right.
+_FULL_RANGE = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,12 @@ class DeviceNumbers:
     Attributes:
         kind: Kind of most of its numbers.
         steps: For tensors whose values lie on a grid, its step.
+        limits: For those that use most codes of 8 bits, the ends of what they can represent, as far as was seen.
     """
 
     kind: NumberKind
     steps: Mapping[str, float]
+    limits: Mapping[str, tuple[float, float]]
 
 
 def grid_step(values: Array) -> float | None:
@@ -77,10 +81,13 @@ def tell_numbers(tensors: Mapping[str, Array]) -> DeviceNumbers:
     steps = {name: step for name, values in tensors.items() if (step := grid_step(values)) is not None}
     large = [name for name, values in tensors.items() if np.unique(values).size >= _FEWEST_VALUES]
     if large and len(steps) >= _MOST_ON_GRID * len(large):
-        return DeviceNumbers("integer", steps)
+        ends = {name: (float(tensors[name].min()), float(tensors[name].max())) for name in steps}
+        full = {name: end for name, end in ends.items() if end[1] - end[0] >= _FULL_RANGE * steps[name]}
+        return DeviceNumbers("integer", steps, full)
     kinds = [kind_of(tensors[name]) for name in large]
-    for kind in ("bfloat16", "float16"):
+    narrow: tuple[NumberKind, ...] = ("bfloat16", "float16")
+    for kind in narrow:
         fitting = sum(each in (kind, "bfloat16") for each in kinds)
         if kinds and fitting >= _ALMOST_ALL * len(kinds):
-            return DeviceNumbers(kind, {})  # type: ignore[arg-type]
-    return DeviceNumbers("float32", {})
+            return DeviceNumbers(kind, {}, {})
+    return DeviceNumbers("float32", {}, {})
