@@ -17,7 +17,7 @@ __all__ = ["COMMANDS", "main"]
 
 # In the order a newcomer would want them.
 COMMANDS = (
-    "compare", "dump", "convert", "quantize", "transform", "tune", "layers", "sensitivity", "accumulate",
+    "diagnose", "compare", "dump", "convert", "quantize", "transform", "tune", "layers", "sensitivity", "accumulate",
     "partial", "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check", "ascend",
     "horizon", "amct", "demo",
 )  # fmt: skip

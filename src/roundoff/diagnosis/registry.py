@@ -29,8 +29,8 @@ Less would let a general intervention, which always takes some of the loss away,
 would deny causes because of the rounding error that every repaired quantizer keeps.
 """
 
-CaseT = TypeVar("CaseT", contravariant=True)
-SuspectT = TypeVar("SuspectT", contravariant=True)
+CaseT_contra = TypeVar("CaseT_contra", contravariant=True)
+SuspectT_contra = TypeVar("SuspectT_contra", contravariant=True)
 SoughtT = TypeVar("SoughtT", bound="Sought[Any, Any]")
 
 
@@ -66,18 +66,18 @@ class Intervention:
     changes: tuple[Change, ...] = ()
 
 
-class Sought(Protocol[CaseT, SuspectT]):
+class Sought(Protocol[CaseT_contra, SuspectT_contra]):
     """A cause: how it shows, how it is proven, what helps."""
 
-    def signal(self, case: CaseT, suspect: SuspectT) -> Signal | None:
+    def signal(self, case: CaseT_contra, suspect: SuspectT_contra) -> Signal | None:
         """Whether a suspect looks like it, from numbers that are there already; None when it does not."""
         ...
 
-    def intervene(self, case: CaseT, suspect: SuspectT) -> Intervention | None:
+    def intervene(self, case: CaseT_contra, suspect: SuspectT_contra) -> Intervention | None:
         """Take away what this cause would do, and measure; None when that cannot be done."""
         ...
 
-    def remedy(self, case: CaseT, suspect: SuspectT, proof: Intervention) -> Remedy | None:
+    def remedy(self, case: CaseT_contra, suspect: SuspectT_contra, proof: Intervention) -> Remedy | None:
         """What to do about it."""
         ...
 
@@ -146,28 +146,39 @@ def explain(
         else suspected, by the one that came closest. None when no cause has anything to say.
     """
     best: Finding | None = None
-    most = 0.0
+    most = -1.0
     for kind in all_causes(side):
-        signal = kind.sought.signal(case, suspect)
-        if signal is None or signal.strength <= 0:
+        asked = ask(kind, case, suspect, nodes=nodes, tensors=tensors)
+        if asked is None:
             continue
-        proof = kind.sought.intervene(case, suspect)
-        if proof is None or (best is not None and proof.recovered <= most):
-            continue
-        proven = proof.recovered >= ENOUGH
-        most = proof.recovered
-        best = Finding(
-            number=0,
-            cause=kind.name,
-            nodes=nodes,
-            tensors=tensors,
-            summary=proof.summary,
-            evidence=signal.numbers,
-            intervention=proof.changed,
-            measures=proof.measures,
-            remedy=kind.sought.remedy(case, suspect, proof) if proven else None,
-            proven=proven,
-        )
-        if proven:
-            return best
+        if asked[0].proven:
+            return asked[0]
+        if asked[1] > most:
+            best, most = asked
     return best
+
+
+def ask(
+    kind: CauseKind[Any], case: Any, suspect: Any, *, nodes: tuple[str, ...], tensors: tuple[str, ...]
+) -> tuple[Finding, float] | None:
+    """Whether one cause is at work: a finding, proven or suspected, and how much its intervention took away."""
+    signal = kind.sought.signal(case, suspect)
+    if signal is None or signal.strength <= 0:
+        return None
+    proof = kind.sought.intervene(case, suspect)
+    if proof is None:
+        return None
+    proven = proof.recovered >= ENOUGH
+    finding = Finding(
+        number=0,
+        cause=kind.name,
+        nodes=nodes,
+        tensors=tensors,
+        summary=proof.summary,
+        evidence=signal.numbers,
+        intervention=proof.changed,
+        measures=proof.measures,
+        remedy=kind.sought.remedy(case, suspect, proof) if proven else None,
+        proven=proven,
+    )
+    return finding, proof.recovered
