@@ -43,9 +43,9 @@ def wrong_gain(subject: Subject, rng: np.random.Generator) -> PlantedCase | None
 @fault("wrong-offset-in-dump")
 def wrong_offset(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
     """One tensor was dequantized with the zero point of another."""
-    part = np.float32(rng.choice([-0.8, 0.6, 1.2]))
+    offset = np.float32(rng.choice([-0.8, 0.6, 1.2]))
     return _misread(
-        subject, rng, "wrong-offset-in-dump", lambda x: x + part * x.std(), causes=("wrong-dequantization",)
+        subject, rng, "wrong-offset-in-dump", lambda x: x + offset, causes=("wrong-dequantization",)
     )
 
 

@@ -1,0 +1,114 @@
+"""The device is fed something else than the samples."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from roundoff.analysis.io_check.explaining import explain_difference
+from roundoff.core.findings import Change, Remedy
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+
+__all__ = ["Preprocessing"]
+
+_Way = Callable[[Array], Array]
+# The usual means and deviations of ImageNet.
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@cause("preprocessing", side="device", order=10)
+class Preprocessing:
+    """The device's input is not what the float model is fed: it was prepared in another way."""
+
+    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+        """Whether it is an input, or computed from an input that was not dumped."""
+        return Signal(1.0, {}) if suspect.tensor in case.inputs or _hidden_inputs(case, suspect) else None
+
+    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+        """Samples prepared in the way that explains the difference."""
+        return _at_input(suspect) if suspect.tensor in case.inputs else _behind_input(case, suspect)
+
+    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+        """Prepare it as the float model's."""
+        how = f": undo '{proof.changes[0].value}'" if proof.changes and proof.changes[0].value else ""
+        return Remedy(f"prepare the device's input as the float model's{how}", "outside", proof.changes)
+
+
+def _at_input(suspect: DeviceSuspect) -> Intervention:
+    wanted, had = ([side for side in sides] for sides in zip(*((p.exact, p.found) for p in suspect.pairs), strict=True))
+    tolerance = float(np.max([np.max(pair.expected.tolerance) for pair in suspect.pairs]))
+    found = explain_difference(wanted, had, tolerance=max(tolerance, 1e-4))
+    what = called(suspect)
+    said = "; ".join(change.text for change in found.changes) if found is not None else ""
+    words = said or "something that no usual mistake explains"
+    # The difference is a fact; what is left open without an explanation is only its name.
+    return tried(
+        suspect,
+        had,
+        changed=f"the float model was fed the device's own {what}",
+        summary=f"the device's input {what} is not that of the float model: {words}",
+        changes=(Change("input", tensors=(suspect.tensor,), value=said),),
+    )
+
+
+def _hidden_inputs(case: Bench, suspect: DeviceSuspect) -> tuple[str, ...]:
+    if suspect.tensor not in case.spans:
+        return ()
+    reads = case.spans[suspect.tensor].reads
+    return tuple(name for name in reads if name not in case.readout.pairs and name in case.feed(suspect.places[0]))
+
+
+def _behind_input(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    best: Intervention | None = None
+    for name in _hidden_inputs(case, suspect):
+        for words, way in _usual_mistakes(case.feed(suspect.places[0])[name]):
+            made = []
+            for sample in suspect.places:
+                view = case.view(sample)
+                changed = way(view[name].astype(np.float64)).astype(view[name].dtype)
+                made.append(case.golden.compute(suspect.tensor, view.but({name: changed})))
+            proof = tried(
+                suspect,
+                made,
+                changed=f"the reference was fed {name!r} {words}",
+                summary=f"the device's input {name!r} is not that of the float model, but {words}",
+                changes=(Change("input", tensors=(name,), value=words),),
+            )
+            if best is None or proof.recovered > best.recovered:
+                best = proof
+    return best
+
+
+def _usual_mistakes(example: Array) -> Iterator[tuple[str, _Way]]:
+    """What inputs that nobody dumped may have been turned into."""
+    axis = next((place for place in (1, 3) if example.ndim == 4 and example.shape[place] == 3), None)
+    scales: list[tuple[str, _Way]] = [
+        ("", lambda x: x),
+        ("times 255", lambda x: x * 255),
+        ("divided by 255", lambda x: x / 255),
+        ("halved and shifted by 0.5", lambda x: x / 2 + 0.5),
+        ("doubled and shifted by -1", lambda x: x * 2 - 1),
+        ("divided by 127.5 and shifted by -1", lambda x: x / 127.5 - 1),
+        ("less 128", lambda x: x - 128),
+    ]
+    if axis is not None:
+        shape = [1] * example.ndim
+        shape[axis] = 3
+        mean, std = np.reshape(_MEAN, shape), np.reshape(_STD, shape)
+        scales += [
+            ("normalized once more by ImageNet's mean and std", lambda x: (x - mean) / std),
+            ("without normalization by ImageNet's mean and std", lambda x: x * std + mean),
+            ("without normalization by ImageNet's mean and std, times 255", lambda x: 255 * (x * std + mean)),
+        ]
+    for words, way in scales:
+        if words:
+            yield words, way
+        if axis is not None:
+            joined = f"{words}, " if words else ""
+            yield f"{joined}with red and blue exchanged", lambda x, way=way: np.flip(way(x), axis)
+    if example.ndim == 4:
+        yield "mirrored", lambda x: np.flip(x, -1)
+        yield "upside down", lambda x: np.flip(x, -2)
