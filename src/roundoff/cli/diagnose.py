@@ -19,6 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
+from roundoff.cli.device_options import (
+    add_device_options,
+    check_device_options,
+    device_next_steps,
+    diagnose_dumps,
+)
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject, subject_inputs
 from roundoff.cli.terminal import Terminal
@@ -35,7 +41,8 @@ SUMMARY = "find out which nodes lose accuracy, why, and what helps"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_subject_options(parser)
+    add_subject_options(parser, required=False)
+    add_device_options(parser)
     judge = parser.add_mutually_exclusive_group()
     judge.add_argument("--evaluator", type=Path, metavar="FILE", help="a Python file with evaluate(run, samples)")
     judge.add_argument("--labels", type=Path, metavar="FILE", help="right classes as .npy or CSV")
@@ -51,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, diagnose, print, write."""
     started = time.monotonic()
+    check_device_options(args)
     check_subject(args)
     _check_output(args)
     subject = open_subject(args, terminal)
@@ -94,6 +102,8 @@ def _diagnosed(args: argparse.Namespace, subject: Subject, terminal: Terminal) -
         tell=tell,
         subject=subject.words,
     )
+    if args.dumps is not None:
+        return diagnose_dumps(args, subject, replace(settings, subject=str(args.dumps)))
     return diagnose_quantization(subject.quantized, subject.samples, settings)
 
 
@@ -113,6 +123,9 @@ def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
 def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     """Commands that lead on, with what was given here."""
     import shlex
+
+    if args.dumps is not None:
+        return device_next_steps(args, found)
 
     data = " ".join(f"--data {shlex.quote(text)}" for text in args.data or ())
     model = "" if args.model is None else shlex.quote(str(args.model))
@@ -137,7 +150,7 @@ def _document(args: argparse.Namespace, found: "Diagnosis", elapsed_s: float) ->
     from roundoff.cli.provenance import environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
 
-    more = [("evaluator", args.evaluator), ("labels", args.labels)]
+    more = [("evaluator", args.evaluator), ("labels", args.labels), ("dumps", args.dumps), ("aliases", args.aliases)]
     read = (*subject_inputs(args), *(input_file(role, path) for role, path in more if path is not None))
     return RunDocument(
         schema=SCHEMA,

@@ -13,6 +13,7 @@ from roundoff.diagnosis.devices import causes as _causes
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.judging_inputs import input_suspects
 from roundoff.diagnosis.devices.outputs import OutputLoss
+from roundoff.diagnosis.devices.predicting import with_predicted
 from roundoff.diagnosis.devices.readout import read_out
 from roundoff.diagnosis.devices.rounding import rounding_findings
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey, find_suspects, survey
@@ -88,9 +89,7 @@ def _bench(
         aliases=aliases,
         progress=settings.progress,
     )
-    notebook.notes += readout.notes
-    notebook.skipped += readout.left_out
-    return Bench(
+    bench = Bench(
         quantized.float_model,
         quantized.quantizers,
         samples,
@@ -99,6 +98,15 @@ def _bench(
         indices=spread(len(readout.samples), _MOST_SAMPLES),
         threads=settings.threads,
     )
+    usable = [info.name for info in sources[0].tensors if info.dtype.startswith("float") and not info.problem]
+    whole = with_predicted(readout, bench.golden, feed=bench.feed(0), tensors=usable)
+    found = len(whole.pairs) - len(readout.pairs)
+    if found:
+        notebook.notes.append(f"{found} tensors were found by what the device's other tensors predict")
+    notebook.notes += readout.notes
+    left_out = dict(each.split(": ", 1) for each in readout.left_out)
+    notebook.skipped += [f"{name}: {why}" for name, why in left_out.items() if name not in whole.pairs]
+    return replace(bench, readout=whole)
 
 
 def _what_was_read(bench: Bench) -> str:

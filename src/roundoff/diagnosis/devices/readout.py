@@ -15,10 +15,11 @@ from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import BadInput, CannotAlign
 
-__all__ = ["Readout", "View", "read_out"]
+__all__ = ["SURE", "Readout", "View", "read_out"]
 
-# Pairs that rest on less are not used to accuse anybody.
-_SURE = 0.75
+SURE = 0.5
+"""Pairs that are less certain are not used to accuse anybody."""
+
 _FEWEST_FITTED = 8
 
 
@@ -173,9 +174,6 @@ def read_out(
     notes = [matched.note] if matched.note else []
     if fits:
         notes.append(f"{len(fits)} tensors are codes of unknown scale: it was fitted to the float model")
-    others = len(pairing.unmatched_candidate)
-    if others:
-        notes.append(f"{others} tensors of the device were not found in the model")
     return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes))
 
 
@@ -196,7 +194,7 @@ def _with_usual_layout(
 
 def _usable(readout: Readout, pair: TensorPair) -> tuple[str, tuple[float, float] | None]:
     """Why a pair cannot be used, or the scale and zero point that its codes need."""
-    if pair.how == "shape" or pair.confidence < _SURE:
+    if pair.how == "shape" or pair.confidence < SURE:
         return f"it is not certain that it is {pair.candidate}", None
     try:
         exact, found = readout._both(pair.reference, 0)

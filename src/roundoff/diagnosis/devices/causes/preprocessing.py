@@ -33,7 +33,7 @@ class Preprocessing:
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Prepare it as the float model's."""
-        how = f": undo '{proof.changes[0].value}'" if proof.changes and proof.changes[0].value else ""
+        how = f" ({proof.changes[0].value})" if proof.changes and proof.changes[0].value else ""
         return Remedy(f"prepare the device's input as the float model's{how}", "outside", proof.changes)
 
 
@@ -42,8 +42,10 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
     tolerance = float(np.max([np.max(pair.expected.tolerance) for pair in suspect.pairs]))
     found = explain_difference(wanted, had, tolerance=max(tolerance, 1e-4))
     what = called(suspect)
-    said = "; ".join(change.text for change in found.changes) if found is not None else ""
-    words = said or "something that no usual mistake explains"
+    changes = () if found is None else found.changes
+    words = "; ".join(change.text for change in changes) or "no usual mistake explains how they differ"
+    settings = [each.correction for each in changes if each.correction is not None]
+    said = ", ".join(f"{each.setting} {each.value}" for each in settings)
     # The difference is a fact; what is left open without an explanation is only its name.
     return tried(
         suspect,
@@ -75,7 +77,7 @@ def _behind_input(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
                 made,
                 changed=f"the reference was fed {name!r} {words}",
                 summary=f"the device's input {name!r} is not that of the float model, but {words}",
-                changes=(Change("input", tensors=(name,), value=words),),
+                changes=(Change("input", tensors=(name,), value=f"now {words}"),),
             )
             if best is None or proof.recovered > best.recovered:
                 best = proof

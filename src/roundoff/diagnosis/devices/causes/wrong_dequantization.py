@@ -18,6 +18,11 @@ __all__ = ["WrongDequantization", "robust_line"]
 _NO_GAIN, _NO_OFFSET = 0.02, 0.02
 _FEWEST = 8
 _ROUNDS = 6
+_WHERE = {
+    "dump only": "in the dump only: what reads it on the device had the right values",
+    "flows on": "and what reads it goes on with that",
+    "not known": "at least in the dump",
+}
 
 
 def robust_line(exact: Array, found: Array) -> tuple[float, float] | None:
@@ -27,13 +32,15 @@ def robust_line(exact: Array, found: Array) -> tuple[float, float] | None:
     x, y = x[sound], y[sound]
     if x.size < _FEWEST:
         return None
-    keep = (y > y.min()) & (y < y.max())
+    between = (y > y.min()) & (y < y.max())
+    x, y = x[between], y[between]
+    keep = np.ones(x.size, bool)
     for _ in range(_ROUNDS):
         if np.count_nonzero(keep) < _FEWEST or x[keep].std() == 0:
             return None
         gain, offset = np.polyfit(x[keep], y[keep], 1)
         rest = np.abs(y - gain * x - offset)
-        keep = rest <= 3 * np.median(rest[keep]) + 1e-12
+        keep = rest <= 3 * np.median(rest)
     return float(gain), float(offset)
 
 
@@ -100,12 +107,7 @@ def _tried(
     suspect: DeviceSuspect, words: str, way: Callable[[Array], Array], limit: tuple[float, float]
 ) -> Intervention:
     what = called(suspect)
-    only_dump = suspect.flow == "dump only"
-    where = (
-        "in the dump only: what reads it on the device had the right values"
-        if only_dump
-        else "and what reads it goes on with that"
-    )
+    where = _WHERE[suspect.flow]
     return tried(
         suspect,
         [np.clip(way(pair.exact.astype(np.float64)), *limit) for pair in suspect.pairs],
