@@ -120,6 +120,8 @@ class _Diagnosing:
     def __init__(self, bench: Bench, notebook: Investigation) -> None:
         self._bench, self._notebook = bench, notebook
         self._outputs = OutputLoss(bench)
+        # What the outputs lose when the worst that was found is right.
+        self._best: Loss | None = None
 
     def run(self) -> Diagnosis:
         progress = self._notebook.settings.progress
@@ -138,13 +140,14 @@ class _Diagnosing:
         if not too_many:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._bench, found, accused)
+        weighed = tuple(self._weighed(each, loss, expected) for each in findings)
         evidence = Evidence(
             bench=self._bench,
             survey=found,
-            findings=tuple(self._weighed(each, loss, expected) for each in findings),
+            findings=weighed,
             suspects=tuple([*inputs, *suspects]),
             loss=loss,
-            expected=expected,
+            expected=expected or self._best,
             unexplained=too_many,
         )
         return conclude(evidence, self._notebook)
@@ -186,6 +189,8 @@ class _Diagnosing:
         if loss is None or not one or finding.tensors[0] in self._bench.believed:
             return finding
         right = self._outputs.with_right(finding.tensors[0])
+        if self._best is None or right.value < self._best.value:
+            self._best = right
         best = expected.value if expected is not None else 0.0
         possible = loss.value - min(best, right.value)
         share = max(0.0, min(1.0, (loss.value - right.value) / possible)) if possible > 0 else 0.0

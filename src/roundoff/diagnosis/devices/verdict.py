@@ -30,7 +30,7 @@ class Evidence:
         findings: What was explained.
         suspects: Tensors that their inputs do not explain.
         loss: What the outputs lose; None when they were not dumped.
-        expected: What they lose by their arithmetic; None where that is not known.
+        expected: What they lose by their arithmetic, or with what was found put right; None where neither is known.
         unexplained: Whether so many tensors are wrong that no part can be blamed.
     """
 
