@@ -17,9 +17,9 @@ __all__ = ["COMMANDS", "main"]
 
 # In the order a newcomer would want them.
 COMMANDS = (
-    "diagnose", "compare", "dump", "convert", "quantize", "transform", "tune", "layers", "sensitivity", "accumulate",
-    "partial", "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check", "ascend",
-    "horizon", "amct", "demo",
+    "diagnose", "compare", "dump", "convert", "quantize", "transform", "tune", "layers", "sensitivity",
+    "accumulate", "partial", "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check",
+    "ascend", "horizon", "amct", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,

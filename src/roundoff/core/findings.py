@@ -69,8 +69,8 @@ class Change:
         kind: What is changed. Of quantizers: ``range`` (`low` and `high`), ``codes`` (rounded again from the float
             values), ``per_channel`` (`axis`), ``per_slice`` (`axis`, `sizes`), ``bits`` (`value` is the dtype),
             ``float``, ``bias`` (the mean error is taken away). Of a whole quantization: ``recalibrate``,
-            ``accumulator`` (`value` is its width), ``input`` (`value` says how inputs are processed), and pieces of
-            a recipe: ``rule``, ``variation``, ``transform``, ``correction``, ``method``, ``weight_method``,
+            ``accumulator`` (`value` is its width), ``input`` (`value` says how inputs are processed), and pieces
+            of a recipe: ``rule``, ``variation``, ``transform``, ``correction``, ``method``, ``weight_method``,
             ``tensor_method``. Of neither: ``report`` (to the vendor), ``search`` (`value` is the command).
         tensors: Tensors of the float model it concerns.
         nodes: Nodes it concerns.
@@ -103,7 +103,7 @@ class Remedy:
         title: In a few words, as an order: ``widen the range of 'x' to -3.1 .. 6.2``.
         cost: What that costs on the chip.
         changes: The same as data.
-        verified: What was measured with the remedy in place, not only the intervention; empty when it was not tried.
+        verified: What was measured with the remedy in place, not only the intervention; empty when not tried.
     """
 
     title: str

@@ -70,7 +70,7 @@ class Case:
 
 
 def loss_measures(before: Loss, after: Loss) -> tuple[Measure, ...]:
-    """Signal to noise at the part of the outputs that is worst off, its cosine, and whether classes are the same."""
+    """Signal to noise and cosine at the part of the outputs that is worst off, and whether classes agree."""
     name = before.parts[before.worst] if before.parts else ""
     ours, theirs = before.of_part(before.worst), after.of_part(before.worst)
     found = [

@@ -29,7 +29,7 @@ def explained(
         most: So many are looked into.
     """
     total = sum(max(0.0, each.cost) for each in accused) or 1.0
-    found = []
+    found: list[Finding] = []
     for each in accused[:most]:
         if found and out_of_time():
             break

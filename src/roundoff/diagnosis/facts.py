@@ -122,6 +122,13 @@ class Facts:
         ranges = [self.observed[name].range for name in suspect.tensors if name in self.observed]
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
+    def tensor_range(self, tensor: str) -> tuple[float, float] | None:
+        """Smallest and largest value of a tensor, zero included; None where it was not seen."""
+        if tensor in self.weights:
+            values = self.values(tensor)
+            return float(values.min(initial=0.0)), float(values.max(initial=0.0))
+        return self.observed[tensor].range if tensor in self.observed else None
+
     def channel_ranges(self, suspect: Suspect) -> list[tuple[int, Array, Array]]:
         """Channel axes, each with the smallest and largest value of each channel.
 

@@ -1,7 +1,7 @@
 """What a quantizer would be at its best: the same bits over the range that its values have, and scales of slices.
 
-The loss of a network whose quantizers are all at their best is what its arithmetic costs, and no fault. Only what is
-lost beyond that is looked into.
+The loss of a network whose quantizers are all at their best is what its arithmetic costs, and no fault. Only what
+is lost beyond that is looked into.
 """
 
 from collections.abc import Iterator

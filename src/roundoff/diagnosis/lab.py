@@ -1,4 +1,4 @@
-"""Where interventions are made: the network is run with any quantizers, and its outputs are compared with float."""
+"""Where interventions are made: the network runs with any quantizers, and its outputs are compared with float."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ __all__ = ["FEW_SAMPLES", "MORE_SAMPLES", "Lab", "Subset"]
 FEW_SAMPLES, MORE_SAMPLES = 8, 32
 """On so many samples, evenly spaced, interventions are chosen, and what came of them is confirmed."""
 
+_NARROWEST_FUSED = 8
 # Inputs and float outputs are kept for all experiments; samples beyond this are left out.
 _MOST_KEPT_BYTES = 1 << 28
 
@@ -159,7 +160,7 @@ class Lab:
 
     def _measure(self, quantizers: Sequence[Quantizer], chosen: Sequence[int]) -> Loss:
         model = switch_on(self.model, quantizers)
-        session = open_session(model, threads=self._threads, fused=True)
+        session = open_session(model, threads=self._threads, fused=_can_fuse(quantizers))
         names = outputs(model)
         meter = LossMeter(self.parts)
         self.runs += 1
@@ -182,12 +183,15 @@ class Lab:
         names = [name for name in tensors if name not in leaving]
         model = switch_on(self.model, quantizers)
         ours, theirs = (
-            open_session(each, outputs=tap(each, names), threads=self._threads, fused=True).run(
-                feed, sample=sample
-            )
+            open_session(each, outputs=tap(each, names), threads=self._threads).run(feed, sample=sample)
             for each in (self.model, model)
         )
         return {name: _cosine(left, right) for name, left, right in zip(names, ours, theirs, strict=True)}
+
+
+def _can_fuse(quantizers: Sequence[Quantizer]) -> bool:
+    """Whether onnxruntime's rewriting knows the codes; it stumbles over those of less than 8 bits."""
+    return all(each.spec.bits >= _NARROWEST_FUSED for each in quantizers)
 
 
 def _cosine(left: Array, right: Array) -> float:

@@ -6,7 +6,7 @@ pixels, scores between 0 and 1 could vanish without a trace in the energy of the
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -124,8 +124,13 @@ class Loss:
     def of_part(self, at: int) -> "Loss":
         """The loss of one part alone."""
         place = slice(at, at + 1)
-        arrays = (each[place] for each in (self.signal, self.candidate, self.noise))
-        return Loss(self.parts[place], *arrays, self.rows, self.agreeing, self.samples)
+        return replace(
+            self,
+            parts=self.parts[place],
+            signal=self.signal[place],
+            candidate=self.candidate[place],
+            noise=self.noise[place],
+        )
 
     def excess_db(self, expected: "Loss") -> float:
         """By how many decibels some part is worse than expected; what is below `NEGLIGIBLE` is all the same."""
@@ -180,4 +185,5 @@ class LossMeter:
     def loss(self) -> Loss:
         """What was lost so far."""
         names = tuple(part.source or part.output for part in self.parts)
-        return Loss(names, *self._sums.copy(), self._rows, self._agreeing, self._samples)
+        signal, candidate, noise = self._sums.copy()
+        return Loss(names, signal, candidate, noise, self._rows, self._agreeing, self._samples)

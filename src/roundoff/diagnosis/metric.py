@@ -66,10 +66,8 @@ def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = No
 
 def _accuracy(model: Model, labels: Array, samples: Samples, *, threads: int | None) -> float:
     run, names = make_run(model, threads=threads), outputs(model)
-    predicted: list[Array] = []
-    for index in range(len(samples.names)):
-        predicted.append(_classes(run(read_feed(model, samples, index)), names, model))
-    rows = np.concatenate(predicted)
+    feeds = (read_feed(model, samples, index) for index in range(len(samples.names)))
+    rows = np.concatenate([_classes(run(feed), names, model) for feed in feeds])
     if len(labels) < len(rows):
         what = f"There are {counted(len(labels), 'label')} for {counted(len(rows), 'row')} of samples."
         raise BadInput(what, fix="give one class per sample, in their order")

@@ -1,4 +1,4 @@
-"""What the tensors of the float network hold, next to what their quantizers can represent: one pass over samples."""
+"""What the tensors of the float network hold, and what their quantizers do to that: one pass over samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -259,8 +259,10 @@ def _merged(left: Observed, right: Observed) -> Observed:
 
 def _whole(seen: Observed) -> Observed:
     def joined(damage: Damage) -> Damage:
-        sums = (np.asarray([getattr(damage, name).sum()]) for name in ("energy", "noise", "clipped", "shift"))
-        return Damage(*sums, damage.saturated, damage.count)
+        energy, noise, clipped, shift = (
+            np.asarray([each.sum()]) for each in (damage.energy, damage.noise, damage.clipped, damage.shift)
+        )
+        return Damage(energy, noise, clipped, shift, damage.saturated, damage.count)
 
     return Observed(
         low=np.asarray([seen.low.min()]),

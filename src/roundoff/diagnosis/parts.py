@@ -1,6 +1,7 @@
 """The parts of a network's outputs: slices of one tensor that different branches compute."""
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 from roundoff.diagnosis.loss import Part
@@ -8,8 +9,9 @@ from roundoff.graph.load import Model
 
 __all__ = ["joined_slices", "output_parts"]
 
-# What is only moved keeps its parts: as it is, with the axes in another order, or one value at a time.
+# What is only moved keeps its parts: as it is, with the axes in another order, or with others joined or split.
 _UNCHANGED = frozenset({"Identity", "Dropout", "Cast"})
+_RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def joined_slices(node: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, tuple[int, ...]] | None:
@@ -37,27 +39,44 @@ def output_parts(model: Model, outputs: Mapping[str, tuple[int, ...]], shapes: M
     """
     producers = {name: node for node in model.proto.graph.node for name in node.output}
     parts: list[Part] = []
-    for name, shape in outputs.items():
-        slices = list(_slices(name, len(shape), producers, shapes))
+    known = {**shapes, **outputs}
+    for name in outputs:
+        slices = list(_slices(name, producers, known))
         parts += slices or [Part(name)]
     return parts
 
 
-def _slices(output: str, rank: int, producers: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[Part]:
+def _slices(output: str, producers: Mapping[str, Any], shapes: Mapping[str, Any]) -> Iterator[Part]:
     """The slices of an output; none where it is not joined."""
-    order = list(range(rank))
+    moved = []
     node = producers.get(output)
-    while node is not None and node.op_type in {*_UNCHANGED, "Transpose"}:
-        if node.op_type == "Transpose":
-            perm = next((list(each.ints) for each in node.attribute if each.name == "perm"), order[::-1])
-            order = [perm[at] for at in order]
+    while node is not None and node.op_type in {*_UNCHANGED, *_RESHAPING, "Transpose"}:
+        moved.append(node)
         node = producers.get(node.input[0])
-    if node is None or node.op_type != "Concat":
+    found = joined_slices(node, shapes) if node is not None and node.op_type == "Concat" else None
+    if node is None or found is None:
         return
-    found = joined_slices(node, shapes)
-    if found is None:
+    axis: int | None = found[0]
+    for each in reversed(moved):
+        axis = None if axis is None else _moved_axis(each, axis, shapes)
+    if axis is None:
         return
-    axis, start = order.index(found[0]), 0
+    start = 0
     for name, size in zip(node.input, found[1], strict=True):
         yield Part(output, axis, start, start + size, name)
         start += size
+
+
+def _moved_axis(node: Any, axis: int, shapes: Mapping[str, Any]) -> int | None:
+    """Where a node puts an axis; None where it does not stay one."""
+    before, after = shapes.get(node.input[0]), shapes.get(node.output[0])
+    if node.op_type in _UNCHANGED:
+        return axis
+    if before is None or after is None:
+        return None
+    if node.op_type == "Transpose":
+        order = next((list(each.ints) for each in node.attribute if each.name == "perm"), None)
+        return (order or list(range(len(before)))[::-1]).index(axis)
+    ahead = prod(before[:axis])
+    same = (at for at, size in enumerate(after) if size == before[axis] and prod(after[:at]) == ahead)
+    return next(same, None)

@@ -1,4 +1,4 @@
-"""Why a quantized network loses accuracy: what its arithmetic should cost, what it costs, and who makes the rest."""
+"""Why a quantized network loses accuracy: what its arithmetic should cost, what it costs, who makes the rest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -6,9 +6,12 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.diagnosis import causes as _causes
 from roundoff.diagnosis.case import Case, Fixes, open_case
+from roundoff.diagnosis.causes.calibration_coverage import misfit
 from roundoff.diagnosis.culprits import explained, grouped, together
 from roundoff.diagnosis.ideal import Ideal, Option, ideals
+from roundoff.diagnosis.integers import accumulator_finding
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
+from roundoff.diagnosis.lint import lint, remarks_text
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import ask, find_cause
 from roundoff.diagnosis.searching import Accused, find_few, find_needed, merged
@@ -26,7 +29,7 @@ _LOADED = _causes
 _FEW = 4
 # Worse than its quantizers could be by this much, a network has a fault in the numbers of its quantizers ...
 _FAULT_DB = 3.0
-# ... and by this much, in what the hardware is asked to do: scales per channel and the like help any network a bit.
+# ... and by this much, in what the hardware is asked to do: scales per channel help any network a bit.
 _DESIGN_DB = 6.0
 # As often places are looked for that need more than they have.
 _ROUNDS = 3
@@ -71,6 +74,9 @@ class _Diagnosing:
 
     def run(self) -> Diagnosis:
         settings = self.notebook.settings
+        with self.notebook.check("numbers in the file") as check:
+            remarks = lint(self.quantized, settings.arithmetic)
+            check.result, check.ok = remarks_text(remarks), not remarks
         case = open_case(
             self.quantized,
             self.samples,
@@ -80,13 +86,13 @@ class _Diagnosing:
             progress=settings.progress,
         )
         scores = self._scores()
-        before = case.loss()
         with self.notebook.check("outputs") as check:
             check.result = _outputs_text(case.loss(more=True))
-            check.ok = before.agrees
+            check.ok = case.loss(more=True).agrees
         better = ideals(case)
         settings.progress.start("looking for causes", len(case.facts.suspects))
         try:
+            self._sums(case, [each.node for each in remarks if each.kind == "accumulator"])
             mended = self._look(case, better, fine=scores is not None and scores.fine)
         finally:
             settings.progress.finish()
@@ -114,6 +120,17 @@ class _Diagnosing:
             replace(each, share=weight / total) for each, weight in zip(self.findings, weights, strict=True)
         )
 
+    def _sums(self, case: Case, nodes: Sequence[str]) -> None:
+        """Whether sums that may not fit their register do not."""
+        if not nodes:
+            return
+        with self.notebook.check("sums of products") as check:
+            found = accumulator_finding(case, nodes)
+            check.result, check.ok = "all of them fit on the samples", found is None
+            if found is not None:
+                check.result = found.summary
+                self._add([found], case, case)
+
     def _scores(self) -> Scores | None:
         metric = self.notebook.settings.metric
         if metric is None:
@@ -133,11 +150,11 @@ class _Diagnosing:
         if case.loss().excess_db(numbers) >= _FAULT_DB:
             case = self._accuse(case, _options(better, settings=True))
         now, design = case.loss(), case.loss(_fixes(better, settings=False))
-        bad = _FAULT_DB if not now.agrees else _DESIGN_DB
+        bad = _FAULT_DB if not case.loss(more=True).agrees else _DESIGN_DB
         if not fine and now.sqnr_db < _GOOD_DB and now.excess_db(design) >= bad:
             case = self._accuse(case, _options(better, settings=False))
         for _ in range(_ROUNDS):
-            if fine or case.loss().agrees:
+            if fine or case.loss(more=True).agrees:
                 break
             case, more = self._inherent(case)
             if not more:
@@ -150,6 +167,16 @@ class _Diagnosing:
         fresh = [(suspect, option) for suspect, option in candidates if suspect.tensor not in known]
         accused = find_needed(case, [(suspect, option.fixes) for suspect, option in fresh], out_of_time=stop)
         kinds = {suspect.name: (suspect.kind, option.kind) for suspect, option in fresh}
+        ranges = [each for each in accused if kinds[each.suspect.name] == ("activation", "range")]
+        if ranges and misfit(case):
+            found = self._calibration(case, ranges)
+            if found is not None:
+                everyone = merged(
+                    option.fixes for suspect, option in fresh if kinds[suspect.name] == ("activation", "range")
+                )
+                self._add([found], case, case.mend(everyone))
+                case = case.mend(everyone)
+                accused = [each for each in accused if each not in ranges]
         for kind in dict.fromkeys(kinds[each.suspect.name] for each in accused):
             alike = [each for each in accused if kinds[each.suspect.name] == kind]
             if len(alike) > _FEW:
@@ -166,10 +193,6 @@ class _Diagnosing:
 
     def _systematic(self, case: Case, alike: Sequence[Accused], everyone: Fixes) -> Finding | None:
         """What is wrong in the same way at many places, as one finding."""
-        if alike[0].suspect.kind == "activation":
-            found = self._calibration(case, alike)
-            if found is not None:
-                return found
         first = explained(case, alike, out_of_time=self.notebook.out_of_time, most=1)
         if not first or not first[0].proven:
             return None

@@ -92,6 +92,7 @@ class CauseKind(Generic[SoughtT]):
         order: Causes with smaller numbers are tried first.
         summary: What it is, in one sentence.
         sought: How it is looked for.
+        enough: Part of what the suspect costs that its intervention must take away.
     """
 
     name: str
@@ -99,13 +100,14 @@ class CauseKind(Generic[SoughtT]):
     order: int
     summary: str
     sought: SoughtT
+    enough: float = ENOUGH
 
 
 _CAUSES: dict[tuple[DiagnosedSide, str], CauseKind[Any]] = {}
 
 
 def cause(
-    name: str, *, order: int, side: DiagnosedSide = "quantization"
+    name: str, *, order: int, side: DiagnosedSide = "quantization", enough: float = ENOUGH
 ) -> Callable[[type[SoughtT]], type[SoughtT]]:
     """Register a class as a cause; its docstring's first line is the summary."""
 
@@ -113,7 +115,7 @@ def cause(
         if (side, name) in _CAUSES:
             raise ValueError(f"the cause {name!r} is registered twice")
         summary = (sought.__doc__ or "").strip().splitlines()[0]
-        _CAUSES[side, name] = CauseKind(name, side, order, summary, sought())
+        _CAUSES[side, name] = CauseKind(name, side, order, summary, sought(), enough)
         return sought
 
     return registered
@@ -168,7 +170,7 @@ def ask(
     proof = kind.sought.intervene(case, suspect)
     if proof is None:
         return None
-    proven = proof.recovered >= ENOUGH
+    proven = proof.recovered >= kind.enough
     finding = Finding(
         number=0,
         cause=kind.name,

@@ -1,7 +1,7 @@
 """Who makes the loss: suspects put right, or into float, until it is gone; those that are not needed fall away.
 
-A fault can hide another: next to a tensor that is wrecked, nothing seems to cost anything. So each suspect is first
-judged in a network in which all others are at their best, and only then in the network as it is.
+A fault can hide another: next to a tensor that is wrecked, nothing seems to cost anything. So each suspect is
+first judged in a network in which all others are at their best, and only then in the network as it is.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

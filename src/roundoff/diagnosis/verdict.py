@@ -103,46 +103,56 @@ def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: Sequence[Finding]) -> DiagnosisKind:
     scores = evidence.scores
+    fine = scores is not None and scores.fine
     if scores is not None and scores.chance is not None and scores.in_float < scores.chance * _ABOVE_CHANCE:
         return "elsewhere"
-    if proven:
-        return "culprits"
-    if evidence.distributed:
-        return "distributed"
-    if findings:
+    if proven or evidence.distributed:
+        return "culprits" if proven else "distributed"
+    if findings or not (loss.agrees or fine):
         return "not_enough_evidence"
-    if not loss.agrees and not (scores is not None and scores.fine):
-        return "not_enough_evidence"
-    if scores is not None and not scores.fine:
-        return "elsewhere"
-    return "healthy"
+    return "elsewhere" if scores is not None and not fine else "healthy"
 
 
 def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding]) -> str:
-    expected, scores = evidence.expected, evidence.scores
-    now, best = f"{loss.sqnr_db:.1f} dB", f"{expected.sqnr_db:.1f} dB"
-    if kind == "healthy":
+    now, best = f"{loss.sqnr_db:.1f} dB", f"{evidence.expected.sqnr_db:.1f} dB"
+    match kind:
+        case "healthy":
+            said = f"the outputs keep {now}, about what its bits can give ({best})"
+            return f"nothing is wrong in the quantization: {said}"
+        case "culprits":
+            return _culprits_text(evidence, now, proven)
+        case "distributed":
+            return f"the loss is distributed, not local: the outputs keep {now}, and no few places make it"
+        case "elsewhere":
+            return _elsewhere_text(evidence, now, agrees=loss.agrees)
+        case _:
+            return f"the outputs keep {now}, {best} is possible, and no intervention proves why"
+
+
+def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> str:
+    one = len(proven) == 1 and len(proven[0].tensors) == 1
+    after = f"{evidence.mended.loss(more=True).sqnr_db:.1f} dB"
+    names = [name for each in proven for name in each.nodes[:1] or each.tensors[:1]]
+    who = names[0] if len(set(names)) == 1 else counted(len(proven), "cause")
+    rest = "what is left adds up over many places" if evidence.distributed else ""
+    verb = "makes" if len(set(names)) == 1 else "make"
+    said = f"{who} {verb} the loss: the outputs keep {now}, and {after} without {'it' if one else 'them'}"
+    return f"{said}; {rest}" if rest else said
+
+
+def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:
+    scores = evidence.scores
+    if scores is None:
+        return "nothing is wrong in the quantization"
+    if not scores.fine and agrees:
         return (
-            f"nothing is wrong in the quantization: the outputs keep {now}, and {best} is what its bits can give"
+            f"nothing is wrong in the quantization: the outputs keep {now}, yet {scores.name} goes from "
+            f"{scores.in_float:.4g} to {scores.quantized:.4g}; look at what is done with the outputs"
         )
-    if kind == "culprits":
-        places = len({each.nodes[0] if each.nodes else each.tensors[0] for each in proven})
-        after = evidence.mended.loss(more=True).sqnr_db
-        few = counted(places, "place")
-        return f"{few} {'makes' if places == 1 else 'make'} the loss: the outputs keep {now}, and {after:.1f} dB without {'it' if places == 1 else 'them'}"
-    if kind == "distributed":
-        return f"the loss is distributed, not local: the outputs keep {now}, and no few places make it"
-    if kind == "elsewhere":
-        if scores is not None and not scores.fine and loss.agrees:
-            return (
-                f"nothing is wrong in the quantization: the outputs keep {now}, yet {scores.name} falls from "
-                f"{scores.in_float:.4g} to {scores.quantized:.4g}; look at what is done with the outputs"
-            )
-        return (
-            f"the float model itself scores {scores.in_float if scores else 0:.4g}, about what guessing gives: look at how "
-            "samples are processed, and at their labels, before the quantization"
-        )
-    return f"not enough evidence: the outputs keep {now}, {best} is possible, and no intervention proves why"
+    return (
+        f"the float model itself scores {scores.in_float:.4g}, about what guessing gives: look at how samples are "
+        "processed, and at their labels"
+    )
 
 
 def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ class AccumulatedError:
         return Signal(1 - worst, {"places": float(len(losses)), "worst_share": worst})
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
-        """Golden inputs: the first half of the network in float, so that only what the second half adds is left."""
+        """Golden inputs: the first half of the network in float, so that only what the second adds is left."""
         losses = _alone(case)
         if not losses:
             return None
@@ -48,7 +48,7 @@ class AccumulatedError:
             *_kinds(case),
         )
         return Intervention(
-            f"golden inputs from the middle on: {len(half)} of {counted(len(case.facts.quantizers), 'quantizer')} off",
+            f"golden inputs from the middle on: {len(half)} of {len(case.facts.quantizers)} quantizers off",
             measures,
             0.0 if takes_most(before, without) else 1.0,
             f"the loss adds up over {counted(len(ordered), 'place')}: the worst, {ranked[0].tensor!r}, makes "
@@ -58,7 +58,7 @@ class AccumulatedError:
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """A search, which tries what is free first."""
         return Remedy(
-            "search for a better recipe with roundoff tune: methods, equalization and rounding first, then 16 bits",
+            "search for a better recipe with roundoff tune: what is free first, then 16 bits",
             "free",
             (Change("search", value="tune"),),
         )

@@ -1,10 +1,10 @@
-"""Bias shift: what a node computes is off by a constant, because of its bias or of codes that are all rounded down."""
+"""Bias shift: what a node computes is off by a constant, by its bias or by codes that are all rounded down."""
 
 import numpy as np
 
 from roundoff.core.findings import Change, Remedy
 from roundoff.diagnosis.case import Case
-from roundoff.diagnosis.causes.corrupted_weights import code_differences
+from roundoff.diagnosis.causes.corrupted_weights import ENOUGH_ROUNDED, code_differences
 from roundoff.diagnosis.proving import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.suspects import Suspect
@@ -17,7 +17,7 @@ _ONE_SIDED = 0.9
 _ONE_STEP = 1
 
 
-@cause("bias-shift", order=20)
+@cause("bias-shift", order=20, enough=ENOUGH_ROUNDED)
 class BiasShift:
     """What a node computes is off by a constant: its bias is wrong, or all codes are rounded to one side."""
 

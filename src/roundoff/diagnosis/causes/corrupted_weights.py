@@ -9,7 +9,12 @@ from roundoff.diagnosis.proving import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.suspects import Suspect
 
-__all__ = ["CorruptedWeights", "code_differences"]
+__all__ = ["ENOUGH_ROUNDED", "CorruptedWeights", "code_differences"]
+
+
+ENOUGH_ROUNDED = 0.6
+"""Codes that are cut off have an error of a third of a squared step, rounded ones still have one of a twelfth:
+where steps are coarse, rounding right takes away three quarters at most."""
 
 
 def code_differences(case: Case, suspect: Suspect) -> Array | None:
@@ -21,7 +26,7 @@ def code_differences(case: Case, suspect: Suspect) -> Array | None:
     return differences if differences.any() else None
 
 
-@cause("corrupted-weights", order=25)
+@cause("corrupted-weights", order=25, enough=ENOUGH_ROUNDED)
 class CorruptedWeights:
     """The codes in the file are not those that the float weights give."""
 

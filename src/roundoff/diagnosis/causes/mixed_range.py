@@ -27,17 +27,20 @@ class MixedRange:
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
         """Each of them at its own range, same bits."""
+        node = case.facts.nodes[suspect.join]
         fixes = option_fixes(case, suspect, "per_slice")
+        how = f"each input of {suspect.join!r} at a scale of its own, same bits"
+        if fixes is None and node.op_type != "Concat":
+            fixes, how = case.in_float(suspect), f"{suspect.join!r} not rounded, its inputs still at their scales"
         if fixes is None:
             return None
         joined = sorted(_joined(case, suspect), key=lambda each: each[1][1] - each[1][0])
         small, large = joined[0], joined[-1]
-        node = case.facts.nodes[suspect.join]
         return tried(
             case,
             suspect,
             fixes,
-            changed=f"each input of {suspect.join!r} at a scale of its own, same bits",
+            changed=how,
             summary=f"{suspect.join!r} ({node.op_type}) has one scale for {small[0]!r} ({_words(small[1])}) and "
             f"{large[0]!r} ({_words(large[1])})",
             changes=[_change(case, suspect)],
@@ -58,9 +61,7 @@ def _joined(case: Case, suspect: Suspect) -> list[tuple[str, tuple[float, float]
     if node.op_type == "Concat":
         found = slices_of(case.facts, suspect)
         return [] if found is None else list(zip(node.input, found[2], strict=True))
-    if len(suspect.tensors) < 2:
-        return []
-    return [(name, case.facts.observed[name].range) for name in node.input if name in case.facts.observed]
+    return [(name, ends) for name in node.input if (ends := case.facts.tensor_range(name)) is not None]
 
 
 def _change(case: Case, suspect: Suspect) -> Change:

@@ -97,5 +97,5 @@ class Resolution:
         return Remedy(f"quantize {called(suspect)} to {change.value}", "16 bit" if wide else "free", proof.changes)
 
 
-def _bits_change(suspect: Suspect, signed: bool, bits: int) -> Change:  # noqa: FBT001 - a property of codes
+def _bits_change(suspect: Suspect, signed: bool, bits: int) -> Change:
     return Change("bits", tensors=suspect.tensors, nodes=suspect.nodes, value=f"{'s' if signed else 'u'}{bits}")
