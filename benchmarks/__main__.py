@@ -1,4 +1,4 @@
-"""Run benchmarks of this folder, each in a process of its own: ``python -m benchmarks [NAME ...] [OPTION ...]``."""
+"""Run benchmarks, each in a process of its own: ``python -m benchmarks [NAME ...] [OPTION ...]``."""
 
 import subprocess
 import sys

@@ -44,9 +44,7 @@ def wrong_gain(subject: Subject, rng: np.random.Generator) -> PlantedCase | None
 def wrong_offset(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
     """One tensor was dequantized with the zero point of another."""
     offset = np.float32(rng.choice([-0.8, 0.6, 1.2]))
-    return _misread(
-        subject, rng, "wrong-offset-in-dump", lambda x: x + offset, causes=("wrong-dequantization",)
-    )
+    return _misread(subject, rng, "wrong-offset-in-dump", lambda x: x + offset, causes=("wrong-dequantization",))
 
 
 @fault("layout-in-dump")

@@ -27,8 +27,8 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         "--dumps",
         type=Path,
         metavar="DIR|FILE",
-        help="tensors that the device wrote for --data: each node is fed the device's own inputs; with --quantized "
-        "it is compared with exact integers",
+        help="tensors that the device wrote for --data: each node is fed the device's own inputs and compared "
+        "with the float model, or with exact integers of --quantized",
     )
     group.add_argument("--dump-format", metavar="NAME", help="format of the dumps (default: recognised)")
     group.add_argument("--aliases", type=Path, metavar="FILE", help="JSON or CSV: name in the model, in the dumps")

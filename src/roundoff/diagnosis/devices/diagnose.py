@@ -112,7 +112,12 @@ def _bench(
 def _what_was_read(bench: Bench) -> str:
     computed = sum(1 for node in bench.model.proto.graph.node for name in node.output if name)
     told = f"{len(bench.tensors)} of {computed} tensors in {counted(len(bench.readout.samples), 'sample')}"
-    kinds = {"integer": "codes of integers", "float16": "half precision", "bfloat16": "bfloat16", "float32": "float"}
+    kinds = {
+        "integer": "codes of integers",
+        "float16": "half precision",
+        "bfloat16": "bfloat16",
+        "float32": "float",
+    }
     return f"{told}, {kinds[bench.numbers.kind]}"
 
 
@@ -145,7 +150,7 @@ class _Diagnosing:
             bench=self._bench,
             survey=found,
             findings=weighed,
-            suspects=tuple([*inputs, *suspects]),
+            suspects=(*inputs, *suspects),
             loss=loss,
             expected=expected or self._best,
             unexplained=too_many,
@@ -176,9 +181,7 @@ class _Diagnosing:
             if self._notebook.out_of_time():
                 self._notebook.skip(f"why {suspect.tensor} is wrong")
                 continue
-            told = explain(
-                self._bench, suspect, side="device", nodes=suspect.nodes, tensors=(suspect.tensor,)
-            )
+            told = explain(self._bench, suspect, side="device", nodes=suspect.nodes, tensors=(suspect.tensor,))
             if told is not None:
                 findings.append(told)
         return findings

@@ -71,7 +71,13 @@ def expect_coded(
 
 
 def expect_uncoded(
-    tensor: str, exact: Array, found: Array, *, numbers: DeviceNumbers, simulated: Array | None, largest_input: float
+    tensor: str,
+    exact: Array,
+    found: Array,
+    *,
+    numbers: DeviceNumbers,
+    simulated: Array | None,
+    largest_input: float,
 ) -> Expected:
     """What may differ where only the dump tells what the device computes with.
 

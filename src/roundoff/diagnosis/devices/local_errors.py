@@ -1,4 +1,4 @@
-"""The error that each part of a device makes by itself: fed with its own inputs, against what it should compute."""
+"""The error that each part of a device makes by itself, fed with its own inputs."""
 
 import math
 from dataclasses import dataclass, field

@@ -204,13 +204,11 @@ def _usable(readout: Readout, pair: TensorPair) -> tuple[str, tuple[float, float
         return "it does not hold real numbers", None
     if exact.shape != found.shape:
         return f"its shape is {found.shape}, not {exact.shape}", None
-    if found.dtype.kind == "f":
-        return "", None
     quantizer = readout.quantizers.get(pair.reference)
-    if quantizer is not None and _fits_codes(found, quantizer):
+    if found.dtype.kind == "f" or (quantizer is not None and _fits_codes(found, quantizer)):
         return "", None
     fit = _fitted(exact, found)
-    return ("it holds codes, and no scale makes values of them", None) if fit is None else ("", fit)
+    return "" if fit is not None else "it holds codes, and no scale makes values of them", fit
 
 
 def _fits_codes(codes: Array, quantizer: Quantizer) -> bool:

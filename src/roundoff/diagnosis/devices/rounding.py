@@ -1,6 +1,7 @@
 """Devices that stay within a step of the reference and are off in the mean all the same."""
 
 from roundoff.core.findings import Change, Finding, Measure, Remedy
+from roundoff.core.target import Arithmetic
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.causes.integer_implementation import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.local_errors import LocalError
@@ -43,13 +44,13 @@ def _everywhere(bench: Bench, shifted: list[str]) -> Finding | None:
     """One way of rounding that explains all of them."""
     tried_on = shifted[:: max(1, len(shifted) // _TRIED_ON)][:_TRIED_ON]
     before = _wrong_share(bench, tried_on, None)
-    best = (before, "", None)
+    best: tuple[float, str, Arithmetic | None] = (before, "", None)
     for words, arithmetic in arithmetics(bench.arithmetic):
         share = _wrong_share(bench, tried_on, arithmetic)
         if share < best[0]:
             best = share, words, arithmetic
-    after, words, arithmetic = best
-    if arithmetic is None or after > (1 - _EXPLAINED) * before:
+    after, words, chosen = best
+    if chosen is None or after > (1 - _EXPLAINED) * before:
         return None
     nodes = tuple(dict.fromkeys(bench.spans[name].nodes[0] for name in shifted))
     samples = len(bench.indices[:_HELD])
@@ -63,8 +64,8 @@ def _everywhere(bench: Bench, shifted: list[str]) -> Finding | None:
         cause=_CAUSE,
         nodes=nodes,
         tensors=tuple(shifted),
-        summary=f"the device {words} everywhere: {len(shifted)} tensors are off to one side, {before:.0%} of codes "
-        "differ from the reference",
+        summary=f"the device {words} everywhere: {len(shifted)} tensors are off to one side, and {before:.0%} of "
+        "their codes differ from the reference",
         evidence={"shifted_tensors": float(len(shifted))},
         intervention=f"the reference {words}",
         measures=(measure,),
@@ -73,9 +74,9 @@ def _everywhere(bench: Bench, shifted: list[str]) -> Finding | None:
     )
 
 
-def _wrong_share(bench: Bench, names: list[str], arithmetic: object) -> float:
+def _wrong_share(bench: Bench, names: list[str], arithmetic: Arithmetic | None) -> float:
     """Share of codes that are not the reference's, with its own arithmetic or another."""
-    golden = bench.golden if arithmetic is None else bench.golden.with_arithmetic(arithmetic)  # type: ignore[arg-type]
+    golden = bench.golden if arithmetic is None else bench.golden.with_arithmetic(arithmetic)
     error = LocalError()
     for sample in bench.indices[:_HELD]:
         view = bench.view(sample)

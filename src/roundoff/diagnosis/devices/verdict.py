@@ -30,7 +30,7 @@ class Evidence:
         findings: What was explained.
         suspects: Tensors that their inputs do not explain.
         loss: What the outputs lose; None when they were not dumped.
-        expected: What they lose by their arithmetic, or with what was found put right; None where neither is known.
+        expected: What they lose by their arithmetic, or with what was found put right; None without either.
         unexplained: Whether so many tensors are wrong that no part can be blamed.
     """
 
@@ -48,9 +48,8 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     bench = evidence.bench
     findings = _numbered(evidence)
     kind = _kind(evidence, findings)
-    measures = ()
-    if evidence.loss is not None:
-        measures = loss_measures(evidence.loss, evidence.expected or evidence.loss)
+    loss = evidence.loss
+    measures = () if loss is None else loss_measures(loss, evidence.expected or loss)
     return Diagnosis(
         reference=shown(bench.model.path),
         subject=notebook.settings.subject or shown(bench.readout.device.label),
@@ -111,8 +110,8 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, 
     if evidence.unexplained:
         wrong = len(evidence.suspects)
         return (
-            f"not enough evidence: {wrong} of {tensors} do not follow from what they read; is this the dump of this "
-            "model, and of these samples?"
+            f"not enough evidence: {wrong} of {tensors} do not follow from what they read; is this the dump of "
+            "this model, and of these samples?"
         )
     return f"not enough evidence: something is wrong on the device{keeps}, and no intervention proves what"
 

@@ -63,7 +63,9 @@ class Fp16Range:
     def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
         """The reference in half precision."""
         best: Intervention | None = None
-        largest = max(float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0)) for pair in suspect.pairs)
+        largest = max(
+            float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0)) for pair in suspect.pairs
+        )
         what = called(suspect)
         for words, way in _WAYS:
             proof = tried(

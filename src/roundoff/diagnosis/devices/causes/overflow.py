@@ -39,7 +39,9 @@ class DeviceOverflow:
                     made,
                     changed=f"the reference with sums of {bits} bits that {words}",
                     summary=f"sums at {what} do not fit: they {words} at {bits} bits",
-                    changes=(Change("accumulator", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(bits)),),
+                    changes=(
+                        Change("accumulator", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(bits)),
+                    ),
                 )
                 if best is None or proof.recovered > best.recovered:
                     best = proof
@@ -49,5 +51,7 @@ class DeviceOverflow:
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Smaller weights or fewer of them."""
-        title = "ask for a wider accumulator; or use fewer bits for this weight, or split the layer's input channels"
+        title = (
+            "ask for a wider accumulator; or use fewer bits for this weight, or split the layer's input channels"
+        )
         return Remedy(title, "outside", proof.changes)

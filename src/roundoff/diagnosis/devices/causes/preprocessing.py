@@ -38,7 +38,7 @@ class Preprocessing:
 
 
 def _at_input(suspect: DeviceSuspect) -> Intervention:
-    wanted, had = ([side for side in sides] for sides in zip(*((p.exact, p.found) for p in suspect.pairs), strict=True))
+    wanted, had = [pair.exact for pair in suspect.pairs], [pair.found for pair in suspect.pairs]
     tolerance = float(np.max([np.max(pair.expected.tolerance) for pair in suspect.pairs]))
     found = explain_difference(wanted, had, tolerance=max(tolerance, 1e-4))
     what = called(suspect)
@@ -109,8 +109,11 @@ def _usual_mistakes(example: Array) -> Iterator[tuple[str, _Way]]:
         if words:
             yield words, way
         if axis is not None:
-            joined = f"{words}, " if words else ""
-            yield f"{joined}with red and blue exchanged", lambda x, way=way: np.flip(way(x), axis)
+            yield ", ".join(filter(None, (words, "with red and blue exchanged"))), _flipped(way, axis)
     if example.ndim == 4:
-        yield "mirrored", lambda x: np.flip(x, -1)
-        yield "upside down", lambda x: np.flip(x, -2)
+        yield "mirrored", _flipped(scales[0][1], -1)
+        yield "upside down", _flipped(scales[0][1], -2)
+
+
+def _flipped(way: _Way, axis: int) -> _Way:
+    return lambda values: np.flip(way(values), axis)
