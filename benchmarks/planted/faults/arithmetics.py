@@ -1,8 +1,11 @@
 """Chips whose numbers end too early, or are rounded in another way than they should."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from onnx import helper, numpy_helper
 
 from benchmarks.planted.case import CLEAN, Dumps, PlantedCase, truth
 from benchmarks.planted.device import Device, few_samples
@@ -12,8 +15,12 @@ from benchmarks.planted.faults.registry import fault
 from benchmarks.planted.subject import Subject, with_weights
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
+from roundoff.graph.load import model_from_proto
 
 __all__: list[str] = []
+
+# The square of more is beyond half precision.
+_LARGEST_SQUARED = 65504**0.5
 
 
 @fault("truncated-at-one-node")
@@ -114,6 +121,43 @@ def fp16_flushed(subject: Subject, rng: np.random.Generator) -> PlantedCase | No
     """A result of one node is so small that half precision flushes it to zero."""
     found = _blown_up(subject, rng, 2e-5)
     return None if found is None else _in_half(found, "fp16-flushed")
+
+
+@fault("fp16-inside")
+def fp16_inside(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
+    """Squares inside of a normalization are too large for half precision, though what goes in and out is not."""
+    norms = [n for n in subject.nodes.values() if n.op_type == "LayerNormalization" and "norm2" in n.name]
+    if not norms:
+        return None
+    norm = norms[int(rng.integers(len(norms)))]
+    planted = _raised_before(subject, norm, 300.0)
+    node = planted.nodes[norm.name]
+
+    def overflowing(array: Array, _index: int, held: Mapping[str, Array]) -> Array:
+        """Rows with a square beyond half precision are divided by an infinite deviation."""
+        x = held[node.input[0]]
+        beyond = np.abs(x - x.mean(axis=-1, keepdims=True)).max(axis=-1, keepdims=True) > _LARGEST_SQUARED
+        return np.where(beyond, planted.weights[node.input[2]], array)
+
+    chip = Device(planted, half=True, patches={node.output[0]: overflowing})
+    dumps = chip.run(few_samples(planted))
+    if not hurts(planted, dumps, Device(planted).run(few_samples(planted))):
+        return None
+    return device_case(chip, "fp16-inside", truth((node.name, node.output[0]), "fp16-range"), dumps)
+
+
+def _raised_before(subject: Subject, norm: Any, factor: float) -> Subject:
+    """The network with what one normalization reads multiplied, which changes nothing behind it."""
+    proto = type(subject.model.proto)()
+    proto.CopyFrom(subject.model.proto)
+    at = next(index for index, node in enumerate(proto.graph.node) if node.name == norm.name)
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(factor), "raising"))
+    raised = f"{norm.name}/raised_out"
+    raising = helper.make_node("Mul", [norm.input[0], "raising"], [raised], name=f"{norm.name}/raised")
+    proto.graph.node.insert(at, raising)
+    proto.graph.node[at + 1].input[0] = raised
+    model = model_from_proto(proto, path=subject.model.path)
+    return Subject(subject.family, subject.seed, replace(subject.built, model=model))
 
 
 def _in_half(found: tuple[Subject, frozenset[str]], name: str) -> PlantedCase | None:

@@ -75,6 +75,40 @@ def _twice(image: Array) -> Array:
     return (image - mean) / deviation
 
 
+@fault("preprocessing-unseen")
+def preprocessing_unseen(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
+    """Red and blue are exchanged on the device, and its input was not dumped."""
+    chip = Device(subject, subject.healthy)
+    samples = few_samples(subject)
+    wrong = {key: _swapped(array) if key == "image" else array for key, array in samples.items()}
+    dumps = [{key: x for key, x in tensors.items() if key != "image"} for tensors in chip.run(wrong)]
+    del rng
+    if not hurts(subject, dumps, chip.run(samples)):
+        return None
+    first = subject.readers("image")
+    nodes = {"image", *first, *(name for node in first for name in _after(subject, node))}
+    return device_case(chip, "preprocessing-unseen", truth(frozenset(nodes), "preprocessing"), dumps)
+
+
+def _after(subject: Subject, node: str) -> list[str]:
+    """What a node computes, and the node and tensor behind that."""
+    tensor = subject.nodes[node].output[0]
+    readers = subject.readers(tensor)
+    return [tensor, *readers, *(subject.nodes[reader].output[0] for reader in readers)]
+
+
+@fault("samples-in-another-order")
+def samples_in_another_order(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
+    """The device was fed the same samples in another order."""
+    del rng
+    chip = Device(subject, subject.healthy)
+    samples = few_samples(subject)
+    dumps = chip.run({key: np.roll(array, 1, axis=0) for key, array in samples.items()})
+    nodes = frozenset({*samples, *(reader for name in samples for reader in subject.readers(name))})
+    told = truth(nodes, "preprocessing", "stale-tensor")
+    return device_case(chip, "samples-in-another-order", told, dumps)
+
+
 _MISTAKES: Mapping[str, Edit] = {"colours": _swapped, "scale": _shifted, "twice": _twice}
 
 

@@ -65,13 +65,25 @@ def diagnose_dumps(args: argparse.Namespace, subject: "Subject", settings: "Diag
     """
     from roundoff.align import read_aliases
     from roundoff.diagnosis.devices import diagnose_device
+    from roundoff.diagnosis.devices.readout import KnownNames
     from roundoff.formats import open_source
     from roundoff.graph.shapes import tensor_infos
 
     model = subject.quantized.float_model
     dumps = open_source(args.dumps, format=args.dump_format, shapes=tensor_infos(model))
-    aliases = None if args.aliases is None else read_aliases(args.aliases)
-    return diagnose_device(subject.quantized, subject.samples, dumps, settings=settings, aliases=aliases)
+    names = KnownNames(
+        aliases={} if args.aliases is None else read_aliases(args.aliases),
+        origins=_names_in(args.quantized),
+    )
+    return diagnose_device(subject.quantized, subject.samples, dumps, settings=settings, names=names)
+
+
+def _names_in(quantized: Path | None) -> dict[str, str]:
+    """What the quantized model calls the tensors of the float model."""
+    from roundoff.graph.load import load_model
+    from roundoff.graph.quantized import dequantized_tensors
+
+    return {} if quantized is None or quantized.is_dir() else dequantized_tensors(load_model(quantized))
 
 
 def device_next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:

@@ -150,7 +150,12 @@ def _document(args: argparse.Namespace, found: "Diagnosis", elapsed_s: float) ->
     from roundoff.cli.provenance import environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
 
-    more = [("evaluator", args.evaluator), ("labels", args.labels), ("dumps", args.dumps), ("aliases", args.aliases)]
+    more = [
+        ("evaluator", args.evaluator),
+        ("labels", args.labels),
+        ("dumps", args.dumps),
+        ("aliases", args.aliases),
+    ]
     read = (*subject_inputs(args), *(input_file(role, path) for role, path in more if path is not None))
     return RunDocument(
         schema=SCHEMA,

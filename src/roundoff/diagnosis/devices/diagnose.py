@@ -1,6 +1,6 @@
 """The diagnosis of a device from its dumps: inputs, then every part by itself, then causes, then the verdict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.judging_inputs import input_suspects
 from roundoff.diagnosis.devices.outputs import OutputLoss
 from roundoff.diagnosis.devices.predicting import with_predicted
-from roundoff.diagnosis.devices.readout import read_out
+from roundoff.diagnosis.devices.readout import KnownNames, read_out
 from roundoff.diagnosis.devices.rounding import rounding_findings
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey, find_suspects, survey
 from roundoff.diagnosis.devices.verdict import Evidence, conclude
@@ -45,7 +45,7 @@ def diagnose_device(
     dumps: TensorSource,
     *,
     settings: DiagnoseSettings | None = None,
-    aliases: Mapping[str, str] | None = None,
+    names: KnownNames | None = None,
 ) -> Diagnosis:
     """Find out what is wrong on a device.
 
@@ -54,7 +54,7 @@ def diagnose_device(
         samples: What the device was to be fed.
         dumps: What it wrote.
         settings: What else is known, and how long it may take.
-        aliases: Names of the device's tensors by those of the float model, where the user knows them.
+        names: Names of the device's tensors by those of the float model, where they are known.
 
     Raises:
         CannotAlign: Nothing of the dumps belongs to the model.
@@ -65,7 +65,7 @@ def diagnose_device(
     quantized = subject if isinstance(subject, QuantizedModel) else QuantizedModel(subject, ())
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
         with notebook.check("dumps") as check:
-            bench = _bench(quantized, samples, (reference, dumps), notebook, aliases)
+            bench = _bench(quantized, samples, (reference, dumps), notebook, names)
             check.result = _what_was_read(bench)
         return _Diagnosing(bench, notebook).run()
 
@@ -75,7 +75,7 @@ def _bench(
     samples: Samples,
     sources: tuple[LiveSource, TensorSource],
     notebook: Investigation,
-    aliases: Mapping[str, str] | None,
+    names: KnownNames | None,
 ) -> Bench:
     settings = notebook.settings
     coded: dict[str, Quantizer] = {}
@@ -86,7 +86,7 @@ def _bench(
         *sources,
         tensors=[info.name for info in sources[0].tensors if not info.problem],
         quantizers=coded,
-        aliases=aliases,
+        names=names,
         progress=settings.progress,
     )
     bench = Bench(

@@ -15,12 +15,25 @@ from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import BadInput, CannotAlign
 
-__all__ = ["SURE", "Readout", "View", "read_out"]
+__all__ = ["SURE", "KnownNames", "Readout", "View", "read_out"]
 
 SURE = 0.5
 """Pairs that are less certain are not used to accuse anybody."""
 
 _FEWEST_FITTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """What the tensors of a device are called, by their names in the float model.
+
+    Attributes:
+        aliases: As the user says.
+        origins: As the quantized model says; it need not be right.
+    """
+
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +147,7 @@ def read_out(
     *,
     tensors: Sequence[str],
     quantizers: Mapping[str, Quantizer],
-    aliases: Mapping[str, str] | None = None,
+    names: KnownNames | None = None,
     progress: Progress = SILENT,
 ) -> Readout:
     """Pair the tensors of a device with those of the float model.
@@ -144,13 +157,14 @@ def read_out(
         device: What the device wrote.
         tensors: Tensors of the float model that may be used, in execution order.
         quantizers: How tensors are coded, where that is known.
-        aliases: Names that the user says belong together.
+        names: Names of the device's tensors, where they are known.
         progress: Told how far it is.
 
     Raises:
         CannotAlign: Nothing could be paired.
     """
-    pairing = align(reference, device, aliases=aliases or {}, progress=progress)
+    known = names or KnownNames()
+    pairing = align(reference, device, aliases=known.aliases, origins=known.origins, progress=progress)
     matched = find_samples(reference, device)
     by_name = _with_usual_layout({pair.reference: pair for pair in pairing.pairs}, (reference, device), matched)
     usable = Readout(reference, device, by_name, matched.pairs, quantizers)

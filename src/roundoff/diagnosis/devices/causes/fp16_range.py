@@ -1,15 +1,18 @@
 """Half precision ends before the values do."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.half import in_half, is_emulated
 from roundoff.diagnosis.devices.proof import called, tried
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.graph.weights import Weights
 
 __all__ = ["Fp16Range"]
 
@@ -58,11 +61,13 @@ class Fp16Range:
         if not size.size:
             return None
         large, small = float(np.mean(size > LARGEST)), float(np.mean((size < SMALLEST_NORMAL) & (size > 0)))
-        return Signal(1.0, {"too_large": large, "too_small": small}) if max(large, small) > _SEEN else None
+        inside = _emulated_node(case, suspect) is not None and case.numbers.kind == "float16"
+        seen = inside or max(large, small) > _SEEN
+        return Signal(1.0, {"too_large": large, "too_small": small}) if seen else None
 
     def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
         """The reference in half precision."""
-        best: Intervention | None = None
+        best = _inside(case, suspect)
         largest = max(
             float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0)) for pair in suspect.pairs
         )
@@ -83,3 +88,36 @@ class Fp16Range:
         """More range, or smaller values."""
         title = f"run {suspect.nodes[0]!r} in float32 or bfloat16, or scale its weights so that values fit float16"
         return Remedy(title, "float", proof.changes)
+
+
+def _emulated_node(case: Bench, suspect: DeviceSuspect) -> Any | None:
+    """The node of a suspect that is one operation alone, if that can be computed in half precision here."""
+    node = next((each for each in case.model.proto.graph.node if each.name == suspect.nodes[0]), None)
+    return node if node is not None and len(suspect.nodes) == 1 and is_emulated(node.op_type) else None
+
+
+def _inside(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    """Sums and squares inside of an operation in half precision."""
+    from onnx.helper import get_attribute_value
+
+    node = _emulated_node(case, suspect)
+    if node is None:
+        return None
+    attributes = {each.name: get_attribute_value(each) for each in node.attribute}
+    weights = Weights(case.model)
+    made = []
+    for sample in suspect.places:
+        view = case.view(sample)
+        inputs = [weights[name] if name in weights else view[name] for name in node.input if name]
+        result = in_half(node.op_type, attributes, inputs)
+        if result is None:
+            return None
+        made.append(result)
+    what = called(suspect)
+    return tried(
+        suspect,
+        made,
+        changed=f"{node.op_type} computed in half precision all the way",
+        summary=f"what {node.op_type} adds up for {what} does not fit half precision, though its result does",
+        changes=(Change("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
+    )

@@ -1,6 +1,6 @@
 """The device is fed something else than the samples."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -42,6 +42,15 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
     tolerance = float(np.max([np.max(pair.expected.tolerance) for pair in suspect.pairs]))
     found = explain_difference(wanted, had, tolerance=max(tolerance, 1e-4))
     what = called(suspect)
+    other = _other_samples(wanted, had, tolerance)
+    if other:
+        return tried(
+            suspect,
+            [wanted[place] for place in other],
+            changed=f"the samples of {what} in the device's order",
+            summary=f"the device was fed the samples of {what} in another order ({_order_text(other)})",
+            changes=(Change("input", tensors=(suspect.tensor,), value="order of samples"),),
+        )
     changes = () if found is None else found.changes
     words = "; ".join(change.text for change in changes) or "no usual mistake explains how they differ"
     settings = [each.correction for each in changes if each.correction is not None]
@@ -54,6 +63,26 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
         summary=f"the device's input {what} is not that of the float model: {words}",
         changes=(Change("input", tensors=(suspect.tensor,), value=said),),
     )
+
+
+def _other_samples(wanted: Sequence[Array], had: Sequence[Array], tolerance: float) -> list[int]:
+    """For each of the device's samples the one of the user that it is; empty when they are none, or the same."""
+    found = []
+    for own in had:
+        fits = [
+            place
+            for place, other in enumerate(wanted)
+            if other.shape == own.shape and float(np.abs(other - own).max(initial=0.0)) <= tolerance
+        ]
+        if not fits:
+            return []
+        found.append(fits[0])
+    return [] if found == list(range(len(had))) else found
+
+
+def _order_text(other: Sequence[int]) -> str:
+    first = next(place for place, source in enumerate(other) if place != source)
+    return f"its sample {first} is sample {other[first]} of --data"
 
 
 def _hidden_inputs(case: Bench, suspect: DeviceSuspect) -> tuple[str, ...]:
