@@ -19,6 +19,7 @@ from roundoff.diagnosis.devices.expecting import (
 from roundoff.diagnosis.devices.golden import Golden, Span
 from roundoff.diagnosis.devices.numbers import DeviceNumbers, tell_numbers
 from roundoff.diagnosis.devices.readout import Readout, View
+from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.runtime.feeds import Samples
@@ -141,6 +142,9 @@ class Bench:
         given = self.view(sample) if view is None else view
         found = self.readout.read(tensor, sample)
         exact = self.golden.compute(tensor, given)
+        if found.shape != exact.shape:
+            what = f"{tensor} has the shape {found.shape} on the device and {exact.shape} in the model."
+            raise BadInput(what, fix="leave it out of the dump")
         if self.quantizers:
             return Pair(found, exact, self._expect_coded(tensor, exact, given))
         return self._uncoded(tensor, exact, found, given)

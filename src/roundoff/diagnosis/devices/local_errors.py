@@ -13,7 +13,7 @@ __all__ = ["LocalError", "compare_local"]
 # Errors are sorted by how many tolerances they are, in powers of two from this exponent on.
 _LOWEST, _BINS = 0, 24
 # A tensor is suspect when errors beyond its tolerance have this part of the energy that rounding alone has.
-_MATTERS = 0.1
+_MATTERS, _MATTERS_GUESSED = 0.1, 1.0
 
 
 @dataclass(slots=True)
@@ -54,9 +54,14 @@ class LocalError:
         wrong = int(self.many[_bin(floor)]) + self.nonfinite
         return wrong / self.count if self.count else 0.0
 
-    def is_suspect(self, floor: float = 1.0) -> bool:
-        """Whether arithmetic that is so many times as coarse as expected does not explain the difference."""
-        limit = _MATTERS * self.noise * max(1.0, floor) ** 2
+    def is_suspect(self, floor: float = 1.0, *, guessed: bool = False) -> bool:
+        """Whether arithmetic that is so many times as coarse as expected does not explain the difference.
+
+        Args:
+            floor: How many times.
+            guessed: Whether what is expected is a guess, because it is not known how the device codes tensors.
+        """
+        limit = (_MATTERS_GUESSED if guessed else _MATTERS) * self.noise * max(1.0, floor) ** 2
         return self.nonfinite > 0 or float(self.beyond[_bin(floor)]) > limit
 
     @property

@@ -24,6 +24,8 @@ _MOST_ON_GRID = 0.4
 _ALMOST_ALL = 0.9
 # Codes that are used this far were chosen so; values beyond them are cut off by right.
 _FULL_RANGE = 180
+# Of fewer values whose grid cannot be seen, nobody can tell whether they end where their codes do.
+_FEW_VALUES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class DeviceNumbers:
     Attributes:
         kind: Kind of most of its numbers.
         steps: For tensors whose values lie on a grid, its step.
-        limits: For those that use most codes of 8 bits, the ends of what they can represent, as far as was seen.
+        limits: Where values end by right, as far as was seen: of tensors that use most codes of 8 bits, and of
+            those too small to tell.
     """
 
     kind: NumberKind
@@ -81,8 +84,12 @@ def tell_numbers(tensors: Mapping[str, Array]) -> DeviceNumbers:
     steps = {name: step for name, values in tensors.items() if (step := grid_step(values)) is not None}
     large = [name for name, values in tensors.items() if np.unique(values).size >= _FEWEST_VALUES]
     if large and len(steps) >= _MOST_ON_GRID * len(large):
-        ends = {name: (float(tensors[name].min()), float(tensors[name].max())) for name in steps}
-        full = {name: end for name, end in ends.items() if end[1] - end[0] >= _FULL_RANGE * steps[name]}
+        ends = {name: (float(values.min()), float(values.max())) for name, values in tensors.items() if values.size}
+        full = {
+            name: end
+            for name, end in ends.items()
+            if (tensors[name].size < _FEW_VALUES if name not in steps else end[1] - end[0] >= _FULL_RANGE * steps[name])
+        }
         return DeviceNumbers("integer", steps, full)
     kinds = [kind_of(tensors[name]) for name in large]
     narrow: tuple[NumberKind, ...] = ("bfloat16", "float16")

@@ -84,13 +84,14 @@ def survey(bench: Bench, progress: Progress = SILENT) -> Survey:
 def find_suspects(bench: Bench, found: Survey, progress: Progress = SILENT) -> list[DeviceSuspect]:
     """Go through suspect tensors in execution order; a wrong dump is set right before those that read it."""
     suspects = []
-    doubtful = [name for name, error in found.local.items() if error.is_suspect(found.floor)]
+    guessed = not bench.quantizers
+    doubtful = [name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=guessed)]
     progress.start("checking suspects", len(doubtful))
     try:
         for name in doubtful:
             error = _again(bench, name) if bench.believed else found.local[name]
             progress.advance()
-            if not error.is_suspect(found.floor):
+            if not error.is_suspect(found.floor, guessed=guessed):
                 continue
             flow = _flow(bench, name)
             places = bench.indices[:_HELD]

@@ -1,6 +1,6 @@
 """The right values in the wrong order."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,12 +13,12 @@ from roundoff.diagnosis.devices.proof import called, tried
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 
-__all__ = ["Layout", "channel_order"]
+__all__ = ["Layout", "slice_order"]
 
 # Sorted, both sides differ by less than this part of what they do in their order.
 _SORTED = 0.2
-# A channel is another one when it correlates with it so much, and with itself less.
-_SAME_CHANNEL = 0.98
+# Of more channels it would take long to say which is which.
+_MOST_CHANNELS = 2048
 
 
 @cause("layout", side="device", order=40)
@@ -37,7 +37,9 @@ class Layout:
 
     def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
         """The reference in another order."""
-        return _by_axes(suspect) or _by_channels(suspect)
+        by_axes, by_channels = _by_axes(suspect), _by_channels(suspect)
+        found = [each for each in (by_axes, by_channels) if each is not None]
+        return max(found, key=lambda each: each.recovered, default=None)
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Read, or have it written, in the right order."""
@@ -64,18 +66,17 @@ def _by_axes(suspect: DeviceSuspect) -> Intervention | None:
     )
 
 
-def _inverse(apply: "object", exact: Array) -> Array:
+def _inverse(apply: Callable[[Array], Array], exact: Array) -> Array:
     places = np.arange(exact.size).reshape(exact.shape)
-    order = np.asarray(apply(places)).ravel()  # type: ignore[operator]
+    order = apply(places).ravel()
     laid_out = np.empty(exact.size, exact.dtype)
     laid_out[order] = exact.ravel()
     return laid_out.reshape(exact.shape)
 
 
-def channel_order(exact: Sequence[Array], found: Sequence[Array]) -> Array | None:
-    """Which channel of the reference each channel of the device holds; None when they cannot be told."""
-    axis = channel_axis_of(exact[0].shape)
-    if axis is None or exact[0].shape[axis] < 2:
+def slice_order(exact: Sequence[Array], found: Sequence[Array], axis: int) -> Array | None:
+    """Which slice of the reference each slice of the device holds; None when each is in its place."""
+    if not 2 <= exact[0].shape[axis] <= _MOST_CHANNELS:
         return None
     x, y = (
         np.concatenate([np.moveaxis(each, axis, 0).reshape(each.shape[axis], -1) for each in side], axis=1)
@@ -83,29 +84,49 @@ def channel_order(exact: Sequence[Array], found: Sequence[Array]) -> Array | Non
     )
     x, y = x.astype(np.float64), y.astype(np.float64)
     distance = np.square(x).sum(1)[None] + np.square(y).sum(1)[:, None] - 2 * y @ x.T
-    order = distance.argmin(axis=1)
-    # Channels of zeros are alike; each goes where it is.
-    silent = np.square(y).sum(1) == 0
-    order[silent] = np.flatnonzero(silent)
+    order = _assigned(distance)
     return None if np.array_equal(order, np.arange(len(order))) else order
 
 
+def _assigned(distance: Array) -> Array:
+    """Each channel once, the nearest pairs first; of pairs that are equally near the one that stays in place."""
+    count = len(distance)
+    order, taken = np.full(count, -1), np.zeros(count, bool)
+    in_place = np.eye(count, dtype=bool).ravel()
+    for pair in np.lexsort((~in_place, distance.ravel())):
+        ours, theirs = divmod(int(pair), count)
+        if order[ours] < 0 and not taken[theirs]:
+            order[ours], taken[theirs] = theirs, True
+    return order
+
+
 def _by_channels(suspect: DeviceSuspect) -> Intervention | None:
+    """Slices along one axis in another order; the axis that explains most."""
     exact, found = zip(*((pair.exact, pair.found) for pair in suspect.pairs), strict=True)
-    order = channel_order(exact, found)
-    if order is None or len(set(order.tolist())) < len(order):
+    if any(each.shape != exact[0].shape for each in exact):
         return None
-    axis = channel_axis_of(exact[0].shape)
-    moved = np.flatnonzero(order != np.arange(len(order)))
-    shown = ", ".join(f"{index} holds {order[index]}" for index in moved[:4].tolist())
-    what = called(suspect)
-    return tried(
-        suspect,
-        [np.take(each, order, axis=axis) for each in exact],
-        changed=f"channels of the reference's {what} in that order",
-        summary=f"{len(moved)} of {len(order)} channels of {what} are exchanged ({shown} ...), {_where(suspect)}",
-        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value="channels"),),
-    )
+    best: Intervention | None = None
+    for axis in range(exact[0].ndim):
+        order = slice_order(exact, found, axis)
+        if order is None:
+            continue
+        moved = np.flatnonzero(order != np.arange(len(order)))
+        shown = ", ".join(f"{index} holds {order[index]}" for index in moved[:3].tolist())
+        what, kind = called(suspect), _called_axis(exact[0].shape, axis)
+        proof = tried(
+            suspect,
+            [np.take(each, order, axis=axis) for each in exact],
+            changed=f"{kind} of the reference's {what} in that order",
+            summary=f"{len(moved)} of {len(order)} {kind} of {what} are exchanged ({shown} ...), {_where(suspect)}",
+            changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=kind),),
+        )
+        if best is None or proof.recovered > best.recovered:
+            best = proof
+    return best
+
+
+def _called_axis(shape: tuple[int, ...], axis: int) -> str:
+    return "channels" if axis == channel_axis_of(shape) else f"slices of axis {axis}"
 
 
 def _where(suspect: DeviceSuspect) -> str:
