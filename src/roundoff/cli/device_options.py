@@ -48,6 +48,9 @@ def check_device_options(args: argparse.Namespace) -> None:
         return
     if args.model is None and args.quantized is None:
         raise BadInput("--dumps are compared with a model, and none was given.", fix="name the float model")
+    if args.fix:
+        what = "--fix repairs quantized models; what is wrong on a device is not in the model."
+        raise BadInput(what, fix="leave --fix out; or leave --dumps out to repair the quantization")
     for name, option in _QUANTIZING_ONLY.items():
         if getattr(args, name) is not None:
             raise BadInput(

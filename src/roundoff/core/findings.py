@@ -128,6 +128,7 @@ class Finding:
         share: Share of the loss that goes away with it, 0 to 1.
         remedy: What to do about it; None where nothing is to be done.
         proven: Whether the intervention took the loss away; otherwise it is suspected only, and no verdict.
+        places: At how many places it is the same; those are told together where they are many.
     """
 
     number: int
@@ -141,6 +142,7 @@ class Finding:
     share: float = 0.0
     remedy: Remedy | None = None
     proven: bool = False
+    places: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +190,12 @@ class Repair:
     Attributes:
         steps: All that were tried, in their order.
         measures: Before all of them and after; the first is the one that decided.
-        files: What was written, by what it is.
+        reached: Whether the first of these is about where it should be.
     """
 
     steps: tuple[RepairStep, ...]
     measures: tuple[Measure, ...]
-    files: dict[str, str] = field(default_factory=dict)
+    reached: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ def together(case: Case, first: Finding, alike: Sequence[Accused], fixes: Fixes)
         intervention=f"{first.intervention}; and likewise at {rest}",
         measures=case.measures(fixes),
         share=1.0,
+        places=len(alike),
         remedy=_shared_remedy(first.remedy, len(alike), changes),
     )
 
@@ -104,7 +105,13 @@ def together(case: Case, first: Finding, alike: Sequence[Accused], fixes: Fixes)
 def _spread_over(
     changes: Sequence[Change], nodes: tuple[str, ...], tensors: tuple[str, ...]
 ) -> tuple[Change, ...]:
-    return tuple(replace(each, nodes=nodes, tensors=tensors) for each in changes)
+    """The same changes at many places; a range is then that of the values of each."""
+    return tuple(
+        Change("recalibrate", tensors, nodes)
+        if each.kind == "range"
+        else replace(each, nodes=nodes, tensors=tensors)
+        for each in changes
+    )
 
 
 def _shared_remedy(remedy: Remedy | None, count: int, changes: tuple[Change, ...]) -> Remedy | None:

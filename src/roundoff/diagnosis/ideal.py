@@ -19,7 +19,7 @@ from roundoff.diagnosis.observing import channel_loss
 from roundoff.diagnosis.parts import joined_slices
 from roundoff.diagnosis.suspects import Suspect
 
-__all__ = ["Ideal", "Option", "OptionKind", "ideals", "options", "slices_of"]
+__all__ = ["Ideal", "Option", "OptionKind", "at_its_range", "ideals", "options", "slices_of"]
 
 OptionKind = Literal["codes", "range", "bits", "per_channel", "per_slice", "wide_bias"]
 
@@ -104,10 +104,10 @@ def _of_constant(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float
     if main.codes is not None and not np.array_equal(main.codes, facts.rounded_codes(main)):
         found.append(option("codes", rounded_again(main)))
     if values.size:
-        found.append(option("range", _at_its_range(main, values)))
+        found.append(option("range", at_its_range(main, values)))
         bits = facts.prevailing_bits(main)
         if bits > main.spec.bits:
-            found.append(option("bits", with_bits(_at_its_range(main, values), bits)))
+            found.append(option("bits", with_bits(at_its_range(main, values), bits)))
         if axis is not None and main.params.scale.size == 1:
             axes = tuple(at for at in range(values.ndim) if at != axis)
             sliced = with_slice_ranges(main, axis, values.min(axis=axes), values.max(axis=axes))
@@ -115,7 +115,7 @@ def _of_constant(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float
     return damage.channel_loss, found
 
 
-def _at_its_range(quantizer: Quantizer, values: Array) -> Quantizer:
+def at_its_range(quantizer: Quantizer, values: Array) -> Quantizer:
     """The same granularity over the range of the values."""
     axis = quantizer.spec.axis
     if axis is None or quantizer.params.scale.ndim == 0:

@@ -9,6 +9,7 @@ from roundoff.core.findings import Check
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.diagnosis.metric import Metric
+from roundoff.graph.load import Model
 
 __all__ = ["DiagnoseSettings", "Investigation"]
 
@@ -30,6 +31,7 @@ class DiagnoseSettings:
         progress: Told how far it is.
         tell: Told of every check as soon as it is done.
         subject: What is diagnosed, in words.
+        given: The file of the quantized model, as it was given; None where it is made here.
     """
 
     arithmetic: Arithmetic = WIDEST
@@ -40,6 +42,7 @@ class DiagnoseSettings:
     progress: Progress = SILENT
     tell: Callable[[Check], None] = _tell_nobody
     subject: str = ""
+    given: Model | None = None
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from roundoff.diagnosis import causes as _causes
 from roundoff.diagnosis.case import Case, Fixes, open_case
 from roundoff.diagnosis.causes.calibration_coverage import misfit
 from roundoff.diagnosis.culprits import explained, grouped, together
+from roundoff.diagnosis.file_check import check_file
 from roundoff.diagnosis.ideal import Ideal, Option, ideals
 from roundoff.diagnosis.integers import accumulator_finding
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
@@ -70,6 +71,7 @@ class _Diagnosing:
     notebook: Investigation
     findings: list[Finding] = field(default_factory=list)
     distributed: bool = False
+    worse: Loss | None = None
     _drops: list[float] = field(default_factory=list)
 
     def run(self) -> Diagnosis:
@@ -85,6 +87,7 @@ class _Diagnosing:
             max_memory=settings.max_memory,
             progress=settings.progress,
         )
+        self._file(case)
         scores = self._scores()
         with self.notebook.check("outputs") as check:
             check.result = _outputs_text(case.loss(more=True))
@@ -94,6 +97,7 @@ class _Diagnosing:
         try:
             self._sums(case, [each.node for each in remarks if each.kind == "accumulator"])
             mended = self._look(case, better, fine=scores is not None and scores.fine)
+            self._artefacts(mended)
         finally:
             settings.progress.finish()
         evidence = Evidence(
@@ -103,6 +107,7 @@ class _Diagnosing:
             expected=mended.loss(_fixes(better, settings=True), more=True),
             scores=scores,
             distributed=self.distributed,
+            worse=self.worse,
         )
         return conclude(evidence, self.notebook)
 
@@ -119,6 +124,18 @@ class _Diagnosing:
         return tuple(
             replace(each, share=weight / total) for each, weight in zip(self.findings, weights, strict=True)
         )
+
+    def _file(self, case: Case) -> None:
+        """Whether the file computes what its quantizers say."""
+        given = self.notebook.settings.given
+        if given is None:
+            return
+        with self.notebook.check("the file itself") as check:
+            check.result, found, self.worse = check_file(case, given)
+            check.ok = self.worse is None
+            if found is not None:
+                self._add([found], case, case)
+                self._drops[-1] = found.measures[0].after - found.measures[0].before
 
     def _sums(self, case: Case, nodes: Sequence[str]) -> None:
         """Whether sums that may not fit their register do not."""
@@ -207,6 +224,17 @@ class _Diagnosing:
         blamed = tuple(each.suspect.tensor for each in accused)
         asked = ask(find_cause("calibration-coverage", "quantization"), case, suspect, nodes=nodes, tensors=blamed)
         return replace(asked[0], share=1.0) if asked is not None and asked[0].proven else None
+
+    def _artefacts(self, case: Case) -> None:
+        """Tensors that look wrong in every table, and of which nothing comes."""
+        kind = find_cause("metric-artefact", "quantization")
+        known = {name for each in self.findings for name in each.tensors}
+        for suspect in case.facts.suspects:
+            if suspect.tensor in known or self.notebook.out_of_time():
+                continue
+            asked = ask(kind, case, suspect, nodes=suspect.nodes, tensors=suspect.tensors)
+            if asked is not None and asked[0].proven:
+                self._add([asked[0]], case, case)
 
     def _inherent(self, case: Case) -> tuple[Case, bool]:
         """What is lost although every quantizer is as good as its bits allow; whether to look on."""

@@ -57,6 +57,8 @@ class Intervention:
         recovered: Part of what the suspect costs that went away, 0 to 1.
         summary: The finding in one plain sentence with numbers, without its full stop.
         changes: What was changed, as data.
+        nodes: Further nodes that have to do with it.
+        tensors: Further tensors.
     """
 
     changed: str
@@ -64,6 +66,8 @@ class Intervention:
     recovered: float
     summary: str
     changes: tuple[Change, ...] = ()
+    nodes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
 
 
 class Sought(Protocol[CaseT_contra, SuspectT_contra]):
@@ -174,8 +178,8 @@ def ask(
     finding = Finding(
         number=0,
         cause=kind.name,
-        nodes=nodes,
-        tensors=tensors,
+        nodes=tuple(dict.fromkeys((*nodes, *proof.nodes))),
+        tensors=tuple(dict.fromkeys((*tensors, *proof.tensors))),
         summary=proof.summary,
         evidence=signal.numbers,
         intervention=proof.changed,

@@ -20,9 +20,10 @@ _AS_GOOD_DB = 1.5
 _LEAST_COST = 0.02
 # One is needed when without it the loss is this much higher.
 _NEEDED_DB = 0.5
-# Few units make the loss when without them it is at least this much smaller: where the outputs are good then, and
-# where they are not.
-_HALF, _MOST_OF_IT = 0.5, 0.75
+# A place contributes with this part of what all cost; of the contributors one in so many are few, as are two.
+_CONTRIBUTES, _PART_THAT_IS_FEW, _ALWAYS_FEW = 0.01, 3, 2
+# Few places make the loss when without them it is at least this much smaller, 7 dB.
+_MOST_OF_IT = 0.8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,9 +107,9 @@ def _pruned(case: Case, chosen: list[Accused], *, out_of_time: Callable[[], bool
 
 
 def takes_most(before: Loss, after: Loss) -> bool:
-    """Whether most of a loss is gone: half of it where the outputs are good then, else three quarters."""
+    """Whether most of a loss is gone."""
     gained = before.value - after.value
-    return gained > 0 and gained >= (_HALF if after.agrees else _MOST_OF_IT) * before.value
+    return gained > 0 and gained >= _MOST_OF_IT * before.value
 
 
 def find_few(
@@ -125,7 +126,10 @@ def find_few(
     alone = {suspect.name: alone_loss(case, suspect).value for suspect in suspects if not out_of_time()}
     ranked = sorted((each for each in suspects if each.name in alone), key=lambda each: -alone[each.name])
     before, chosen = case.loss(), list[Accused]()
-    for suspect in ranked[:limit]:
+    least = _CONTRIBUTES * sum(alone.values())
+    contributors = sum(cost >= least for cost in alone.values())
+    few = limit if contributors <= limit else min(limit, max(_ALWAYS_FEW, contributors // _PART_THAT_IS_FEW))
+    for suspect in ranked[:few]:
         chosen.append(Accused(suspect, case.in_float(suspect), alone[suspect.name]))
         if takes_most(before, case.loss(merged(each.fixes for each in chosen))):
             return _pruned(case, chosen, out_of_time=out_of_time)

@@ -55,6 +55,7 @@ class Evidence:
         expected: What the outputs would lose with every quantizer at its best.
         scores: The user's metric.
         distributed: Whether the loss has no few culprits.
+        worse: What the file itself loses, where that is more than its quantizers do.
     """
 
     case: Case
@@ -63,14 +64,16 @@ class Evidence:
     expected: Loss
     scores: Scores | None
     distributed: bool
+    worse: Loss | None = None
 
 
 def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     """The diagnosis."""
     findings = _numbered(evidence.findings)
-    loss = evidence.case.loss(more=True)
-    proven = [each for each in findings if each.proven and each.cause != "accumulated-error"]
-    kind = _kind(evidence, loss, proven, findings)
+    loss = evidence.worse or evidence.case.loss(more=True)
+    harmful = [each for each in findings if each.cause != "metric-artefact"]
+    proven = [each for each in harmful if each.proven and each.cause != "accumulated-error"]
+    kind = _kind(evidence, loss, proven, harmful)
     measures = loss_measures(loss, evidence.expected)
     scores = evidence.scores
     if scores is not None:
@@ -108,7 +111,7 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
         return "elsewhere"
     if proven or evidence.distributed:
         return "culprits" if proven else "distributed"
-    if findings or not (loss.agrees or fine):
+    if findings or evidence.worse is not None or not (loss.agrees or fine):
         return "not_enough_evidence"
     return "elsewhere" if scores is not None and not fine else "healthy"
 
@@ -130,14 +133,12 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Seque
 
 
 def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> str:
-    one = len(proven) == 1 and len(proven[0].tensors) == 1
     after = f"{evidence.mended.loss(more=True).sqnr_db:.1f} dB"
-    names = [name for each in proven for name in each.nodes[:1] or each.tensors[:1]]
-    who = names[0] if len(set(names)) == 1 else counted(len(proven), "cause")
-    rest = "what is left adds up over many places" if evidence.distributed else ""
-    verb = "makes" if len(set(names)) == 1 else "make"
-    said = f"{who} {verb} the loss: the outputs keep {now}, and {after} without {'it' if one else 'them'}"
-    return f"{said}; {rest}" if rest else said
+    names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
+    others = sum(each.places for each in proven) - 1
+    who = f"{names[0]} makes" if not others else f"{names[0]} and {counted(others, 'other place')} make"
+    said = f"{who} most of the loss: the outputs keep {now}, and {after} when that is put right"
+    return f"{said}; what is left adds up over many places" if evidence.distributed else said
 
 
 def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:

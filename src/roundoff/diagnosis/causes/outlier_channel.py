@@ -1,5 +1,7 @@
 """Outlier channel: one scale for channels of very different size, so that the small ones are lost."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from roundoff.core.findings import Change, Remedy
@@ -46,30 +48,34 @@ class OutlierChannel:
             for name in suspect.quantizers
         }
         reaches = np.maximum(np.abs(low), np.abs(high))
-        largest = int(reaches.argmax())
-        what, channels = called(suspect), _channels(case, suspect, axis)
-        return tried(
+        what, inner = called(suspect), _is_inner(case, suspect, axis)
+        channels = "input channels" if inner else "channels"
+        proof = tried(
             case,
             suspect,
             fixes,
             changed=f"{what} with a scale for each of its {reaches.size} {channels}, same bits",
-            summary=f"{what} has one scale for {channels} of very different size: number {largest} reaches "
-            f"{spoken(float(reaches[largest]))}, {spoken(_spread(low, high))} times the median",
+            summary=f"{what} has one scale for {channels} of very different size: {_extremes(reaches)}",
             changes=[Change("per_channel", tensors=suspect.tensors, nodes=suspect.nodes, axis=axis)],
         )
+        return _with_source(case, suspect, proof) if inner else proof
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Scales for each channel of a weight; other channels are made alike before."""
         if suspect.kind == "weight" and proof.changes[0].axis == case.facts.channel_axis(
             case.facts.quantizers[suspect.name]
         ):
+            title = f"give the weight of {suspect.node!r} a scale per channel; without such, equalize channels"
             variation = Change("variation", nodes=suspect.nodes, value=PER_CHANNEL)
-            return Remedy(
-                f"give the weight of {suspect.node!r} a scale per channel", "free", (*proof.changes, variation)
-            )
-        step = Change("transform", tensors=suspect.tensors, nodes=suspect.nodes, step=Step("equalize"))
-        wide = Change("bits", tensors=suspect.tensors, nodes=suspect.nodes, value="s16")
-        return Remedy(f"equalize the channels of {suspect.tensor!r}, else 16 bits for it", "free", (step, wide))
+            return Remedy(title, "free", (*proof.changes, variation, *_otherwise(suspect)))
+        title = f"equalize the channels of {suspect.tensor!r}, else 16 bits for it"
+        return Remedy(title, "free", _otherwise(suspect))
+
+
+def _otherwise(suspect: Suspect) -> tuple[Change, ...]:
+    """What helps where channels cannot have scales of their own."""
+    alike = Change("transform", suspect.tensors, suspect.nodes, step=Step("equalize"))
+    return alike, Change("bits", suspect.tensors, suspect.nodes, value="s16")
 
 
 def _candidates(case: Case, suspect: Suspect) -> list[tuple[int, Array, Array]]:
@@ -81,13 +87,31 @@ def _candidates(case: Case, suspect: Suspect) -> list[tuple[int, Array, Array]]:
 
 
 def _spread(low: Array, high: Array) -> float:
-    """The largest channel over the median one; silent ones do not count."""
-    reaches = np.maximum(np.abs(low), np.abs(high))
+    """The largest channel over the median one, or that over the smallest; silent ones do not count."""
+    reaches = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
     loud = reaches[reaches > 0]
-    return float(loud.max() / np.median(loud)) if loud.size > 1 else 0.0
+    if loud.size < 2:
+        return 0.0
+    median = float(np.median(loud))
+    return max(float(loud.max()) / median, median / float(loud.min()))
 
 
-def _channels(case: Case, suspect: Suspect, axis: int) -> str:
-    if suspect.kind != "weight" or axis == case.facts.channel_axis(case.facts.quantizers[suspect.name]):
-        return "channels"
-    return "input channels"
+def _extremes(reaches: Array) -> str:
+    """The channel that is farthest from the median, in words."""
+    median = float(np.median(reaches[reaches > 0]))
+    largest, smallest = int(reaches.argmax()), int(np.where(reaches > 0, reaches, np.inf).argmin())
+    far = largest if reaches[largest] / median >= median / reaches[smallest] else smallest
+    return f"number {far} reaches {spoken(float(reaches[far]))}, the median one {spoken(median)}"
+
+
+def _is_inner(case: Case, suspect: Suspect, axis: int) -> bool:
+    """Whether an axis of a weight is that of what it reads."""
+    return suspect.kind == "weight" and axis != case.facts.channel_axis(case.facts.quantizers[suspect.name])
+
+
+def _with_source(case: Case, suspect: Suspect, proof: Intervention) -> Intervention:
+    """The same, with the tensor whose channels the weight meets, and who computes it."""
+    entering = case.facts.nodes[suspect.node].input[0]
+    source = next((each for each in case.facts.suspects if entering in each.tensors), None)
+    nodes = () if source is None else source.nodes
+    return replace(proof, nodes=nodes, tensors=(entering,))
