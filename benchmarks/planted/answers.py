@@ -30,7 +30,7 @@ class Answer:
         found: For each fault whether a culprit of it is among the first findings.
         right: For each fault whether the cause is right.
         said: For each fault the cause that was said; empty when it was not found.
-        expected: For each fault a cause that is right.
+        expected: For each fault the cause that is best said.
         accused: On a clean case, whether anybody was accused.
         fixes: Claims that come with numbers, and how many of them show an improvement.
         verdict: The kind of verdict.
@@ -101,7 +101,7 @@ def judge(case: PlantedCase, diagnosis: dict[str, Any], *, seconds: float = 0.0,
         return Answer(**base, clean=True, accused=wrong, said=said, fixes=fixes, verdict=verdict)
     judged = [_judge_one(truth, accused, verdict, many=len(case.truths)) for truth in case.truths]
     found, right, said = zip(*judged, strict=True)
-    expected = tuple(sorted(truth.causes)[0] for truth in case.truths)
+    expected = tuple(truth.causes[0] for truth in case.truths)
     return Answer(
         **base, clean=False, found=found, right=right, said=said, expected=expected, fixes=fixes, verdict=verdict
     )
@@ -111,7 +111,7 @@ def _judge_one(truth: Truth, accused: list[Any], verdict: str, *, many: int) -> 
     if truth.kind == "distributed":
         causes = {f["cause"] for f in accused}
         said = verdict if verdict == "distributed" else next(iter(causes), "")
-        return verdict == "distributed", verdict == "distributed" or bool(causes & truth.causes), said
+        return verdict == "distributed", verdict == "distributed" or not causes.isdisjoint(truth.causes), said
     for finding in accused[: max(_TOP, many)]:
         named = {*finding["nodes"], *finding["tensors"]}
         if not truth.nodes or named & truth.nodes:

@@ -26,12 +26,12 @@ class Truth:
     Attributes:
         kind: ``clean``: nothing; ``culprits``: some nodes; ``distributed``: no node in particular.
         nodes: Nodes and tensors any of which is a right answer; any at all when empty.
-        causes: Names of causes any of which is right.
+        causes: Names of causes any of which is right, the best one first.
     """
 
     kind: Literal["clean", "culprits", "distributed"]
     nodes: frozenset[str] = frozenset()
-    causes: frozenset[str] = frozenset()
+    causes: tuple[str, ...] = ()
 
 
 CLEAN = Truth("clean")
@@ -39,7 +39,7 @@ CLEAN = Truth("clean")
 
 def truth(nodes: "frozenset[str] | tuple[str, ...]", *causes: str) -> Truth:
     """Culprits and what may be said of them."""
-    return Truth("culprits", frozenset(nodes), frozenset(causes))
+    return Truth("culprits", frozenset(nodes), causes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from benchmarks.planted.case import PlantedCase, Truth
 from benchmarks.planted.families import FAMILIES
 from benchmarks.planted.families.kit import Built
 from roundoff.core.quantizer import Quantizer
-from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.data import ArraySamples
 from roundoff.graph.insertion import switch_on
@@ -27,7 +26,8 @@ from roundoff.runtime.session import open_session
 
 __all__ = ["Subject", "replaced", "sqnr", "subject", "with_weights"]
 
-USUAL_TARGET = "generic-int8"
+TARGETS = ("generic-int8", "onnxruntime", "axera-ax650")
+"""Chips that networks are quantized for; which one, the seed decides."""
 
 
 def sqnr(reference: Array, other: Array) -> float:
@@ -100,10 +100,14 @@ class Subject:
         names = [name for node in self.model.proto.graph.node for name in node.output]
         return {**self.built.samples, **run(self.model, self.built.samples, names)}
 
-    def quantization(self, target: str | Target = USUAL_TARGET, *, narrow: bool = False) -> QuantizedModel:
-        """Quantized as that chip's tool would, on good samples or on narrow ones."""
+    @property
+    def target(self) -> str:
+        return TARGETS[self.seed % len(TARGETS)]
+
+    def quantization(self, target: str = "", *, narrow: bool = False) -> QuantizedModel:
+        """Quantized as a chip's tool would, on good samples or on narrow ones."""
         samples = ArraySamples(self.built.narrow if narrow else self.built.samples)
-        chip = load_target(target) if isinstance(target, str) else target
+        chip = load_target(target or self.target)
         return quantize_model(self.model, samples, QuantizeSettings(chip)).quantized
 
     @cached_property

@@ -56,8 +56,8 @@ def confusion(answers: Sequence[Answer]) -> list[tuple[str, ...]]:
     """Rows: expected cause, and how often each cause was said instead or in agreement."""
     counts: Counter[tuple[str, str]] = Counter()
     for answer in answers:
-        for expected, said, right in zip(answer.expected, answer.said, answer.right, strict=False):
-            counts[expected, expected if right else said or "nobody"] += 1
+        for expected, said in zip(answer.expected, answer.said, strict=False):
+            counts[expected, said or "nobody"] += 1
     said_causes = sorted({said for _, said in counts})
     planted = sorted({expected for expected, _ in counts})
     rows = [(expected, *(str(counts[expected, said] or "") for said in said_causes)) for expected in planted]

@@ -24,7 +24,7 @@ def coarse_everywhere(subject: Subject, rng: np.random.Generator) -> PlantedCase
         }
         planted = replaced(quantized, changes)
         if subject.costs(planted):
-            known = Truth("distributed", causes=frozenset({"accumulated-error", "resolution"}))
+            known = Truth("distributed", causes=("accumulated-error", "resolution"))
             return subject.case("coarse-everywhere", known, quantized=planted)
     return None
 

@@ -16,5 +16,5 @@ def narrow_calibration(subject: Subject, rng: np.random.Generator) -> PlantedCas
     quantized = subject.quantization(narrow=True)
     if not subject.costs(quantized):
         return None
-    known = Truth("culprits", causes=frozenset({"calibration-coverage"}))
+    known = Truth("culprits", causes=("calibration-coverage",))
     return subject.case("narrow-calibration", known, quantized=quantized)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.planted.case import PlantedCase, Truth, truth
+from benchmarks.planted.case import PlantedCase, truth
 from benchmarks.planted.families import detector
 from benchmarks.planted.faults.registry import fault
 from benchmarks.planted.subject import Subject, with_weights
@@ -79,7 +79,7 @@ def outlier_activation_channel(subject: Subject, rng: np.random.Generator) -> Pl
     """
     if subject.family == "transformer":
         return _outlier_gain(subject, rng)
-    return _outlier(subject, rng, "outlier-activation-channel", "generic-int8")
+    return _outlier(subject, rng, "outlier-activation-channel", subject.target)
 
 
 def _outlier_gain(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
@@ -101,7 +101,7 @@ def _outlier_gain(subject: Subject, rng: np.random.Generator) -> PlantedCase | N
             quantized = planted.healthy
             if planted.loss_db(quantized) <= min(subject.healthy_db - 8, 17):
                 known = truth((norm.name, norm.output[0]), "outlier-channel")
-                return planted.case("outlier-activation-channel", known, target="generic-int8")
+                return planted.case("outlier-activation-channel", known, target=planted.target)
     return None
 
 
@@ -114,7 +114,7 @@ def mixed_range_concat(subject: Subject, rng: np.random.Generator) -> PlantedCas
         planted = Subject(subject.family, subject.seed, built)
         concat = planted.nodes["head/concat"]
         nodes = (concat.name, concat.output[0], "head/flatten", "head/flatten_out")
-        return planted.case("mixed-range-concat", truth(nodes, "mixed-range"), target="generic-int8")
+        return planted.case("mixed-range-concat", truth(nodes, "mixed-range"), target=planted.target)
     return _mixed_branches(subject, rng)
 
 
@@ -139,7 +139,7 @@ def _mixed_branches(subject: Subject, rng: np.random.Generator) -> PlantedCase |
             planted = Subject(subject.family, subject.seed, replace(subject.built, model=model))
             if planted.loss_db(planted.healthy) <= min(subject.healthy_db - 8, 17):
                 known = truth((node.name, node.output[0]), "mixed-range")
-                return planted.case("mixed-range-concat", known, target="generic-int8")
+                return planted.case("mixed-range-concat", known, target=planted.target)
     return None
 
 
@@ -169,8 +169,8 @@ def mixed_range_add(subject: Subject, rng: np.random.Generator) -> PlantedCase |
         if planted.loss_db(planted.healthy) <= min(subject.healthy_db - 8, 17):
             nodes = {node.name, node.output[0], f"{node.name}/restore", f"{node.name}/hill"}
             nodes |= {f"{node.name}/hill_out"}
-            known = Truth("culprits", frozenset(nodes), frozenset({"mixed-range"}))
-            return planted.case("mixed-range-add", known, target="generic-int8")
+            known = truth(frozenset(nodes), "mixed-range")
+            return planted.case("mixed-range-add", known, target=planted.target)
     return None
 
 

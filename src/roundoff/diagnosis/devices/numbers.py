@@ -84,12 +84,7 @@ def tell_numbers(tensors: Mapping[str, Array]) -> DeviceNumbers:
     steps = {name: step for name, values in tensors.items() if (step := grid_step(values)) is not None}
     large = [name for name, values in tensors.items() if np.unique(values).size >= _FEWEST_VALUES]
     if large and len(steps) >= _MOST_ON_GRID * len(large):
-        ends = {name: (float(values.min()), float(values.max())) for name, values in tensors.items() if values.size}
-        full = {
-            name: end
-            for name, end in ends.items()
-            if (tensors[name].size < _FEW_VALUES if name not in steps else end[1] - end[0] >= _FULL_RANGE * steps[name])
-        }
+        full = {name: _ends(values) for name, values in tensors.items() if _ends_by_right(values, steps.get(name))}
         return DeviceNumbers("integer", steps, full)
     kinds = [kind_of(tensors[name]) for name in large]
     narrow: tuple[NumberKind, ...] = ("bfloat16", "float16")
@@ -98,3 +93,13 @@ def tell_numbers(tensors: Mapping[str, Array]) -> DeviceNumbers:
         if kinds and fitting >= _ALMOST_ALL * len(kinds):
             return DeviceNumbers(kind, {}, {})
     return DeviceNumbers("float32", {}, {})
+
+
+def _ends(values: Array) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
+
+
+def _ends_by_right(values: Array, step: float | None) -> bool:
+    if step is None:
+        return 0 < values.size < _FEW_VALUES
+    return float(np.ptp(values)) >= _FULL_RANGE * step

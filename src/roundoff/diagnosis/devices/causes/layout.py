@@ -117,7 +117,8 @@ def _by_channels(suspect: DeviceSuspect) -> Intervention | None:
             suspect,
             [np.take(each, order, axis=axis) for each in exact],
             changed=f"{kind} of the reference's {what} in that order",
-            summary=f"{len(moved)} of {len(order)} {kind} of {what} are exchanged ({shown} ...), {_where(suspect)}",
+            summary=f"{len(moved)} of {len(order)} {kind} of {what} are exchanged ({shown} ...), "
+            f"{_where(suspect)}",
             changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=kind),),
         )
         if best is None or proof.recovered > best.recovered:

@@ -10,7 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.proof import called, tried
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
-from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
+from roundoff.diagnosis.registry import Intervention, Signal, cause
 
 __all__ = ["WrongDequantization", "robust_line"]
 
@@ -18,6 +18,10 @@ __all__ = ["WrongDequantization", "robust_line"]
 _NO_GAIN, _NO_OFFSET = 0.02, 0.02
 _FEWEST = 8
 _ROUNDS = 6
+# A wrong scale explains all of a difference; a line through something else explains most of it by chance.
+_ALL = 0.95
+# Gain and offset together must explain this much more than one of them.
+_CLEARLY_MORE = 0.02
 _WHERE = {
     "dump only": "in the dump only: what reads it on the device had the right values",
     "flows on": "and what reads it goes on with that",
@@ -73,9 +77,9 @@ class WrongDequantization:
         best: Intervention | None = None
         for words, way in reversed(ways.items()):
             proof = _tried(suspect, words, way, limit)
-            if best is None or proof.recovered > best.recovered + (1 - ENOUGH) / 10:
+            if best is None or proof.recovered > best.recovered + _CLEARLY_MORE:
                 best = proof
-        return best
+        return best if best is not None and best.recovered >= _ALL else None
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Read it rightly, or have its requantization put right."""
