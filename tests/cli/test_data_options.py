@@ -13,7 +13,7 @@ from PIL import Image
 from roundoff.cli.data_options import add_data_options, given_options, samples_from
 from roundoff.core.tensors import InputSpec
 from roundoff.data import SampleSet
-from roundoff.data.options import Color, Filter, Layout, Resize, SampleFormat
+from roundoff.data.options import Color, Filter, Layout, Resize, Resizer, SampleFormat
 from roundoff.errors import BadInput
 
 X = InputSpec("x", "float32", (1, 4))
@@ -152,6 +152,7 @@ def test_choices_are_those_of_the_library() -> None:
         "image_layout": get_args(Layout),
         "image_resize": get_args(Resize),
         "image_filter": get_args(Filter),
+        "image_resizer": get_args(Resizer),
     }
 
 

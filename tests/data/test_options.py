@@ -18,6 +18,7 @@ from tests.data.support import complaint
         ({"filter": "linear", "resize": "crop"}, "There is no image filter 'linear'", "bilinear"),
         ({"size": (8, 8)}, "The image size has no effect", "--image-resize stretch, crop or letterbox"),
         ({"filter": "area"}, "The image filter has no effect", "leave --image-filter out"),
+        ({"resizer": "opencv"}, "The image resizer has no effect", "leave --image-resizer out"),
         ({"pad": 1, "resize": "crop"}, "The pad value 1 has no effect", "--image-resize letterbox"),
         ({"pad": 256, "resize": "letterbox"}, "The pad value 256 is not a pixel value", "from 0 to 255"),
         ({"size": (0, 8), "resize": "crop"}, "The image size 0x8 holds no pixels", "--image-size 224x224"),

@@ -99,6 +99,11 @@ def _add_image_options(group: argparse._ArgumentGroup) -> None:
         help="how pixels are mixed when resizing (default: bilinear)",
     )
     group.add_argument(
+        "--image-resizer",
+        choices=("pillow", "opencv"),
+        help="whose resizing: Pillow's and torchvision's, or cv2.resize (default: pillow)",
+    )
+    group.add_argument(
         "--image-pad", type=int, metavar="VALUE", help="pixel value around letterboxed pictures (default: 114)"
     )
     group.add_argument(

@@ -13,8 +13,9 @@ import numpy as np
 from roundoff.core.files import reading
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array
-from roundoff.data.geometry import Placement
-from roundoff.data.options import Filter
+from roundoff.data.geometry import Placement, placed
+from roundoff.data.options import Filter, Resizer
+from roundoff.data.processing.resizing import Resampling, resized
 from roundoff.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ def decode(path: Path, channels: int) -> "Image":
         raise _undecodable(path, error) from error
 
 
-def resize(picture: "Image", placement: Placement, *, method: Filter, pad: int) -> Array:
+def resize(
+    picture: "Image", placement: Placement, *, method: Filter, pad: int, resizer: Resizer = "pillow"
+) -> Array:
     """Scale a picture and set it onto its canvas.
 
     Each channel is scaled alone, so that alpha never weighs the colours.
@@ -75,6 +78,9 @@ def resize(picture: "Image", placement: Placement, *, method: Filter, pad: int) 
     Returns:
         uint8 [height, width, channels].
     """
+    if resizer == "opencv":
+        pixels = np.stack([np.asarray(band) for band in picture.split()], axis=-1)
+        return placed(resized(pixels, placement.resized, Resampling(method)), placement, pad=pad)
     bands = [_resized(band, placement, method=method, pad=pad) for band in picture.split()]
     return np.stack([np.asarray(band) for band in bands], axis=-1)
 

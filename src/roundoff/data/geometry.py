@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from roundoff.core.tensors import Array
 from roundoff.data.options import Resize
 
-__all__ = ["Placement", "place"]
+__all__ = ["Placement", "place", "placed"]
 
 Size = tuple[int, int]
 
@@ -41,6 +44,20 @@ def place(had: Size, size: Size, *, canvas: Size, mode: Resize) -> Placement:
         # An odd pixel of padding goes below and to the right.
         return Placement(resized, ((size[0] - resized[0]) // 2, (size[1] - resized[1]) // 2), size)
     return Placement(size, (0, 0), size)
+
+
+def placed(pixels: Array, placement: Placement, *, pad: float) -> Array:
+    """Set a resized picture [height, width, channels] onto its canvas, which `pad` fills."""
+    if placement.canvas == placement.resized:
+        return pixels
+    canvas = np.full((*placement.canvas, *pixels.shape[2:]), pad, pixels.dtype)
+    spans = [
+        (max(offset, 0), min(offset + size, room), offset)
+        for offset, size, room in zip(placement.offset, placement.resized, placement.canvas, strict=True)
+    ]
+    (top, bottom, down), (left, right, across) = spans
+    canvas[top:bottom, left:right] = pixels[top - down : bottom - down, left - across : right - across]
+    return canvas
 
 
 def _covering(had: Size, size: Size) -> Size:

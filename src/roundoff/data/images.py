@@ -50,7 +50,8 @@ class ImagePlan:
         picture = decode(path, self.channels)
         placement = self._placement((picture.height, picture.width), where)
         pad = _DEFAULT_PAD if self.options.pad is None else self.options.pad
-        pixels = resize(picture, placement, method=self.options.filter or "bilinear", pad=pad)
+        method, resizer = self.options.filter or "bilinear", self.options.resizer or "pillow"
+        pixels = resize(picture, placement, method=method, pad=pad, resizer=resizer)
         if self.options.color == "bgr":
             pixels = pixels[..., [2, 1, 0, 3][: self.channels]]
         return self._arranged(self._scaled(pixels, where))

@@ -14,6 +14,7 @@ __all__ = [
     "ImageOptions",
     "Layout",
     "Resize",
+    "Resizer",
     "SampleFormat",
     "SampleOptions",
 ]
@@ -23,6 +24,7 @@ Color = Literal["rgb", "bgr", "gray"]
 Layout = Literal["nchw", "nhwc"]
 Resize = Literal["none", "stretch", "crop", "letterbox"]
 Filter = Literal["nearest", "bilinear", "bicubic", "area"]
+Resizer = Literal["pillow", "opencv"]
 ChannelValues: TypeAlias = float | tuple[float, ...]
 
 IMAGE_FLAGS = {
@@ -31,6 +33,7 @@ IMAGE_FLAGS = {
     "size": "--image-size",
     "resize": "--image-resize",
     "filter": "--image-filter",
+    "resizer": "--image-resizer",
     "pad": "--image-pad",
     "scale": "--scale",
     "mean": "--mean",
@@ -56,6 +59,8 @@ class ImageOptions:
             scales until the picture covers `size` and cuts the input's size out of the middle; ``letterbox``
             scales until it fits inside and fills the rest with `pad`.
         filter: How pixels are mixed when resizing; by default bilinear.
+        resizer: Whose arithmetic: ``pillow`` (the default; filters widen when shrinking, as in torchvision) or
+            ``opencv`` (as cv2.resize, to the bit for bilinear).
         pad: Pixel value (0 to 255) around a letterboxed picture; by default 114.
         scale: Factor on the pixel values 0 to 255.
         mean: Subtracted after `scale`; one number or one per channel, in the order of `color`.
@@ -67,6 +72,7 @@ class ImageOptions:
     size: tuple[int, int] | None = None
     resize: Resize = "none"
     filter: Filter | None = None
+    resizer: Resizer | None = None
     pad: int | None = None
     scale: float | None = None
     mean: ChannelValues | None = None
@@ -77,6 +83,7 @@ class ImageOptions:
         _check_choice("image layout", self.layout, get_args(Layout))
         _check_choice("image resize mode", self.resize, get_args(Resize))
         _check_choice("image filter", self.filter, get_args(Filter))
+        _check_choice("image resizer", self.resizer, get_args(Resizer))
         self._check_resizing()
         self._check_numbers()
 
@@ -85,7 +92,7 @@ class ImageOptions:
         return tuple(field.name for field in fields(self) if getattr(self, field.name) != field.default)
 
     def _check_resizing(self) -> None:
-        for name in ("size", "filter"):
+        for name in ("size", "filter", "resizer"):
             if getattr(self, name) is not None and self.resize == "none":
                 raise BadInput(
                     f"The image {name} has no effect, because pictures are not resized.",
