@@ -1,4 +1,4 @@
-"""Say whether samples are fit for calibration, what is wrong with them, and what to do.
+"""Say whether samples are fit for calibration, what is wrong, and what to do.
 
 Looked for: too few samples, broken and blank ones, duplicates, single samples
 that set a range alone, samples prepared otherwise than in training, missing
