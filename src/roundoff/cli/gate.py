@@ -42,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=Path, metavar="FILE", help="TOML or JSON: what nodes may lose, or must reach, by pattern"
     )
+    parser.add_argument(
+        "--strict", action="store_true", help="losses over budget fail even where chance is not excluded"
+    )
     add_comparing_options(parser)
     output = add_diff_outputs(parser)
     output.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
@@ -63,7 +66,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     budgets = Budgets() if args.budget is None else read_budgets(args.budget)
     before, after, diff = made_diff(args, args.baseline, args.run_path)
     gate = judge_diff(
-        diff, budgets=budgets, max_regression_db=args.max_regression, problems=new_problems(before, after, diff)
+        diff,
+        budgets=budgets,
+        max_regression_db=args.max_regression,
+        problems=new_problems(before, after, diff),
+        strict=args.strict,
     )
     diff = replace(diff, gate=gate)
     document = diff_document(args, (before, after), diff, time.monotonic() - started)

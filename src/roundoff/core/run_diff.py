@@ -61,6 +61,7 @@ class RowDiff:
         samples: How many samples, or pairs of them, the change was tested on; 0 when it was not.
         probability: Of a change at least this large by chance, corrected for the number of rows; None when that
             could not be tested, and for rows that are the same bit for bit.
+        loss_probability: The same of a loss alone, which is all that a gate asks for.
         change: What that means.
         starts: Whether a worse row is worse by itself; otherwise something it is computed from is worse already.
         detail: What else there is to say, such as a tensor that lost its score.
@@ -78,6 +79,7 @@ class RowDiff:
     change_db: float | None
     samples: int
     probability: float | None
+    loss_probability: float | None
     change: Change
     starts: bool = False
     detail: str = ""

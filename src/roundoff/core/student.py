@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 
 __all__ = [
-    "holm", "mean_interval", "paired_probability", "two_sided_probability", "two_sided_quantile",
+    "false_discoveries", "mean_interval", "paired_probability", "two_sided_probability", "two_sided_quantile",
     "unpaired_probability",
 ]  # fmt: skip
 
@@ -88,16 +88,17 @@ def unpaired_probability(left: Array, right: Array) -> float | None:
     return two_sided_probability(difference / spread, freedom)
 
 
-def holm(probabilities: Sequence[float]) -> tuple[float, ...]:
-    """Probabilities of many tests corrected so that at most the stated share of families has any false alarm.
+def false_discoveries(probabilities: Sequence[float]) -> tuple[float, ...]:
+    """Probabilities of many tests corrected for their number, by the method of Benjamini and Hochberg.
 
-    Holm's method: it asks nothing of how the tests depend on each other.
+    Of what is found at a level at most that share is false; and where nothing is to be found, at most that share
+    of families finds anything.
     """
-    order = sorted(range(len(probabilities)), key=lambda at: probabilities[at])
-    corrected, highest = [1.0] * len(probabilities), 0.0
-    for rank, at in enumerate(order):
-        highest = max(highest, min(1.0, (len(order) - rank) * probabilities[at]))
-        corrected[at] = highest
+    order = sorted(range(len(probabilities)), key=lambda at: probabilities[at], reverse=True)
+    corrected, lowest = [1.0] * len(probabilities), 1.0
+    for rank, at in zip(range(len(order), 0, -1), order, strict=True):
+        lowest = min(lowest, probabilities[at] * (len(order) / rank))
+        corrected[at] = lowest
     return tuple(corrected)
 
 

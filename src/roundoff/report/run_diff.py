@@ -21,8 +21,8 @@ _WORDS = {"untested": "NOT TESTABLE"}
 _RANKS: dict[Change, int] = {"worse": 0, "untested": 1, "unclear": 2, "better": 3, "same": 4}
 _COLUMNS = (
     "order", "node", "op_type", "tensor", "renamed_from", "measure", "output", "before_db", "after_db",
-    "change_db", "samples", "probability", "change", "starts", "detail", "allowed_db", "at_least_db", "passed",
-    "why",
+    "change_db", "samples", "probability", "loss_probability", "change", "starts", "detail",
+    "allowed_db", "at_least_db", "passed", "why",
 )  # fmt: skip
 # Above this an error counts as that of float arithmetic.
 _EXACT_DB = 80.0
@@ -151,7 +151,10 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
     ]
     unproven = [row for row in unproven if row.tensor not in {each.tensor for each, _ in failed}]
     if unproven:
-        yield "not sure", f"{_few(names_of(unproven))}: worse, but chance is not excluded"
+        yield (
+            "not sure",
+            f"{_few(names_of(unproven))}: worse, but chance is not excluded; more samples tell, --strict fails",
+        )
     if diff.only_before:
         yield "gone", f"{counted(len(diff.only_before), 'node')} not judged: {_few(diff.only_before)}"
     if gate.unused:
@@ -227,7 +230,8 @@ def diff_csv(diff: RunDiff) -> str:
     rows: list[tuple[object, ...]] = [
         (
             row.order, row.node, row.op_type, row.tensor, row.renamed_from, row.measure, row.output, row.before,
-            row.after, row.change_db, row.samples, row.probability, row.change, row.starts, row.detail,
+            row.after, row.change_db, row.samples, row.probability, row.loss_probability, row.change,
+            row.starts, row.detail,
             *((None,) * 4 if gate is None else (gate.allowed_db, gate.at_least_db, gate.passed, gate.why)),
         )
         for row, gate in zip(diff.rows, judged, strict=True)

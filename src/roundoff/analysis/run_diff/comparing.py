@@ -10,7 +10,7 @@ from roundoff.analysis.run_diff.testing import Tested, compare_scores
 from roundoff.core.document import RunDocument
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.run_diff import Change, DiffKind, Pairing, RowDiff, RunDiff, RunKind
-from roundoff.core.student import holm
+from roundoff.core.student import false_discoveries
 from roundoff.core.topology import Topology
 from roundoff.errors import BadInput
 
@@ -103,13 +103,28 @@ def _rows(matched: Matched, pairing: Pairing, floor_db: float) -> Iterator[RowDi
     results = [compare_scores(old, new, pairing) for old, new in matched.pairs]
     # What is the same bit for bit cannot be a false alarm, and is no test.
     tests = [at for at, each in enumerate(results) if each.probability is not None and not each.identical]
-    corrected = dict(zip(tests, holm([results[at].probability or 0.0 for at in tests]), strict=True))
+    corrected = false_discoveries([results[at].probability or 0.0 for at in tests])
+    losses = false_discoveries([_one_sided(results[at]) for at in tests])
+    chances = dict(zip(tests, zip(corrected, losses, strict=True), strict=True))
     for at, ((old, new), tested) in enumerate(zip(matched.pairs, results, strict=True)):
-        yield _row(old, new, tested, probability=corrected.get(at), floor_db=floor_db)
+        yield _row(old, new, tested, chances=chances.get(at, (None, None)), floor_db=floor_db)
 
 
-def _row(old: Reading, new: Reading, tested: Tested, *, probability: float | None, floor_db: float) -> RowDiff:
-    change, detail = _change(tested, probability, floor_db), ""
+def _one_sided(tested: Tested) -> float:
+    """Probability of so large a loss by chance."""
+    half = (tested.probability or 0.0) / 2
+    return half if (tested.change_db or 0.0) < 0 else 1 - half
+
+
+def _row(
+    old: Reading,
+    new: Reading,
+    tested: Tested,
+    *,
+    chances: tuple[float | None, float | None],
+    floor_db: float,
+) -> RowDiff:
+    change, detail = _change(tested, chances[0], floor_db), ""
     if old.badness != new.badness:
         change = "worse" if new.badness > old.badness else "better"
         status = new.status if new.badness != FINE else f"no longer: {old.status}"
@@ -126,7 +141,8 @@ def _row(old: Reading, new: Reading, tested: Tested, *, probability: float | Non
         after=tested.after,
         change_db=tested.change_db,
         samples=tested.samples,
-        probability=probability,
+        probability=chances[0],
+        loss_probability=chances[1],
         change=change,
         detail=detail,
     )
@@ -204,7 +220,7 @@ def _notes(found: RunDiff) -> Iterator[str]:
     if found.pairing != "none" and any(row.samples for row in found.rows):
         test = "paired t-test" if found.pairing == "paired" else "Welch's t-test"
         yield (
-            f"{test} over samples at {100 * found.level:g} % for all rows together (Holm); changes below "
+            f"{test} over samples at {100 * found.level:g} % over all rows (Benjamini-Hochberg); changes below "
             f"{found.floor_db:g} dB count as none"
         )
 

@@ -18,6 +18,7 @@ def judge_diff(
     budgets: Budgets = _NO_BUDGETS,
     max_regression_db: float | None = None,
     problems: tuple[str, ...] = (),
+    strict: bool = False,
 ) -> Gate:
     """Judge what differs.
 
@@ -30,6 +31,7 @@ def judge_diff(
         budgets: Of single nodes.
         max_regression_db: Loss allowed elsewhere; overrules what the budgets say in general.
         problems: What else keeps the run from passing.
+        strict: Losses above what is allowed fail even where chance is not excluded.
 
     Raises:
         BadInput: Nothing can be judged.
@@ -45,7 +47,7 @@ def judge_diff(
         budget = next((each for each in budgets.nodes if each.fits(row)), None)
         if budget is not None:
             used.add(budget.pattern)
-        rows.append(_judge(row, budget, general, comparable=diff.pairing != "unpaired"))
+        rows.append(_judge(row, budget, general, comparable=diff.pairing != "unpaired", strict=strict))
     unused = tuple(each.pattern for each in budgets.nodes if each.pattern not in used)
     return Gate(general, tuple(rows), problems, unused)
 
@@ -54,13 +56,13 @@ def _other_samples(diff: RunDiff) -> bool:
     return any(each.what in ("data", "reference") for each in diff.inputs)
 
 
-def _judge(row: RowDiff, budget: Budget | None, general: float, *, comparable: bool) -> GateRow:
+def _judge(row: RowDiff, budget: Budget | None, general: float, *, comparable: bool, strict: bool) -> GateRow:
     pattern = "" if budget is None else budget.pattern
     if budget is not None and budget.ignored:
         return GateRow(row.tensor, row.measure, pattern, None, None, None, "ignored by its budget")
     allowed = general if budget is None or budget.loss_db is None else budget.loss_db
     least = None if budget is None else budget.at_least_db
-    why = _broken(row) or _below(row, least) or _lost(row, allowed, comparable=comparable)
+    why = _broken(row) or _below(row, least) or _lost(row, allowed, comparable=comparable, strict=strict)
     if not why and row.change_db is None:
         return GateRow(row.tensor, row.measure, pattern, allowed, least, None, "no score in both runs")
     return GateRow(row.tensor, row.measure, pattern, allowed, least, not why, why)
@@ -77,13 +79,16 @@ def _below(row: RowDiff, least: float | None) -> str:
     return f"{found}, must reach {least:g} dB"
 
 
-def _lost(row: RowDiff, allowed: float, *, comparable: bool) -> str:
+def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool) -> str:
     if row.change_db is None or -row.change_db <= allowed or row.change_db == 0:
         return ""
     told = f"lost {-row.change_db:.1f} dB ({row.before:.1f} to {row.after:.1f}), {allowed:g} dB allowed"
-    if row.probability is not None:
-        return f"{told}; by chance in {_percent(row.probability)}" if row.probability <= LEVEL else ""
-    return f"{told}; chance could not be tested" if comparable else ""
+    chance = row.loss_probability
+    if chance is None:
+        return f"{told}; chance could not be tested" if comparable or strict else ""
+    if chance > LEVEL:
+        return f"{told}; chance is not excluded" if strict else ""
+    return f"{told}; by chance in {_percent(chance)}"
 
 
 def _percent(probability: float) -> str:

@@ -1,4 +1,4 @@
-"""Two runs side by side: the verdict, what a gate says to it, the change along the network, what was not the same."""
+"""Two runs side by side: the verdict, what a gate says, the change along the network, what was not the same."""
 
 from roundoff.core.document import RunDocument
 from roundoff.core.run_diff import RowDiff, RunDiff, names_of
