@@ -5,6 +5,7 @@ import io
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console, RenderableType
 
@@ -46,9 +47,13 @@ def test_every_verdict_has_words() -> None:
     assert "SAME: no node of 1 changed beyond chance" in shown(
         diff_verdict(replace(found, kind="same", rows=(by_chance,), first=None))
     )
-    for change, words in (("unclear", "UNCLEAR: 1 of 1 node differ"), ("untested", "NOT TESTABLE: 1 of 1 node")):
+    kinds: tuple[tuple[Literal["unclear", "untested"], str], ...] = (
+        ("unclear", "UNCLEAR: 1 of 1 node differ"),
+        ("untested", "NOT TESTABLE: 1 of 1 node"),
+    )
+    for change, words in kinds:
         rows = (replace(row, change=change, starts=False),)
-        told = shown(diff_verdict(replace(found, kind=change, rows=rows, first=None)))  # type: ignore[arg-type]
+        told = shown(diff_verdict(replace(found, kind=change, rows=rows, first=None)))
         assert told.startswith(words)
 
 
