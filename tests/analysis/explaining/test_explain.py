@@ -5,6 +5,8 @@ from typing import get_args
 
 import pytest
 
+import roundoff.diagnosis.causes
+import roundoff.diagnosis.devices.causes  # noqa: F401 - registers its causes
 from roundoff.analysis.explaining import explain
 from roundoff.analysis.explaining.terms import term_names
 from roundoff.core.document import RunDocument
