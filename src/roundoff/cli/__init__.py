@@ -17,9 +17,9 @@ __all__ = ["COMMANDS", "main", "parse_words"]
 
 # In the order a newcomer would want them.
 COMMANDS = (
-    "compare", "check-io", "check-calibration", "dump", "convert", "quantize", "transform", "tune", "layers",
-    "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples", "audit", "report",
-    "bundle", "targets", "self-check", "ascend", "horizon", "amct", "pulsar2", "demo",
+    "diagnose", "compare", "check-io", "check-calibration", "dump", "convert", "quantize", "transform", "tune",
+    "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples", "audit",
+    "report", "bundle", "targets", "self-check", "ascend", "horizon", "amct", "pulsar2", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,

@@ -8,6 +8,7 @@ from roundoff.core.calibration_check import CalibrationCheck
 from roundoff.core.channel_spread import ChannelReport
 from roundoff.core.comparison import Comparison
 from roundoff.core.distributions import DistributionReport
+from roundoff.core.findings import Diagnosis
 from roundoff.core.io_check import IoCheck
 from roundoff.core.layer_scores import LayerReport
 from roundoff.core.outliers import OutlierReport
@@ -78,6 +79,7 @@ class RunDocument:
         tuning: What a search for a better quantization found; None when it was none.
         io_check: What a check of a deployment's inputs and outputs found; None when it was none.
         calibration_check: What is wrong with a calibration set; None when none was checked.
+        diagnosis: Why accuracy is lost, and what to do; None when that was not asked.
         environment: Versions, host and time.
     """
 
@@ -98,4 +100,5 @@ class RunDocument:
     tuning: Tuning | None = None
     io_check: IoCheck | None = None
     calibration_check: CalibrationCheck | None = None
+    diagnosis: Diagnosis | None = None
     environment: Environment

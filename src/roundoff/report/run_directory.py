@@ -9,6 +9,7 @@ from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.report.accumulation import accumulation_csv
 from roundoff.report.calibration_check import calibration_csv
 from roundoff.report.channels import channels_csv
+from roundoff.report.diagnosis import findings_csv
 from roundoff.report.distributions import distribution_csv, histogram_csv
 from roundoff.report.documents import DOCUMENT_NAME, to_json
 from roundoff.report.layers import layers_csv
@@ -72,5 +73,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
         ("calibration.csv", document.calibration_check, calibration_csv),
+        ("findings.csv", document.diagnosis, findings_csv),
     )
     return {name: write(found) for name, found, write in tables if found is not None}

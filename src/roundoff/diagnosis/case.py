@@ -1,0 +1,117 @@
+"""A quantized network under diagnosis: with some of its faults mended, to see what is left."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from roundoff.analysis.channel_axes import channel_axes
+from roundoff.core.findings import Measure
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.target import WIDEST, Arithmetic
+from roundoff.diagnosis.facts import Facts
+from roundoff.diagnosis.lab import Lab
+from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.observing import observe
+from roundoff.diagnosis.suspects import Suspect
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import values
+from roundoff.graph.units import derived_constants
+from roundoff.runtime.feeds import Samples
+from roundoff.runtime.measure import complete_values
+from roundoff.runtime.runner import read_feed
+
+__all__ = ["Case", "Fixes", "loss_measures", "open_case"]
+
+Fixes = Mapping[str, Quantizer | None]
+"""Quantizers by name that others take the place of; None for float."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A quantized network, with some of its faults mended.
+
+    Attributes:
+        facts: What is known of it.
+        lab: Runs it.
+        mended: What is put right already.
+    """
+
+    facts: Facts
+    lab: Lab
+    mended: Fixes = field(default_factory=dict)
+
+    def mend(self, fixes: Fixes) -> "Case":
+        """The case with more put right."""
+        return replace(self, mended={**self.mended, **fixes})
+
+    def quantizers(self, fixes: Fixes | None = None) -> list[Quantizer]:
+        """The quantizers that are on, with what is mended and some more in place."""
+        changed = {**self.mended, **(fixes or {})}
+        found = (changed.get(each.name, each) for each in self.facts.quantized.quantizers)
+        return [each for each in found if each is not None]
+
+    def loss(self, fixes: Fixes | None = None, *, more: bool = False) -> Loss:
+        """What the outputs lose then."""
+        return self.lab.loss(self.quantizers(fixes), more=more)
+
+    def in_float(self, suspect: Suspect) -> Fixes:
+        """A suspect in float."""
+        return dict.fromkeys(suspect.quantizers)
+
+    def recovered(self, suspect: Suspect, fixes: Fixes) -> float:
+        """Part of what a suspect in float takes away of the loss that fixes take away, 0 to 1."""
+        before, best, after = self.loss(), self.loss(self.in_float(suspect)), self.loss(fixes)
+        possible = before.value - best.value
+        return min(1.0, max(0.0, (before.value - after.value) / possible)) if possible > 0 else 0.0
+
+    def measures(self, fixes: Fixes) -> tuple[Measure, ...]:
+        """What fixes change, on all samples that are used."""
+        return loss_measures(self.loss(more=True), self.loss(fixes, more=True))
+
+
+def loss_measures(before: Loss, after: Loss) -> tuple[Measure, ...]:
+    """Signal to noise and cosine at the part of the outputs that is worst off, and whether classes agree."""
+    name = before.parts[before.worst] if before.parts else ""
+    ours, theirs = before.of_part(before.worst), after.of_part(before.worst)
+    found = [
+        Measure(f"SQNR of {name!r}", "dB", ours.sqnr_db, theirs.sqnr_db, samples=before.samples),
+        Measure(f"cosine of {name!r}", "", ours.cosine, theirs.cosine, samples=before.samples),
+    ]
+    if before.top1 is not None and after.top1 is not None:
+        found.append(Measure("same top-1", "", before.top1, after.top1, samples=before.samples))
+    return tuple(found)
+
+
+def open_case(
+    quantized: QuantizedModel,
+    samples: Samples,
+    *,
+    arithmetic: Arithmetic = WIDEST,
+    threads: int | None = None,
+    max_memory: int | None = None,
+    progress: Progress = SILENT,
+) -> Case:
+    """Run the float network and look at its tensors.
+
+    Raises:
+        BadInput: The samples do not fit, or no output can be compared.
+        ModelFailed: The model cannot be run.
+    """
+    model = quantized.float_model
+    feed = read_feed(model, samples, 0)
+    inferred = values(model, {name: array.shape for name, array in feed.items()})
+    everything = complete_values(model, inferred, feed, threads=threads)
+    lab = Lab(model, samples, everything=everything, threads=threads, progress=progress)
+    constant = derived_constants(model.proto.graph)
+    known = {each.name for each in everything}
+    live = [each for each in quantized.quantizers if each.tensor not in constant and each.tensor in known]
+    observed = observe(
+        model,
+        lab.chosen,
+        live,
+        axes=channel_axes(model, everything),
+        threads=threads,
+        max_memory=max_memory,
+        progress=progress,
+    )
+    return Case(Facts(quantized, everything, observed=observed, arithmetic=arithmetic), lab)

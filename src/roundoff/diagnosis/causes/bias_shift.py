@@ -1,0 +1,60 @@
+"""Bias shift: what a node computes is off by a constant, by its bias or by codes that are all rounded down."""
+
+import numpy as np
+
+from roundoff.core.findings import Change, Remedy
+from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.causes.corrupted_weights import ENOUGH_ROUNDED, code_differences
+from roundoff.diagnosis.proving import called, option_fixes, tried
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.suspects import Suspect
+
+__all__ = ["BiasShift"]
+
+# Errors of one sign: their sum over the sum of their sizes. Learned rounding goes both ways.
+_ONE_SIDED = 0.9
+# Rounding down or up moves codes by one step, never more.
+_ONE_STEP = 1
+
+
+@cause("bias-shift", order=20, enough=ENOUGH_ROUNDED)
+class BiasShift:
+    """What a node computes is off by a constant: its bias is wrong, or all codes are rounded to one side."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """Codes of a bias that are not its values, or errors that all have one sign."""
+        quantizer = case.facts.quantizers[suspect.name]
+        differences = code_differences(case, suspect)
+        if differences is not None:
+            sided = float(abs(differences.sum()) / np.abs(differences).sum())
+            small = suspect.kind == "bias" or np.abs(differences).max() <= _ONE_STEP
+            if suspect.kind == "bias" or (small and sided >= _ONE_SIDED):
+                return Signal(sided if suspect.kind == "weight" else 1.0, {"one_sided": sided})
+            return None
+        damage = case.facts.damage(suspect)
+        if damage is None or quantizer.spec.rounding == "half_even" or not damage.noise.any():
+            return None
+        mean = float(damage.shift.sum()) / max(1, damage.count)
+        return Signal(0.5, {"mean_error": mean})
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """Codes rounded to the nearest, so that errors have no mean."""
+        fixes = option_fixes(case, suspect, "codes")
+        if fixes is None:
+            return None
+        what, damage = called(suspect), case.facts.damage(suspect)
+        mean = 0.0 if damage is None else float(damage.shift.sum()) / max(1, damage.count)
+        return tried(
+            case,
+            suspect,
+            fixes,
+            changed=f"{what}: codes rounded to the nearest, same scale",
+            summary=f"{what} is off by {mean:.3g} on average, all of it to one side"
+            if suspect.kind == "weight"
+            else f"{what} is not that of the float model: off by {mean:.3g} on average",
+            changes=[Change("codes", tensors=suspect.tensors, nodes=suspect.nodes)],
+        )
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
+        """Round again."""
+        return Remedy(f"round {called(suspect)} to the nearest code", "free", proof.changes)

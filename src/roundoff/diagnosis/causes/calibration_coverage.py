@@ -1,0 +1,105 @@
+"""Calibration coverage: the samples a model was calibrated on are not like those it is used on."""
+
+from collections.abc import Iterable, Sequence
+
+from roundoff.analysis.channel_axes import channel_axes
+from roundoff.core.findings import Change, Remedy
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.wording import counted
+from roundoff.diagnosis.alternatives import reach, with_range
+from roundoff.diagnosis.case import Case, loss_measures
+from roundoff.diagnosis.lab import Subset
+from roundoff.diagnosis.observing import observe
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.suspects import Suspect
+
+__all__ = ["CalibrationCoverage", "misfit"]
+
+# So many ranges that do not fit, and such a part of all, are no accident of one tensor.
+_MANY, _LARGE_PART = 3, 0.4
+# A range is far too wide when it is so many times what is needed; two bits are lost then.
+_FAR = 4.0
+_FEWEST_SAMPLES = 2
+
+
+@cause("calibration-coverage", order=5)
+class CalibrationCoverage:
+    """The ranges of many activations do not fit the samples: the model was calibrated on others."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """How many activations reach beyond their ranges, or use little of them."""
+        if suspect.kind != "activation" or suspect.name:
+            return None
+        clipped, wide = _misfits(case, _observed(case))
+        numbers = {
+            "clipped_tensors": float(clipped),
+            "wide_tensors": float(wide),
+            "tensors": float(len(suspect.tensors)),
+        }
+        return Signal(1.0, numbers)
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """Ranges found on one half of the samples, measured on the other."""
+        count = len(case.lab.indices)
+        if count < _FEWEST_SAMPLES:
+            return None
+        seen, unseen = range(0, count, 2), range(1, count, 2)
+        fixes = _recalibrated(case, suspect, [case.lab.indices[place] for place in seen])
+        ours, best, after = (
+            case.lab.loss(case.quantizers(each), places=unseen) for each in ({}, case.in_float(suspect), fixes)
+        )
+        possible = ours.value - best.value
+        recovered = min(1.0, max(0.0, (ours.value - after.value) / possible)) if possible > 0 else 0.0
+        clipped, wide = _misfits(case, _observed(case))
+        total = counted(len(suspect.tensors), "activation")
+        how = f"{clipped} reach beyond their ranges" if clipped >= wide else f"{wide} have ranges far too wide"
+        return Intervention(
+            f"ranges of {total} found again on {len(seen)} of the samples, measured on {len(unseen)} others",
+            loss_measures(ours, after),
+            recovered,
+            f"the model was calibrated on other data: of {total} {how}",
+            (Change("recalibrate", tensors=suspect.tensors),),
+        )
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
+        """Calibrate on samples like these."""
+        return Remedy("calibrate again on samples like these (--data)", "free", proof.changes)
+
+
+def misfit(case: Case) -> bool:
+    """Whether the ranges of many activations, not of one alone, do not fit the samples."""
+    everyone = _observed(case)
+    return max(_misfits(case, everyone)) >= max(_MANY, _LARGE_PART * len(everyone))
+
+
+def _observed(case: Case) -> list[Suspect]:
+    return [each for each in case.facts.suspects if each.tensor in case.facts.observed]
+
+
+def _misfits(case: Case, suspects: Iterable[Suspect]) -> tuple[int, int]:
+    """How many suspects reach beyond their ranges, and how many have ranges that are too wide."""
+    clipped = wide = 0
+    for suspect in suspects:
+        damage = case.facts.damage(suspect)
+        low, high = reach(case.facts.quantizers[suspect.name])
+        data_low, data_high = case.facts.value_range(suspect)
+        beyond = damage is not None and damage.clipped_share > 1 / 2
+        clipped += beyond
+        wide += not beyond and high - low > _FAR * (data_high - data_low)
+    return clipped, wide
+
+
+def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[str, Quantizer | None]:
+    facts, model = case.facts, case.facts.quantized.float_model
+    live = [facts.quantizers[name] for name in suspect.quantizers]
+    observed = observe(
+        model, Subset(case.lab.samples, tuple(indices)), live, axes=channel_axes(model, facts.everything)
+    )
+    groups = [each for each in facts.suspects if set(each.quantizers) <= set(suspect.quantizers)]
+    fixes: dict[str, Quantizer | None] = {}
+    for group in groups:
+        ranges = [observed[name].range for name in group.tensors if name in observed]
+        if ranges:
+            low, high = min(each for each, _ in ranges), max(each for _, each in ranges)
+            fixes |= {name: with_range(facts.quantizers[name], low, high) for name in group.quantizers}
+    return fixes

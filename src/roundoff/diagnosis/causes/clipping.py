@@ -1,0 +1,58 @@
+"""Clipping: the range of a quantizer is smaller than what its tensor holds."""
+
+from roundoff.core.findings import Change, Remedy
+from roundoff.diagnosis.alternatives import reach
+from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.proving import called, option_fixes, spoken, tried
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.suspects import Suspect
+
+__all__ = ["Clipping"]
+
+# Less than this share of the error's energy on saturated values is the tail of a range that was chosen well.
+_LEAST_SHARE = 0.3
+
+
+@cause("clipping", order=30)
+class Clipping:
+    """Values are cut off: the range of a quantizer is smaller than what its tensor holds."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """The share of the error's energy that saturated values have."""
+        damage = case.facts.damage(suspect)
+        if damage is None or suspect.kind == "bias" or damage.clipped_share < _LEAST_SHARE:
+            return None
+        numbers = {
+            "clipped_energy_share": damage.clipped_share,
+            "saturated_share": damage.saturated / max(1, damage.count),
+        }
+        return Signal(damage.clipped_share, numbers)
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """The same bits over the range that the values have."""
+        fixes = option_fixes(case, suspect, "range")
+        damage = case.facts.damage(suspect)
+        if fixes is None or damage is None:
+            return None
+        low, high = reach(case.facts.quantizers[suspect.name])
+        wide_low, wide_high = case.facts.value_range(suspect)
+        share = damage.saturated / max(1, damage.count)
+        what = called(suspect)
+        return tried(
+            case,
+            suspect,
+            fixes,
+            changed=f"the range of {what} widened from {spoken(low)} .. {spoken(high)} to "
+            f"{spoken(wide_low)} .. {spoken(wide_high)}, same bits",
+            summary=f"{what} is cut off: its range is {spoken(low)} .. {spoken(high)}, its values reach "
+            f"{spoken(wide_low)} .. {spoken(wide_high)} ({share:.1%} are outside)",
+            changes=[
+                Change("range", tensors=suspect.tensors, nodes=suspect.nodes, low=wide_low, high=wide_high),
+            ],
+        )
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
+        """Give it the range it needs."""
+        low, high = case.facts.value_range(suspect)
+        title = f"set the range of {suspect.tensor!r} to {spoken(low)} .. {spoken(high)}"
+        return Remedy(title, "free", proof.changes)

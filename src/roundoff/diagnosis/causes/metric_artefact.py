@@ -1,0 +1,52 @@
+"""Metric artefact: a tensor next to zero looks wrong in every score, and nothing comes of it."""
+
+from roundoff.core.findings import Remedy
+from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.proving import called
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.suspects import Suspect
+
+__all__ = ["MetricArtefact"]
+
+# A tensor that loses this part of its energy looks wrong: its cosine is below 0.99.
+_LOOKS_WRONG = 0.02
+# Nothing comes of it when the loss at the outputs changes by less than this part.
+_NOTHING = 0.05
+
+
+@cause("metric-artefact", order=95)
+class MetricArtefact:
+    """A tensor next to zero has a bad score, and nothing of it is seen at the outputs."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """Its values are smaller than a step of its quantizer."""
+        seen = case.facts.observed.get(suspect.tensor)
+        damage = case.facts.damage(suspect)
+        if seen is None or damage is None or damage.ratio < _LOOKS_WRONG:
+            return None
+        step = float(case.facts.quantizers[suspect.name].params.scale.max())
+        if seen.rms >= step:
+            return None
+        return Signal(1 - seen.rms / step, {"rms_in_steps": seen.rms / step, "noise_ratio": damage.ratio})
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """In float, nothing changes."""
+        fixes = case.in_float(suspect)
+        before, after = case.loss(), case.loss(fixes)
+        seen, damage = case.facts.observed[suspect.tensor], case.facts.damage(suspect)
+        if damage is None:
+            return None
+        changed = abs(before.value - after.value) / before.value if before.value else 0.0
+        what = called(suspect)
+        return Intervention(
+            f"{what} in float",
+            case.measures(fixes),
+            1.0 if changed < _NOTHING else 0.0,
+            f"{what} loses {damage.ratio:.0%} of its energy, but it is next to zero (rms {seen.rms:.2g}) and the "
+            "outputs do not notice",
+        )
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy | None:
+        """Nothing is to be done."""
+        del case, suspect, proof
+        return None

@@ -1,0 +1,75 @@
+"""Mixed ranges: tensors of different size share the scale of a Concat or an Add, and the small ones are lost."""
+
+from roundoff.core.findings import Change, Remedy
+from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.ideal import slices_of
+from roundoff.diagnosis.proving import option_fixes, spoken, tried
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.suspects import Suspect
+
+__all__ = ["MixedRange"]
+
+# What is joined differs by so much in size that the smaller has less than two bits fewer than the others.
+_RATIO = 4.0
+
+
+@cause("mixed-range", order=40)
+class MixedRange:
+    """Tensors of different size share one scale where they are joined, and the small ones are lost."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """How much wider the widest of the joined tensors is than the narrowest."""
+        spans = [high - low for _, (low, high) in _joined(case, suspect)]
+        if len(spans) < 2 or min(spans) <= 0 or max(spans) / min(spans) < _RATIO:
+            return None
+        ratio = max(spans) / min(spans)
+        return Signal(min(1.0, ratio / 100), {"widest_over_narrowest": ratio})
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """Each of them at its own range, same bits."""
+        node = case.facts.nodes[suspect.join]
+        fixes = option_fixes(case, suspect, "per_slice")
+        how = f"each input of {suspect.join!r} at a scale of its own, same bits"
+        if fixes is None and node.op_type != "Concat":
+            fixes, how = case.in_float(suspect), f"{suspect.join!r} not rounded, its inputs still at their scales"
+        if fixes is None:
+            return None
+        joined = sorted(_joined(case, suspect), key=lambda each: each[1][1] - each[1][0])
+        small, large = joined[0], joined[-1]
+        return tried(
+            case,
+            suspect,
+            fixes,
+            changed=how,
+            summary=f"{suspect.join!r} ({node.op_type}) has one scale for {small[0]!r} ({_words(small[1])}) and "
+            f"{large[0]!r} ({_words(large[1])})",
+            changes=[_change(case, suspect)],
+        )
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
+        """Keep them apart, or give what they share more bits."""
+        wide = Change("bits", tensors=suspect.tensors, nodes=(suspect.join,), value="s16")
+        title = f"keep the inputs of {suspect.join!r} apart (outputs of their own), or 16 bits for what they share"
+        return Remedy(title, "free", (*proof.changes, wide))
+
+
+def _joined(case: Case, suspect: Suspect) -> list[tuple[str, tuple[float, float]]]:
+    """What is joined, with its range."""
+    node = case.facts.nodes.get(suspect.join)
+    if node is None:
+        return []
+    if node.op_type == "Concat":
+        found = slices_of(case.facts, suspect)
+        return [] if found is None else list(zip(node.input, found[2], strict=True))
+    return [(name, ends) for name in node.input if (ends := case.facts.tensor_range(name)) is not None]
+
+
+def _change(case: Case, suspect: Suspect) -> Change:
+    found = slices_of(case.facts, suspect)
+    if found is None:
+        return Change("per_slice", tensors=suspect.tensors, nodes=(suspect.join,))
+    return Change("per_slice", tensors=suspect.tensors, nodes=(suspect.join,), axis=found[0], sizes=found[1])
+
+
+def _words(ends: tuple[float, float]) -> str:
+    return f"{spoken(ends[0])} .. {spoken(ends[1])}"

@@ -1,0 +1,117 @@
+"""Outlier channel: one scale for channels of very different size, so that the small ones are lost."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from roundoff.core.findings import Change, Remedy
+from roundoff.core.recipe import Step
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.alternatives import with_slice_ranges
+from roundoff.diagnosis.case import Case, Fixes
+from roundoff.diagnosis.proving import called, spoken, tried
+from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
+from roundoff.diagnosis.suspects import Suspect
+from roundoff.quantize.variations import PER_CHANNEL
+
+__all__ = ["OutlierChannel"]
+
+# The largest channel over the median one; below this all of them use most of the codes.
+_SPREAD = 4.0
+
+
+@cause("outlier-channel", order=50)
+class OutlierChannel:
+    """One scale serves channels of very different size, and the small ones are lost."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """How much larger the largest channel is than the median one."""
+        spreads = [_spread(low, high) for _, low, high in _candidates(case, suspect)]
+        largest = max(spreads, default=0.0)
+        return Signal(min(1.0, largest / 100), {"largest_over_median": largest}) if largest >= _SPREAD else None
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """A scale for each channel, same bits; of a weight for what it writes, else for what it reads."""
+        found = [
+            self._sliced(case, suspect, axis, low, high)
+            for axis, low, high in _candidates(case, suspect)
+            if _spread(low, high) >= _SPREAD
+        ]
+        enough = (each for each in found if each.recovered >= ENOUGH)
+        return next(enough, max(found, key=lambda each: each.recovered, default=None))
+
+    def _sliced(self, case: Case, suspect: Suspect, axis: int, low: Array, high: Array) -> Intervention:
+        fixes: Fixes = {
+            name: with_slice_ranges(case.facts.quantizers[name], axis, low, high)
+            if case.facts.quantizers[name].tensor == suspect.tensor
+            else None
+            for name in suspect.quantizers
+        }
+        reaches = np.maximum(np.abs(low), np.abs(high))
+        what, inner = called(suspect), _is_inner(case, suspect, axis)
+        channels = "input channels" if inner else "channels"
+        proof = tried(
+            case,
+            suspect,
+            fixes,
+            changed=f"{what} with a scale for each of its {reaches.size} {channels}, same bits",
+            summary=f"{what} has one scale for {channels} of very different size: {_extremes(reaches)}",
+            changes=[Change("per_channel", tensors=suspect.tensors, nodes=suspect.nodes, axis=axis)],
+        )
+        return _with_source(case, suspect, proof) if inner else proof
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
+        """Scales for each channel of a weight; other channels are made alike before."""
+        if suspect.kind == "weight" and proof.changes[0].axis == case.facts.channel_axis(
+            case.facts.quantizers[suspect.name]
+        ):
+            title = f"give the weight of {suspect.node!r} a scale per channel; without such, equalize channels"
+            variation = Change("variation", nodes=suspect.nodes, value=PER_CHANNEL)
+            return Remedy(title, "free", (*proof.changes, variation, *_otherwise(suspect)))
+        title = f"equalize the channels of {suspect.tensor!r}, else 16 bits for it"
+        return Remedy(title, "free", _otherwise(suspect))
+
+
+def _otherwise(suspect: Suspect) -> tuple[Change, ...]:
+    """What helps where channels cannot have scales of their own."""
+    alike = Change("transform", suspect.tensors, suspect.nodes, step=Step("equalize"))
+    return alike, Change("bits", suspect.tensors, suspect.nodes, value="s16")
+
+
+def _candidates(case: Case, suspect: Suspect) -> list[tuple[int, Array, Array]]:
+    """Axes whose slices have one scale, with the ranges of the slices."""
+    quantizer = case.facts.quantizers[suspect.name]
+    own = quantizer.spec.axis if quantizer.params.scale.size > 1 else None
+    found = [] if suspect.kind == "bias" else case.facts.channel_ranges(suspect)
+    return [each for each in found if own is None or each[0] != own]
+
+
+def _spread(low: Array, high: Array) -> float:
+    """The largest channel over the median one, or that over the smallest; silent ones do not count."""
+    reaches = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+    loud = reaches[reaches > 0]
+    if loud.size < 2:
+        return 0.0
+    median = float(np.median(loud))
+    return max(float(loud.max()) / median, median / float(loud.min()))
+
+
+def _extremes(reaches: Array) -> str:
+    """The channel that is farthest from the median, in words."""
+    median = float(np.median(reaches[reaches > 0]))
+    largest, smallest = int(reaches.argmax()), int(np.where(reaches > 0, reaches, np.inf).argmin())
+    far = largest if reaches[largest] / median >= median / reaches[smallest] else smallest
+    return f"number {far} reaches {spoken(float(reaches[far]))}, the median one {spoken(median)}"
+
+
+def _is_inner(case: Case, suspect: Suspect, axis: int) -> bool:
+    """Whether an axis of a weight is that of what it reads."""
+    return suspect.kind == "weight" and axis != case.facts.channel_axis(case.facts.quantizers[suspect.name])
+
+
+def _with_source(case: Case, suspect: Suspect, proof: Intervention) -> Intervention:
+    """The same, with the tensor whose channels the weight meets, and who computes it."""
+    entering = case.facts.nodes[suspect.node].input[0]
+    source = next((each for each in case.facts.suspects if entering in each.tensors), None)
+    nodes = () if source is None else source.nodes
+    return replace(proof, nodes=nodes, tensors=(entering,))

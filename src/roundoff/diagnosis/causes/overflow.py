@@ -1,0 +1,51 @@
+"""Overflow: a bias, or a sum of products, does not fit the integers it is computed in."""
+
+import numpy as np
+
+from roundoff.core.findings import Change, Remedy
+from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.proving import called, tried
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.suspects import Suspect
+
+__all__ = ["Overflow"]
+
+
+@cause("overflow", order=10)
+class Overflow:
+    """A bias, or a sum of products, does not fit the integers it is computed in."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """How much larger a bias is than what its codes can hold."""
+        if suspect.kind != "bias":
+            return None
+        times = _times(case, suspect)
+        return Signal(1.0, {"bias_over_limit": times}) if times > 1 else None
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """A bias that fits: in float."""
+        bits = case.facts.quantizers[suspect.name].spec.bits
+        what = called(suspect)
+        return tried(
+            case,
+            suspect,
+            case.in_float(suspect),
+            changed=f"{what} in float instead of {bits} bits",
+            summary=f"{what} needs {_times(case, suspect):.3g} times what {bits} bits hold at its scale",
+            changes=[Change("accumulator", tensors=suspect.tensors, nodes=suspect.nodes, value="wide")],
+        )
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
+        """Wider scales, so that it fits."""
+        change = Change("float", tensors=suspect.tensors, nodes=suspect.nodes)
+        title = f"widen the weight's scale at {suspect.node!r} until its bias fits, or keep that bias in float"
+        return Remedy(title, "free", (change,))
+
+
+def _times(case: Case, suspect: Suspect) -> float:
+    """The largest bias over what fits."""
+    quantizer = case.facts.quantizers[suspect.name]
+    values = case.facts.values(quantizer.tensor).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.abs(values / quantizer.params.scale.astype(np.float64))
+    return float(np.nan_to_num(steps, posinf=np.inf).max(initial=0.0) / quantizer.spec.code_max)

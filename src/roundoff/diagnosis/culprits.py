@@ -1,0 +1,122 @@
+"""From the accused to findings: the cause of each, proven where all others are put right."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from roundoff.core.findings import Change, Finding, Remedy
+from roundoff.core.wording import counted
+from roundoff.diagnosis.case import Case, Fixes
+from roundoff.diagnosis.registry import explain
+from roundoff.diagnosis.searching import Accused, merged
+
+__all__ = ["MOST_EXPLAINED", "explained", "grouped", "together"]
+
+# So many of one cause are told one by one.
+_ONE_BY_ONE = 3
+MOST_EXPLAINED = 12
+"""So many accused are looked into."""
+
+
+def explained(
+    case: Case, accused: Sequence[Accused], *, out_of_time: Callable[[], bool], most: int = MOST_EXPLAINED
+) -> list[Finding]:
+    """The cause of each accused, each with all others put right.
+
+    Args:
+        case: The network, with nothing of the accused mended.
+        accused: Costliest first.
+        out_of_time: Whether to stop looking.
+        most: So many are looked into.
+    """
+    total = sum(max(0.0, each.cost) for each in accused) or 1.0
+    found: list[Finding] = []
+    for each in accused[:most]:
+        if found and out_of_time():
+            break
+        others = case.mend(merged(other.fixes for other in accused if other is not each))
+        suspect = each.suspect
+        finding = explain(others, suspect, side="quantization", nodes=suspect.nodes, tensors=suspect.tensors)
+        if finding is not None:
+            found.append(replace(_confirmed(finding), share=max(0.0, each.cost) / total))
+    return found
+
+
+def _confirmed(finding: Finding) -> Finding:
+    """Proven only when it also holds on more samples than it was found on."""
+    if not finding.proven or (finding.measures and finding.measures[0].improved):
+        return finding
+    return replace(finding, proven=False, remedy=None)
+
+
+def grouped(case: Case, findings: Sequence[Finding], accused: Sequence[Accused]) -> list[Finding]:
+    """Findings with those of one cause told together where they are many.
+
+    Args:
+        case: The network, with nothing of the accused mended.
+        findings: Worst first.
+        accused: All accused, whose fixes a group is measured with.
+    """
+    by_cause: dict[tuple[str, bool], list[Finding]] = {}
+    for finding in findings:
+        by_cause.setdefault((finding.cause, finding.proven), []).append(finding)
+    result = []
+    for members in by_cause.values():
+        result += members if len(members) <= _ONE_BY_ONE else [_group(case, members, accused)]
+    return sorted(result, key=lambda each: (not each.proven, -each.share))
+
+
+def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -> Finding:
+    tensors = {name for each in members for name in each.tensors}
+    alike = [each for each in accused if tensors & set(each.suspect.tensors)]
+    others = merged(each.fixes for each in accused if each not in alike)
+    changes = tuple(dict.fromkeys(change for each in members if each.remedy for change in each.remedy.changes))
+    found = together(case.mend(others), members[0], alike, merged(each.fixes for each in alike))
+    remedy = None if found.remedy is None else replace(found.remedy, changes=changes)
+    return replace(found, remedy=remedy, share=sum(each.share for each in members))
+
+
+def together(case: Case, first: Finding, alike: Sequence[Accused], fixes: Fixes) -> Finding:
+    """One finding for many places with the same cause.
+
+    Args:
+        case: The network, with all others mended.
+        first: The finding of the worst place.
+        alike: All of them, costliest first.
+        fixes: What puts all of them right, and others that are like them.
+    """
+    rest = counted(len(alike) - 1, "other place")
+    nodes = dict.fromkeys(name for each in alike for name in each.suspect.nodes[:1])
+    nodes |= dict.fromkeys(name for each in alike for name in each.suspect.nodes)
+    tensors = tuple(dict.fromkeys(name for each in alike for name in each.suspect.tensors))
+    changes = () if first.remedy is None else _spread_over(first.remedy.changes, tuple(nodes), tensors)
+    return replace(
+        first,
+        nodes=tuple(nodes),
+        tensors=tensors,
+        summary=f"{first.summary}; and likewise at {rest}",
+        intervention=f"{first.intervention}; and likewise at {rest}",
+        measures=case.measures(fixes),
+        share=1.0,
+        places=len(alike),
+        remedy=_shared_remedy(first.remedy, len(alike), changes),
+    )
+
+
+def _spread_over(
+    changes: Sequence[Change], nodes: tuple[str, ...], tensors: tuple[str, ...]
+) -> tuple[Change, ...]:
+    """The same changes at many places; a range is then that of the values of each."""
+    return tuple(
+        Change("recalibrate", tensors, nodes)
+        if each.kind == "range"
+        else replace(each, nodes=nodes, tensors=tensors)
+        for each in changes
+    )
+
+
+def _shared_remedy(remedy: Remedy | None, count: int, changes: tuple[Change, ...]) -> Remedy | None:
+    if remedy is None:
+        return None
+    return replace(
+        remedy, title=f"{remedy.title}, and likewise at {counted(count - 1, 'other place')}", changes=changes
+    )

@@ -1,0 +1,144 @@
+"""Whether the file of a quantized model computes what its quantizers say, and what in it is otherwise."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.findings import Change, Finding, Remedy
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.case import Case, loss_measures
+from roundoff.diagnosis.loss import Loss, LossMeter
+from roundoff.errors import RoundoffError
+from roundoff.graph.interface import outputs
+from roundoff.graph.load import Model, model_from_proto
+from roundoff.graph.weights import Weights
+from roundoff.runtime.session import open_session
+
+__all__ = ["check_file"]
+
+# What the file loses beyond its quantizers, from which on something else is in it.
+_WORSE_DB = 3.0
+# Constants that differ by less than this part of their size are the same.
+_SAME = 1e-3
+_BIAS_INPUT = 2
+# So many constants are tried one by one.
+_MOST_TRIED = 16
+
+
+def check_file(case: Case, given: Model) -> tuple[str, Finding | None, Loss | None]:
+    """Run the file, and compare its outputs with those of the float model and its quantizers.
+
+    Args:
+        case: The float model and the quantizers that were read from the file.
+        given: The file.
+
+    Returns:
+        What came of it in words; where the file is worse than its quantizers a finding, and what it loses.
+    """
+    try:
+        ours = _loss(case, given)
+    except RoundoffError as error:
+        return f"it could not be run here, so that its quantizers stand for it: {error.what}", None, None
+    if ours is None:
+        return "its outputs are not those of the float model, so that its quantizers stand for it", None, None
+    theirs = case.loss()
+    if ours.excess_db(theirs) < _WORSE_DB:
+        return f"it computes what its quantizers say ({ours.sqnr_db:.1f} dB)", None, None
+    found = _wrong_constant(case, given, ours) or _disagreement(case, ours, theirs)
+    if found is None:
+        text = f"it keeps {ours.sqnr_db:.1f} dB, its quantizers alone {theirs.sqnr_db:.1f} dB: more is in it"
+        return text, None, ours
+    return found.summary, found, ours
+
+
+def _loss(case: Case, model: Model) -> Loss | None:
+    """What a file loses; None where its outputs are of another kind."""
+    lab = case.lab
+    names = dict(zip(outputs(lab.model), outputs(model), strict=False))
+    session = open_session(model, threads=None)
+    meter = LossMeter(lab.parts)
+    for place in lab.few():
+        sample, feed = lab.feeds()[place]
+        arrays = dict(zip(outputs(model), session.run(feed, sample=sample), strict=True))
+        exact = lab.float_outputs()[place]
+        found = {name: arrays[names[name]] for name in exact if name in names}
+        if any(name not in found or found[name].dtype != array.dtype for name, array in exact.items()):
+            return None
+        meter.add(exact, found)
+    return meter.loss()
+
+
+def _disagreement(case: Case, ours: Loss, theirs: Loss) -> Finding | None:
+    """Codes that are dequantized in another way than they were quantized."""
+    odd = [each for each in case.facts.quantized.oddities if each.kind == "disagreement"]
+    if not odd:
+        return None
+    names = tuple(dict.fromkeys(each.node for each in odd))
+    producers = {name: node.name for node in case.facts.nodes.values() for name in node.output}
+    nodes = tuple(dict.fromkeys(producers.get(name, name) for name in names))
+    return Finding(
+        number=0,
+        cause="wrong-dequantization",
+        nodes=nodes,
+        tensors=tuple(name for name in names if name in producers),
+        summary=odd[0].text,
+        intervention="dequantized with the scale and zero point they were quantized with",
+        measures=loss_measures(ours, theirs),
+        share=1.0,
+        remedy=Remedy("quantize and dequantize with the same scale and zero point", "free", ()),
+        proven=theirs.value < ours.value,
+    )
+
+
+def _wrong_constant(case: Case, given: Model, ours: Loss) -> Finding | None:
+    """A float constant of the file that is not that of the float model."""
+    best: tuple[float, str, str, int, Loss] | None = None
+    for name, node, position, values in list(_other_constants(case, given))[:_MOST_TRIED]:
+        loss = _loss(case, _with_constant(given, name, values))
+        if loss is not None and (best is None or loss.value < best[0]):
+            best = loss.value, name, node, position, loss
+    if best is None or ours.excess_db(best[4]) < _WORSE_DB:
+        return None
+    _, name, node, position, after = best
+    bias = position == _BIAS_INPUT or case.facts.nodes[node].op_type == "Add"
+    what = "bias" if bias else "constant"
+    return Finding(
+        number=0,
+        cause="bias-shift" if bias else "corrupted-weights",
+        nodes=(node,),
+        tensors=(case.facts.nodes[node].input[position],),
+        summary=f"the {what} {name!r} of {node!r} in the file is not that of the float model",
+        intervention=f"{name!r} replaced by that of the float model",
+        measures=loss_measures(ours, after),
+        share=1.0,
+        remedy=Remedy(f"put the float model's values into {name!r}", "free", (Change("codes", nodes=(node,)),)),
+        proven=True,
+    )
+
+
+def _other_constants(case: Case, given: Model) -> Iterator[tuple[str, str, int, Array]]:
+    """Float constants that nodes of both models read at the same place, where they differ."""
+    theirs = Weights(given)
+    for node in given.proto.graph.node:
+        twin: Any = case.facts.nodes.get(node.name)
+        if twin is None or twin.op_type != node.op_type:
+            continue
+        for position, (left, right) in enumerate(zip(twin.input, node.input, strict=False)):
+            if left in case.facts.weights.protos and right in theirs.protos:
+                ours, other = case.facts.weights[left], theirs[right]
+                if ours.dtype == other.dtype == np.float32 and ours.shape == other.shape and ours.size:
+                    size = float(np.abs(ours).max())
+                    if float(np.abs(ours - other).max()) > _SAME * max(size, 1e-30):
+                        yield right, node.name, position, ours
+
+
+def _with_constant(model: Model, name: str, values: Array) -> Model:
+    from onnx.numpy_helper import from_array
+
+    proto = type(model.proto)()
+    proto.CopyFrom(model.proto)
+    for tensor in proto.graph.initializer:
+        if tensor.name == name:
+            tensor.CopyFrom(from_array(np.ascontiguousarray(values), name))
+    return model_from_proto(proto, path=model.path)

@@ -1,0 +1,131 @@
+"""Repairing what was diagnosed: remedies on a model that was given, or on the recipe of one that is made here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from roundoff.core.findings import Diagnosis, Measure, Repair, RepairStep
+from roundoff.core.quant_plan import QuantPlan
+from roundoff.core.recipe import Recipe
+from roundoff.diagnosis.case import open_case
+from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.lab import Lab
+from roundoff.diagnosis.metric import Metric
+from roundoff.diagnosis.repairing import Judged, repair
+from roundoff.diagnosis.workpieces import EditedModel, RecipeModel
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import values
+from roundoff.quantize.recipes import RecipeBuilder
+from roundoff.runtime.feeds import Samples
+from roundoff.runtime.runner import read_feed
+
+__all__ = ["Fixed", "fix_model", "fix_recipe"]
+
+# As good as what was expected, within so many decibels; and a metric within this part of its value in float.
+_GOOD_DB, _GOOD_PART = 1.5, 0.01
+# A file that is worse than its quantizers by this much has something else in it.
+_WORSE_DB = 3.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fixed:
+    """A repaired network.
+
+    Attributes:
+        quantized: The network.
+        repair: What was tried, and what came of it.
+        plan: What each node became; None where no plan is known.
+        method: Calibration method of its ranges.
+    """
+
+    quantized: QuantizedModel
+    repair: Repair
+    plan: QuantPlan | None = None
+    method: str = ""
+
+
+def fix_model(
+    found: Diagnosis,
+    quantized: QuantizedModel,
+    samples: Samples,
+    settings: DiagnoseSettings,
+    *,
+    out_of_time: Callable[[], bool],
+) -> Fixed:
+    """Repair a model by changing its quantizers.
+
+    Raises:
+        BadInput: The user's metric fails.
+        ModelFailed: The model cannot be run.
+    """
+    case = open_case(quantized, samples, arithmetic=settings.arithmetic, threads=settings.threads)
+    judged, measure, goal = _judge(found, quantized.float_model, samples, settings)
+    piece, done = repair(
+        EditedModel(case), found.findings, judged, measure=measure, goal=goal, out_of_time=out_of_time
+    )
+    return Fixed(piece.quantized(), _with_file(done, found))
+
+
+def _with_file(done: Repair, found: Diagnosis) -> Repair:
+    """What was done, with the first step of all: a file that was worse than its quantizers is written anew."""
+    given, ours = found.measures[0], done.measures[0]
+    if given.unit != ours.unit or ours.before - given.before < _WORSE_DB:
+        return done
+    told = replace(ours, before=given.before, after=ours.before)
+    first = RepairStep("the file written anew from its quantizers", "free", 1, told, kept=True)
+    return replace(done, steps=(first, *done.steps), measures=(replace(ours, before=given.before),))
+
+
+def fix_recipe(
+    found: Diagnosis,
+    builder: RecipeBuilder,
+    recipe: Recipe,
+    samples: Samples,
+    *,
+    settings: DiagnoseSettings,
+    out_of_time: Callable[[], bool],
+) -> Fixed:
+    """Repair a model by changing the recipe it is made with.
+
+    Raises:
+        BadInput: The user's metric fails.
+        ModelFailed: The model cannot be run.
+    """
+    judged, measure, goal = _judge(found, builder.float_model(recipe), samples, settings)
+    piece, done = repair(
+        RecipeModel(builder, recipe), found.findings, judged, measure=measure, goal=goal, out_of_time=out_of_time
+    )
+    built = piece.built()
+    return Fixed(built.quantized, done, built.plan, piece.recipe.method or builder.target.calibration.method)
+
+
+def _judge(
+    found: Diagnosis, model: Model, samples: Samples, settings: DiagnoseSettings
+) -> tuple[Judged, Measure, float]:
+    """What scores networks, what it measures, and a score that is good enough."""
+    metric = settings.metric
+    if metric is not None:
+        return _by_metric(metric, metric.measure(model))
+    labs: dict[int, tuple[Model, Lab]] = {}
+
+    def judged(quantized: QuantizedModel) -> float:
+        mine = quantized.float_model
+        if id(mine) not in labs:
+            shapes = {name: array.shape for name, array in read_feed(mine, samples, 0).items()}
+            labs[id(mine)] = mine, Lab(mine, samples, everything=values(mine, shapes), threads=settings.threads)
+        return labs[id(mine)][1].loss(quantized.quantizers, more=True).sqnr_db
+
+    expected = found.measures[0]
+    name = "SQNR of the outputs"
+    return judged, Measure(name, "dB", 0.0, 0.0, samples=found.samples), expected.after - _GOOD_DB
+
+
+def _by_metric(metric: Metric, in_float: float) -> tuple[Judged, Measure, float]:
+    sign = 1 if metric.higher_is_better else -1
+
+    def judged(quantized: QuantizedModel) -> float:
+        return sign * metric.measure(switch_on(quantized.float_model, quantized.quantizers))
+
+    measure = Measure(metric.name, "", 0.0, 0.0, metric.higher_is_better, samples=metric.samples)
+    return judged, measure, sign * in_float - _GOOD_PART * abs(in_float)

@@ -1,0 +1,216 @@
+"""What a quantizer would be at its best: the same bits over the range that its values have, and scales of slices.
+
+The loss of a network whose quantizers are all at their best is what its arithmetic costs, and no fault. Only what
+is lost beyond that is looked into.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.alternatives import per_slice, rounded_again, with_bits, with_range, with_slice_ranges
+from roundoff.diagnosis.case import Case, Fixes
+from roundoff.diagnosis.facts import Facts
+from roundoff.diagnosis.observing import channel_loss
+from roundoff.diagnosis.parts import joined_slices
+from roundoff.diagnosis.suspects import Suspect
+
+__all__ = ["Ideal", "Option", "OptionKind", "at_its_range", "ideals", "options", "slices_of"]
+
+OptionKind = Literal["codes", "range", "bits", "per_channel", "per_slice", "wide_bias"]
+
+# Another quantizer is better when the tensor loses so many times less with it; the rest is chance of rounding.
+_CLEARLY = 1.5
+# Mean squared error of rounding, in squared steps.
+_ROUNDING = 1 / 12
+# Biases of 32 bits lose nothing; a share of their energy above this is no rounding.
+_BIAS_NOISE = 1e-5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """One better way to quantize a suspect, with the same bits.
+
+    Attributes:
+        kind: What is otherwise.
+        fixes: The quantizers.
+        loss: What the tensor loses then, on the scale on which losses add up.
+        setting: Whether it only puts numbers right, instead of asking for what the hardware may not have.
+    """
+
+    kind: OptionKind
+    fixes: Fixes
+    loss: float
+    setting: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ideal:
+    """A suspect, and what it would be at its best.
+
+    Attributes:
+        suspect: The suspect.
+        loss: What its tensor loses as it is.
+        found: Better ways, if there are any.
+    """
+
+    suspect: Suspect
+    loss: float
+    found: tuple[Option, ...] = field(default=())
+
+    def best(self, *, settings: bool) -> Option | None:
+        """The best way; with the hardware as it is, or as it should be."""
+        return min(
+            (each for each in self.found if each.setting or not settings), key=lambda each: each.loss, default=None
+        )
+
+
+def ideals(case: Case) -> list[Ideal]:
+    """All suspects that could clearly be better with the same bits."""
+    found = []
+    for suspect in case.facts.suspects:
+        loss, better = options(case.facts, suspect)
+        if better:
+            found.append(Ideal(suspect, loss, tuple(better)))
+    return found
+
+
+def options(facts: Facts, suspect: Suspect) -> tuple[float, list[Option]]:
+    """What the tensor of a suspect loses, and the ways in which it clearly loses less."""
+    main = facts.quantizers[suspect.name]
+    if main.tensor in facts.weights:
+        loss, found = _of_constant(facts, suspect, main)
+    elif suspect.tensor in facts.observed:
+        loss, found = _of_activation(facts, suspect, main)
+    else:
+        return 0.0, []
+    return loss, [each for each in found if each.loss * _CLEARLY < loss]
+
+
+def _of_constant(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float, list[Option]]:
+    values, axis = facts.values(main.tensor), facts.channel_axis(main)
+    damage = facts.constant_damage(main)
+    if suspect.kind == "bias":
+        return _of_bias(facts, main, damage.ratio)
+
+    def option(kind: OptionKind, other: Quantizer, *, setting: bool = True) -> Option:
+        return Option(kind, {main.name: other}, facts.constant_damage(other).channel_loss, setting)
+
+    found = []
+    if main.codes is not None and not np.array_equal(main.codes, facts.rounded_codes(main)):
+        found.append(option("codes", rounded_again(main)))
+    if values.size:
+        found.append(option("range", at_its_range(main, values)))
+        bits = facts.prevailing_bits(main)
+        if bits > main.spec.bits:
+            found.append(option("bits", with_bits(at_its_range(main, values), bits)))
+        if axis is not None and main.params.scale.size == 1:
+            axes = tuple(at for at in range(values.ndim) if at != axis)
+            sliced = with_slice_ranges(main, axis, values.min(axis=axes), values.max(axis=axes))
+            found.append(option("per_channel", sliced, setting=False))
+    return damage.channel_loss, found
+
+
+def at_its_range(quantizer: Quantizer, values: Array) -> Quantizer:
+    """The same granularity over the range of the values."""
+    axis = quantizer.spec.axis
+    if axis is None or quantizer.params.scale.ndim == 0:
+        return with_range(quantizer, float(values.min()), float(values.max()))
+    axes = tuple(at for at in range(values.ndim) if at != axis % values.ndim)
+    return with_slice_ranges(quantizer, axis, values.min(axis=axes), values.max(axis=axes))
+
+
+def _of_bias(facts: Facts, main: Quantizer, ratio: float) -> tuple[float, list[Option]]:
+    if ratio <= _BIAS_NOISE:
+        return ratio, []
+    again = rounded_again(main)
+    found = [Option("wide_bias", {main.name: None}, 0.0, setting=True)]
+    if main.codes is not None and not np.array_equal(main.codes, facts.rounded_codes(main)):
+        found.append(Option("codes", {main.name: again}, facts.constant_damage(again).ratio, setting=True))
+    return ratio, found
+
+
+def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float, list[Option]]:
+    """Of several tensors the one that loses most counts."""
+    members = [facts.quantizers[name] for name in suspect.quantizers]
+    seen = [each for each in members if each.tensor in facts.observed]
+    loss = max(facts.observed[each.tensor].damage[each.name].channel_loss for each in seen)
+
+    def option(kind: OptionKind, fixes: dict[str, Quantizer], *, setting: bool = True) -> Option:
+        found = (_rounding(facts, fixes[each.name]) for each in seen)
+        return Option(kind, fixes, max(found), setting)
+
+    low, high = facts.value_range(suspect)
+    fixed = {each.name: with_range(each, low, high) for each in members}
+    found = [option("range", fixed)]
+    bits = facts.prevailing_bits(main)
+    if bits > main.spec.bits:
+        found.append(option("bits", {name: with_bits(each, bits) for name, each in fixed.items()}))
+    if main.spec.rounding != "half_even":
+        found.append(option("codes", {each.name: rounded_again(each) for each in members}))
+    node = facts.nodes.get(suspect.join)
+    if node is not None and node.op_type == "Concat":
+        slices = slices_of(facts, suspect)
+        found += [] if slices is None else _sliced(facts, suspect, slices)
+    elif node is not None and len(suspect.tensors) > 1:
+        own = {each.name: with_range(each, *facts.observed[each.tensor].range) for each in seen}
+        found.append(option("per_slice", {**fixed, **own}, setting=False))
+    return loss, found
+
+
+def _rounding(facts: Facts, quantizer: Quantizer) -> float:
+    """What rounding alone loses of a tensor, with one scale."""
+    seen = facts.observed[quantizer.tensor]
+    return channel_loss(seen.energy, seen.nonzero * _step(quantizer) ** 2 * _ROUNDING)
+
+
+def _step(quantizer: Quantizer) -> float:
+    return float(quantizer.params.scale.max())
+
+
+def slices_of(facts: Facts, suspect: Suspect) -> tuple[int, tuple[int, ...], list[tuple[float, float]]] | None:
+    """Axis and sizes of what a Concat joins, with the range of each slice; None where that is not known."""
+    node = facts.nodes.get(suspect.join)
+    if node is None or node.op_type != "Concat":
+        return None
+    found = joined_slices(node, facts.shapes)
+    seen = facts.observed.get(node.output[0])
+    if found is None:
+        return None
+    axis, sizes = found
+    if seen is not None and seen.axis == axis and seen.low.size == sum(sizes):
+        ends = np.cumsum(sizes)[:-1]
+        lows, highs = np.split(seen.low, ends), np.split(seen.high, ends)
+        return axis, sizes, [(float(a.min()), float(b.max())) for a, b in zip(lows, highs, strict=True)]
+    ranges = [facts.observed[name].range for name in node.input if name in facts.observed]
+    return (axis, sizes, ranges) if len(ranges) == len(sizes) else None
+
+
+def _sliced(
+    facts: Facts, suspect: Suspect, slices: tuple[int, tuple[int, ...], list[tuple[float, float]]]
+) -> Iterator[Option]:
+    """Each slice of a Concat at its own range, and what goes into it likewise."""
+    axis, sizes, ranges = slices
+    output = facts.nodes[suspect.join].output[0]
+    seen = facts.observed.get(output)
+    fixes: dict[str, Quantizer | None] = {}
+    for name in suspect.quantizers:
+        member = facts.quantizers[name]
+        if member.tensor == output:
+            fixes[name] = per_slice(member, axis, sizes, ranges)
+        elif member.tensor in facts.nodes[suspect.join].input and member.tensor in facts.observed:
+            fixes[name] = with_range(member, *facts.observed[member.tensor].range)
+        else:
+            fixes[name] = None  # it only passes on what is on a grid already
+    main = next((each for each in fixes.values() if each is not None and each.tensor == output), None)
+    if seen is None or main is None:
+        return
+    steps = main.params.scale.astype(np.float64)
+    if seen.axis != axis or steps.size != seen.energy.size:
+        steps = np.full(seen.energy.shape, float(np.min(steps)))
+    loss = channel_loss(seen.energy, seen.nonzero * np.square(steps) * _ROUNDING)
+    yield Option("per_slice", fixes, loss, setting=False)

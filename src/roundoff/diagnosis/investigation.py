@@ -1,0 +1,96 @@
+"""What a diagnosis is asked, how long it may take, and what it has looked at so far."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from roundoff.core.findings import Check
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.target import WIDEST, Arithmetic
+from roundoff.diagnosis.metric import Metric
+from roundoff.graph.load import Model
+
+__all__ = ["DiagnoseSettings", "Investigation"]
+
+
+def _tell_nobody(check: Check) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnoseSettings:
+    """How to diagnose.
+
+    Attributes:
+        arithmetic: How the hardware computes with integers.
+        metric: How good the network is at its task, by the user's measure; None without one.
+        time_s: Seconds after which nothing more is begun; None for as long as it takes.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take.
+        progress: Told how far it is.
+        tell: Told of every check as soon as it is done.
+        subject: What is diagnosed, in words.
+        given: The file of the quantized model, as it was given; None where it is made here.
+    """
+
+    arithmetic: Arithmetic = WIDEST
+    metric: Metric | None = None
+    time_s: float | None = None
+    threads: int | None = None
+    max_memory: int | None = None
+    progress: Progress = SILENT
+    tell: Callable[[Check], None] = _tell_nobody
+    subject: str = ""
+    given: Model | None = None
+
+
+@dataclass(slots=True)
+class Investigation:
+    """The notebook of a diagnosis.
+
+    Attributes:
+        settings: What was asked.
+        checks: What was looked at.
+        skipped: What was not, with the reason.
+        notes: What the reader should know.
+        started: When it began, by the monotonic clock.
+    """
+
+    settings: DiagnoseSettings
+    checks: list[Check] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def out_of_time(self) -> bool:
+        """Whether nothing more may be begun."""
+        limit = self.settings.time_s
+        return limit is not None and time.monotonic() - self.started > limit
+
+    def skip(self, what: str) -> None:
+        """Note that there was no time for something."""
+        self.skipped.append(f"{what}: no time was left (--time {self.settings.time_s:g}s)")
+
+    @contextmanager
+    def check(self, name: str) -> "Iterator[Outcome]":
+        """Look at something; what came of it is told at the end."""
+        outcome, began = Outcome(), time.monotonic()
+        yield outcome
+        if outcome.result:
+            found = Check(name, outcome.result, time.monotonic() - began, outcome.ok)
+            self.checks.append(found)
+            self.settings.tell(found)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a check, to be filled in.
+
+    Attributes:
+        result: In a sentence without its full stop; empty when it is not worth telling.
+        ok: Whether nothing is wrong.
+    """
+
+    result: str = ""
+    ok: bool = True

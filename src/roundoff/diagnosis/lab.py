@@ -1,0 +1,206 @@
+"""Where interventions are made: the network runs with any quantizers, and its outputs are compared with float."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.loss import Loss, LossMeter
+from roundoff.diagnosis.parts import output_parts
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.interface import outputs
+from roundoff.graph.load import Model
+from roundoff.graph.randomness import check_repeatable, random_outputs
+from roundoff.graph.shapes import Value
+from roundoff.graph.tap import tap
+from roundoff.quantize.agreement import spread
+from roundoff.runtime.feeds import Samples
+from roundoff.runtime.runner import read_feed
+from roundoff.runtime.session import open_session
+
+__all__ = ["FEW_SAMPLES", "MORE_SAMPLES", "Lab", "Subset"]
+
+FEW_SAMPLES, MORE_SAMPLES = 8, 32
+"""On so many samples, evenly spaced, interventions are chosen, and what came of them is confirmed."""
+
+_NARROWEST_FUSED = 8
+# Inputs and float outputs are kept for all experiments; samples beyond this are left out.
+_MOST_KEPT_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """Some of the samples.
+
+    Attributes:
+        samples: All of them.
+        indices: Which.
+    """
+
+    samples: Samples
+    indices: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """Where they come from."""
+        return self.samples.label
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self.samples.names[index] for index in self.indices)
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        """The inputs of one of them."""
+        return self.samples.feed(self.indices[index])
+
+
+class Lab:
+    """Runs one float network with quantizers of any kind, on the same few samples.
+
+    Args:
+        model: The float model.
+        samples: What it is fed.
+        everything: All tensors of the model with their shapes.
+        threads: Threads per node; all cores by default.
+        progress: Told of every experiment.
+
+    Raises:
+        BadInput: No output holds numbers that can be compared.
+        ModelFailed: The model cannot be run.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        samples: Samples,
+        *,
+        everything: Sequence[Value],
+        threads: int | None = None,
+        progress: Progress = SILENT,
+    ) -> None:
+        check_repeatable(model)
+        self.model, self.samples = model, samples
+        self._threads, self._progress = threads, progress
+        chance = random_outputs(model)
+        self._names = [name for name in outputs(model) if name not in chance]
+        self._feeds: list[tuple[str, Mapping[str, Array]]] = []
+        self._exact: list[dict[str, Any]] = []
+        self._known: dict[tuple[tuple[int, ...], frozenset[tuple[str, int]]], Loss] = {}
+        self._kept: list[Quantizer] = []  # as long as these live, no other has the id of one of them
+        self.runs = 0
+        self._run_float()
+        first = self._exact[0]
+        numbers = {name: first[name].shape for name in self._names if _is_numeric(first[name])}
+        if not numbers:
+            raise BadInput(f"No output of {model.path} holds numbers.", fix="cut the model before its last node")
+        self._names = list(numbers)
+        shapes = {value.name: value.shape for value in everything if value.shape is not None}
+        self.parts = output_parts(model, numbers, shapes)
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The samples that are used at most."""
+        return spread(len(self.samples.names), MORE_SAMPLES)[: len(self._exact)]
+
+    @property
+    def chosen(self) -> Subset:
+        """The same as samples."""
+        return Subset(self.samples, self.indices)
+
+    def _run_float(self) -> None:
+        session = open_session(self.model, threads=self._threads, keep_memory=False)
+        names, kept = outputs(self.model), 0
+        for index in spread(len(self.samples.names), MORE_SAMPLES):
+            feed, sample = read_feed(self.model, self.samples, index), self.samples.names[index]
+            found = dict(zip(names, session.run(feed, sample=sample), strict=True))
+            self._feeds.append((sample, feed))
+            self._exact.append({name: found[name] for name in self._names})
+            kept += sum(getattr(each, "nbytes", 0) for each in (*feed.values(), *found.values()))
+            if kept > _MOST_KEPT_BYTES:
+                break
+
+    def float_outputs(self) -> list[dict[str, Any]]:
+        """The outputs of the float network, sample by sample."""
+        return self._exact
+
+    def feeds(self) -> list[tuple[str, Mapping[str, Array]]]:
+        """Names and inputs of the samples."""
+        return self._feeds
+
+    def few(self) -> tuple[int, ...]:
+        """Places of the samples on which interventions are chosen."""
+        return spread(len(self._exact), FEW_SAMPLES)
+
+    def loss(
+        self, quantizers: Sequence[Quantizer], *, more: bool = False, places: Sequence[int] | None = None
+    ) -> Loss:
+        """What the outputs lose with these quantizers on.
+
+        Args:
+            quantizers: All that are on.
+            more: On all samples that are used at most, instead of a few.
+            places: On these of them.
+
+        Raises:
+            ModelFailed: The model cannot be run.
+        """
+        chosen = tuple(range(len(self._exact))) if more else self.few()
+        chosen = chosen if places is None else tuple(places)
+        key = chosen, frozenset((each.name, id(each)) for each in quantizers)
+        if key not in self._known:
+            self._kept += quantizers
+            self._known[key] = self._measure(quantizers, chosen)
+        return self._known[key]
+
+    def _measure(self, quantizers: Sequence[Quantizer], chosen: Sequence[int]) -> Loss:
+        model = switch_on(self.model, quantizers)
+        session = open_session(model, threads=self._threads, fused=_can_fuse(quantizers))
+        names = outputs(model)
+        meter = LossMeter(self.parts)
+        self.runs += 1
+        for place in chosen:
+            sample, feed = self._feeds[place]
+            found = dict(zip(names, session.run(feed, sample=sample), strict=True))
+            meter.add(self._exact[place], found)
+        self._progress.advance()
+        return meter.loss()
+
+    def tensor_cosines(self, quantizers: Sequence[Quantizer], tensors: Sequence[str]) -> dict[str, float]:
+        """How the tensors of the running quantized network agree with those in float, on the first sample.
+
+        Args:
+            quantizers: All that are on.
+            tensors: Which tensors, by their names in the float model.
+        """
+        sample, feed = self._feeds[0]
+        leaving = {each.tensor for each in quantizers if each.output}
+        names = [name for name in tensors if name not in leaving]
+        model = switch_on(self.model, quantizers)
+        ours, theirs = (
+            open_session(each, outputs=tap(each, names), threads=self._threads).run(feed, sample=sample)
+            for each in (self.model, model)
+        )
+        return {name: _cosine(left, right) for name, left, right in zip(names, ours, theirs, strict=True)}
+
+
+def _can_fuse(quantizers: Sequence[Quantizer]) -> bool:
+    """Whether onnxruntime's rewriting knows the codes; it stumbles over those of less than 8 bits."""
+    return all(each.spec.bits >= _NARROWEST_FUSED for each in quantizers)
+
+
+def _cosine(left: Array, right: Array) -> float:
+    if left.shape != right.shape:
+        return 0.0
+    a, b = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
+    norm = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b / norm) if norm else float(np.array_equal(a, b))
+
+
+def _is_numeric(array: Any) -> bool:
+    return getattr(array, "dtype", None) is not None and array.dtype.kind in "fiu" and array.size > 0

@@ -1,0 +1,189 @@
+"""How much of a network's outputs is lost: energies of signal and error, part by part.
+
+A part is an output, or a slice of one that an own branch of the network computes: next to boxes in hundreds of
+pixels, scores between 0 and 1 could vanish without a trace in the energy of the whole.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.metrics.thresholds import load_profile
+
+__all__ = ["ENDLESS", "NEGLIGIBLE", "Loss", "LossMeter", "Part"]
+
+ENDLESS = 1e6
+"""An error beyond measure, such as NaN or another shape, counts as this many times the energy of the output."""
+
+NEGLIGIBLE = 10**-3.5
+"""An error of this share of the signal's energy, 35 dB, is better than 8 bits usually do, and harms nobody."""
+
+# More axes are maps or sequences; a largest element in each row of them means nothing.
+_CLASSIFIER_RANK = 2
+_FEWEST_CLASSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An output of a network, or a slice of it.
+
+    Attributes:
+        output: The output.
+        axis: Axis of the slice; None for all of it.
+        start: Where the slice starts.
+        stop: Where it ends.
+        source: What it is called: the output, or the tensor that the slice is.
+    """
+
+    output: str
+    axis: int | None = None
+    start: int = 0
+    stop: int = 0
+    source: str = ""
+
+    def of(self, array: Array) -> Array:
+        """Its elements."""
+        if self.axis is None:
+            return array
+        place = [slice(None)] * array.ndim
+        place[self.axis] = slice(self.start, self.stop)
+        return array[tuple(place)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loss:
+    """What is lost at the outputs.
+
+    Attributes:
+        parts: Names of the parts.
+        signal: Energy of each part in float.
+        candidate: Its energy in the other network.
+        noise: Energy of the difference; infinite where that cannot be measured.
+        rows: Rows of classes that were compared.
+        agreeing: Those with the same largest element.
+        samples: Samples that were run.
+    """
+
+    parts: tuple[str, ...]
+    signal: Array
+    candidate: Array
+    noise: Array
+    rows: int = 0
+    agreeing: int = 0
+    samples: int = 0
+
+    @property
+    def ratios(self) -> Array:
+        """Energy of the error over that of the signal, by part, at most `ENDLESS`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(self.noise == 0, 0.0, self.noise / self.signal)
+        return np.asarray(np.minimum(np.nan_to_num(ratios, nan=ENDLESS, posinf=ENDLESS), ENDLESS))
+
+    @property
+    def value(self) -> float:
+        """On the scale on which losses add up: the ratio where it is small, its logarithm where it is large."""
+        return float(np.log1p(self.ratios).sum())
+
+    @property
+    def worst(self) -> int:
+        """The part that lost most."""
+        return int(self.ratios.argmax()) if self.parts else 0
+
+    @property
+    def sqnr_db(self) -> float:
+        """Of the worst part."""
+        worst = float(self.ratios.max(initial=0.0))
+        return -10 * math.log10(worst) if worst > 0 else math.inf
+
+    @property
+    def cosine(self) -> float:
+        """Of the worst part."""
+        if not self.parts:
+            return 1.0
+        at = self.worst
+        norm = math.sqrt(self.signal[at] * self.candidate[at])
+        if norm == 0 or not math.isfinite(self.noise[at]):
+            return float(self.noise[at] == 0)
+        return float((self.signal[at] + self.candidate[at] - self.noise[at]) / (2 * norm))
+
+    @property
+    def top1(self) -> float | None:
+        """Share of rows with the same largest element; None where there are no classes."""
+        return self.agreeing / self.rows if self.rows else None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the worst part keeps the usual thresholds."""
+        scores = {"cosine": self.cosine, "relative_euclidean": math.sqrt(float(self.ratios.max(initial=0.0)))}
+        return load_profile("default").holds(scores)
+
+    def of_part(self, at: int) -> "Loss":
+        """The loss of one part alone."""
+        place = slice(at, at + 1)
+        return replace(
+            self,
+            parts=self.parts[place],
+            signal=self.signal[place],
+            candidate=self.candidate[place],
+            noise=self.noise[place],
+        )
+
+    def excess_db(self, expected: "Loss") -> float:
+        """By how many decibels some part is worse than expected; what is below `NEGLIGIBLE` is all the same."""
+        ours, theirs = (np.maximum(each.ratios, NEGLIGIBLE) for each in (self, expected))
+        return float((10 * np.log10(ours / theirs)).max(initial=0.0))
+
+
+@dataclass(slots=True)
+class LossMeter:
+    """Adds up samples.
+
+    Attributes:
+        parts: What is told apart.
+    """
+
+    parts: Sequence[Part]
+    _sums: Array = field(init=False)
+    _rows: int = 0
+    _agreeing: int = 0
+    _samples: int = 0
+
+    def __post_init__(self) -> None:
+        self._sums = np.zeros((3, len(self.parts)))
+
+    def add(self, reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> None:
+        """Take in one sample: outputs by name."""
+        self._samples += 1
+        for at, part in enumerate(self.parts):
+            ours, theirs = reference[part.output], candidate[part.output]
+            if ours.shape != theirs.shape:
+                self._sums[2, at] = np.inf
+                continue
+            ours, theirs = (part.of(each).astype(np.float64).ravel() for each in (ours, theirs))
+            finite = np.isfinite(ours)
+            if not finite.all():
+                ours, theirs = ours[finite], theirs[finite]
+            with np.errstate(over="ignore", invalid="ignore"):
+                noise = float(np.square(ours - theirs).sum())
+                sums = float(np.square(ours).sum()), float(np.square(theirs).sum()), noise
+            self._sums[:, at] += np.nan_to_num(sums, nan=np.inf)
+        for name in dict.fromkeys(part.output for part in self.parts):
+            self._compare_classes(reference[name], candidate[name])
+
+    def _compare_classes(self, ours: Any, theirs: Any) -> None:
+        if ours.shape != theirs.shape or not 1 <= ours.ndim <= _CLASSIFIER_RANK:
+            return
+        if ours.shape[-1] >= _FEWEST_CLASSES:
+            same = ours.argmax(axis=-1) == theirs.argmax(axis=-1)
+            self._rows += int(np.size(same))
+            self._agreeing += int(np.count_nonzero(same))
+
+    def loss(self) -> Loss:
+        """What was lost so far."""
+        names = tuple(part.source or part.output for part in self.parts)
+        signal, candidate, noise = self._sums.copy()
+        return Loss(names, signal, candidate, noise, self._rows, self._agreeing, self._samples)

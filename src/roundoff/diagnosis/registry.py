@@ -1,0 +1,190 @@
+"""The table of causes. A cause is one class in one file: what hints at it, what proves it, what helps.
+
+For a suspect, the causes of its side are asked in their order, specific before general. The first whose
+intervention takes away most of what the suspect costs is the cause; a hint alone never is.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from roundoff.core.findings import Change, DiagnosedSide, Finding, Measure, Remedy
+
+__all__ = [
+    "ENOUGH",
+    "CauseKind",
+    "Intervention",
+    "Signal",
+    "Sought",
+    "all_causes",
+    "cause",
+    "explain",
+    "find_cause",
+]
+
+ENOUGH = 0.8
+"""An intervention proves a cause when it takes away this part of what putting the suspect right altogether does.
+
+Less would let a general intervention, which always takes some of the loss away, pass for a specific cause; more
+would deny causes because of the rounding error that every repaired quantizer keeps.
+"""
+
+CaseT_contra = TypeVar("CaseT_contra", contravariant=True)
+SuspectT_contra = TypeVar("SuspectT_contra", contravariant=True)
+SoughtT = TypeVar("SoughtT", bound="Sought[Any, Any]")
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A hint that a cause may be at work.
+
+    Attributes:
+        strength: From 0, none at all, to 1.
+        numbers: What it rests on.
+    """
+
+    strength: float
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """What was changed to prove a cause, and what came of it.
+
+    Attributes:
+        changed: What, exactly, in words.
+        measures: Numbers before and after; the first decides.
+        recovered: Part of what the suspect costs that went away, 0 to 1.
+        summary: The finding in one plain sentence with numbers, without its full stop.
+        changes: What was changed, as data.
+        nodes: Further nodes that have to do with it.
+        tensors: Further tensors.
+    """
+
+    changed: str
+    measures: tuple[Measure, ...]
+    recovered: float
+    summary: str
+    changes: tuple[Change, ...] = ()
+    nodes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+
+
+class Sought(Protocol[CaseT_contra, SuspectT_contra]):
+    """A cause: how it shows, how it is proven, what helps."""
+
+    def signal(self, case: CaseT_contra, suspect: SuspectT_contra) -> Signal | None:
+        """Whether a suspect looks like it, from numbers that are there already; None when it does not."""
+        ...
+
+    def intervene(self, case: CaseT_contra, suspect: SuspectT_contra) -> Intervention | None:
+        """Take away what this cause would do, and measure; None when that cannot be done."""
+        ...
+
+    def remedy(self, case: CaseT_contra, suspect: SuspectT_contra, proof: Intervention) -> Remedy | None:
+        """What to do about it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CauseKind(Generic[SoughtT]):
+    """A registered cause.
+
+    Attributes:
+        name: As findings name it.
+        side: Where it is looked for.
+        order: Causes with smaller numbers are tried first.
+        summary: What it is, in one sentence.
+        sought: How it is looked for.
+        enough: Part of what the suspect costs that its intervention must take away.
+    """
+
+    name: str
+    side: DiagnosedSide
+    order: int
+    summary: str
+    sought: SoughtT
+    enough: float = ENOUGH
+
+
+_CAUSES: dict[tuple[DiagnosedSide, str], CauseKind[Any]] = {}
+
+
+def cause(
+    name: str, *, order: int, side: DiagnosedSide = "quantization", enough: float = ENOUGH
+) -> Callable[[type[SoughtT]], type[SoughtT]]:
+    """Register a class as a cause; its docstring's first line is the summary."""
+
+    def registered(sought: type[SoughtT]) -> type[SoughtT]:
+        if (side, name) in _CAUSES:
+            raise ValueError(f"the cause {name!r} is registered twice")
+        summary = (sought.__doc__ or "").strip().splitlines()[0]
+        _CAUSES[side, name] = CauseKind(name, side, order, summary, sought(), enough)
+        return sought
+
+    return registered
+
+
+def all_causes(side: DiagnosedSide) -> Iterator[CauseKind[Any]]:
+    """Every cause of a side, in the order they are tried."""
+    yield from sorted((each for each in _CAUSES.values() if each.side == side), key=lambda each: each.order)
+
+
+def find_cause(name: str, side: DiagnosedSide) -> CauseKind[Any]:
+    """The cause of this name."""
+    return _CAUSES[side, name]
+
+
+def explain(
+    case: Any, suspect: Any, *, side: DiagnosedSide, nodes: tuple[str, ...], tensors: tuple[str, ...]
+) -> Finding | None:
+    """Find the cause of what a suspect costs.
+
+    Args:
+        case: What is diagnosed; whatever the causes of this side take.
+        suspect: Who is suspected; likewise.
+        side: Which causes to try.
+        nodes: Nodes to blame, for the finding.
+        tensors: Tensors to blame.
+
+    Returns:
+        A finding, with its number and share still open: proven by the first cause whose intervention is enough;
+        else suspected, by the one that came closest. None when no cause has anything to say.
+    """
+    best: Finding | None = None
+    most = -1.0
+    for kind in all_causes(side):
+        asked = ask(kind, case, suspect, nodes=nodes, tensors=tensors)
+        if asked is None:
+            continue
+        if asked[0].proven:
+            return asked[0]
+        if asked[1] > most:
+            best, most = asked
+    return best
+
+
+def ask(
+    kind: CauseKind[Any], case: Any, suspect: Any, *, nodes: tuple[str, ...], tensors: tuple[str, ...]
+) -> tuple[Finding, float] | None:
+    """Whether one cause is at work: a finding, proven or suspected, and how much its intervention took away."""
+    signal = kind.sought.signal(case, suspect)
+    if signal is None or signal.strength <= 0:
+        return None
+    proof = kind.sought.intervene(case, suspect)
+    if proof is None:
+        return None
+    proven = proof.recovered >= kind.enough
+    finding = Finding(
+        number=0,
+        cause=kind.name,
+        nodes=tuple(dict.fromkeys((*nodes, *proof.nodes))),
+        tensors=tuple(dict.fromkeys((*tensors, *proof.tensors))),
+        summary=proof.summary,
+        evidence=signal.numbers,
+        intervention=proof.changed,
+        measures=proof.measures,
+        remedy=kind.sought.remedy(case, suspect, proof) if proven else None,
+        proven=proven,
+    )
+    return finding, proof.recovered

@@ -1,0 +1,166 @@
+"""The verdict: what was found, in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding, Measure
+from roundoff.core.names import shown
+from roundoff.core.wording import counted
+from roundoff.diagnosis.case import Case, loss_measures
+from roundoff.diagnosis.investigation import Investigation
+from roundoff.diagnosis.loss import Loss
+
+__all__ = ["Evidence", "Scores", "conclude"]
+
+# A tensor of the running network that agrees less than this is a victim, if it is no culprit.
+_AGREES = 0.99
+_MOST_VICTIMS = 12
+# Fewer samples say little of others.
+_FEWEST_SAMPLES = 2
+# So near to chance, a network knows nothing of what it is fed.
+_ABOVE_CHANCE = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The user's metric.
+
+    Attributes:
+        name: What is measured.
+        higher_is_better: Which way it is better.
+        in_float: Of the float network.
+        quantized: Of the quantized one.
+        fine: Whether the second is about as good.
+        chance: What guessing scores; None where that is not known.
+        samples: On how many samples.
+    """
+
+    name: str
+    higher_is_better: bool
+    in_float: float
+    quantized: float
+    fine: bool
+    chance: float | None = None
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """All that was found.
+
+    Attributes:
+        case: The network as it was given.
+        mended: The network with all that was found put right.
+        findings: What was found, stage by stage.
+        expected: What the outputs would lose with every quantizer at its best.
+        scores: The user's metric.
+        distributed: Whether the loss has no few culprits.
+        worse: What the file itself loses, where that is more than its quantizers do.
+    """
+
+    case: Case
+    mended: Case
+    findings: tuple[Finding, ...]
+    expected: Loss
+    scores: Scores | None
+    distributed: bool
+    worse: Loss | None = None
+
+
+def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
+    """The diagnosis."""
+    findings = _numbered(evidence.findings)
+    loss = evidence.worse or evidence.case.loss(more=True)
+    harmful = [each for each in findings if each.cause != "metric-artefact"]
+    proven = [each for each in harmful if each.proven and each.cause != "accumulated-error"]
+    kind = _kind(evidence, loss, proven, harmful)
+    measures = loss_measures(loss, evidence.expected)
+    scores = evidence.scores
+    if scores is not None:
+        measures += (
+            Measure(
+                scores.name, "", scores.quantized, scores.in_float, scores.higher_is_better, samples=scores.samples
+            ),
+        )
+    quantized = evidence.case.facts.quantized
+    return Diagnosis(
+        reference=shown(quantized.float_model.path),
+        subject=notebook.settings.subject,
+        side="quantization",
+        kind=kind,
+        verdict=_sentence(kind, evidence, loss, proven),
+        findings=findings,
+        measures=measures,
+        victims=_victims(evidence.case, findings) if kind == "culprits" else (),
+        checks=tuple(notebook.checks),
+        not_looked_at=tuple(notebook.skipped),
+        notes=(*notebook.notes, *quantized.notes),
+        samples=loss.samples,
+    )
+
+
+def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    ordered = sorted(findings, key=lambda each: (not each.proven, -each.share))
+    return tuple(replace(each, number=number) for number, each in enumerate(ordered, start=1))
+
+
+def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: Sequence[Finding]) -> DiagnosisKind:
+    scores = evidence.scores
+    fine = scores is not None and scores.fine
+    if scores is not None and scores.chance is not None and scores.in_float < scores.chance * _ABOVE_CHANCE:
+        return "elsewhere"
+    if proven or evidence.distributed:
+        return "culprits" if proven else "distributed"
+    if findings or evidence.worse is not None or not (loss.agrees or fine):
+        return "not_enough_evidence"
+    return "elsewhere" if scores is not None and not fine else "healthy"
+
+
+def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding]) -> str:
+    now, best = f"{loss.sqnr_db:.1f} dB", f"{evidence.expected.sqnr_db:.1f} dB"
+    match kind:
+        case "healthy":
+            said = f"the outputs keep {now}, about what its bits can give ({best})"
+            return f"nothing is wrong in the quantization: {said}"
+        case "culprits":
+            return _culprits_text(evidence, now, proven)
+        case "distributed":
+            return f"the loss is distributed, not local: the outputs keep {now}, and no few places make it"
+        case "elsewhere":
+            return _elsewhere_text(evidence, now, agrees=loss.agrees)
+        case _:
+            return f"the outputs keep {now}, {best} is possible, and no intervention proves why"
+
+
+def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> str:
+    after = f"{evidence.mended.loss(more=True).sqnr_db:.1f} dB"
+    names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
+    others = sum(each.places for each in proven) - 1
+    who = f"{names[0]} makes" if not others else f"{names[0]} and {counted(others, 'other place')} make"
+    said = f"{who} most of the loss: the outputs keep {now}, and {after} when that is put right"
+    return f"{said}; what is left adds up over many places" if evidence.distributed else said
+
+
+def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:
+    scores = evidence.scores
+    if scores is None:
+        return "nothing is wrong in the quantization"
+    if not scores.fine and agrees:
+        return (
+            f"nothing is wrong in the quantization: the outputs keep {now}, yet {scores.name} goes from "
+            f"{scores.in_float:.4g} to {scores.quantized:.4g}; look at what is done with the outputs"
+        )
+    return (
+        f"the float model itself scores {scores.in_float:.4g}, about what guessing gives: look at how samples are "
+        "processed, and at their labels"
+    )
+
+
+def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Tensors that are wrong in the running network although nothing is wrong with their own quantizers."""
+    blamed = {name for each in findings for name in (*each.tensors, *each.nodes)}
+    tensors = [name for name in case.facts.observed if name not in blamed]
+    computed = {each.name for each in case.facts.everything if each.node}
+    found = case.lab.tensor_cosines(case.quantizers(), [name for name in tensors if name in computed])
+    worst = sorted((cosine, name) for name, cosine in found.items() if cosine < _AGREES)
+    return tuple(name for _, name in worst[:_MOST_VICTIMS])
