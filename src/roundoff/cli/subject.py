@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.runtime.feeds import Samples
 
-__all__ = ["Subject", "add_subject_options", "check_subject", "open_subject", "subject_inputs"]
+__all__ = ["Subject", "add_subject_options", "check_subject", "open_stored", "open_subject", "subject_inputs"]
 
 
 class Subject(NamedTuple):
@@ -136,7 +136,7 @@ def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subje
     if args.quantized is None:
         quantized, arithmetic = QuantizedModel(load_model(args.model), ()), WIDEST
     elif args.quantized.is_dir():
-        quantized, arithmetic, words = _stored(args)
+        quantized, arithmetic, words = open_stored(args.quantized, args.model)
     else:
         model = None if args.model is None else load_model(args.model)
         if model is not None:
@@ -145,8 +145,12 @@ def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subje
     return Subject(quantized, _samples(args, quantized.float_model, needed=needs_samples), arithmetic, words)
 
 
-def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]":
-    """What an earlier run of quantize stored in a folder."""
+def open_stored(folder: Path, model: Path | None) -> "tuple[QuantizedModel, Arithmetic, str]":
+    """What an earlier run of quantize stored in a folder: the model, its arithmetic, and words for it.
+
+    Raises:
+        BadInput: It holds no such thing, or was made from another float model.
+    """
     from roundoff.cli.provenance import input_file
     from roundoff.graph.load import load_model
     from roundoff.graph.preparation import prepare
@@ -154,18 +158,18 @@ def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]
     from roundoff.graph.reading import read_quantized
     from roundoff.quantize.plan_file import CORRECTED, load_plan
 
-    saved = load_plan(args.quantized)
-    words = f"{args.quantized}, quantized for {saved.plan.target}, calibrated by {saved.method}"
-    if args.model is None:
-        return read_quantized(load_model(args.quantized / saved.files["fake_quant"])), saved.arithmetic, words
-    if input_file("model", args.model).sha256 != saved.model_sha256:
+    saved = load_plan(folder)
+    words = f"{folder}, quantized for {saved.plan.target}, calibrated by {saved.method}"
+    if model is None:
+        return read_quantized(load_model(folder / saved.files["fake_quant"])), saved.arithmetic, words
+    if input_file("model", model).sha256 != saved.model_sha256:
         raise BadInput(
-            f"{args.quantized} was made from {saved.model}, whose content differs from that of {args.model}.",
+            f"{folder} was made from {saved.model}, whose content differs from that of {model}.",
             fix="give the float model it was made from, or quantize this one",
         )
     if CORRECTED in saved.files:
-        corrected = load_model(args.quantized / saved.files[CORRECTED])
-        return read_quantized(corrected, float_model=load_model(args.model)), saved.arithmetic, words
-    prepared = prepare(load_model(args.model))
+        corrected = load_model(folder / saved.files[CORRECTED])
+        return read_quantized(corrected, float_model=load_model(model)), saved.arithmetic, words
+    prepared = prepare(load_model(model))
     found = QuantizedModel(prepared.model, saved.quantizers(), preparation=saved.notes)
     return found, saved.arithmetic, words
