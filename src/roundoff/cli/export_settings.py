@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "write a quantization as settings of onnxruntime, Pulsar2, Horizon, ..."
 
-_RECORD = "settings.json"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
@@ -47,24 +45,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, translate, write."""
-    from roundoff.cli.settings_files import changed_model, settings_for
+    from roundoff.cli.settings_files import SETTINGS_NAME, changed_model, settings_for
     from roundoff.core.files import check_output_directory, output_directory, write_text
     from roundoff.graph.saving import save_model
-    from roundoff.report.documents import json_text
     from roundoff.vendors.dialects import find_dialects
 
     dialects = find_dialects(args.dialect)
-    check_output_directory(args.output, marker=_RECORD, force=args.force)
+    check_output_directory(args.output, marker=SETTINGS_NAME, force=args.force)
     decisions, given = _read(args, terminal)
     settings = settings_for(decisions, dialects)
     model = decisions.quantized.float_model
     name = f"{decisions.made.stem}_float_model.onnx" if given is None or changed_model(given, model) else ""
-    with output_directory(args.output, marker=_RECORD, force=args.force) as staged:
-        for file, text in settings.texts.items():
+    with output_directory(args.output, marker=SETTINGS_NAME, force=args.force) as staged:
+        for file, text in settings.files().items():
             write_text(staged / file, text)
         if name:
             save_model(model, staged / name)
-        write_text(staged / _RECORD, json_text(settings.record))
     _print(args, terminal, settings, model_name=name)
     terminal.note(f"written: {args.output}")
     return EXIT_OK

@@ -8,7 +8,10 @@ if TYPE_CHECKING:
     from roundoff.graph.load import Model
     from roundoff.vendors.dialects import Decisions, Dialect, Written
 
-__all__ = ["DIALECT_HELP", "Settings", "changed_model", "settings_for"]
+__all__ = ["DIALECT_HELP", "SETTINGS_NAME", "Settings", "changed_model", "settings_for"]
+
+SETTINGS_NAME = "settings.json"
+"""The file that says which files there are, and what they could not say."""
 
 DIALECT_HELP = (
     "write settings for other tools: roundoff, onnxruntime, pulsar2, horizon, amct, rknn, tpu-mlir, nncf, aimet, "
@@ -43,6 +46,12 @@ class Settings:
             }
             for name, each in self.written.items()
         }
+
+    def files(self) -> dict[str, str]:
+        """All files by name, with the record of what they say."""
+        from roundoff.report.documents import json_text
+
+        return {**self.texts, SETTINGS_NAME: json_text(self.record)}
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """What to tell of them: a word, and what it is about."""

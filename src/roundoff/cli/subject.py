@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Subject", "add_subject_options", "check_subject", "open_stored", "open_subject", "subject_inputs"]
 
+# AIMET's files of scales end so.
+_ENCODINGS = ".encodings"
+
 
 class Subject(NamedTuple):
     """What is analyzed: the quantized model, what it is fed, the arithmetic it is made for, and words for it."""
@@ -51,7 +54,7 @@ def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = Tru
         "--quantized",
         type=Path,
         metavar="FILE|DIR",
-        help="the same model quantized by any tool, or a folder that roundoff quantize wrote",
+        help="the same model quantized by any tool, a folder that roundoff quantize wrote, or AIMET's .encodings",
     )
     what.add_argument("--target", metavar="NAME|FILE", help="quantize it for this chip first, on --data")
     add_quantize_options(parser, title="How to quantize, with --target.")
@@ -137,12 +140,28 @@ def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subje
         quantized, arithmetic = QuantizedModel(load_model(args.model), ()), WIDEST
     elif args.quantized.is_dir():
         quantized, arithmetic, words = open_stored(args.quantized, args.model)
+    elif args.quantized.suffix == _ENCODINGS:
+        quantized, arithmetic = _encoded(args), WIDEST
     else:
         model = None if args.model is None else load_model(args.model)
         if model is not None:
             check_float(model)
         quantized, arithmetic = read_quantized(load_model(args.quantized), float_model=model), WIDEST
     return Subject(quantized, _samples(args, quantized.float_model, needed=needs_samples), arithmetic, words)
+
+
+def _encoded(args: argparse.Namespace) -> "QuantizedModel":
+    """The float model with the scales of a file of AIMET's."""
+    from roundoff.graph.load import load_model
+    from roundoff.graph.preparation import check_float
+    from roundoff.vendors.dialects.aimet_reading import read_encodings
+
+    if args.model is None:
+        what = f"{args.quantized} holds scales only, and no float model was given."
+        raise BadInput(what, fix="name the float model they belong to before --quantized")
+    model = load_model(args.model)
+    check_float(model)
+    return read_encodings(args.quantized, model)
 
 
 def open_stored(folder: Path, model: Path | None) -> "tuple[QuantizedModel, Arithmetic, str]":

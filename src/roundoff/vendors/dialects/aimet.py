@@ -21,6 +21,8 @@ def _write(decisions: Decisions) -> Written:
     twice: list[str] = []
     rounded: list[str] = []
     for each in decisions.quantized.quantizers:
+        if not each.consumers and not each.output:
+            continue  # another quantizer takes its result again, and that one is read
         entries = _entries(each)
         place = activations if each.kind == "activation" else parameters
         if place.get(each.tensor, entries) != entries:
