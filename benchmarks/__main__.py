@@ -1,4 +1,4 @@
-"""Run every benchmark of this folder in a process of its own: ``python -m benchmarks [NAME ...]``."""
+"""Run benchmarks, each in a process of its own: ``python -m benchmarks [NAME ...] [OPTION ...]``."""
 
 import subprocess
 import sys
@@ -7,14 +7,30 @@ from pathlib import Path
 
 def main() -> int:
     here = Path(__file__).parent
-    names = sys.argv[1:] or sorted(path.stem for path in here.glob("[a-z]*.py"))
+    names, options = _asked(sys.argv[1:])
+    names = names or sorted([*_modules(here), *_packages(here)])
     failed = []
     for name in names:
         print(f"== {name}", flush=True)
-        if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], cwd=here.parent, check=False).returncode:
+        command = [sys.executable, "-m", f"benchmarks.{name}", *options]
+        if subprocess.run(command, cwd=here.parent, check=False).returncode:
             failed.append(name)
     print("missed: " + ", ".join(failed) if failed else "all targets met")
     return 1 if failed else 0
+
+
+def _asked(words: list[str]) -> tuple[list[str], list[str]]:
+    """Names of benchmarks, and what follows the first option, which goes to all of them."""
+    first = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+    return words[:first], words[first:]
+
+
+def _modules(folder: Path) -> list[str]:
+    return [path.stem for path in folder.glob("[a-z]*.py")]
+
+
+def _packages(folder: Path) -> list[str]:
+    return [path.parent.name for path in folder.glob("[a-z]*/__main__.py")]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from roundoff.core.scores import Status
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import BadInput, CannotAlign
 
-__all__ = ["Measured", "SamplePairs", "find_samples", "measure_pairs", "read_pair"]
+__all__ = ["Measured", "SamplePairs", "find_samples", "laid_out", "measure_pairs", "read_pair"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +111,22 @@ def read_pair(
 ) -> tuple[Array, Array]:
     """Both sides of a pair in one sample, the candidate in the reference's layout."""
     reference = sources[0].read(pair.reference, sample[0])
-    candidate = sources[1].read(pair.candidate, sample[1])
-    if pair.layout is not None:
-        try:
-            candidate = pair.layout.apply(candidate)
-        except ValueError as error:
-            what = (
-                f"{pair.candidate} has shape {candidate.shape}, which does not fit the layout {pair.layout.name}."
-            )
-            raise BadInput(what, fix="compare samples of one shape at a time") from error
-    return reference, candidate
+    return reference, laid_out(pair, sources[1].read(pair.candidate, sample[1]))
+
+
+def laid_out(pair: TensorPair, candidate: Array) -> Array:
+    """The candidate of a pair in the reference's layout.
+
+    Raises:
+        BadInput: Its shape does not fit the layout that was found.
+    """
+    if pair.layout is None:
+        return candidate
+    try:
+        return pair.layout.apply(candidate)
+    except ValueError as error:
+        what = f"{pair.candidate} has shape {candidate.shape}, which does not fit the layout {pair.layout.name}."
+        raise BadInput(what, fix="compare samples of one shape at a time") from error
 
 
 def _measure_one(

@@ -19,6 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
+from roundoff.cli.device_options import (
+    add_device_options,
+    check_device_options,
+    device_next_steps,
+    diagnose_dumps,
+)
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.quantize_options import settings_from
 from roundoff.cli.settings_files import DIALECT_HELP
@@ -42,7 +48,8 @@ SUMMARY = "find out which nodes lose accuracy, why, and what helps"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_subject_options(parser)
+    add_subject_options(parser, required=False)
+    add_device_options(parser)
     judge = parser.add_mutually_exclusive_group()
     judge.add_argument("--evaluator", type=Path, metavar="FILE", help="a Python file with evaluate(run, samples)")
     judge.add_argument("--labels", type=Path, metavar="FILE", help="right classes as .npy or CSV")
@@ -61,14 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, diagnose, repair, write, print."""
-    from roundoff.diagnosis.quantization import diagnose_quantization
-
     started = time.monotonic()
+    check_device_options(args)
     check_subject(args)
     _check_output(args)
     subject = open_subject(args, terminal)
     settings = _settings(args, subject, terminal)
-    found = diagnose_quantization(subject.quantized, subject.samples, settings)
+    found = _diagnosed(args, subject, settings)
     fixed = _fixed(args, subject, found, settings, terminal) if args.fix and found.accused else None
     if fixed is not None:
         found = replace(found, repair=fixed.repair)
@@ -78,6 +84,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if written:
         terminal.note("written: " + ", ".join(str(path) for path in written))
     return EXIT_OK if found.kind == "healthy" or _repaired(found) else EXIT_THRESHOLD_MISSED
+
+
+def _diagnosed(args: argparse.Namespace, subject: Subject, settings: "DiagnoseSettings") -> "Diagnosis":
+    from roundoff.diagnosis.quantization import diagnose_quantization
+
+    if args.dumps is not None:
+        return diagnose_dumps(args, subject, replace(settings, subject=str(args.dumps)))
+    return diagnose_quantization(subject.quantized, subject.samples, settings)
 
 
 def _check_output(args: argparse.Namespace) -> None:
@@ -241,6 +255,9 @@ def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     """Commands that lead on, with what was given here."""
     import shlex
 
+    if args.dumps is not None:
+        return device_next_steps(args, found)
+
     data = " ".join(f"--data {shlex.quote(text)}" for text in args.data or ())
     model = "" if args.model is None else shlex.quote(str(args.model))
     quantized = (
@@ -268,7 +285,12 @@ def _document(args: argparse.Namespace, found: "Diagnosis", elapsed_s: float) ->
     from roundoff.cli.provenance import environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
 
-    more = [("evaluator", args.evaluator), ("labels", args.labels)]
+    more = [
+        ("evaluator", args.evaluator),
+        ("labels", args.labels),
+        ("dumps", args.dumps),
+        ("aliases", args.aliases),
+    ]
     read = (*subject_inputs(args), *(input_file(role, path) for role, path in more if path is not None))
     return RunDocument(
         schema=SCHEMA,

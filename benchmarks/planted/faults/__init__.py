@@ -1,0 +1,18 @@
+"""Faults by name; every module here declares some."""
+
+from benchmarks.planted.faults import (
+    accumulation,
+    arithmetics,
+    calibration,
+    channels,
+    constants,
+    dumping,
+    kernels,
+    pairs,
+    ranges,
+)
+from benchmarks.planted.faults.registry import FAULTS, Fault, fault
+
+__all__ = ["FAULTS", "Fault", "fault"]
+
+_DECLARED_IN = (ranges, channels, constants, calibration, accumulation, kernels, arithmetics, dumping, pairs)

@@ -1,0 +1,123 @@
+"""Half precision ends before the values do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.findings import Change, Remedy
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.half import in_half, is_emulated
+from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.graph.weights import Weights
+
+__all__ = ["Fp16Range"]
+
+LARGEST, SMALLEST_NORMAL, SMALLEST = 65504.0, 2.0**-14, 2.0**-24
+# Signals: this share of the values is beyond half precision.
+_SEEN = 1e-4
+
+
+def _saturated(exact: Array) -> Array:
+    return np.clip(exact, -LARGEST, LARGEST)
+
+
+def _infinite(exact: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return exact.astype(np.float16).astype(np.float32)
+
+
+def _flushed(exact: Array) -> Array:
+    return np.where(np.abs(exact) < SMALLEST_NORMAL, 0, exact)
+
+
+def _gradual(exact: Array) -> Array:
+    return np.where(np.abs(exact) < SMALLEST_NORMAL, np.rint(exact / SMALLEST) * SMALLEST, exact)
+
+
+def _all_nan(exact: Array) -> Array:
+    return np.where(np.abs(exact) > LARGEST, np.nan, exact)
+
+
+_WAYS: tuple[tuple[str, Callable[[Array], Array]], ...] = (
+    ("limited to 65504, the largest float16", _saturated),
+    ("infinite beyond 65504, the largest float16", _infinite),
+    ("NaN beyond 65504, the largest float16", _all_nan),
+    ("zero below 6.1e-5, the smallest normal float16", _flushed),
+    ("rounded to multiples of 6e-8, the smallest float16", _gradual),
+)
+
+
+@cause("fp16-range", side="device", order=30)
+class Fp16Range:
+    """Values do not fit half precision: they saturate, become infinite, or are flushed to zero."""
+
+    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+        """How many values of the reference are beyond half precision."""
+        size = np.concatenate([np.abs(pair.exact[np.isfinite(pair.exact)]).ravel() for pair in suspect.pairs])
+        if not size.size:
+            return None
+        large, small = float(np.mean(size > LARGEST)), float(np.mean((size < SMALLEST_NORMAL) & (size > 0)))
+        inside = _emulated_node(case, suspect) is not None and case.numbers.kind == "float16"
+        seen = inside or max(large, small) > _SEEN
+        return Signal(1.0, {"too_large": large, "too_small": small}) if seen else None
+
+    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+        """The reference in half precision."""
+        best = _inside(case, suspect)
+        largest = max(
+            float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0)) for pair in suspect.pairs
+        )
+        what = called(suspect)
+        for words, way in _WAYS:
+            proof = tried(
+                suspect,
+                [way(pair.exact) for pair in suspect.pairs],
+                changed=f"the reference's {what} {words}",
+                summary=f"{what} does not fit half precision (its largest value is {largest:.4g}): it is {words}",
+                changes=(Change("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
+            )
+            if best is None or proof.recovered > best.recovered:
+                best = proof
+        return best
+
+    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+        """More range, or smaller values."""
+        title = f"run {suspect.nodes[0]!r} in float32 or bfloat16, or scale its weights so that values fit float16"
+        return Remedy(title, "float", proof.changes)
+
+
+def _emulated_node(case: Bench, suspect: DeviceSuspect) -> Any | None:
+    """The node of a suspect that is one operation alone, if that can be computed in half precision here."""
+    node = next((each for each in case.model.proto.graph.node if each.name == suspect.nodes[0]), None)
+    return node if node is not None and len(suspect.nodes) == 1 and is_emulated(node.op_type) else None
+
+
+def _inside(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    """Sums and squares inside of an operation in half precision."""
+    from onnx.helper import get_attribute_value
+
+    node = _emulated_node(case, suspect)
+    if node is None:
+        return None
+    attributes = {each.name: get_attribute_value(each) for each in node.attribute}
+    weights = Weights(case.model)
+    made = []
+    for sample in suspect.places:
+        view = case.view(sample)
+        inputs = [weights[name] if name in weights else view[name] for name in node.input if name]
+        result = in_half(node.op_type, attributes, inputs)
+        if result is None:
+            return None
+        made.append(result)
+    what = called(suspect)
+    return tried(
+        suspect,
+        made,
+        changed=f"{node.op_type} computed in half precision all the way",
+        summary=f"what {node.op_type} adds up for {what} does not fit half precision, though its result does",
+        changes=(Change("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
+    )

@@ -1,0 +1,61 @@
+"""A kernel, or several fused into one, computes something else than it should."""
+
+import numpy as np
+
+from roundoff.core.findings import Change, Measure, Remedy
+from roundoff.core.target import Arithmetic
+from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.describing import pattern
+from roundoff.diagnosis.devices.local_errors import LocalError
+from roundoff.diagnosis.devices.proof import called
+from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+
+__all__ = ["KernelFault"]
+
+# Another right way to compute the same: what it differs by, any right kernel may.
+_CONTROL = Arithmetic(rounding="half_away", requantization="fixed_point", accumulator_bits=64)
+
+
+@cause("kernel-fault", side="device", order=90)
+class KernelFault:
+    """A kernel, or several fused into one, computes something else than it should from the inputs it had."""
+
+    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+        """How many values are off by more than arithmetic explains."""
+        if suspect.tensor not in case.tensors:
+            return None
+        numbers = {"share_off": suspect.error.share_beyond(), "largest_steps": suspect.error.largest}
+        return Signal(1.0, numbers)
+
+    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+        """Another implementation on the same inputs."""
+        control = case.golden.with_arithmetic(_CONTROL)
+        other = LocalError()
+        for sample, pair in zip(suspect.places, suspect.pairs, strict=True):
+            other.add(pair.exact, control.compute(suspect.tensor, case.view(sample)), pair.expected)
+        own = suspect.error
+        measure = Measure(
+            f"share of {called(suspect)} off by more than its arithmetic",
+            "",
+            own.share_beyond(),
+            other.share_beyond(),
+            higher_is_better=False,
+            samples=len(suspect.pairs),
+        )
+        wrong = max(own.share_beyond(), np.finfo(float).tiny)
+        kinds = {node.name: node.op_type for node in case.model.proto.graph.node}
+        what = " + ".join(dict.fromkeys(kinds[name] for name in reversed(suspect.nodes[:4])))
+        allowed = "one step" if case.quantizers else "its arithmetic"
+        return Intervention(
+            f"another implementation of {what} was fed what the device fed it",
+            (measure,),
+            1 - other.share_beyond() / wrong,
+            f"{what} is computed wrongly: the reference allows {allowed}, and {pattern(suspect.pairs)}",
+            (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
+        )
+
+    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+        """Only the vendor can."""
+        title = "report it to the vendor with a reproducer; until then run this node in another precision or place"
+        return Remedy(title, "outside", proof.changes)

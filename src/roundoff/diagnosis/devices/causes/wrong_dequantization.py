@@ -1,0 +1,121 @@
+"""A tensor was brought to values with the scale or the zero point of another."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from roundoff.core.findings import Change, Remedy
+from roundoff.core.quantization import representable_range
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+
+__all__ = ["WrongDequantization", "robust_line"]
+
+# A gain within this of one, and an offset within this part of the spread, are none.
+_NO_GAIN, _NO_OFFSET = 0.02, 0.02
+_FEWEST = 8
+_ROUNDS = 6
+# A wrong scale explains all of a difference; a line through something else explains most of it by chance.
+_ALL = 0.95
+# Gain and offset together must explain this much more than one of them.
+_CLEARLY_MORE = 0.02
+_WHERE = {
+    "dump only": "in the dump only: what reads it on the device had the right values",
+    "flows on": "and what reads it goes on with that",
+    "not known": "at least in the dump",
+}
+
+
+def robust_line(exact: Array, found: Array) -> tuple[float, float] | None:
+    """Gain and offset from one to the other by most of the elements; those cut off at the ends do not count."""
+    x, y = exact.astype(np.float64).ravel(), found.astype(np.float64).ravel()
+    sound = np.isfinite(x) & np.isfinite(y)
+    x, y = x[sound], y[sound]
+    if x.size < _FEWEST:
+        return None
+    between = (y > y.min()) & (y < y.max())
+    x, y = x[between], y[between]
+    keep = np.ones(x.size, bool)
+    for _ in range(_ROUNDS):
+        if np.count_nonzero(keep) < _FEWEST or x[keep].std() == 0:
+            return None
+        gain, offset = np.polyfit(x[keep], y[keep], 1)
+        rest = np.abs(y - gain * x - offset)
+        keep = rest <= 3 * np.median(rest)
+    return float(gain), float(offset)
+
+
+@cause("wrong-dequantization", side="device", order=50)
+class WrongDequantization:
+    """A tensor has a wrong gain or offset: the scale or the zero point of another was used."""
+
+    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+        """Gain and offset of the best line."""
+        line = _line(suspect)
+        if line is None or line[0] <= 0:
+            return None
+        spread = float(np.concatenate([pair.exact.ravel() for pair in suspect.pairs]).std())
+        if abs(line[0] - 1) < _NO_GAIN and abs(line[1]) < _NO_OFFSET * spread:
+            return None
+        return Signal(1.0, {"gain": line[0], "offset": line[1]})
+
+    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+        """The reference with that gain and offset."""
+        line = _line(suspect)
+        if line is None:
+            return None
+        gain, offset = line
+        limit = _limits(case, suspect)
+        ways = {
+            f"{gain:.4g} times what it should be {offset:+.4g}": lambda x: x * gain + offset,
+            f"{gain:.4g} times what it should be": lambda x: x * gain,
+            f"what it should be {offset:+.4g}": lambda x: x + offset,
+        }
+        best: Intervention | None = None
+        for words, way in reversed(ways.items()):
+            proof = _tried(suspect, words, way, limit)
+            if best is None or proof.recovered > best.recovered + _CLEARLY_MORE:
+                best = proof
+        return best if best is not None and best.recovered >= _ALL else None
+
+    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+        """Read it rightly, or have its requantization put right."""
+        if suspect.flow == "dump only":
+            title = f"dequantize {called(suspect)} with its own scale and zero point; the device itself is right"
+        else:
+            title = f"check scale, zero point and shift that the device uses for {called(suspect)}"
+        return Remedy(title, "outside", proof.changes)
+
+
+def _line(suspect: DeviceSuspect) -> tuple[float, float] | None:
+    exact, found = (
+        np.concatenate([side.ravel() for side in sides])
+        for sides in zip(*((pair.exact, pair.found) for pair in suspect.pairs), strict=True)
+    )
+    return robust_line(exact, found)
+
+
+def _limits(case: Bench, suspect: DeviceSuspect) -> tuple[float, float]:
+    """Where codes end: a device that goes on with a wrong gain cuts off there."""
+    quantizer = case.golden.coded.get(suspect.tensor)
+    if quantizer is None or suspect.flow == "dump only":
+        return -np.inf, np.inf
+    low, high = representable_range(quantizer.params, quantizer.spec)
+    return float(low.min()), float(high.max())
+
+
+def _tried(
+    suspect: DeviceSuspect, words: str, way: Callable[[Array], Array], limit: tuple[float, float]
+) -> Intervention:
+    what = called(suspect)
+    where = _WHERE[suspect.flow]
+    return tried(
+        suspect,
+        [np.clip(way(pair.exact.astype(np.float64)), *limit) for pair in suspect.pairs],
+        changed=f"{what} as {words.replace('what it should be', 'the reference')}",
+        summary=f"{what} is {words}, {where}",
+        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=words),),
+    )

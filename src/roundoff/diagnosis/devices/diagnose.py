@@ -1,0 +1,213 @@
+"""The diagnosis of a device from its dumps: inputs, then every part by itself, then causes, then the verdict."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+
+from roundoff.core.findings import Diagnosis, Finding
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.tensors import TensorSource
+from roundoff.core.wording import counted
+from roundoff.diagnosis.case import loss_measures
+from roundoff.diagnosis.devices import causes as _causes
+from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.judging_inputs import input_suspects
+from roundoff.diagnosis.devices.outputs import OutputLoss
+from roundoff.diagnosis.devices.predicting import with_predicted
+from roundoff.diagnosis.devices.readout import KnownNames, read_out
+from roundoff.diagnosis.devices.rounding import rounding_findings
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey, find_suspects, survey
+from roundoff.diagnosis.devices.verdict import Evidence, conclude
+from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
+from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.registry import explain
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.quantize.agreement import spread
+from roundoff.runtime.capture import LiveSource
+from roundoff.runtime.feeds import Samples
+
+__all__ = ["diagnose_device"]
+
+_LOADED = _causes
+# More samples of a dump say little more of what each part computes.
+_MOST_SAMPLES = 8
+# Suspects that are taken apart; of more, something else is wrong than a few of them.
+_MOST_SUSPECTS = 12
+_MOST_SHARE = 0.6
+# A gain at the outputs that is worth telling.
+_NOTICED_DB = 0.5
+
+
+def diagnose_device(
+    subject: Model | QuantizedModel,
+    samples: Samples,
+    dumps: TensorSource,
+    *,
+    settings: DiagnoseSettings | None = None,
+    names: KnownNames | None = None,
+) -> Diagnosis:
+    """Find out what is wrong on a device.
+
+    Args:
+        subject: The float model, or better the quantized one that the device was given.
+        samples: What the device was to be fed.
+        dumps: What it wrote.
+        settings: What else is known, and how long it may take.
+        names: Names of the device's tensors by those of the float model, where they are known.
+
+    Raises:
+        CannotAlign: Nothing of the dumps belongs to the model.
+        BadInput: The samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    notebook = Investigation(settings or DiagnoseSettings())
+    quantized = subject if isinstance(subject, QuantizedModel) else QuantizedModel(subject, ())
+    with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
+        with notebook.check("dumps") as check:
+            bench = _bench(quantized, samples, (reference, dumps), notebook, names)
+            check.result = _what_was_read(bench)
+        return _Diagnosing(bench, notebook).run()
+
+
+def _bench(
+    quantized: QuantizedModel,
+    samples: Samples,
+    sources: tuple[LiveSource, TensorSource],
+    notebook: Investigation,
+    names: KnownNames | None,
+) -> Bench:
+    settings = notebook.settings
+    coded: dict[str, Quantizer] = {}
+    for each in quantized.quantizers:
+        if each.kind == "activation" and not each.after:
+            coded.setdefault(each.tensor, each)
+    readout = read_out(
+        *sources,
+        tensors=[info.name for info in sources[0].tensors if not info.problem],
+        quantizers=coded,
+        names=names,
+        progress=settings.progress,
+    )
+    bench = Bench(
+        quantized.float_model,
+        quantized.quantizers,
+        samples,
+        readout,
+        arithmetic=settings.arithmetic,
+        indices=spread(len(readout.samples), _MOST_SAMPLES),
+        threads=settings.threads,
+    )
+    usable = [info.name for info in sources[0].tensors if info.dtype.startswith("float") and not info.problem]
+    whole = with_predicted(readout, bench.golden, feed=bench.feed(0), tensors=usable)
+    found = len(whole.pairs) - len(readout.pairs)
+    if found:
+        notebook.notes.append(f"{found} tensors were found by what the device's other tensors predict")
+    notebook.notes += readout.notes
+    left_out = dict(each.split(": ", 1) for each in readout.left_out)
+    notebook.skipped += [f"{name}: {why}" for name, why in left_out.items() if name not in whole.pairs]
+    return replace(bench, readout=whole)
+
+
+def _what_was_read(bench: Bench) -> str:
+    computed = sum(1 for node in bench.model.proto.graph.node for name in node.output if name)
+    told = f"{len(bench.tensors)} of {computed} tensors in {counted(len(bench.readout.samples), 'sample')}"
+    kinds = {
+        "integer": "codes of integers",
+        "float16": "half precision",
+        "bfloat16": "bfloat16",
+        "float32": "float",
+    }
+    return f"{told}, {kinds[bench.numbers.kind]}"
+
+
+class _Diagnosing:
+    def __init__(self, bench: Bench, notebook: Investigation) -> None:
+        self._bench, self._notebook = bench, notebook
+        self._outputs = OutputLoss(bench)
+        # What the outputs lose when the worst that was found is right.
+        self._best: Loss | None = None
+
+    def run(self) -> Diagnosis:
+        progress = self._notebook.settings.progress
+        with self._notebook.check("inputs") as check:
+            inputs = input_suspects(self._bench)
+            check.ok = not inputs
+            check.result = self._inputs_text(inputs)
+        with self._notebook.check("parts") as check:
+            found = survey(self._bench, progress)
+            suspects = find_suspects(self._bench, found, progress)
+            check.ok = not suspects
+            check.result = _parts_text(found, suspects)
+        loss, expected = self._losses()
+        too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._bench.tensors))
+        findings = self._explained(inputs, [] if too_many else suspects)
+        if not too_many:
+            accused = frozenset(name for each in findings for name in each.tensors)
+            findings += rounding_findings(self._bench, found, accused)
+        weighed = tuple(self._weighed(each, loss, expected) for each in findings)
+        evidence = Evidence(
+            bench=self._bench,
+            survey=found,
+            findings=weighed,
+            suspects=(*inputs, *suspects),
+            loss=loss,
+            expected=expected or self._best,
+            unexplained=too_many,
+        )
+        return conclude(evidence, self._notebook)
+
+    def _inputs_text(self, inputs: Sequence[DeviceSuspect]) -> str:
+        if inputs:
+            return f"{', '.join(repr(each.tensor) for each in inputs)} on the device is not what --data holds"
+        return "as in --data" if self._bench.inputs else "not in the dump"
+
+    def _losses(self) -> tuple[Loss | None, Loss | None]:
+        if not self._outputs.can_tell:
+            self._notebook.notes.append("no output of the network is in the dump")
+            return None, None
+        with self._notebook.check("outputs") as check:
+            loss = self._outputs.of_device()
+            expected = self._outputs.of_arithmetic() if self._bench.quantizers else None
+            check.result = f"{loss.sqnr_db:.1f} dB against the float model"
+            if expected is not None:
+                check.result += f", {expected.sqnr_db:.1f} dB by its arithmetic"
+            check.ok = loss.agrees
+        return loss, expected
+
+    def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
+        findings: list[Finding] = []
+        for suspect in [*inputs, *suspects][:_MOST_SUSPECTS]:
+            if self._notebook.out_of_time():
+                self._notebook.skip(f"why {suspect.tensor} is wrong")
+                continue
+            told = explain(self._bench, suspect, side="device", nodes=suspect.nodes, tensors=(suspect.tensor,))
+            if told is not None:
+                findings.append(told)
+        return findings
+
+    def _weighed(self, finding: Finding, loss: Loss | None, expected: Loss | None) -> Finding:
+        """The finding with what the outputs gain when its tensor, and what follows it, is right."""
+        one = len(finding.tensors) == 1
+        if loss is None or not one or finding.tensors[0] in self._bench.believed:
+            return finding
+        right = self._outputs.with_right(finding.tensors[0])
+        if self._best is None or right.value < self._best.value:
+            self._best = right
+        best = expected.value if expected is not None else 0.0
+        possible = loss.value - min(best, right.value)
+        share = max(0.0, min(1.0, (loss.value - right.value) / possible)) if possible > 0 else 0.0
+        gain = loss_measures(loss, right)[0]
+        if gain.after > gain.before + _NOTICED_DB:
+            return replace(finding, measures=(*finding.measures, gain), share=share)
+        if finding.cause == "integer-implementation":
+            return replace(finding, summary=f"{finding.summary}; at the outputs that costs next to nothing")
+        return finding
+
+
+def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect]) -> str:
+    good = len(found.local) - len(suspects)
+    told = f"{good} of {counted(len(found.local), 'tensor')} follow from what they read"
+    if suspects:
+        told += f"; {', '.join(each.tensor for each in suspects[:3])}{' ...' if len(suspects) > 3 else ''} not"
+    return told

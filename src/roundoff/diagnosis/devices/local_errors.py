@@ -1,0 +1,117 @@
+"""The error that each part of a device makes by itself, fed with its own inputs."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.expecting import Expected
+
+__all__ = ["LocalError", "compare_local"]
+
+# Errors are sorted by how many tolerances they are, in powers of two from this exponent on.
+_LOWEST, _BINS = 0, 24
+# A tensor is suspect when errors beyond its tolerance have this part of the energy that rounding alone has.
+_MATTERS, _MATTERS_GUESSED = 0.1, 1.0
+
+
+@dataclass(slots=True)
+class LocalError:
+    """Sums over the samples of one tensor.
+
+    Attributes:
+        count: Elements.
+        signal: Energy of what it should be.
+        error: Energy of the difference.
+        noise: Energy of the difference that is expected.
+        beyond: Energy of errors of more than 2^k tolerances, for k = 0, 1, ...
+        many: How many such errors there are.
+        shift: Sum of the differences, in steps where there are some, else in tolerances.
+        same: Elements that are equal, to a tenth of a step.
+        nonfinite: Elements that are NaN or infinite on one side only.
+        largest: Largest difference, in the same unit as the shift.
+    """
+
+    count: int = 0
+    signal: float = 0.0
+    error: float = 0.0
+    noise: float = 0.0
+    beyond: Array = field(default_factory=lambda: np.zeros(_BINS))
+    many: Array = field(default_factory=lambda: np.zeros(_BINS, np.int64))
+    shift: float = 0.0
+    same: int = 0
+    nonfinite: int = 0
+    largest: float = 0.0
+
+    @property
+    def excess(self) -> float:
+        """Root of the error's energy over what is expected."""
+        return math.sqrt(self.error / self.noise) if self.noise > 0 else (math.inf if self.error else 0.0)
+
+    def share_beyond(self, floor: float = 1.0) -> float:
+        """Share of the elements that differ by more than so many tolerances."""
+        wrong = int(self.many[_bin(floor)]) + self.nonfinite
+        return wrong / self.count if self.count else 0.0
+
+    def is_suspect(self, floor: float = 1.0, *, guessed: bool = False) -> bool:
+        """Whether arithmetic that is so many times as coarse as expected does not explain the difference.
+
+        Args:
+            floor: How many times.
+            guessed: Whether what is expected is a guess, because it is not known how the device codes tensors.
+        """
+        limit = (_MATTERS_GUESSED if guessed else _MATTERS) * self.noise * max(1.0, floor) ** 2
+        return self.nonfinite > 0 or float(self.beyond[_bin(floor)]) > limit
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal to noise of the part by itself."""
+        if self.nonfinite:
+            return -math.inf
+        if self.error == 0:
+            return math.inf
+        return 10 * math.log10(self.signal / self.error) if self.signal > 0 else -math.inf
+
+    @property
+    def mean_shift(self) -> float:
+        """Mean difference, in steps."""
+        return self.shift / self.count if self.count else 0.0
+
+    def add(self, exact: Array, found: Array, expected: Expected) -> None:
+        """Take in one sample."""
+        sound = np.isfinite(exact) & np.isfinite(found)
+        # What is not finite on both sides in the same way is right.
+        alike = (np.isnan(exact) & np.isnan(found)) | (exact == found)
+        self.nonfinite += int(np.count_nonzero(~sound & ~alike))
+        reference = np.where(sound, exact, 0).astype(np.float64)
+        difference = np.where(sound, found, 0).astype(np.float64) - reference
+        energy = np.square(difference)
+        unit = np.broadcast_to(expected.tolerance if expected.step is None else expected.step, exact.shape)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.abs(difference) / np.maximum(expected.tolerance, np.finfo(np.float32).tiny)
+            steps = difference / np.maximum(unit, np.finfo(np.float32).tiny)
+        self.count += exact.size
+        self.signal += float(np.square(reference).sum())
+        self.error += float(energy.sum())
+        self.noise += expected.noise * exact.size
+        for place in range(_BINS):
+            wrong = ratio > 2.0 ** (_LOWEST + place)
+            if not wrong.any():
+                break
+            self.beyond[place] += float(energy[wrong].sum())
+            self.many[place] += int(np.count_nonzero(wrong))
+        self.shift += float(steps.sum())
+        self.same += int(np.count_nonzero(np.abs(steps) < 0.1))
+        self.largest = max(self.largest, float(np.abs(steps).max(initial=0.0)))
+
+
+def _bin(floor: float) -> int:
+    return min(_BINS - 1, max(0, math.ceil(math.log2(max(floor, 1.0)) - _LOWEST - 1e-9)))
+
+
+def compare_local(exact: Array, found: Array, expected: Expected) -> LocalError:
+    """The error of one tensor in one sample."""
+    error = LocalError()
+    error.add(exact, found, expected)
+    return error

@@ -1,0 +1,88 @@
+"""How an intervention on a device's tensor is judged: by what is left of its error."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from roundoff.core.findings import Change, Measure
+from roundoff.core.harmless import short_name
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.bench import Pair
+from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.registry import Intervention
+
+__all__ = ["called", "recovered", "sqnr_db", "tried"]
+
+# An explanation may leave this many times the error that is expected anyway.
+_LEFT = 4.0
+
+
+def called(suspect: DeviceSuspect) -> str:
+    """What to call a tensor in a sentence."""
+    return repr(short_name(suspect.tensor))
+
+
+def _energies(pairs: Sequence[Pair], explained: Sequence[Array]) -> tuple[float, float, float, float]:
+    """Energies of the signal, of the error as it is and as explained, and of what is expected."""
+    signal = before = after = noise = 0.0
+    for pair, other in zip(pairs, explained, strict=True):
+        largest = float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0))
+        signal += float(np.square(np.nan_to_num(pair.exact, posinf=0, neginf=0).astype(np.float64)).sum())
+        before += _energy(pair.found, pair.exact, largest)
+        after += _energy(pair.found, other, largest)
+        noise += pair.expected.noise * pair.exact.size
+    return signal, before, after, noise
+
+
+def _energy(found: Array, exact: Array, largest: float) -> float:
+    """Energy of a difference; an element that is not finite on one side only is off by the largest value."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = found.astype(np.float64) - exact
+    same = (found == exact) | (np.isnan(found) & np.isnan(exact))
+    difference = np.where(same, 0.0, np.where(np.isfinite(difference), difference, largest))
+    return float(np.square(difference).sum())
+
+
+def recovered(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
+    """Part of the error beyond what is expected that an explanation takes away."""
+    _, before, after, noise = _energies(suspect.pairs, explained)
+    wrong = before - noise
+    if wrong <= 0:
+        return 0.0
+    return max(0.0, min(1.0, 1 - max(0.0, after - _LEFT * noise) / wrong))
+
+
+def sqnr_db(signal: float, error: float) -> float:
+    """Signal to noise; infinite without error."""
+    if error == 0:
+        return math.inf
+    return 10 * math.log10(signal / error) if signal > 0 else -math.inf
+
+
+def tried(
+    suspect: DeviceSuspect,
+    explained: Sequence[Array],
+    *,
+    changed: str,
+    summary: str,
+    changes: Sequence[Change] = (),
+) -> Intervention:
+    """An intervention: what the tensor would be if the explanation is right, next to what the device wrote.
+
+    Args:
+        suspect: The tensor.
+        explained: Its values by the explanation, in the samples of the suspect.
+        changed: What was changed in the reference.
+        summary: The finding in a sentence.
+        changes: The remedy as data.
+    """
+    signal, before, after, _ = _energies(suspect.pairs, explained)
+    measure = Measure(
+        f"SQNR of {called(suspect)} on the device",
+        "dB",
+        sqnr_db(signal, before),
+        sqnr_db(signal, after),
+        samples=len(suspect.pairs),
+    )
+    return Intervention(changed, (measure,), recovered(suspect, explained), summary, tuple(changes))

@@ -1,0 +1,238 @@
+"""The tensors of a device under the names, in the layouts and as the values of the float model."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from roundoff.align import align, find_layout
+from roundoff.analysis.measuring import SamplePairs, find_samples, laid_out, read_pair
+from roundoff.core.pairing import TensorPair
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantization import dequantize
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.tensors import Array, TensorSource
+from roundoff.errors import BadInput, CannotAlign
+
+__all__ = ["SURE", "KnownNames", "Readout", "View", "read_out"]
+
+SURE = 0.5
+"""Pairs that are less certain are not used to accuse anybody."""
+
+_FEWEST_FITTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """What the tensors of a device are called, by their names in the float model.
+
+    Attributes:
+        aliases: As the user says.
+        origins: As the quantized model says; it need not be right.
+    """
+
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readout:
+    """What can be read of a device.
+
+    Attributes:
+        reference: The float model on the same samples.
+        device: What the device wrote.
+        pairs: For each tensor of the float model the one of the device, in execution order.
+        samples: Names of each sample on both sides.
+        quantizers: How tensors are coded, where that is known.
+        fits: For codes whose scale is not known: scale and zero point that fit the float model best.
+        left_out: What cannot be used, with the reason.
+        notes: What was assumed.
+    """
+
+    reference: TensorSource
+    device: TensorSource
+    pairs: Mapping[str, TensorPair]
+    samples: tuple[tuple[str, str], ...]
+    quantizers: Mapping[str, Quantizer]
+    fits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def read(self, name: str, sample: int) -> Array:
+        """Values of a tensor, float32, in the layout of the float model.
+
+        Raises:
+            BadInput: It cannot be read in this sample.
+        """
+        pair = self.pairs[name]
+        return self._values(name, laid_out(pair, self.device.read(pair.candidate, self.samples[sample][1])))
+
+    def exact(self, name: str, sample: int) -> Array:
+        """The same tensor in the float model."""
+        return self.reference.read(name, self.samples[sample][0])
+
+    def view(self, sample: int, feed: Mapping[str, Array]) -> "View":
+        """All tensors of one sample, read when they are asked for."""
+        return View(self, sample, feed)
+
+    def _both(self, name: str, sample: int) -> tuple[Array, Array]:
+        return read_pair((self.reference, self.device), self.pairs[name], self.samples[sample])
+
+    def _values(self, name: str, found: Array) -> Array:
+        if found.dtype.kind in "iu":
+            quantizer = self.quantizers.get(name)
+            if quantizer is not None and _fits_codes(found, quantizer):
+                return dequantize(found, quantizer.params, quantizer.spec.axis)
+            if name in self.fits:
+                scale, zero = self.fits[name]
+                return ((found.astype(np.float64) - zero) * scale).astype(np.float32)
+        return found.astype(np.float32)
+
+
+class View(Mapping[str, Array]):
+    """Tensors of a device in one sample; those that are not believed are replaced by what others compute.
+
+    Args:
+        readout: The device.
+        sample: Which sample.
+        feed: Inputs of the network, for those that the device did not write.
+    """
+
+    def __init__(self, readout: Readout, sample: int, feed: Mapping[str, Array]) -> None:
+        self._readout, self._sample, self._feed = readout, sample, feed
+        self.replaced: dict[str, Array] = {}
+        self.without: frozenset[str] = frozenset()
+        self._held: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self.without:
+            raise KeyError(name)
+        if name in self.replaced:
+            return self.replaced[name]
+        if name not in self._readout.pairs:
+            return self._feed[name]
+        if name not in self._held:
+            self._held[name] = self._readout.read(name, self._sample)
+        return self._held[name]
+
+    def __contains__(self, name: object) -> bool:
+        if name in self.without:
+            return False
+        return name in self._readout.pairs or name in self._feed or name in self.replaced
+
+    def __iter__(self) -> Iterator[str]:
+        names = dict.fromkeys((*self._feed, *self._readout.pairs, *self.replaced))
+        return (name for name in names if name not in self.without)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def but(self, replaced: Mapping[str, Array], without: frozenset[str] = frozenset()) -> "View":
+        """The same with other values of some tensors, and without some."""
+        other = View(self._readout, self._sample, self._feed)
+        other.replaced = {**self.replaced, **replaced}
+        other.without = self.without | without
+        other._held = self._held
+        return other
+
+
+def read_out(
+    reference: TensorSource,
+    device: TensorSource,
+    *,
+    tensors: Sequence[str],
+    quantizers: Mapping[str, Quantizer],
+    names: KnownNames | None = None,
+    progress: Progress = SILENT,
+) -> Readout:
+    """Pair the tensors of a device with those of the float model.
+
+    Args:
+        reference: The float model on the samples that the device was given.
+        device: What the device wrote.
+        tensors: Tensors of the float model that may be used, in execution order.
+        quantizers: How tensors are coded, where that is known.
+        names: Names of the device's tensors, where they are known.
+        progress: Told how far it is.
+
+    Raises:
+        CannotAlign: Nothing could be paired.
+    """
+    known = names or KnownNames()
+    pairing = align(reference, device, aliases=known.aliases, origins=known.origins, progress=progress)
+    matched = find_samples(reference, device)
+    by_name = _with_usual_layout({pair.reference: pair for pair in pairing.pairs}, (reference, device), matched)
+    usable = Readout(reference, device, by_name, matched.pairs, quantizers)
+    kept: dict[str, TensorPair] = {}
+    fits: dict[str, tuple[float, float]] = {}
+    left_out: list[str] = []
+    for name in tensors:
+        pair = by_name.get(name)
+        if pair is None:
+            continue
+        why, fit = _usable(usable, pair)
+        if why:
+            left_out.append(f"{name}: {why}")
+            continue
+        kept[name] = pair
+        if fit is not None:
+            fits[name] = fit
+    if not kept:
+        what = f"No tensor of {device.label} could be used: {'; '.join(left_out[:3]) or 'none is known'}."
+        raise CannotAlign(what, fix="dump outputs of nodes under the names of the model, or give --aliases")
+    notes = [matched.note] if matched.note else []
+    if fits:
+        notes.append(f"{len(fits)} tensors are codes of unknown scale: it was fitted to the float model")
+    return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes))
+
+
+def _with_usual_layout(
+    pairs: dict[str, TensorPair], sources: tuple[TensorSource, TensorSource], samples: SamplePairs
+) -> dict[str, TensorPair]:
+    """Where other tensors change their layout, one whose shape does not show that may do so too."""
+    usual = {pair.layout.name for pair in pairs.values() if pair.layout is not None}
+    found = dict(pairs)
+    for name, pair in pairs.items() if usual else ():
+        if pair.layout is None:
+            with contextlib.suppress(BadInput):
+                layout = find_layout(*read_pair(sources, pair, samples.pairs[0]))
+                if layout is not None and layout.name in usual:
+                    found[name] = replace(pair, layout=layout)
+    return found
+
+
+def _usable(readout: Readout, pair: TensorPair) -> tuple[str, tuple[float, float] | None]:
+    """Why a pair cannot be used, or the scale and zero point that its codes need."""
+    if pair.how == "shape" or pair.confidence < SURE:
+        return f"it is not certain that it is {pair.candidate}", None
+    try:
+        exact, found = readout._both(pair.reference, 0)
+    except BadInput as error:
+        return error.what.rstrip("."), None
+    if exact.dtype.kind != "f" or found.dtype.kind not in "fiu":
+        return "it does not hold real numbers", None
+    if exact.shape != found.shape:
+        return f"its shape is {found.shape}, not {exact.shape}", None
+    quantizer = readout.quantizers.get(pair.reference)
+    if found.dtype.kind == "f" or (quantizer is not None and _fits_codes(found, quantizer)):
+        return "", None
+    fit = _fitted(exact, found)
+    return "" if fit is not None else "it holds codes, and no scale makes values of them", fit
+
+
+def _fits_codes(codes: Array, quantizer: Quantizer) -> bool:
+    spec = quantizer.spec
+    return codes.size == 0 or (int(codes.min()) >= spec.code_min and int(codes.max()) <= spec.code_max)
+
+
+def _fitted(exact: Array, codes: Array) -> tuple[float, float] | None:
+    """Scale and zero point of the line from codes to values; None when there is no such line."""
+    x, y = codes.astype(np.float64).ravel(), exact.astype(np.float64).ravel()
+    if x.size < _FEWEST_FITTED or x.std() == 0 or y.std() == 0:
+        return None
+    scale = float(((x - x.mean()) * (y - y.mean())).mean() / x.var())
+    if scale <= 0:
+        return None
+    return scale, float(np.rint(x.mean() - y.mean() / scale))

@@ -1,0 +1,127 @@
+"""The verdict on a device, in words."""
+
+from dataclasses import dataclass, replace
+
+from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding
+from roundoff.core.names import shown
+from roundoff.core.wording import counted
+from roundoff.diagnosis.case import loss_measures
+from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey
+from roundoff.diagnosis.investigation import Investigation
+from roundoff.diagnosis.loss import Loss
+
+__all__ = ["Evidence", "conclude"]
+
+# A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
+_WRONG = 0.01
+_MOST_VICTIMS = 12
+# A device this much worse than its arithmetic has something wrong that no part shows.
+_UNEXPLAINED_DB = 6.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """All that was found on a device.
+
+    Attributes:
+        bench: The device.
+        survey: Errors of its tensors.
+        findings: What was explained.
+        suspects: Tensors that their inputs do not explain.
+        loss: What the outputs lose; None when they were not dumped.
+        expected: What they lose by their arithmetic, or with what was found put right; None without either.
+        unexplained: Whether so many tensors are wrong that no part can be blamed.
+    """
+
+    bench: Bench
+    survey: Survey
+    findings: tuple[Finding, ...]
+    suspects: tuple[DeviceSuspect, ...]
+    loss: Loss | None
+    expected: Loss | None
+    unexplained: bool
+
+
+def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
+    """The diagnosis."""
+    bench = evidence.bench
+    findings = _numbered(evidence)
+    kind = _kind(evidence, findings)
+    loss = evidence.loss
+    measures = () if loss is None else loss_measures(loss, evidence.expected or loss)
+    return Diagnosis(
+        reference=shown(bench.model.path),
+        subject=notebook.settings.subject or shown(bench.readout.device.label),
+        side="device",
+        kind=kind,
+        verdict=_sentence(kind, evidence, findings),
+        findings=findings,
+        measures=measures,
+        victims=_victims(evidence, findings),
+        checks=tuple(notebook.checks),
+        not_looked_at=tuple(notebook.skipped),
+        notes=tuple(notebook.notes),
+        samples=len(bench.indices),
+    )
+
+
+def _numbered(evidence: Evidence) -> tuple[Finding, ...]:
+    """Proven ones first; of these what the device computes wrongly before what was only read wrongly."""
+    only_read = evidence.bench.believed
+    ordered = sorted(
+        evidence.findings,
+        key=lambda each: (not each.proven, not only_read.isdisjoint(each.tensors), -each.share),
+    )
+    return tuple(replace(each, number=number) for number, each in enumerate(ordered, start=1))
+
+
+def _kind(evidence: Evidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
+    if any(each.proven for each in findings):
+        return "culprits"
+    if findings or evidence.unexplained:
+        return "not_enough_evidence"
+    loss, expected = evidence.loss, evidence.expected
+    if loss is None or loss.agrees:
+        return "healthy"
+    if expected is not None and loss.excess_db(expected) > _UNEXPLAINED_DB:
+        return "not_enough_evidence"
+    return "elsewhere"
+
+
+def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> str:
+    bench, loss = evidence.bench, evidence.loss
+    tensors = counted(len(bench.tensors), "tensor")
+    keeps = "" if loss is None else f"; the outputs keep {loss.sqnr_db:.1f} dB"
+    if kind == "culprits":
+        proven = [each for each in findings if each.proven]
+        only_dump = all(not bench.believed.isdisjoint(each.tensors) for each in proven)
+        places = counted(len(proven), "place")
+        if only_dump:
+            return f"the device computes what it should{keeps}, but its dump is wrong in {places}"
+        return f"{places} of {tensors} on the device {'is' if len(proven) == 1 else 'are'} wrong{keeps}"
+    if kind == "healthy":
+        return f"nothing is wrong on the device: all {tensors} follow from what they read{keeps}"
+    if kind == "elsewhere":
+        return (
+            f"nothing is wrong on the device: all {tensors} follow from what they read{keeps}: "
+            "the quantization itself costs that"
+        )
+    if evidence.unexplained:
+        wrong = len(evidence.suspects)
+        return (
+            f"not enough evidence: {wrong} of {tensors} do not follow from what they read; is this the dump of "
+            "this model, and of these samples?"
+        )
+    return f"not enough evidence: something is wrong on the device{keeps}, and no intervention proves what"
+
+
+def _victims(evidence: Evidence, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+    """Tensors behind a culprit that are wrong and follow from what they read."""
+    bench, total = evidence.bench, evidence.survey.total
+    blamed = {name for each in findings for name in each.tensors}
+    behind: set[str] = set()
+    for name in blamed - bench.believed:
+        behind |= bench.golden.behind(name)
+    wrong = [name for name in bench.tensors if name in behind - blamed and total[name] > _WRONG]
+    return tuple(sorted(wrong, key=lambda name: -total[name])[:_MOST_VICTIMS])
