@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from roundoff.cli.data_options import add_data_options, given_options, samples_from
+from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
 from roundoff.core.model_files import is_model
@@ -74,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     printed = output.add_mutually_exclusive_group()
     printed.add_argument("--json", action="store_true", help="print the run document instead of the table")
     printed.add_argument("--csv", action="store_true", help="print CSV instead of the table")
+    add_html_option(output)
     output.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
     output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and tensors.csv to DIR")
     output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
@@ -114,6 +116,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
     if args.junit is not None:
         check_output_file(args.junit, force=args.force, option="--junit")
+    check_html(args)
 
 
 def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
@@ -262,7 +265,7 @@ def _write(args: argparse.Namespace, document: "RunDocument", comparison: "Compa
     if args.junit is not None:
         write_text(args.junit, comparison_junit(comparison))
         written.append(args.junit)
-    return written
+    return written + write_html(args, document)
 
 
 def _print(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
+from roundoff.cli.html_option import add_html_option, begins, check_html, write_html
 from roundoff.cli.subject import add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, size, threads
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--json", action="store_true", help="print the run document instead of the table")
     output.add_argument("--csv", type=Path, metavar="FILE", help="also write all rows and columns as CSV")
+    add_html_option(output)
     output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and layers.csv to DIR")
     output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
     limits = parser.add_argument_group("limits")
@@ -116,14 +118,9 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
-    if args.csv is not None and not (args.force and _is_ours(args.csv)):
+    check_html(args)
+    if args.csv is not None and not (args.force and begins(args.csv, _CSV_START.encode())):
         check_output_file(args.csv, force=False, option="--csv")
-
-
-def _is_ours(path: Path) -> bool:
-    from roundoff.core.files import read_small
-
-    return path.is_file() and read_small(path, what="The file").startswith(_CSV_START.encode())
 
 
 def _chosen_arithmetic(args: argparse.Namespace) -> "Arithmetic | None":
@@ -152,7 +149,7 @@ def _write(args: argparse.Namespace, document: "RunDocument", report: "LayerRepo
     if args.csv is not None:
         write_text(args.csv, layers_csv(report))
         written.append(args.csv)
-    return written
+    return written + write_html(args, document)
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", report: "LayerReport") -> None:

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roundoff.cli.html_option import HTML_START, begins, report_title
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput
 
@@ -18,7 +19,7 @@ SUMMARY = "write a run as one HTML file, or as Markdown, CSV or JUnit"
 
 _FORMATS = ("html", "md", "csv", "json", "junit")
 # By these an earlier report of ours is known, and may be replaced with --force.
-_STARTS = {"html": b"<!doctype html>", "md": b"# ", "json": b"{", "junit": b"<?xml"}
+_STARTS = {"html": HTML_START, "md": b"# ", "json": b"{", "junit": b"<?xml"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lang", choices=("en", "zh"), default="en", help="language of Markdown, and in which HTML opens"
     )
-    parser.add_argument("--title", help="heading of the report (default: the command of the run)")
+    parser.add_argument("--title", help="heading of the report (default: the command and the model)")
     parser.add_argument("--force", action="store_true", help="replace an earlier report")
 
 
@@ -64,14 +65,9 @@ def _check_output(args: argparse.Namespace, chosen: str) -> None:
     if chosen == "csv":
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
         return
-    ours = args.force and args.output.is_file() and _begins(args.output, _STARTS[chosen])
+    ours = args.force and begins(args.output, _STARTS[chosen])
     if not ours:
         check_output_file(args.output, force=False, option="-o")
-
-
-def _begins(path: Path, start: bytes) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(start)) == start
 
 
 def _write(args: argparse.Namespace, chosen: str, document: "RunDocument") -> tuple[Path, ...]:
@@ -85,8 +81,6 @@ def _write(args: argparse.Namespace, chosen: str, document: "RunDocument") -> tu
 
 
 def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str:
-    import shlex
-
     from roundoff.report.documents import to_json
     from roundoff.report.html import html_report
     from roundoff.report.junit import comparison_junit
@@ -101,5 +95,5 @@ def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str
             raise BadInput(what, fix="choose another --format, or give a run of 'roundoff compare'")
         return comparison_junit(document.comparison)
     render = html_report if chosen == "html" else markdown_report
-    title = args.title or shlex.join(document.command)
+    title = args.title or report_title(document)
     return render(all_pages(document), title=title, language=args.lang)

@@ -32,7 +32,7 @@ def html_report(pages: Sequence[Page], *, title: str, language: Language = "en")
     """
     script, style = _asset("report.js"), _asset("report.css")
     safe = tuple(for_people(page) for page in pages)
-    return _template().render(
+    text: str = _template().render(
         pages=safe,
         title=title,
         language=language,
@@ -42,6 +42,7 @@ def html_report(pages: Sequence[Page], *, title: str, language: Language = "en")
         policy=_policy(script, style),
         data=_data(safe),
     )
+    return text.lstrip()
 
 
 def _policy(script: str, style: str) -> str:

@@ -6,9 +6,12 @@ from roundoff.core.document import RunDocument
 from roundoff.report.pages.about import about_page
 from roundoff.report.pages.accumulation import accumulation_page
 from roundoff.report.pages.blocks import Page
+from roundoff.report.pages.calibration import calibration_page
 from roundoff.report.pages.channels import channels_page
 from roundoff.report.pages.comparison import comparison_page
+from roundoff.report.pages.diagnosis import diagnosis_page
 from roundoff.report.pages.distribution import distribution_page
+from roundoff.report.pages.io_check import io_check_page
 from roundoff.report.pages.layers import layers_page
 from roundoff.report.pages.network import network_page
 from roundoff.report.pages.outliers import outliers_page
@@ -21,6 +24,9 @@ from roundoff.report.pages.tuning import tuning_page
 __all__ = ["PAGES", "all_pages"]
 
 PAGES: tuple[Callable[[RunDocument], Page | None], ...] = (
+    diagnosis_page,
+    io_check_page,
+    calibration_page,
     comparison_page,
     layers_page,
     sensitivity_page,
