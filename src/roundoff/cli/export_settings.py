@@ -106,13 +106,8 @@ def _read_folder(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisio
         )
     quantized = open_stored(args.source, path)[0]
     given = None if path is None else load_model(path)
-    made = Made(
-        stem=model_stem(Path(saved.model)).removesuffix("_float_model"),
-        target="" if saved.plan.target == "as given" else saved.plan.target,
-        method=saved.method,
-        samples=saved.samples,
-        rules=tuple(each.rule for each in saved.plan.resolutions),
-    )
+    stem = model_stem(Path(saved.model)).removesuffix("_float_model")
+    made = Made.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples)
     origins = {} if given is None else dict(prepare(given).origins)
     return decisions_of(quantized, made, origins=origins), given
 
