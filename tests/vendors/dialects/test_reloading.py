@@ -200,7 +200,7 @@ def test_rules_survive_any_names(tmp_path_factory: pytest.TempPathFactory, names
     assert load_rules(folder / "net_rules.toml") == (rule,)
 
 
-def decided_once(folder: Path):
+def decided_once(folder: Path) -> QuantizedModel:
     """A network; the same for every example."""
     if not _KNOWN:
         _KNOWN.append(decided(folder).quantized)
