@@ -1,8 +1,8 @@
 """Write what a quantization decided as settings of other tools.
 
-RUN is a folder that quantize, tune or diagnose --fix wrote, or a quantized model
-of any tool. Each dialect gets the files its tool reads: which nodes stay in
-float, which get 16 bits and, where the tool takes them, the scale of every
+RUN is a folder that quantize, tune or diagnose --fix wrote, or a quantized
+model of any tool. Each dialect gets the files its tool reads: which nodes stay
+in float, which get 16 bits and, where the tool takes them, the scale of every
 tensor. What a tool cannot be told is listed, never left out silently.
 """
 
