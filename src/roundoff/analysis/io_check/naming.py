@@ -18,8 +18,8 @@ _SAME = 0.2
 _FLOAT_ROUNDING = 4e-7
 # Pixels cannot be outside 0..255; resizing with a bicubic filter overshoots by this part of their range at most.
 _OVERSHOOT = 0.2
-# A picture whose brightest pixel is below this is hardly a picture.
-_DARK = 12
+# A picture whose darkest and brightest pixel are no further apart is hardly a picture.
+_FAINT = 12
 # How much more unlikely it is that training made the slip.
 _TRAINING_SLIPS = 2.5
 _FEWEST_CODES = 8
@@ -161,7 +161,7 @@ def _implausibility(values: Values, deployed: Convention, places: list[int]) -> 
     outside = max(0.0, -low, high - _BYTE) / max(_OVERSHOOT * (high - low), 1e-9)
     if outside > 1 and max(-low, high - _BYTE) > 1:
         return _IMPOSSIBLE
-    return float(min(outside, 1.0) + (1.0 if high < _DARK else 0.0))
+    return float(min(outside, 1.0) + (1.0 if high - low < _FAINT else 0.0))
 
 
 def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> InputChange:
@@ -195,46 +195,31 @@ def _what(convention: Convention) -> str:
 
 
 def _inferred(values: Values) -> list[Named]:
-    """A mean and std of nobody's that make the difference: one side has pixels."""
+    """A mean and std of nobody's that make the difference."""
+    text = "" if _one_number(values) else _inferred_words(values)
+    if not text:
+        return []
+    correction = _mean_std_correction(values.gain, values.offset)
+    return [Named(InputChange("normalization", text, correction), values.gain, values.offset, fitted=True)]
+
+
+def _inferred_words(values: Values) -> str:
     gain, offset = values.gain, values.offset
-    if _one_number(values):
-        return []  # a range or a quantization
+    if not np.all(gain > 0):
+        return ""
     deployed = _pixel_range(values.low, values.high, whole=values.whole)
-    ends = np.stack([gain * values.low + offset, gain * values.high + offset])
-    training = _pixel_range(ends.min(axis=0), ends.max(axis=0), whole=values.training_whole)
-    if deployed and np.all(gain > 0):
-        mean, std = -offset / gain, 1 / gain
-        if np.all(mean > -1e-3) and np.all(mean <= deployed):
-            text = f"training applies mean {_shown(mean)} and std {_shown(std)}, the deployed side does not"
-            return [
-                Named(
-                    InputChange("normalization", text, _mean_std_correction(gain, offset)),
-                    gain,
-                    offset,
-                    fitted=True,
-                )
-            ]
-    if training and np.all(gain > 0) and np.all(offset > -1e-3) and np.all(offset <= training):
-        text = f"the deployed side applies mean {_shown(offset)} and std {_shown(gain)}, training does not"
-        return [
-            Named(
-                InputChange("normalization", text, _mean_std_correction(gain, offset)), gain, offset, fitted=True
-            )
-        ]
+    mean, std = -offset / gain, 1 / gain
+    if deployed and np.all(mean > -1e-3) and np.all(mean <= deployed):
+        return f"training applies mean {_shown(mean)} and std {_shown(std)}, the deployed side does not"
+    low, high = gain * values.low + offset, gain * values.high + offset
+    training = _pixel_range(low, high, whole=values.training_whole)
+    if training and np.all(offset > -1e-3) and np.all(offset <= training):
+        return f"the deployed side applies mean {_shown(offset)} and std {_shown(gain)}, training does not"
     # Values from 0 to 1, normalized once, lie within these limits.
-    if np.all((gain > 0.01) & (gain < 1.2) & (offset > 0) & (offset < 1)):
-        low, high = -offset / gain, (1 - offset) / gain
-        if np.all(ends.min(axis=0) >= low - 0.02) and np.all(ends.max(axis=0) <= high + 0.02):
-            text = f"mean {_shown(offset)} and std {_shown(gain)} are applied twice, by all appearances"
-            return [
-                Named(
-                    InputChange("normalization", text, _mean_std_correction(gain, offset)),
-                    gain,
-                    offset,
-                    fitted=True,
-                )
-            ]
-    return []
+    once = np.all((gain > 0.01) & (gain < 1.2) & (offset > 0) & (offset < 1))
+    if once and np.all(low >= -offset / gain - 0.02) and np.all(high <= (1 - offset) / gain + 0.02):
+        return f"mean {_shown(offset)} and std {_shown(gain)} are applied twice, by all appearances"
+    return ""
 
 
 def _pixel_range(low: Array, high: Array, *, whole: bool) -> float:

@@ -89,8 +89,8 @@ def find_origin(
     if not places or places[0][0] > _PLAUSIBLE:
         return None
     near: dict[tuple[object, ...], tuple[Pipeline, _Placed]] = {}
-    for left, pipeline, placed in places:
-        if left <= _TIED * places[0][0] + 1e-9 and len(near) < _MOST_PLACES:
+    for share, pipeline, placed in places:
+        if share <= _TIED * places[0][0] + 1e-9 and len(near) < _MOST_PLACES:
             turns = tuple(change.kind for change in placed.reading.changes)
             near.setdefault((pipeline.decoding, pipeline.shaping, placed.layout, turns), (pipeline, placed))
     trials: list[tuple[float, Pipeline, _Placed]] = []
