@@ -1,7 +1,7 @@
 """What a gain and an offset per channel mean."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -96,6 +96,8 @@ def name_values(
     if same:
         return [Named(None, np.ones_like(values.gain), np.zeros_like(values.offset))]
     found = _by_convention(values, slack, tuple(order), known=tuple(known))
+    if not found and values.whole and not values.training_whole:
+        found = _cut_off(values, slack, tuple(order), known=tuple(known))
     if not found:
         found = _codes(values) or _inferred(values)
     numbers = f"gain {_shown(values.gain)}, offset {_shown(values.offset)}"
@@ -141,6 +143,22 @@ def _by_convention(
     return [named for cost, named in ranked if cost <= ranked[0][0] + 0.15]
 
 
+def _cut_off(values: Values, slack: float, order: tuple[int, ...], *, known: tuple[MeanStd, ...]) -> list[Named]:
+    """Whole numbers that were cut off instead of rounded are half too small."""
+    middle = replace(
+        values,
+        offset=values.offset - 0.5 * values.gain,
+        low=values.low + 0.5,
+        high=values.high + 0.5,
+        mean=values.mean + 0.5,
+    )
+    note = "pixels were cut off to whole numbers, not rounded: they are half a step too small on average"
+    return [
+        replace(named, offset=named.offset + 0.5 * named.gain, note=note)
+        for named in _by_convention(middle, slack, order, known=known)
+    ]
+
+
 def _cost(training: Convention, deployed: Convention) -> float:
     slips = _TRAINING_SLIPS if training.form not in ("plain", "right") else 0.0
     cost = training.cost + deployed.cost + slips
@@ -161,7 +179,8 @@ def _implausibility(values: Values, deployed: Convention, places: list[int]) -> 
     outside = max(0.0, -low, high - _BYTE) / max(_OVERSHOOT * (high - low), 1e-9)
     if outside > 1 and max(-low, high - _BYTE) > 1:
         return _IMPOSSIBLE
-    return float(min(outside, 1.0) + (1.0 if high - low < _FAINT else 0.0))
+    # Most pictures have something nearly black.
+    return float(min(outside, 1.0) + (1.0 if high - low < _FAINT else 0.0) + 0.5 * max(low, 0.0) / _BYTE)
 
 
 def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> InputChange:
@@ -189,6 +208,8 @@ def _change(training: Convention, deployed: Convention, gain: Array, offset: Arr
 
 def _what(convention: Convention) -> str:
     assert convention.source is not None  # noqa: S101 - the callers know
+    if convention.text.startswith("Caffe"):
+        return convention.text  # which has the numbers in it
     if convention.form == "right":
         return f"{convention.text} ({_shown(convention.source.mean)}, {_shown(convention.source.std)})"
     return f"mean and std of {convention.source.name}, but {convention.text}"
