@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.diagnosis import causes as _causes
+from roundoff.diagnosis.asked import asked_bits
 from roundoff.diagnosis.case import Case, Fixes, open_case
 from roundoff.diagnosis.causes.calibration_coverage import misfit
 from roundoff.diagnosis.culprits import explained, grouped, together
@@ -32,6 +33,9 @@ _FEW = 4
 _FAULT_DB = 3.0
 # ... and by this much, in what the hardware is asked to do: scales per channel help any network a bit.
 _DESIGN_DB = 6.0
+# Causes that other hardware would take away.
+_DESIGN = frozenset({"mixed-range", "outlier-channel"})
+_NAMED = 3
 # As often places are looked for that need more than they have.
 _ROUNDS = 3
 # Outputs this good need no better hardware.
@@ -83,10 +87,12 @@ class _Diagnosing:
             self.quantized,
             self.samples,
             arithmetic=settings.arithmetic,
+            asked=asked_bits(self.quantized, settings.plan),
             threads=settings.threads,
             max_memory=settings.max_memory,
             progress=settings.progress,
         )
+        self._asked(case)
         self._file(case)
         scores = self._scores()
         with self.notebook.check("outputs") as check:
@@ -124,6 +130,15 @@ class _Diagnosing:
         return tuple(
             replace(each, share=weight / total) for each, weight in zip(self.findings, weights, strict=True)
         )
+
+    def _asked(self, case: Case) -> None:
+        """Whether what was asked for is what the model has."""
+        if self.notebook.settings.plan is None:
+            return
+        with self.notebook.check("precision asked for") as check:
+            names = [case.facts.quantizers[name].tensor for name in case.facts.asked]
+            check.ok = not names
+            check.result = "the model has it" if not names else f"not granted at {', '.join(names[:_NAMED])}"
 
     def _file(self, case: Case) -> None:
         """Whether the file computes what its quantizers say."""
@@ -169,7 +184,7 @@ class _Diagnosing:
         now, design = case.loss(), case.loss(_fixes(better, settings=False))
         bad = _FAULT_DB if not case.loss(more=True).agrees else _DESIGN_DB
         if not fine and now.sqnr_db < _GOOD_DB and now.excess_db(design) >= bad:
-            case = self._accuse(case, _options(better, settings=False))
+            case = self._accuse(case, _options(better, settings=False), design=True)
         for _ in range(_ROUNDS):
             if fine or case.loss(more=True).agrees:
                 break
@@ -178,7 +193,8 @@ class _Diagnosing:
                 break
         return case
 
-    def _accuse(self, case: Case, candidates: Sequence[tuple[Suspect, Option]]) -> Case:
+    def _accuse(self, case: Case, candidates: Sequence[tuple[Suspect, Option]], *, design: bool = False) -> Case:
+        """Find who must be put right, and why; with all of them right in the end."""
         stop = self.notebook.out_of_time
         known = {name for each in self.findings for name in each.tensors}
         fresh = [(suspect, option) for suspect, option in candidates if suspect.tensor not in known]
@@ -204,8 +220,14 @@ class _Diagnosing:
                     self._add([found], case, case.mend(everyone))
                     case = case.mend(everyone)
                     accused = [each for each in accused if each not in alike]
+        reasons = explained(case, accused, out_of_time=stop)
+        if design:
+            # More bits help everywhere; whether few places need them is asked later.
+            reasons = [each for each in reasons if each.cause in _DESIGN]
+            blamed = {name for each in reasons for name in each.tensors}
+            accused = [each for each in accused if each.suspect.tensor in blamed]
         mended = case.mend(merged(each.fixes for each in accused))
-        self._add(grouped(case, explained(case, accused, out_of_time=stop), accused), case, mended)
+        self._add(grouped(case, reasons, accused), case, mended)
         return mended
 
     def _systematic(self, case: Case, alike: Sequence[Accused], everyone: Fixes) -> Finding | None:
