@@ -8,6 +8,7 @@ import pytest
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.quantizer import Quantizer, QuantParams
 from roundoff.core.tensors import Array
+from roundoff.data.arrays import ArraySamples
 from roundoff.diagnosis import causes
 from roundoff.diagnosis.quantization import diagnose_quantization
 from roundoff.diagnosis.registry import all_causes, cause
@@ -236,3 +237,14 @@ def test_a_cause_is_registered_once() -> None:
 
     with pytest.raises(ValueError, match="registered twice"):
         cause("clipping", order=1)(Another)  # type: ignore[type-var]
+
+
+def test_samples_that_are_not_processed_as_the_model_was_calibrated() -> None:
+    model, arrays = unbalanced(1.0)
+    pictures = np.clip(np.abs(arrays["x"]) * 80, 0, 255).astype(np.float32)
+    quantized, _ = for_target(model, {"x": pictures / 255})
+    finding = only(diagnose_quantization(quantized, ArraySamples({"x": pictures})))
+    assert (finding.cause, finding.tensors) == ("preprocessing", ("x",))
+    assert finding.intervention == "'x' fed with x / 255"
+    assert finding.remedy is not None
+    assert finding.remedy.changes[0].value == "x / 255"

@@ -38,8 +38,8 @@ _DESIGN = frozenset({"mixed-range", "outlier-channel"})
 _NAMED = 3
 # As often places are looked for that need more than they have.
 _ROUNDS = 3
-# Outputs this good need no better hardware.
-_GOOD_DB = 25.0
+# Outputs this good need no better hardware; a cosine of 0.99, with room for chance between samples.
+_GOOD_DB = 20.0
 # A metric that drops by less than this part of its value is as good.
 _TOLERATED_DROP = 0.01
 
@@ -202,7 +202,7 @@ class _Diagnosing:
         kinds = {suspect.name: (suspect.kind, option.kind) for suspect, option in fresh}
         ranges = [each for each in accused if kinds[each.suspect.name] == ("activation", "range")]
         if ranges and misfit(case):
-            found = self._calibration(case, ranges)
+            found = self._calibration(case, ranges, "preprocessing") or self._calibration(case, ranges)
             if found is not None:
                 everyone = merged(
                     option.fixes for suspect, option in fresh if kinds[suspect.name] == ("activation", "range")
@@ -237,14 +237,18 @@ class _Diagnosing:
             return None
         return together(case, first[0], alike, everyone)
 
-    def _calibration(self, case: Case, accused: Sequence[Accused]) -> Finding | None:
-        """Whether many ranges are wrong because the model was calibrated on other samples."""
+    def _calibration(
+        self, case: Case, accused: Sequence[Accused], cause: str = "calibration-coverage"
+    ) -> Finding | None:
+        """Whether many ranges are wrong because the model was calibrated on other samples, or others' inputs."""
         everything = [each.name for each in case.facts.quantizers.values() if each.tensor in case.facts.observed]
         tensors = tuple(dict.fromkeys(case.facts.quantizers[name].tensor for name in everything))
         suspect = Suspect("", "activation", tuple(everything), "", tensors, "", ())
         nodes = tuple(dict.fromkeys(each.suspect.node for each in accused if each.suspect.node))
         blamed = tuple(each.suspect.tensor for each in accused)
-        asked = ask(find_cause("calibration-coverage", "quantization"), case, suspect, nodes=nodes, tensors=blamed)
+        if cause == "preprocessing":  # which input it is, the cause itself says
+            nodes, blamed = (), ()
+        asked = ask(find_cause(cause, "quantization"), case, suspect, nodes=nodes, tensors=blamed)
         return replace(asked[0], share=1.0) if asked is not None and asked[0].proven else None
 
     def _artefacts(self, case: Case) -> None:

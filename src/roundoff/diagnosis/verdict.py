@@ -120,8 +120,10 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Seque
     now, best = f"{loss.sqnr_db:.1f} dB", f"{evidence.expected.sqnr_db:.1f} dB"
     match kind:
         case "healthy":
-            said = f"the outputs keep {now}, about what its bits can give ({best})"
-            return f"nothing is wrong in the quantization: {said}"
+            more = "" if loss.sqnr_db >= evidence.expected.sqnr_db else f" ({best})"
+            return (
+                f"nothing is wrong in the quantization: the outputs keep {now}, about what its bits can give{more}"
+            )
         case "culprits":
             return _culprits_text(evidence, now, proven)
         case "distributed":
