@@ -178,12 +178,11 @@ class _Diagnosing:
 
     def _look(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> Case:
         """Find faults stage by stage, each put right before the next is looked for."""
-        numbers = case.loss(_fixes(better, settings=True))
-        if case.loss().excess_db(numbers) >= _FAULT_DB:
+        if _excess_db(case, _fixes(better, settings=True)) >= _FAULT_DB:
             case = self._accuse(case, _options(better, settings=True))
-        now, design = case.loss(), case.loss(_fixes(better, settings=False))
-        bad = _FAULT_DB if not case.loss(more=True).agrees else _DESIGN_DB
-        if not fine and now.sqnr_db < _GOOD_DB and now.excess_db(design) >= bad:
+        now = case.loss(more=True)
+        bad = _FAULT_DB if not now.agrees else _DESIGN_DB
+        if not fine and now.sqnr_db < _GOOD_DB and _excess_db(case, _fixes(better, settings=False)) >= bad:
             case = self._accuse(case, _options(better, settings=False), design=True)
         for _ in range(_ROUNDS):
             if fine or case.loss(more=True).agrees:
@@ -293,6 +292,11 @@ def _options(better: Sequence[Ideal], *, settings: bool) -> list[tuple[Suspect, 
 
 def _fixes(better: Sequence[Ideal], *, settings: bool) -> Fixes:
     return merged(option.fixes for _, option in _options(better, settings=settings))
+
+
+def _excess_db(case: Case, fixes: Fixes) -> float:
+    """By how much a network is worse than it could be, on few samples and on more: on few, chance may say so."""
+    return min(case.loss(more=more).excess_db(case.loss(fixes, more=more)) for more in (False, True))
 
 
 def _outputs_text(loss: Loss) -> str:
