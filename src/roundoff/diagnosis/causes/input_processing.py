@@ -34,14 +34,19 @@ def _normalized(values: Array) -> Array:
     return np.asarray((values / 255 - mean) / std)
 
 
-_USUAL: Mapping[str, Process] = {
-    "x / 255": lambda x: x / 255,
-    "x * 255": lambda x: x * 255,
-    "x / 127.5 - 1": lambda x: x / 127.5 - 1,
-    "(x + 1) * 127.5": lambda x: (x + 1) * 127.5,
-    "x - 128": lambda x: x - 128,
-    "(x / 255 - mean) / std of ImageNet": _normalized,
+# Values of pixels as they are read, and as nets want them; something larger than this is no share of one.
+_PIXELS, _UNIT, _SIGNED_UNIT = (0.0, 255.0), (0.0, 1.0), (-1.0, 1.0)
+_NO_SHARE = 16.0
+
+_USUAL: Mapping[str, tuple[tuple[float, float], Process]] = {
+    "x / 255": (_PIXELS, lambda x: x / 255),
+    "x * 255": (_UNIT, lambda x: x * 255),
+    "x / 127.5 - 1": (_PIXELS, lambda x: x / 127.5 - 1),
+    "(x + 1) * 127.5": (_SIGNED_UNIT, lambda x: (x + 1) * 127.5),
+    "x - 128": (_PIXELS, lambda x: x - 128),
+    "(x / 255 - mean) / std of ImageNet": (_PIXELS, _normalized),
 }
+"""Usual ways to process pictures: the values that each takes, and what it makes of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class Preprocessing:
         if found is None:
             return None
         name, how, _, _ = found
-        samples = _Processed(case.lab.samples, name, _USUAL[how])
+        samples = _Processed(case.lab.samples, name, _USUAL[how][1])
         lab = Lab(case.lab.model, samples, everything=case.facts.everything)
         before, after = case.loss(more=True), lab.loss(case.quantizers(), more=True)
         gone = (before.value - after.value) / before.value if before.value else 0.0
@@ -120,8 +125,10 @@ def _candidate(case: Case) -> tuple[str, str, float, float] | None:
         used = _used(values, low, high)
         if values.ndim != _IMAGE_RANK or _LEAST_USED <= used <= _MOST_USED:
             continue
-        for how, process in _USUAL.items():
+        for how, (domain, process) in _USUAL.items():
             if "ImageNet" in how and _COLOURS not in (values.shape[1], values.shape[-1]):
+                continue
+            if not _is_of(values, domain):
                 continue
             after = process(values.astype(np.float32))
             if _LEAST_USED <= _used(after, low, high) <= _MOST_USED and _inside(after, low, high):
@@ -130,9 +137,15 @@ def _candidate(case: Case) -> tuple[str, str, float, float] | None:
 
 
 def _used(values: Array, low: float, high: float) -> float:
-    """The span of values over that of a range, zero included."""
-    span = max(float(values.max()), 0.0) - min(float(values.min()), 0.0)
-    return span / max(high - low, 1e-30)
+    """The span of values over that of a range."""
+    return float(values.max() - values.min()) / max(high - low, 1e-30)
+
+
+def _is_of(values: Array, domain: tuple[float, float]) -> bool:
+    """Whether values are pixels, or shares of one, as a way of processing takes them."""
+    low, high = float(values.min()), float(values.max())
+    large = domain != _PIXELS or high > _NO_SHARE
+    return domain[0] <= low and high <= domain[1] and large
 
 
 def _inside(values: Array, low: float, high: float) -> bool:
