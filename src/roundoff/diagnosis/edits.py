@@ -37,7 +37,8 @@ def edit(case: Case, change: Change) -> Fixes:
 def _named(case: Case, change: Change) -> Iterator[Suspect]:
     tensors = set(change.tensors)
     for suspect in case.facts.suspects:
-        if tensors & set(suspect.tensors) or (change.kind == "recalibrate" and not tensors):
+        everyone = change.kind == "recalibrate" and not tensors and suspect.kind == "activation"
+        if everyone or tensors & set(suspect.tensors):
             yield suspect
 
 

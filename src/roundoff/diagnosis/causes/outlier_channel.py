@@ -113,5 +113,6 @@ def _with_source(case: Case, suspect: Suspect, proof: Intervention) -> Intervent
     """The same, with the tensor whose channels the weight meets, and who computes it."""
     entering = case.facts.nodes[suspect.node].input[0]
     source = next((each for each in case.facts.suspects if entering in each.tensors), None)
-    nodes = () if source is None else source.nodes
-    return replace(proof, nodes=nodes, tensors=(entering,))
+    if source is None or source.join:  # what is joined is suspected on its own
+        return proof
+    return replace(proof, nodes=source.nodes, tensors=(entering,))

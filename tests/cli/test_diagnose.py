@@ -1,0 +1,169 @@
+"""The command ``roundoff diagnose``."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from roundoff.cli import main
+from roundoff.demo import load_split, model_path
+from roundoff.graph.insertion import insert_quantizers
+from roundoff.report.documents import load_document
+from tests.analysis.layers.support import demo_network
+from tests.quantized import with_scale_times
+
+Run = Callable[..., tuple[int, str, str]]
+MODEL = str(model_path())
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``roundoff diagnose`` in a folder with images, their labels, and models with and without a fault."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    images, labels = load_split("calibration")
+    np.save("images.npy", images[:24])
+    np.save("labels.npy", labels[:24])
+    quantized, _ = demo_network()
+    spoilt = with_scale_times(quantized, ["block3/relu"], 0.1)
+    for name, each in {"good": quantized, "bad": spoilt}.items():
+        onnx.save(insert_quantizers(each.float_model, each.quantizers).proto, f"{name}.onnx")
+
+    def call(*words: str, quantized: str | None = "bad.onnx") -> tuple[int, str, str]:
+        source = [] if quantized is None else ["--quantized", quantized]
+        code = main(["diagnose", MODEL, *source, "--data", "images.npy", *words])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_the_verdict_fits_a_screen_and_names_node_cause_proof_and_remedy(run: Run) -> None:
+    code, out, err = run()
+    lines = out.splitlines()
+    assert code == 1
+    assert lines[0].startswith("CULPRITS: block3/relu makes most of the loss: the outputs keep ")
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    text = " ".join(out.split())
+    assert "1 block3/relu (100% of the loss): clipping" in text
+    assert "proof the range of 'block3/relu' (Relu) widened from " in text
+    assert "SQNR of 'logits'" in text
+    assert "remedy set the range of 'block3/relu' to " in text
+    assert "victims" in text
+    assert "--fix -o repaired" in text
+    first = err.splitlines()[0]
+    assert first.startswith("numbers in the file: ")
+
+
+def test_a_good_model_is_healthy(run: Run) -> None:
+    code, out, _ = run(quantized="good.onnx")
+    assert code == 0
+    assert out.startswith("HEALTHY: nothing is wrong in the quantization: the outputs keep ")
+
+
+def test_a_model_quantized_for_a_target(run: Run) -> None:
+    code, out, _ = run("--target", "generic-int8", quantized=None)
+    assert (code, out.split(":")[0]) == (0, "HEALTHY")
+
+
+def test_the_document_holds_everything(run: Run) -> None:
+    code, out, _ = run("--json")
+    found = json.loads(out)["diagnosis"]
+    assert (code, found["kind"], found["side"]) == (1, "culprits", "quantization")
+    (finding,) = found["findings"]
+    assert (finding["cause"], finding["proven"], finding["tensors"]) == ("clipping", True, ["block3/relu"])
+    measure = finding["measures"][0]
+    assert measure["after"] > measure["before"] + 10
+    assert [each["name"] for each in found["checks"]] == ["numbers in the file", "the file itself", "outputs"]
+
+
+def test_a_run_can_be_written_and_read_again(run: Run) -> None:
+    code, _, err = run("-o", "found")
+    assert code == 1
+    assert "written: found/run.json, found/findings.csv" in err
+    read = load_document("found").diagnosis
+    assert read is not None
+    assert read.accused[0].cause == "clipping"
+    assert "block3/relu" in Path("found/findings.csv").read_text(encoding="utf-8")
+
+
+def test_it_can_be_repaired_and_the_written_model_keeps_what_was_measured(run: Run) -> None:
+    code, out, _ = run("--fix", "-o", "repaired")
+    assert code == 0
+    assert "kept" in out
+    found = load_document("repaired").diagnosis
+    assert found is not None
+    assert found.repair is not None
+    assert found.repair.reached
+    measured = found.repair.measures[0]
+    again, text, _ = run("--json", quantized="repaired/digits_fake_quant_model.onnx")
+    read = json.loads(text)["diagnosis"]
+    assert (again, read["kind"]) == (0, "healthy")
+    assert read["measures"][0]["before"] == pytest.approx(measured.after, abs=0.01)
+    assert main(["layers", "--quantized", "repaired", "--data", "images.npy"]) == 0
+
+
+def test_a_recipe_is_repaired_for_its_target(run: Run) -> None:
+    code, out, _ = run(
+        "--target", "generic-int8", "--set", "block3/relu=float", "--fix", "-o", "x", quantized=None
+    )
+    assert (code, out.split(":")[0]) == (0, "HEALTHY")
+    assert sorted(path.name for path in Path("x").iterdir() if not path.name.startswith(".")) == [
+        "findings.csv",
+        "run.json",
+    ]
+
+
+def test_the_users_metric_is_told_and_decides(run: Run) -> None:
+    code, out, err = run("--labels", "labels.npy")
+    assert code == 1
+    assert "top-1 accuracy: float " in err
+    assert "top-1 accuracy" in out
+
+
+def test_a_float_model_that_only_guesses_is_not_the_fault_of_quantization(run: Run) -> None:
+    np.save("wrong.npy", (np.load("labels.npy") + 1) % 10)
+    code, out, _ = run("--labels", "wrong.npy", quantized="good.onnx")
+    text = " ".join(out.split())
+    assert (code, text.split(":")[0]) == (1, "ELSEWHERE")
+    assert "look at how samples are processed, and at their labels" in text
+
+
+def test_an_evaluator_may_measure(run: Run) -> None:
+    Path("eval.py").write_text(
+        "NAME = 'mean logit'\ndef evaluate(run, samples):\n"
+        "    return [float(run(feed)['logits'].max()) for feed in samples]\n",
+        encoding="utf-8",
+    )
+    code, _, err = run("--evaluator", "eval.py", quantized="good.onnx")
+    assert code == 0
+    assert "mean logit: float " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "fix"),
+    [
+        (["--fix"], "--fix writes a repaired model, but no folder was given.", "add -o DIR"),
+        (["--force"], "--force has no effect without -o.", "add -o DIR"),
+        (
+            ["--calibration", "mse"],
+            "--calibration says how to quantize, but bad.onnx is quantized already.",
+            "leave",
+        ),
+    ],
+)
+def test_options_without_effect_are_refused(run: Run, words: list[str], said: str, fix: str) -> None:
+    code, _, err = run(*words)
+    assert code == 2
+    assert said in err
+    assert fix in err
+
+
+def test_a_model_without_quantizers_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    del run
+    code = main(["diagnose", MODEL, "--quantized", MODEL, "--data", "images.npy"])
+    assert code == 2
+    assert "has no quantizers, so there is nothing to diagnose." in capsys.readouterr().err

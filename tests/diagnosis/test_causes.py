@@ -1,0 +1,238 @@
+"""Each cause: a planted fault is found, named and proven; a clean network is not accused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from roundoff.core.findings import Diagnosis, Finding
+from roundoff.core.quantizer import Quantizer, QuantParams
+from roundoff.core.tensors import Array
+from roundoff.diagnosis import causes
+from roundoff.diagnosis.quantization import diagnose_quantization
+from roundoff.diagnosis.registry import all_causes, cause
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from tests.diagnosis.planting import (
+    changed,
+    coded,
+    demo,
+    detector,
+    for_target,
+    narrower,
+    scaled,
+    unbalanced,
+)
+
+
+def only(found: Diagnosis) -> Finding:
+    """The one finding; it must be proven with numbers that got better, and come with a remedy."""
+    assert found.kind == "culprits", found.verdict
+    (finding,) = found.accused
+    assert finding.measures[0].improved
+    assert finding.measures[0].samples > 0
+    assert finding.intervention
+    assert finding.summary
+    assert finding.remedy is not None
+    return finding
+
+
+def diagnosed(quantized: QuantizedModel) -> Diagnosis:
+    return diagnose_quantization(quantized, demo()[1])
+
+
+def test_a_clean_network_is_healthy() -> None:
+    found = diagnosed(demo()[0])
+    assert (found.kind, found.accused, found.victims) == ("healthy", (), ())
+    assert "nothing is wrong in the quantization" in found.verdict
+
+
+@pytest.mark.parametrize("target", ["generic-int8", "generic-int8-per-tensor", "onnxruntime", "axera-ax650"])
+def test_clean_networks_are_healthy_on_many_chips(target: str) -> None:
+    found = diagnose_quantization(*for_target(*unbalanced(1.0), target))
+    assert (found.kind, found.accused) == ("healthy", ())
+
+
+def test_a_range_that_is_too_small_is_clipping() -> None:
+    finding = only(diagnosed(changed(demo()[0], "block3/relu", scaled(0.1))))
+    assert (finding.cause, finding.nodes[0], finding.tensors[0]) == ("clipping", "block3/relu", "block3/relu")
+    assert finding.remedy is not None
+    assert finding.remedy.changes[0].kind == "range"
+    assert finding.remedy.cost == "free"
+    assert finding.evidence["clipped_energy_share"] > 0.9
+
+
+def test_a_weight_that_is_cut_off_is_clipping() -> None:
+    finding = only(diagnosed(changed(demo()[0], "block2/pointwise/weight", scaled(0.1))))
+    assert (finding.cause, finding.nodes[0]) == ("clipping", "block2/pointwise")
+
+
+def test_a_wrong_zero_point_is_clipping() -> None:
+    def moved(quantizer: Quantizer) -> Quantizer:
+        return replace(quantizer, params=QuantParams(quantizer.params.scale, np.array(230)))
+
+    finding = only(diagnosed(changed(demo()[0], "block1/relu", moved)))
+    assert (finding.cause, finding.nodes[0]) == ("clipping", "block1/relu")
+
+
+def test_a_range_that_is_far_too_wide_is_resolution() -> None:
+    finding = only(diagnosed(changed(demo()[0], "block3/relu", scaled(40.0))))
+    assert (finding.cause, finding.nodes[0]) == ("resolution", "block3/relu")
+    assert "times as wide as its values" in finding.summary
+    assert finding.remedy is not None
+    assert finding.remedy.changes[0].kind == "range"
+
+
+@pytest.mark.parametrize("tensor", ["block3/relu", "block2/pointwise/weight"])
+def test_fewer_bits_than_others_is_resolution(tensor: str) -> None:
+    finding = only(diagnosed(changed(demo()[0], tensor, narrower(2))))
+    assert (finding.cause, finding.tensors[0]) == ("resolution", tensor)
+    assert finding.summary.endswith("has 2 bits where others have 8")
+
+
+def test_codes_that_are_not_those_of_the_weights_are_named() -> None:
+    def spoilt(codes: Array) -> Array:
+        codes[::2] = -codes[::2]
+        return codes
+
+    finding = only(diagnosed(coded(demo()[0], "block2/pointwise/weight", spoilt)))
+    assert (finding.cause, finding.nodes[0]) == ("corrupted-weights", "block2/pointwise")
+    assert "are not those of the float weights" in finding.summary
+
+
+def test_codes_that_are_all_rounded_down_shift_the_mean() -> None:
+    coarse = changed(demo()[0], "block1/pointwise/weight", scaled(6.0))
+    finding = only(diagnosed(coded(coarse, "block1/pointwise/weight", lambda codes: codes, rounding="floor")))
+    assert (finding.cause, finding.nodes[0]) == ("bias-shift", "block1/pointwise")
+
+
+def test_one_scale_for_unequal_channels_of_a_weight() -> None:
+    found = diagnose_quantization(*for_target(*unbalanced(300.0), "generic-int8-per-tensor"))
+    assert found.kind == "culprits"
+    assert {each.cause for each in found.accused} == {"outlier-channel"}
+    assert {"conv1", "relu1"} & {name for each in found.accused for name in each.nodes}
+
+
+def test_one_scale_for_unequal_channels_of_an_activation() -> None:
+    found = diagnose_quantization(*for_target(*unbalanced(300.0), "generic-int8"))
+    first = found.accused[0]
+    assert (found.kind, first.cause) == ("culprits", "outlier-channel")
+    assert {"r1", "w2"} & set(first.tensors)
+
+
+def test_boxes_and_scores_in_one_output_are_a_mixed_range() -> None:
+    found = diagnose_quantization(*for_target(*detector(640.0)))
+    finding = found.accused[0]
+    assert (found.kind, finding.cause, finding.nodes[0]) == ("culprits", "mixed-range", "join")
+    assert "'scores'" in finding.measures[0].what
+    assert diagnose_quantization(*for_target(*detector(1.0))).kind == "healthy"
+
+
+def test_a_bias_that_is_not_that_of_the_model() -> None:
+    quantized, samples = for_target(*_with_bias())
+    bias = next(each for each in quantized.quantizers if each.kind == "bias")
+    off = coded(quantized, bias.tensor, lambda codes: codes + int(3 / float(np.max(bias.params.scale))))
+    finding = only(diagnose_quantization(off, samples))
+    assert (finding.cause, finding.nodes[0]) == ("bias-shift", "conv1")
+
+
+def test_a_bias_that_does_not_fit_overflows() -> None:
+    quantized, samples = for_target(*_with_bias())
+    bias = next(each for each in quantized.quantizers if each.kind == "bias")
+    finding = only(diagnose_quantization(changed(quantized, bias.tensor, scaled(1e-9)), samples))
+    assert (finding.cause, finding.nodes[0]) == ("overflow", "conv1")
+    assert "times what 32 bits hold" in finding.summary
+
+
+def _with_bias() -> tuple[Model, dict[str, Array]]:
+    from pathlib import Path
+
+    from roundoff.graph.load import model_from_proto
+    from tests.diagnosis.planting import numpy_tensor
+
+    model, arrays = unbalanced(1.0)
+    proto = type(model.proto)()
+    proto.CopyFrom(model.proto)
+    proto.graph.initializer.append(numpy_tensor("bias", np.linspace(-1, 1, 8, dtype=np.float32)))
+    proto.graph.node[0].input.append("bias")
+    return model_from_proto(proto, path=Path("biased.onnx")), arrays
+
+
+def test_samples_unlike_those_of_calibration() -> None:
+    quantized, samples = demo()
+    for tensor in [each.tensor for each in quantized.quantizers if each.kind == "activation"]:
+        quantized = changed(quantized, tensor, scaled(0.15))
+    found = diagnose_quantization(quantized, samples)
+    finding = found.accused[0]
+    assert (found.kind, finding.cause) == ("culprits", "calibration-coverage")
+    assert finding.remedy is not None
+    assert finding.remedy.changes[0].kind == "recalibrate"
+    assert "measured on" in finding.intervention
+
+
+def test_a_loss_that_adds_up_has_no_culprits() -> None:
+    quantized, samples = demo()
+    for tensor in [each.tensor for each in quantized.quantizers if each.kind == "activation"]:
+        quantized = changed(quantized, tensor, narrower(4))
+    found = diagnose_quantization(quantized, samples)
+    assert (found.kind, [each.cause for each in found.accused]) == ("distributed", ["accumulated-error"])
+    assert "distributed, not local" in found.verdict
+
+
+def test_a_fault_that_another_hides_is_found_too() -> None:
+    spoilt = changed(demo()[0], "stem/relu", scaled(0.02))
+    spoilt = changed(spoilt, "block4/relu", narrower(2))
+    found = diagnosed(spoilt)
+    assert {(each.cause, each.tensors[0]) for each in found.accused} == {
+        ("clipping", "stem/relu"),
+        ("resolution", "block4/relu"),
+    }
+    assert all(each.measures[0].improved for each in found.accused)
+
+
+def test_a_tensor_next_to_zero_is_an_artefact_and_accuses_nobody() -> None:
+    quantized, samples = for_target(*_with_whisper())
+    found = diagnose_quantization(changed(quantized, "faint", scaled(64.0)), samples)
+    assert (found.kind, found.accused) == ("healthy", ())
+    assert [(each.cause, each.tensors[0]) for each in found.findings] == [("metric-artefact", "faint")]
+
+
+def _with_whisper() -> tuple[Model, dict[str, Array]]:
+    from pathlib import Path
+
+    from onnx import helper
+
+    from roundoff.graph.load import model_from_proto
+    from tests.diagnosis.planting import numpy_tensor
+
+    model, arrays = unbalanced(1.0)
+    proto = type(model.proto)()
+    proto.CopyFrom(model.proto)
+    graph = proto.graph
+    graph.initializer.append(numpy_tensor("tiny", np.float32(1e-4)))
+    graph.node[3].input[0] = "sum"
+    graph.node.insert(3, helper.make_node("Mul", ["c2", "tiny"], ["faint"], name="whisper"))
+    graph.node.insert(4, helper.make_node("Add", ["c2", "faint"], ["sum"], name="sum"))
+    return model_from_proto(proto, path=Path("whisper.onnx")), arrays
+
+
+def test_victims_are_listed_apart() -> None:
+    found = diagnosed(changed(demo()[0], "block1/relu", scaled(0.05)))
+    assert "block1/relu" not in found.victims
+    assert set(found.victims) & {"block2/relu", "block3/relu", "block4/relu"}
+
+
+def test_every_cause_says_what_it_is_in_a_sentence() -> None:
+    assert causes.__all__
+    kinds = list(all_causes("quantization"))
+    assert len(kinds) >= 10
+    assert all(each.summary.endswith(".") and each.order for each in kinds)
+    assert [each.order for each in kinds] == sorted(each.order for each in kinds)
+
+
+def test_a_cause_is_registered_once() -> None:
+    class Another:
+        """Another."""
+
+    with pytest.raises(ValueError, match="registered twice"):
+        cause("clipping", order=1)(Another)  # type: ignore[type-var]

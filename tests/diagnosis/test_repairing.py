@@ -1,0 +1,118 @@
+"""Remedies from cheapest to dearest, and what they change."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from roundoff.core.findings import Change, CostClass, Finding, Measure, Remedy
+from roundoff.diagnosis.case import open_case
+from roundoff.diagnosis.edits import edit, retied
+from roundoff.diagnosis.repairing import repair
+from tests.diagnosis.planting import changed, demo, for_target, scaled, unbalanced
+
+MEASURE = Measure("accuracy", "", 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A workpiece whose score is the sum of what its changes are worth."""
+
+    made: tuple[str, ...] = ()
+
+    def changed(self, changes: Sequence[Change]) -> Self | None:
+        values = tuple(each.value for each in changes)
+        return None if "impossible" in values else replace(self, made=(*self.made, *values))
+
+    def quantized(self) -> Any:
+        return self
+
+
+WORTH = {"good": 0.5, "bad": -0.1, "dear": 0.4, "dearest": 1.0}
+
+
+def score(toy: Any) -> float:
+    return sum(WORTH[each] for each in toy.made)
+
+
+def finding(number: int, cost: CostClass, *values: str) -> Finding:
+    changes = tuple(Change("codes", value=each) for each in values)
+    return Finding(number, "clipping", ("n",), ("t",), "s", remedy=Remedy("do it", cost, changes), proven=True)
+
+
+def tried(findings: list[Finding], goal: float = 9.0, *, late: bool = False) -> Any:
+    return repair(Toy(), findings, score, measure=MEASURE, goal=goal, out_of_time=lambda: late)
+
+
+def test_cheap_remedies_come_first_and_only_what_helps_is_kept() -> None:
+    piece, done = tried([finding(1, "16 bit", "dear"), finding(2, "free", "bad"), finding(3, "free", "good")])
+    assert [(step.finding, step.kept, step.why) for step in done.steps] == [
+        (2, False, "no better"),
+        (3, True, ""),
+        (1, True, ""),
+    ]
+    assert piece.made == ("good", "dear")
+    assert (done.measures[0].before, done.measures[0].after, done.reached) == (0.0, 0.9, False)
+
+
+def test_nothing_dear_is_tried_when_it_is_good_enough() -> None:
+    piece, done = tried([finding(1, "free", "good"), finding(2, "float", "dearest")], goal=0.5)
+    assert (piece.made, len(done.steps), done.reached) == (("good",), 1, True)
+
+
+def test_what_cannot_be_done_is_said() -> None:
+    _, done = tried([finding(1, "free", "impossible")])
+    assert [step.why for step in done.steps] == ["not possible here"]
+    _, done = tried([finding(1, "free", "good")], late=True)
+    assert [step.why for step in done.steps] == ["no time was left"]
+
+
+def test_what_is_only_suspected_is_not_tried() -> None:
+    _, done = tried([replace(finding(1, "free", "good"), proven=False)])
+    assert done.steps == ()
+
+
+def test_a_metric_where_less_is_better_is_told_as_it_is() -> None:
+    low = replace(MEASURE, higher_is_better=False)
+    _, done = repair(Toy(), [finding(1, "free", "good")], score, measure=low, goal=9.0, out_of_time=lambda: False)
+    assert (done.measures[0].before, done.measures[0].after) == (0.0, -0.5)
+    assert done.measures[0].improved
+
+
+def test_changes_become_quantizers() -> None:
+    quantized, samples = demo()
+    case = open_case(changed(quantized, "block3/relu", scaled(0.1)), samples)
+    name = "q:block3/relu"
+    wide = edit(case, Change("range", ("block3/relu",), low=0.0, high=2.55))[name]
+    assert wide is not None
+    assert np.isclose(wide.params.scale, 0.01)
+    assert edit(case, Change("float", ("block3/relu",))) == {name: None}
+    bits = edit(case, Change("bits", ("block3/relu",), value="u16"))[name]
+    assert bits is not None
+    assert bits.spec.bits == 16
+    again = edit(case, Change("recalibrate"))
+    assert set(again) == {each.name for each in quantized.quantizers if each.kind == "activation"}
+    assert edit(case, Change("per_channel", ("block3/relu",))) == {}
+    assert edit(case, Change("report", ("block3/relu",))) == {}
+
+
+def test_biases_follow_the_scales_they_are_told_in() -> None:
+    from tests.diagnosis.test_causes import _with_bias
+
+    quantized, samples = for_target(*_with_bias())
+    case = open_case(quantized, samples)
+    bias = next(each for each in quantized.quantizers if each.kind == "bias")
+    fixes = retied(case, edit(case, Change("range", ("x",), low=-20.0, high=20.0)))
+    moved = fixes[bias.name]
+    entering = fixes["x"] if "x" in fixes else next(each for each in fixes.values() if each and each.tensor == "x")
+    weight = next(each for each in quantized.quantizers if each.tensor == "w1")
+    assert moved is not None
+    assert entering is not None
+    assert np.allclose(moved.params.scale, entering.params.scale * weight.params.scale)
+    assert retied(case, {weight.name: None})[bias.name] is None
+
+
+def test_an_unknown_tensor_changes_nothing() -> None:
+    case = open_case(*for_target(*unbalanced(1.0)))
+    assert edit(case, Change("range", ("nobody",), low=0.0, high=1.0)) == {}
