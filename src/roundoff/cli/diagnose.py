@@ -25,9 +25,10 @@ from roundoff.cli.device_options import (
     device_next_steps,
     diagnose_dumps,
 )
+from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.quantize_options import settings_from
-from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject, subject_inputs
+from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time", type=seconds, metavar="TIME", help="begin nothing after it, as 90s or 10m")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the run document instead of the verdict")
+    add_html_option(output)
     output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and findings.csv to DIR")
     output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
     add_limits(parser)
@@ -70,6 +72,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     check_device_options(args)
     check_subject(args)
     _check_output(args)
+    check_html(args)
     subject = open_subject(args, terminal)
     settings = _settings(args, subject, terminal)
     found = _diagnosed(args, subject, settings)
@@ -78,7 +81,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         found = replace(found, repair=fixed.repair)
     found = replace(found, next_steps=tuple(_next_steps(args, found)))
     written = _write(args, subject, found, fixed, started)
-    _print(args, terminal, _document(args, found, time.monotonic() - started), found)
+    document = _document(args, subject, found, time.monotonic() - started)
+    written = [*written, *write_html(args, document)]
+    _print(args, terminal, document, found)
     if written:
         terminal.note("written: " + ", ".join(str(path) for path in written))
     return EXIT_OK if found.kind == "healthy" or _repaired(found) else EXIT_THRESHOLD_MISSED
@@ -101,8 +106,8 @@ def _check_output(args: argparse.Namespace) -> None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
     elif args.fix:
         raise BadInput("--fix writes a repaired model, but no folder was given.", fix="add -o DIR")
-    elif args.force:
-        raise BadInput("--force has no effect without -o.", fix="add -o DIR, or leave it out")
+    elif args.force and args.html is None:
+        raise BadInput("--force has no effect without -o or --html.", fix="add -o DIR, or leave it out")
 
 
 def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) -> "DiagnoseSettings":
@@ -182,7 +187,7 @@ def _write(
     with output_directory(args.output, marker=DOCUMENT_NAME, force=args.force) as staged:
         helped = fixed is not None and any(step.kept for step in fixed.repair.steps)
         names = _write_model(args, subject, fixed, staged) if fixed is not None and helped else []
-        files = run_files(_document(args, found, time.monotonic() - started))
+        files = run_files(_document(args, subject, found, time.monotonic() - started))
         for name, text in files.items():
             write_text(staged / name, text)
     return [args.output / name for name in (*names, *files)]
@@ -236,9 +241,6 @@ def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
         else f"--quantized {shlex.quote(str(args.quantized))}"
     )
     whole = " ".join(filter(None, [model, data, quantized]))
-    if found.kind == "distributed":
-        target = args.target or "TARGET"
-        return [f"roundoff tune {model} {data} --target {target} -o tuned"]
     tensors = [name for each in found.accused for name in each.tensors[:1]]
     if found.repair is not None and found.repair.reached:
         return [f"roundoff layers {data} --quantized {shlex.quote(str(args.output))}"]
@@ -246,14 +248,16 @@ def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
         return [f"roundoff diagnose {whole} --fix -o repaired"]
     if found.kind == "culprits" and tensors:
         return [f"roundoff distribution {model} {shlex.quote(tensors[0])} {data} {quantized}"]
-    if found.kind == "not_enough_evidence":
-        return [f"roundoff layers {whole}"]
-    return []
+    others = {
+        "distributed": f"roundoff tune {model} {data} --target {args.target or 'TARGET'} -o tuned",
+        "not_enough_evidence": f"roundoff layers {whole}",
+    }
+    return [others[found.kind]] if found.kind in others else []
 
 
-def _document(args: argparse.Namespace, found: "Diagnosis", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.provenance import environment, input_file
-    from roundoff.core.document import SCHEMA, RunDocument
+def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", elapsed_s: float) -> "RunDocument":
+    from roundoff.cli.inspection_options import document_of
+    from roundoff.cli.provenance import input_file
 
     more = [
         ("evaluator", args.evaluator),
@@ -261,14 +265,9 @@ def _document(args: argparse.Namespace, found: "Diagnosis", elapsed_s: float) ->
         ("dumps", args.dumps),
         ("aliases", args.aliases),
     ]
-    read = (*subject_inputs(args), *(input_file(role, path) for role, path in more if path is not None))
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=read,
-        diagnosis=found,
-        environment=environment(elapsed_s),
-    )
+    document = document_of(args, subject.quantized.float_model, elapsed_s, diagnosis=found)
+    read = tuple(input_file(role, path) for role, path in more if path is not None)
+    return replace(document, inputs=(*document.inputs, *read))
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", found: "Diagnosis") -> None:

@@ -95,15 +95,13 @@ def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_sample
 
 def subject_inputs(args: argparse.Namespace) -> "tuple[InputFile, ...]":
     """The files that were read, for the run document."""
-    from roundoff.cli.provenance import input_file
+    from roundoff.cli.provenance import data_paths, input_file
 
     given = (("model", args.model), ("quantized", args.quantized), ("rules", args.rules))
     read = [(role, path) for role, path in given if path is not None]
     if args.target and Path(args.target).is_file():
         read.append(("target", Path(args.target)))
-    for text in args.data or ():
-        path = Path(text)
-        read.append(("data", path if path.exists() else Path(text.partition("=")[2])))
+    read += [("data", path) for path in data_paths(args.data)]
     return tuple(input_file(role, path) for role, path in read)
 
 

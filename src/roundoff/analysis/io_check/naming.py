@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roundoff.analysis.io_check.conventions import Convention, MeanStd, conventions
+from roundoff.analysis.io_check.conventions import REVERSED, Convention, MeanStd, conventions
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
 
@@ -16,8 +16,8 @@ _BYTE = 255.0
 _SAME = 0.2
 # Float32 values are no more exact than this part of their size.
 _FLOAT_ROUNDING = 4e-7
-# Pixels cannot be outside 0..255; resizing with a bicubic filter overshoots a little.
-_OVERSHOOT = 40
+# Pixels cannot be outside 0..255; resizing with a bicubic filter overshoots by this part of their range at most.
+_OVERSHOOT = 0.2
 # A picture whose brightest pixel is below this is hardly a picture.
 _DARK = 12
 # How much more unlikely it is that training made the slip.
@@ -158,10 +158,10 @@ def _implausibility(values: Values, deployed: Convention, places: list[int]) -> 
     gain, offset = deployed.gain[places], deployed.offset[places]
     ends = np.stack([(end - offset) / gain for end in (values.low, values.high)])
     low, high = ends.min(), ends.max()
-    if low < -_OVERSHOOT or high > _BYTE + _OVERSHOOT:
+    outside = max(0.0, -low, high - _BYTE) / max(_OVERSHOOT * (high - low), 1e-9)
+    if outside > 1 and max(-low, high - _BYTE) > 1:
         return _IMPOSSIBLE
-    outside = max(0.0, -low, high - _BYTE) / _OVERSHOOT
-    return float(outside + (1.0 if high < _DARK else 0.0))
+    return float(min(outside, 1.0) + (1.0 if high < _DARK else 0.0))
 
 
 def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> InputChange:
@@ -176,7 +176,8 @@ def _change(training: Convention, deployed: Convention, gain: Array, offset: Arr
     elif training.form == "right" and deployed.form == "right":
         text = f"training applies {training.text}, the deployed side {deployed.text}"
         if deployed.source == training.source.reversed() or training.source == deployed.source.reversed():
-            text = f"mean and std ({training.source.name.removesuffix(' in reversed order')}) are in the opposite order of channels"
+            name = training.source.name.removesuffix(REVERSED)
+            text = f"mean and std ({name}) are in the opposite order of channels"
     elif training.form == "right":
         text = f"on the deployed side {deployed.text} ({deployed.source.name})"
     elif deployed.form == "right":

@@ -1,14 +1,13 @@
 """Searching for the transformation between two sets of pictures, plain ones first."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from roundoff.analysis.io_check.borders import Box, content_box
-from roundoff.analysis.io_check.conventions import MeanStd
 from roundoff.analysis.io_check.fitting import best_order
-from roundoff.analysis.io_check.matching import Claim, PixelPairs, Trial, better, verify
+from roundoff.analysis.io_check.matching import Claim, Judging, PixelPairs, Trial, better, verify
 from roundoff.analysis.io_check.readings import Reading, picture_of, readings
 from roundoff.analysis.io_check.storage import Storage, storages
 from roundoff.core.io_check import Correction, InputChange
@@ -19,7 +18,7 @@ __all__ = ["PictureSearch"]
 _LOOKED_AT = 4  # samples in which ways to read are told apart
 _PIXELS = 3000  # of each of them
 _FEWEST_PIXELS = 12
-# Ways that leave more of the variance than this are no candidates, nor those that leave so much more than the best.
+# Ways that leave more of the variance than this are no candidates, nor those that leave so many times the best.
 _LOOSE, _TIED, _ROUNDING = 0.05, 3.0, 1e-10
 _MOST_VERIFIED = 6
 _MOST_SHIFT = 6
@@ -36,16 +35,12 @@ class PictureSearch:
     Attributes:
         training: Training's arrays.
         deployed: The deployed side's.
-        tolerance: Differences up to this do not count.
-        before_rms: Root mean square of the difference as it is; None where shapes differ.
-        known: Means and stds of the user's own.
+        judging: By what claims are judged.
     """
 
     training: Sequence[Array]
     deployed: Sequence[Array]
-    tolerance: float
-    before_rms: float | None
-    known: tuple[MeanStd, ...] = ()
+    judging: Judging
 
     def claims(self) -> Iterator[Claim]:
         """Verified claims, stage by stage; those of one stage are sorted, the best first."""
@@ -64,7 +59,7 @@ class PictureSearch:
         tied.sort(key=lambda trial: trial.count)
         claims = []
         for trial in tied[:_MOST_VERIFIED]:
-            claim = verify(trial, tolerance=self.tolerance, before_rms=self.before_rms, known=self.known)
+            claim = verify(trial, self.judging)
             if claim is not None:
                 claims.append(claim)
         yield from sorted(claims, key=better)
@@ -155,7 +150,7 @@ class PictureSearch:
             trial = self._trial(reading.changes, view, reading.view, cut)
             trials = iter([trial] if trial is not None else [])
             for claim in self._verified(trials):
-                yield _with_border(claim, boxes, moved=moved, tolerance=self.tolerance)
+                yield _with_border(claim, boxes, moved=moved, tolerance=self.judging.tolerance)
 
     def _plain_readings(
         self, layouts: Sequence[tuple[str, Callable[[Array], Array]]]
@@ -227,14 +222,12 @@ def _place(box: Box) -> tuple[int, int]:
 
 def _with_border(claim: Claim, boxes: tuple[Box, Box], *, moved: bool, tolerance: float) -> Claim:
     """Add what differs around the content."""
-    from dataclasses import replace
-
     one, other = boxes
     changes = list(claim.changes)
     if moved:
         text = (
-            f"the picture lies at row {other.top}, column {other.left} of its canvas, in training at row {one.top}, "
-            f"column {one.left}"
+            f"the picture lies at row {other.top}, column {other.left} of its canvas, in training at row "
+            f"{one.top}, column {one.left}"
         )
         where = "centred" if one.top + one.left > other.top + other.left else "in the corner"
         changes.append(InputChange("placement", text, Correction("letterbox", f"picture {where}, as in training")))
