@@ -6,6 +6,7 @@ from typing import Any
 from benchmarks.planted.answers import Answer, judge
 from benchmarks.planted.case import CLEAN, Truth, truth
 from benchmarks.planted.document import page
+from benchmarks.planted.journal import Journal
 from benchmarks.planted.subject import subject
 from benchmarks.planted.tables import confusion, faults_table, summary
 
@@ -80,3 +81,12 @@ def test_tables_and_page():
     text = page([good, bad, clean], seeds=1)
     assert "| clipping | 1 | 1 |" in text
     assert "--seeds 1" in text
+
+
+def test_answers_on_disk_are_not_asked_again(tmp_path):
+    first = answer(truth(("conv1",), "clipping"), finding("clipping", "conv1"))
+    Journal(tmp_path / "answers.jsonl").add(first)
+    again = Journal(tmp_path / "answers.jsonl")
+    assert first.case in again
+    assert again[first.case] == first
+    assert "other" not in again

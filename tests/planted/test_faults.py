@@ -5,12 +5,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-
 from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.device import Device, few_samples
-from benchmarks.planted.faults import FAULTS, arithmetics, dumping, kernels
 from benchmarks.planted.families import FAMILIES
+from benchmarks.planted.faults import FAULTS, arithmetics, dumping, kernels
 from benchmarks.planted.subject import Subject, sqnr, subject
+
 from roundoff.graph.interface import outputs
 
 # Functions stay the same up to float rounding; a channel that is divided by 600 and multiplied again loses some bits.

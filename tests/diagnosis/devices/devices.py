@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.faults import FAULTS
 from benchmarks.planted.subject import subject
+
 from roundoff.core.findings import Diagnosis
 from roundoff.core.tensors import Array, TensorInfo
 from roundoff.data import ArraySamples

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from benchmarks.planted.clean import clean_cases
 from benchmarks.planted.subject import subject
+
 from roundoff.diagnosis.devices import causes
 from roundoff.diagnosis.registry import all_causes
 from tests.diagnosis.devices.devices import diagnosed, planted

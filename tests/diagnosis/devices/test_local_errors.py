@@ -22,7 +22,9 @@ def coded(low: float = -1.0, high: float = 1.0) -> Quantizer:
 @given(SEEDS, st.integers(-1, 1))
 def test_one_step_is_never_suspect(seed, steps):
     quantizer = coded()
-    exact = fake_quantize(np.random.default_rng(seed).uniform(-0.9, 0.9, 300).astype(np.float32), quantizer.params, SPEC)
+    exact = fake_quantize(
+        np.random.default_rng(seed).uniform(-0.9, 0.9, 300).astype(np.float32), quantizer.params, SPEC
+    )
     found = exact + np.float32(steps) * quantizer.params.scale
     assert not compare_local(exact, found, expect_coded(exact, quantizer, loose=False)).is_suspect()
 
@@ -30,8 +32,12 @@ def test_one_step_is_never_suspect(seed, steps):
 @given(SEEDS, st.integers(4, 100))
 def test_many_steps_are(seed, steps):
     quantizer = coded()
-    exact = fake_quantize(np.random.default_rng(seed).uniform(-0.5, 0.5, 300).astype(np.float32), quantizer.params, SPEC)
-    error = compare_local(exact, exact + steps * quantizer.params.scale, expect_coded(exact, quantizer, loose=False))
+    exact = fake_quantize(
+        np.random.default_rng(seed).uniform(-0.5, 0.5, 300).astype(np.float32), quantizer.params, SPEC
+    )
+    error = compare_local(
+        exact, exact + steps * quantizer.params.scale, expect_coded(exact, quantizer, loose=False)
+    )
     assert error.is_suspect()
     assert abs(error.mean_shift - steps) < 0.01
     assert error.share_beyond() == 1

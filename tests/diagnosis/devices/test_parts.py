@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from benchmarks.planted.subject import subject
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from benchmarks.planted.subject import subject
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Pair
 from roundoff.diagnosis.devices.causes.layout import slice_order
