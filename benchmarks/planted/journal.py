@@ -40,6 +40,5 @@ class Journal:
             return
         for line in self._path.read_text(encoding="utf-8").splitlines():
             fields: dict[str, Any] = json.loads(line)
-            yield Answer(
-                **{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-            )
+            fields |= {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
+            yield Answer(**fields)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from benchmarks.planted.subject import Subject, sqnr, subject
 
 from roundoff.graph.interface import outputs
 
-# Functions stay the same up to float rounding; a channel that is divided by 600 and multiplied again loses some bits.
+# Functions stay the same up to float rounding; a channel that is divided and multiplied again loses some bits.
 SAME_DB = 60.0
 REWRITTEN = ("outlier-weight-channel", "outlier-activation-channel", "mixed-range-add")
 # Networks that have a place for each fault that not all have.
@@ -42,14 +43,14 @@ DUMPED += ["two-kernels", "kernel-and-dump"]
 QUANTIZED = [name for name in FAULTS if name not in DUMPED]
 
 
-def test_there_are_enough_kinds_and_families():
+def test_there_are_enough_kinds_and_families() -> None:
     assert len(FAULTS) >= 14
     assert len(FAMILIES) >= 6
     assert len(DUMPED) >= 10
 
 
 @pytest.mark.parametrize("fault", REWRITTEN)
-def test_a_rewritten_network_computes_the_same(fault):
+def test_a_rewritten_network_computes_the_same(fault: str) -> None:
     case = planted(fault)
     before, after = subject(case.family, case.seed), own_subject(case)
     for name in outputs(case.model):
@@ -57,14 +58,14 @@ def test_a_rewritten_network_computes_the_same(fault):
 
 
 @pytest.mark.parametrize("fault", [name for name in QUANTIZED if name not in HARMLESS])
-def test_a_fault_costs_accuracy(fault):
+def test_a_fault_costs_accuracy(fault: str) -> None:
     case = planted(fault)
     network, home = own_subject(case), subject(case.family, case.seed)
     quantized = case.quantized or network.quantization(case.target)
     assert network.loss_db(quantized) < min(home.healthy_db - 6, 18)
 
 
-def test_an_artefact_costs_nothing():
+def test_an_artefact_costs_nothing() -> None:
     case = planted("near-zero-tensor")
     network = own_subject(case)
     assert case.quantized is not None
@@ -72,7 +73,7 @@ def test_an_artefact_costs_nothing():
     assert case.is_clean
 
 
-def test_scores_next_to_pixels_are_lost():
+def test_scores_next_to_pixels_are_lost() -> None:
     network = subject("detector", 0)
     case = FAULTS["mixed-range-concat"](network, network.rng("x"))
     assert case is not None
@@ -82,7 +83,7 @@ def test_scores_next_to_pixels_are_lost():
 
 
 @pytest.mark.parametrize("fault", DUMPED)
-def test_dumps_show_at_the_outputs_what_they_should(fault):
+def test_dumps_show_at_the_outputs_what_they_should(fault: str) -> None:
     case = planted(fault)
     assert case.dumps is not None
     network = own_subject(case)
@@ -98,7 +99,7 @@ def test_dumps_show_at_the_outputs_what_they_should(fault):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_truth_names_what_is_there(fault):
+def test_the_truth_names_what_is_there(fault: str) -> None:
     case = planted(fault)
     graph = case.model.proto.graph
     known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
@@ -108,20 +109,20 @@ def test_the_truth_names_what_is_there(fault):
         assert truth.kind == "clean" or truth.causes
 
 
-def test_two_faults_are_at_two_places():
+def test_two_faults_are_at_two_places() -> None:
     for fault in ("two-quantizers", "two-weights", "two-kernels", "kernel-and-dump"):
         first, second = planted(fault).truths
         assert not first.nodes & second.nodes
 
 
-def test_files_of_a_user_are_written(tmp_path):
+def test_files_of_a_user_are_written(tmp_path: Path) -> None:
     arguments = planted("kernel-wrong-tap").write(tmp_path)
     assert arguments[:2] == [str(tmp_path / "model.onnx"), "--data"]
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "quantized.onnx", "data.npy", "dumps"}
     assert arguments[-2:] == ["--dumps", str(tmp_path / "dumps")]
 
 
-def test_a_case_without_the_quantized_model_does_not_write_it(tmp_path):
+def test_a_case_without_the_quantized_model_does_not_write_it(tmp_path: Path) -> None:
     case = planted("kernel-wrong-tap")
     assert case.dumps is not None
     arguments = replace(case, dumps=replace(case.dumps, with_quantized=False)).write(tmp_path)
@@ -129,7 +130,7 @@ def test_a_case_without_the_quantized_model_does_not_write_it(tmp_path):
     assert not (tmp_path / "quantized.onnx").exists()
 
 
-def test_a_healthy_device_is_within_a_step_of_its_simulator():
+def test_a_healthy_device_is_within_a_step_of_its_simulator() -> None:
     network = subject("residual", 0)
     chip = Device(network, network.healthy)
     for tensors in chip.run(few_samples(network)):

@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 @given(SEEDS, st.floats(0.2, 5), st.floats(-3, 3))
-def test_a_line_is_found_although_ends_are_cut_off(seed, gain, offset):
+def test_a_line_is_found_although_ends_are_cut_off(seed: int, gain: float, offset: float) -> None:
     exact = np.random.default_rng(seed).standard_normal(400)
     line = gain * exact + offset
     found = np.clip(line, np.quantile(line, 0.1), np.quantile(line, 0.9))
@@ -28,13 +28,13 @@ def test_a_line_is_found_although_ends_are_cut_off(seed, gain, offset):
     assert fitted == pytest.approx((gain, offset), abs=1e-6)
 
 
-def test_no_line_through_too_few_or_equal_values():
+def test_no_line_through_too_few_or_equal_values() -> None:
     assert robust_line(np.arange(3.0), np.arange(3.0)) is None
     assert robust_line(np.ones(100), np.arange(100.0)) is None
 
 
 @given(SEEDS, st.integers(0, 2))
-def test_slices_in_another_order_are_told(seed, axis):
+def test_slices_in_another_order_are_told(seed: int, axis: int) -> None:
     rng = np.random.default_rng(seed)
     exact = rng.standard_normal((4, 5, 6))
     order = rng.permutation(exact.shape[axis])
@@ -44,7 +44,7 @@ def test_slices_in_another_order_are_told(seed, axis):
     assert np.array_equal(found, order)
 
 
-def test_slices_in_their_places_are_not():
+def test_slices_in_their_places_are_not() -> None:
     exact = np.random.default_rng(0).standard_normal((4, 5))
     assert slice_order([exact], [exact], 0) is None
     # Slices of zeros are alike, and stay where they are.
@@ -52,7 +52,7 @@ def test_slices_in_their_places_are_not():
     assert slice_order([exact], [exact.copy()], 0) is None
 
 
-def test_the_span_of_a_tensor_ends_at_known_ones():
+def test_the_span_of_a_tensor_ends_at_known_ones() -> None:
     golden = Golden(subject("plain", 0).model)
     span = golden.span("conv3/relu_out", {"conv2/relu_out"})
     assert span.nodes == ("conv3/relu", "conv3", "pool1")
@@ -60,14 +60,14 @@ def test_the_span_of_a_tensor_ends_at_known_ones():
     assert span.hidden == ("conv3_out", "pool1_out")
 
 
-def test_what_depends_on_a_tensor():
+def test_what_depends_on_a_tensor() -> None:
     golden = Golden(subject("two-sided", 0).model)
     behind = golden.behind("eye/conv1_out")
     assert {"join/concat_out", "regressor_out"} <= behind
     assert "sensor/dense1_out" not in behind
 
 
-def test_a_part_is_computed_from_what_it_is_given():
+def test_a_part_is_computed_from_what_it_is_given() -> None:
     network = subject("plain", 0)
     golden = Golden(network.model)
     given_ = {"conv4/relu_out": network.values["conv4/relu_out"][:1]}
@@ -79,7 +79,7 @@ def pairs_of(exact: Array, found: Array) -> tuple[Pair, ...]:
     return (Pair(found, exact, Expected(np.asarray(0.01), 1e-6)),)
 
 
-def test_patterns_of_errors():
+def test_patterns_of_errors() -> None:
     exact = np.random.default_rng(0).standard_normal((1, 8, 10, 10))
     one = exact.copy()
     one[:, 3] += 1
@@ -92,7 +92,7 @@ def test_patterns_of_errors():
     assert pattern(pairs_of(exact, exact + 1)) == "100.0% of its values are off by more than that, offset +1"
 
 
-def test_squares_that_do_not_fit_half_precision():
+def test_squares_that_do_not_fit_half_precision() -> None:
     rng = np.random.default_rng(0)
     x, gain, shift = rng.standard_normal((2, 3, 16)), np.ones(16), np.zeros(16)
     usual = in_half("LayerNormalization", {"axis": -1}, [x, gain, shift])
@@ -104,7 +104,7 @@ def test_squares_that_do_not_fit_half_precision():
     assert np.abs(large).max() == 0
 
 
-def test_means_and_softmax_in_half_precision():
+def test_means_and_softmax_in_half_precision() -> None:
     pooled = in_half("GlobalAveragePool", {}, [np.full((1, 2, 8, 8), 2000.0)])
     assert pooled is not None
     assert np.isinf(pooled).all()
