@@ -28,6 +28,7 @@ from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.next_steps import next_steps
 from roundoff.cli.quantize_options import settings_from
+from roundoff.cli.settings_files import DIALECT_HELP
 from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fix", action="store_true", help="try remedies, cheapest first, and write the repaired model to -o DIR"
     )
+    parser.add_argument("--dialect", metavar="NAME,...", help=f"with --fix: {DIALECT_HELP}")
     parser.add_argument("--time", type=seconds, metavar="TIME", help="begin nothing after it, as 90s or 10m")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the run document instead of the verdict")
@@ -103,6 +105,12 @@ def _check_output(args: argparse.Namespace) -> None:
     from roundoff.core.files import check_output_directory
     from roundoff.report.documents import DOCUMENT_NAME
 
+    if args.dialect is not None:
+        from roundoff.vendors.dialects import find_dialects
+
+        find_dialects(args.dialect)
+        if not args.fix:
+            raise BadInput("--dialect has no effect without --fix.", fix="add --fix -o DIR, or leave it out")
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
     elif args.fix:
@@ -211,9 +219,10 @@ def _write(
 
 
 def _write_model(args: argparse.Namespace, subject: Subject, fixed: "Fixed", folder: Path) -> "list[str]":
-    """The repaired model and its plan; settings in the words of other tools belong here, too."""
+    """The repaired model, its plan, and settings in the words of other tools."""
     from roundoff import __version__
     from roundoff.cli.provenance import input_file
+    from roundoff.core.files import write_text
     from roundoff.core.model_files import model_stem
     from roundoff.diagnosis.delivering import Origin, write_repaired
 
@@ -227,7 +236,28 @@ def _write_model(args: argparse.Namespace, subject: Subject, fixed: "Fixed", fol
         version=__version__,
     )
     written = write_repaired(folder, fixed.quantized, origin, plan=fixed.plan, method=fixed.method)
-    return list(dict.fromkeys(written.values()))
+    settings = _settings_texts(args, fixed)
+    for name, text in settings.items():
+        write_text(folder / name, text)
+    return [*dict.fromkeys(written.values()), *settings]
+
+
+def _settings_texts(args: argparse.Namespace, fixed: "Fixed") -> dict[str, str]:
+    """What was repaired, in the words of other tools."""
+    from roundoff.cli.settings_files import settings_for
+    from roundoff.core.model_files import model_stem
+    from roundoff.vendors.dialects import Made, decisions_of, find_dialects
+
+    if args.dialect is None:
+        return {}
+    plan = fixed.plan
+    made = Made(
+        stem=model_stem(args.model or args.quantized),
+        target="" if plan is None else plan.target,
+        method=fixed.method,
+        rules=() if plan is None else tuple(each.rule for each in plan.resolutions),
+    )
+    return settings_for(decisions_of(fixed.quantized, made), find_dialects(args.dialect)).files()
 
 
 def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
