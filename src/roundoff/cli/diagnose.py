@@ -22,11 +22,11 @@ from roundoff.cli.data_options import add_data_options
 from roundoff.cli.device_options import (
     add_device_options,
     check_device_options,
-    device_next_steps,
     diagnose_dumps,
 )
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
+from roundoff.cli.next_steps import next_steps
 from roundoff.cli.quantize_options import settings_from
 from roundoff.cli.settings_files import DIALECT_HELP
 from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
@@ -37,6 +37,7 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.core.findings import Check, Diagnosis
+    from roundoff.core.quant_plan import QuantPlan
     from roundoff.core.recipe import Recipe
     from roundoff.diagnosis.fixing import Fixed
     from roundoff.diagnosis.investigation import DiagnoseSettings
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     fixed = _fixed(args, subject, found, settings, terminal) if args.fix and found.accused else None
     if fixed is not None:
         found = replace(found, repair=fixed.repair)
-    found = replace(found, next_steps=tuple(_next_steps(args, found)))
+    found = replace(found, next_steps=tuple(next_steps(args, found)))
     written = _write(args, subject, found, fixed, started)
     document = _document(args, subject, found, time.monotonic() - started)
     written = [*written, *write_html(args, document)]
@@ -135,7 +136,23 @@ def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) ->
         tell=tell,
         subject=subject.words,
         given=_given(args),
+        plan=_plan(args),
     )
+
+
+def _plan(args: argparse.Namespace) -> "QuantPlan | None":
+    """What was asked for each node, where a run of ours or the rules say so."""
+    from roundoff.graph.load import load_model
+    from roundoff.graph.preparation import prepare
+    from roundoff.quantize.plan_file import load_plan
+    from roundoff.quantize.planning import plan_quantization
+
+    if args.quantized is not None and args.quantized.is_dir():
+        return load_plan(args.quantized).plan
+    if args.target is None or not (args.set or args.rules):
+        return None
+    prepared, how = prepare(load_model(args.model)), settings_from(args)
+    return plan_quantization(prepared.model, how.target, rules=how.rules, origins=prepared.origins)
 
 
 def _given(args: argparse.Namespace) -> "Model | None":
@@ -248,35 +265,6 @@ def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
         labels = load_labels(args.labels, subject.samples.names)
         return accuracy_metric(labels, subject.samples, threads=args.threads)
     return None
-
-
-def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
-    """Commands that lead on, with what was given here."""
-    import shlex
-
-    if args.dumps is not None:
-        return device_next_steps(args, found)
-
-    data = " ".join(f"--data {shlex.quote(text)}" for text in args.data or ())
-    model = "" if args.model is None else shlex.quote(str(args.model))
-    quantized = (
-        f"--target {shlex.quote(args.target)}"
-        if args.target
-        else f"--quantized {shlex.quote(str(args.quantized))}"
-    )
-    whole = " ".join(filter(None, [model, data, quantized]))
-    tensors = [name for each in found.accused for name in each.tensors[:1]]
-    if found.repair is not None and found.repair.reached:
-        return [f"roundoff layers {data} --quantized {shlex.quote(str(args.output))}"]
-    if found.kind == "culprits" and not args.fix:
-        return [f"roundoff diagnose {whole} --fix -o repaired"]
-    if found.kind == "culprits" and tensors:
-        return [f"roundoff distribution {model} {shlex.quote(tensors[0])} {data} {quantized}"]
-    others = {
-        "distributed": f"roundoff tune {model} {data} --target {args.target or 'TARGET'} -o tuned",
-        "not_enough_evidence": f"roundoff layers {whole}",
-    }
-    return [others[found.kind]] if found.kind in others else []
 
 
 def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", elapsed_s: float) -> "RunDocument":
