@@ -21,4 +21,5 @@ def write_clipped(folder: Path) -> None:
     save_model(model, folder / "float.onnx")
     save_model(insert_quantizers(model, changed(quantized, CLIPPED, scaled(0.2)).quantizers), folder / "bad.onnx")
     feeds = [samples.feed(index) for index in range(len(samples.names))]
-    np.savez(folder / "data.npz", **{key: np.concatenate([feed[key] for feed in feeds]) for key in feeds[0]})
+    arrays = {key: np.concatenate([feed[key] for feed in feeds]) for key in feeds[0]}
+    np.savez(folder / "data.npz", **arrays)  # type: ignore[arg-type]
