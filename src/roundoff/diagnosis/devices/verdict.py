@@ -96,6 +96,9 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, 
     if kind == "culprits":
         proven = [each for each in findings if each.proven]
         only_dump = all(not bench.believed.isdisjoint(each.tensors) for each in proven)
+        if all(len(each.tensors) > 1 for each in proven):
+            wrong = sum(len(each.tensors) for each in proven)
+            return f"the device computes in another way than it should in {wrong} of {tensors}{keeps}"
         places = counted(len(proven), "place")
         if only_dump:
             return f"the device computes what it should{keeps}, but its dump is wrong in {places}"
