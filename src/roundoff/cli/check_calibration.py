@@ -1,4 +1,4 @@
-"""Say whether samples are fit for calibration, what is wrong with them, and what to do.
+"""Say whether samples are fit for calibration, what is wrong, and what to do.
 
 Looked for: too few samples, broken and blank ones, duplicates, single samples
 that set a range alone, samples prepared otherwise than in training, missing
@@ -37,6 +37,8 @@ _DEFAULT_SHARE = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
+    # The list of all options would be wider than a terminal.
+    parser.usage = "%(prog)s MODEL --data PATH [options]"
     parser.add_argument(
         "model", type=Path, metavar="MODEL", help="the float model: .onnx, or .prototxt[,.caffemodel] of Caffe"
     )

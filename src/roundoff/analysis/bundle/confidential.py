@@ -1,6 +1,6 @@
 """The same fault without the secret: other names, other weights and other samples of the same statistics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from roundoff.graph.anonymous import anonymized
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights, constant_value
+from roundoff.graph.wiring import subgraphs
 from roundoff.quantize.calibration import Observer, calibrate
 from roundoff.quantize.planning.sockets import PRODUCTS, setting_inputs
 from roundoff.runtime.feeds import Samples
@@ -28,6 +29,8 @@ Disguise = Literal["random", "settled", "shuffled"]
 give results of the size and mean they had; the same with the weights of each channel in another order."""
 
 Ends = tuple[Array, Array]
+# Fewer codes of 8 bits are no weight.
+_CODES_FROM = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,26 +91,43 @@ def disguised(case: Case, how: Disguise, *, keep_data: bool, seed: int) -> Disgu
 
 
 def _replace_weights(model: Model, *, shuffle: bool, random: np.random.Generator) -> int:
-    """Replace float constants in place; numbers alone and settings, such as limits and scales, stay."""
+    """Replace constants in place, those of subgraphs too; numbers alone and settings, such as limits, stay."""
     from onnx.numpy_helper import from_array
 
-    graph = model.proto.graph
-    readers = {name: (node, place) for node in reversed(graph.node) for place, name in enumerate(node.input)}
-    settings = {
-        node.input[place] for node in graph.node for place in setting_inputs(node.op_type, len(node.input))
-    }
+    graphs = [model.proto.graph, *_inner_graphs(model.proto.graph)]
+    nodes = [node for graph in graphs for node in graph.node]
+    readers = {name: (node, place) for node in reversed(nodes) for place, name in enumerate(node.input)}
+    settings = {node.input[place] for node in nodes for place in setting_inputs(node.op_type, len(node.input))}
+    holders = [tensor for graph in graphs for tensor in graph.initializer]
+    holders += [node for node in nodes if node.op_type == "Constant"]
     count = 0
-    for holder in (*graph.initializer, *(node for node in graph.node if node.op_type == "Constant")):
+    for holder in holders:
         inner = holder.attribute[0].t if hasattr(holder, "op_type") else holder
         name = holder.output[0] if hasattr(holder, "op_type") else holder.name
         values = np.asarray(constant_value(holder, model))
-        if name in settings or values.dtype.kind != "f" or values.size < 2 or not inner.dims:
+        if name in settings or not inner.dims or not _tells(values):
             continue
         axis, other = _axes(*readers[name], values.ndim) if name in readers else (None, None)
-        changed = (shuffled if shuffle else like)(values, axis, random, other=other)
+        if values.dtype.kind == "f":
+            changed = (shuffled if shuffle else like)(values, axis, random, other=other)
+        else:
+            changed = random.permuted(values.reshape(-1)).reshape(values.shape)
         inner.CopyFrom(from_array(changed, inner.name))
         count += 1
     return count
+
+
+def _inner_graphs(graph: Any) -> Iterator[Any]:
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield inner
+            yield from _inner_graphs(inner)
+
+
+def _tells(values: Array) -> bool:
+    """Whether values are weights: floats, or codes of 8 bits. Others are shapes, places and the like."""
+    codes = values.dtype.kind in "iu" and values.dtype.itemsize == 1 and values.size >= _CODES_FROM
+    return (values.dtype.kind == "f" and values.size > 1) or codes
 
 
 def _axes(node: Any, place: int, rank: int) -> tuple[int | None, int | None]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.analysis.channel_moments import channel_moments
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.graph.tap import tap
@@ -87,16 +88,14 @@ def _layers(model: Model) -> Iterator[_Layer]:
 def _moments(model: Model, samples: Samples, layers: Sequence[_Layer]) -> dict[str, Moments]:
     names = [layer.result for layer in layers]
     session = open_session(model, outputs=tap(model, names))
-    sums: dict[str, list[Array]] = {name: [] for name in names}
+    seen: dict[str, list[Array]] = {name: [] for name in names}
     for index in range(len(samples.names)):
-        for layer, values in zip(layers, session.run(samples.feed(index)), strict=True):
-            axis = layer.axis % values.ndim
-            rows = np.moveaxis(values.astype(np.float64), axis, 0).reshape(values.shape[axis], -1)
-            sums[layer.result].append(np.stack([rows.mean(axis=1), np.square(rows).mean(axis=1)]))
+        for name, values in zip(names, session.run(samples.feed(index)), strict=True):
+            seen[name].append(values)
     found = {}
-    for name, parts in sums.items():
-        mean, squares = np.mean(parts, axis=0)
-        found[name] = (mean, np.sqrt(np.maximum(squares - np.square(mean), 0.0)))
+    for layer in layers:
+        mean, variance = channel_moments(seen[layer.result], layer.axis)
+        found[layer.result] = (mean, np.sqrt(variance))
     return found
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.analysis.calibration_check.rescaling import RESCALINGS, Rescaling, rescaled
+from roundoff.analysis.channel_moments import channel_moments
 from roundoff.analysis.evaluation import class_predictions
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
@@ -132,8 +133,8 @@ def _fitted(session: Session, tensors: Sequence[str], expected: _Expectation, fe
     """
     place = tensors.index(expected.tensor)
 
-    def moments(each: Feeds) -> Array:
-        return _moments([session.run(feed)[place] for feed in each])
+    def moments(each: Feeds) -> tuple[Array, Array]:
+        return channel_moments([session.run(feed)[place] for feed in each], 1)
 
     zero = Rescaling("", lambda values, axis: np.zeros_like(values))
     one = Rescaling("", lambda values, axis: np.ones_like(values))
@@ -178,21 +179,11 @@ def _expectations(model: Model) -> Iterator[_Expectation]:
 
 def _deviation(session: Session, tensors: Sequence[str], expected: Sequence[_Expectation], feeds: Feeds) -> float:
     runs = [session.run(feed) for feed in feeds]
-    seen = {name: _moments([run[place] for run in runs]) for place, name in enumerate(tensors)}
+    seen = {name: channel_moments([run[place] for run in runs], 1) for place, name in enumerate(tensors)}
     return float(np.mean([_apart(each, seen[each.tensor]) for each in expected]))
 
 
-def _moments(arrays: Sequence[Array]) -> Array:
-    """Mean and variance of each channel, [2, channels]."""
-    parts = []
-    for values in arrays:
-        moved = np.moveaxis(values.astype(np.float64), 1, 0).reshape(values.shape[1], -1)
-        parts.append(np.stack([moved.mean(axis=1), np.square(moved).mean(axis=1)]))
-    mean, squares = np.mean(parts, axis=0)
-    return np.stack([mean, np.maximum(squares - np.square(mean), 0.0)])
-
-
-def _apart(expected: _Expectation, moments: Array) -> float:
+def _apart(expected: _Expectation, moments: tuple[Array, Array]) -> float:
     mean, variance = moments
     live = expected.variance > expected.variance.max() * 1e-6
     smallest = expected.variance[live] * 1e-12

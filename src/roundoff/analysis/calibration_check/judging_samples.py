@@ -169,7 +169,7 @@ def class_findings(labels: Array, classes: int | None, names: Sequence[str]) -> 
         yield CheckFinding(
             "coverage",
             "fault" if enough else "remark",
-            f"no sample of {counted(len(absent), 'class').replace('classs', 'classes')} of {total}: {listed}",
+            f"no sample of {len(absent)} class{'' if len(absent) == 1 else 'es'} of {total}: {listed}",
             "add samples of these classes" + ("" if enough else f"; {_PER_CLASS * total} samples could have all"),
             weight=len(absent) / total,
         )
