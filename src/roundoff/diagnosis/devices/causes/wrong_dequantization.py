@@ -1,6 +1,6 @@
 """A tensor was brought to values with the scale or the zero point of another."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class WrongDequantization:
             return None
         gain, offset = line
         limit = _limits(case, suspect)
-        ways = {
+        ways: dict[str, Callable[[Array], Array]] = {
             f"{gain:.4g} times what it should be {offset:+.4g}": lambda x: x * gain + offset,
             f"{gain:.4g} times what it should be": lambda x: x * gain,
             f"what it should be {offset:+.4g}": lambda x: x + offset,
