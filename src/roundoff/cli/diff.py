@@ -1,4 +1,4 @@
-"""Compare two runs: which nodes got better or worse, and can that be chance?
+"""Compare two runs: which nodes got better or worse, and can it be chance?
 
 RUN_A and RUN_B are folders that one command (compare, layers, sensitivity,
 accumulate or diagnose) wrote with -o, or their run.json: before and after

@@ -1,4 +1,4 @@
-"""Explain a node, finding, metric, verdict, cause or column in one paragraph.
+"""Explain in one paragraph a node, finding, metric, verdict, cause or column.
 
 With RUN, a folder that a command wrote with -o or its run.json, nodes and
 findings are explained with the numbers of that run. NAME is a node or tensor,
