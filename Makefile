@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 demo: $(VENV)/.installed
 	@$(BIN)/roundoff demo -o out/demo --force
 
-test: $(VENV)/.installed-test
+test: $(VENV)/.installed-test $(VENV)/.browser
 	@$(BIN)/python -m pytest
 
 lint: $(VENV)/.installed-test
@@ -49,3 +49,12 @@ $(VENV)/.installed-test: pyproject.toml $(VENV)/.python
 	@echo "Installing roundoff and its test tools into $(VENV)"
 	@$(PIP) install -e '.[test]'
 	@touch $@ $(VENV)/.installed
+
+# Reports are tested in a real browser. Where none is there and none can be had, those tests say so and are skipped.
+$(VENV)/.browser: $(VENV)/.python
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing chromium" && \
+	  apt-get update -qq >/dev/null 2>&1 && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null 2>&1; } || \
+	  echo "No browser could be installed; its tests will be skipped"
+	@touch $@

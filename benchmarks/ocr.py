@@ -11,19 +11,16 @@ the right word of a sample from its name. Leaves with 0 and says so when the net
 on the words of the test less than 99 % of what float reads is read.
 """
 
-import importlib.util
-import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from roundoff.core.tensors import Array
 from roundoff.core.tuning import Trial
+from roundoff.demo.ocr import Words, characters, decoded, find_model, vocabulary
 from roundoff.graph.load import load_model
 from roundoff.quantize.targets import load_target
 from roundoff.search.judges import JudgeOptions
@@ -31,70 +28,15 @@ from roundoff.search.settings import Keeping, TestSet, TuneData, TuneSettings
 from roundoff.search.tune import tune
 
 NAME, HIGHER_IS_BETTER, RANGE = "words read", True, (0, 1)
-PACKAGE, FILE = "rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx"
-INPUT, HEIGHT, WIDTH = "x", 48, 256
 CALIBRATION, SEARCH, TEST = 64, 256, 400
 TARGET = "generic-int8"
 KEPT = 0.99
-_WORD = re.compile(r"\b[a-z]{3,10}\b")
-
-
-class Words:
-    """Pictures of words, each named after its word."""
-
-    label = "drawn words"
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self.names = tuple(words)
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        return {INPUT: drawn(self.names[index])}
-
-
-@cache
-def drawn(word: str) -> Array:
-    """A word in dark on light, as high as the network wants it, and grey behind its end."""
-    from PIL import Image, ImageDraw, ImageFont
-
-    font = ImageFont.load_default(size=36)
-    left, top, right, bottom = map(int, font.getbbox(word))
-    picture = Image.new("RGB", (right - left + 16, bottom - top + 16), "white")
-    ImageDraw.Draw(picture).text((8 - left, 8 - top), word, fill="black", font=font)
-    width = min(WIDTH, round(HEIGHT * picture.width / picture.height))
-    pixels = np.asarray(picture.resize((width, HEIGHT), Image.Resampling.BILINEAR), dtype=np.float32)
-    whole = np.zeros((1, 3, HEIGHT, WIDTH), np.float32)
-    whole[0, :, :, :width] = pixels.transpose(2, 0, 1) / 127.5 - 1
-    return whole
-
-
-def vocabulary() -> list[str]:
-    """Words of Python's help texts, in a random but fixed order."""
-    from pydoc_data.topics import topics
-
-    words = sorted({word for text in topics.values() for word in _WORD.findall(text)})
-    return [words[at] for at in np.random.default_rng(0).permutation(len(words))]
-
-
-@cache
-def characters() -> list[str]:
-    """What each class stands for; the network brings its characters along."""
-    path = model_path()
-    assert path is not None
-    properties = {each.key: each.value for each in load_model(path).proto.metadata_props}
-    return ["", *properties["character"].splitlines(), " "]
-
-
-def decoded(scores: Array) -> str:
-    """The text of one row of scores: the best class of each step, repetitions and blanks left out (CTC)."""
-    classes = scores.argmax(axis=-1)
-    new = np.append(True, classes[1:] != classes[:-1])
-    return "".join(characters()[each] for each in classes[new & (classes != 0)]).strip()
 
 
 def evaluate(run: Any, samples: Any) -> list[bool]:
     """Which words are read exactly."""
     return [
-        decoded(next(iter(run(feed).values()))[0]) == name
+        decoded(next(iter(run(feed).values()))[0], letters()) == name
         for name, feed in zip(samples.names, samples, strict=True)
     ]
 
@@ -104,9 +46,15 @@ def model_path() -> Path | None:
     given = [Path(word) for word in sys.argv[1:] if word.endswith(".onnx")]
     if given:
         return given[0]
-    package = importlib.util.find_spec(PACKAGE)
-    places: Iterable[str] = package.submodule_search_locations or () if package else ()
-    return next((Path(place) / FILE for place in places if (Path(place) / FILE).is_file()), None)
+    return find_model()
+
+
+@cache
+def letters() -> list[str]:
+    """What each class stands for."""
+    path = model_path()
+    assert path is not None
+    return characters(path)
 
 
 def show(trial: Trial, _best: Trial, _metric: str) -> None:

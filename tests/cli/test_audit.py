@@ -150,6 +150,34 @@ def counted(text: str) -> tuple[Precision, ...]:
     return tuple(Precision(**row["effective"]) for row in json.loads(text)["rows"])
 
 
+CORRECTS = """
+def propose(problem, history):
+    recipe = problem.base
+    for lever in problem.levers():
+        recipe = problem.pulled(recipe, lever) if lever.name in ("equalize", "bias_correct") else recipe
+    return None if history else recipe
+"""
+
+
+def test_corrected_biases_of_a_search_are_on_record(run: Run, folder: Path) -> None:
+    (folder / "corrects.py").write_text(CORRECTS)
+    words = ["--data", "data", "--target", "tensorrt-like", "--strategy", "corrects.py", "--min-metric", "0"]
+    assert main(["tune", "float.onnx", *words, "-o", "searched"]) == 0
+    code, out, _ = run("searched")
+    assert (code, out.split(":")[0]) == (0, "OK")
+    assert "was corrected, and is held as s32 instead of float" in " ".join(out.split())
+    # The other models of the folder, of which none is quantized as the plan says, are not held against it.
+    assert "float model" not in out
+    code, out, _ = run("searched/float_fake_quant_model.onnx", "--target", "tensorrt-like")
+    assert (code, "remarks" in out, "integer_bias" in run("searched", "--json")[1]) == (0, True, False)
+    # Where nothing was corrected, a bias that is quantized against the plan is silent as ever.
+    plan = json.loads((folder / "searched/plan.json").read_text())
+    del plan["files"]["corrected"]
+    (folder / "searched/plan.json").write_text(json.dumps(plan))
+    code, out, _ = run("searched")
+    assert (code, "biases quantized though not planned" in out) == (1, True)
+
+
 def test_a_run_whose_model_was_changed_afterwards(run: Run, folder: Path) -> None:
     file = folder / "run" / "float_deploy_model.onnx"
     untouched = file.read_bytes()

@@ -2,6 +2,7 @@
 
 import argparse
 import filecmp
+import re
 import shlex
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import roundoff.cli
 from roundoff import demo
 from roundoff.cli import demo as command
 from roundoff.cli.terminal import Terminal
+from roundoff.demo.scenarios import SCENARIOS
 from roundoff.errors import BadInput
 from roundoff.report.documents import load_document
 
@@ -44,7 +46,7 @@ def run(*words: str) -> int:
 
 
 def test_the_inputs_are_copied_whole(tmp_path: Path, compare: FakeCompare) -> None:
-    assert run("-o", str(tmp_path / "demo")) == 0
+    assert run("board", "-o", str(tmp_path / "demo")) == 0
     shipped, copied = demo.model_path().parent, tmp_path / "demo" / "inputs"
     names = ["digits.onnx", "samples.npy", *(f"board_dump/{index}.npz" for index in range(8))]
     assert sorted(p.relative_to(copied).as_posix() for p in copied.rglob("[!.]*.*")) == sorted(names)
@@ -55,10 +57,10 @@ def test_the_command_shown_is_the_command_run(
     tmp_path: Path, compare: FakeCompare, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "a demo"
-    run("-o", str(folder))
+    run("board", "-o", str(folder))
     assert compare.asked == [
         "compare", f"{folder}/inputs/digits.onnx", f"{folder}/inputs/board_dump",
-        "--data", f"{folder}/inputs/samples.npy", "-o", f"{folder}/comparison",
+        "--data", f"{folder}/inputs/samples.npy", "-o", f"{folder}/results",
     ]  # fmt: skip
     shown = capsys.readouterr().err.replace("\\\n", "").splitlines()
     command_line = next(line for line in shown if line.startswith("  roundoff "))
@@ -68,11 +70,11 @@ def test_the_command_shown_is_the_command_run(
 def test_it_says_what_it_shows_and_names_the_results(
     tmp_path: Path, compare: FakeCompare, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run("-o", str(tmp_path / "demo"))
+    run("board", "-o", str(tmp_path / "demo"))
     printed = capsys.readouterr().err
     assert "reads 99.6% of the handwritten digits of its test set right;\non a board, 83.6%." in printed
     assert "tensors for 8 of the images" in printed
-    results = tmp_path / "demo" / "comparison"
+    results = tmp_path / "demo" / "results"
     assert printed.endswith(f"The results:\n  {results}/run.json\n  {results}/tensors.csv\n")
     assert "Look first at the verdict above" in printed
     assert "the output of block3/pointwise\n(block3/relu) by 0.5." in printed
@@ -82,8 +84,8 @@ def test_its_lines_fit_a_terminal(
     tmp_path: Path, compare: FakeCompare, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run()
-    run("--force")
+    run("board")
+    run("board", "--force")
     assert [line for line in capsys.readouterr().err.splitlines() if len(line) > 80] == []
 
 
@@ -92,17 +94,17 @@ def test_a_missed_threshold_is_what_the_demo_is_about_but_a_failure_is_a_failure
     tmp_path: Path, compare: FakeCompare, capsys: pytest.CaptureFixture[str], code: int, expected: int
 ) -> None:
     compare.code = code
-    assert run("-o", str(tmp_path / "demo")) == expected
+    assert run("board", "-o", str(tmp_path / "demo")) == expected
     assert ("The results:" in capsys.readouterr().err) == (expected == 0)
 
 
 def test_an_earlier_demo_is_replaced_only_when_told(tmp_path: Path, compare: FakeCompare) -> None:
     folder = str(tmp_path / "demo")
-    run("-o", folder)
+    run("board", "-o", folder)
     with pytest.raises(BadInput, match="already holds a result") as caught:
-        run("-o", folder)
+        run("board", "-o", folder)
     assert "--force" in caught.value.fix
-    assert run("-o", folder, "--force") == 0
+    assert run("board", "-o", folder, "--force") == 0
     assert compare.asked[-1] == "--force"
 
 
@@ -111,20 +113,49 @@ def test_foreign_files_are_never_replaced(tmp_path: Path, compare: FakeCompare) 
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
     with pytest.raises(BadInput, match="holds files that roundoff did not write"):
-        run("-o", str(tmp_path / "demo"), "--force")
+        run("board", "-o", str(tmp_path / "demo"), "--force")
     assert mine.read_text() == "mine"
     assert compare.asked == []
 
 
 def test_the_whole_demo_finds_the_planted_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The real comparison, end to end, as a newcomer sees it."""
-    assert roundoff.cli.main(["demo", "-o", str(tmp_path / "demo")]) == 0
+    assert roundoff.cli.main(["demo", "board", "-o", str(tmp_path / "demo")]) == 0
     printed = capsys.readouterr()
-    comparison = load_document(tmp_path / "demo" / "comparison").comparison
+    comparison = load_document(tmp_path / "demo" / "results").comparison
     assert comparison is not None
     verdict = comparison.verdict
     assert verdict.first_divergence == "block3/relu"
     assert verdict.introduces == ("block3/relu",)
     start = next(line for line in printed.out.splitlines() if "starts at" in line)
     assert "block3/relu (Relu): gain 0.49" in start
-    assert printed.err.rstrip().endswith("comparison/tensors.csv")
+    assert printed.err.rstrip().endswith("results/tensors.csv")
+
+
+def test_the_repair_brings_the_accuracy_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The real diagnosis, end to end, counted on images that it has not seen."""
+    folder = tmp_path / "demo"
+    assert roundoff.cli.main(["demo", "-o", str(folder)]) == 0
+    printed = capsys.readouterr()
+    rates = dict(re.findall(r"^  (on the chip|repaired|in float) +([\d.]+)%", printed.err, re.MULTILINE))
+    broken, repaired, exact = (float(rates[name]) for name in ("on the chip", "repaired", "in float"))
+    assert broken < exact - 5
+    assert repaired > exact - 2
+    assert printed.out.startswith("CULPRITS: ")
+    assert (folder / "results.html").read_bytes().startswith(b"<!doctype html>")
+    found = load_document(folder / "results").diagnosis
+    assert found is not None
+    assert found.repair is not None
+    assert found.repair.reached
+
+
+def test_the_recogniser_needs_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("roundoff.demo.ocr.PACKAGE", "no_such_package")
+    with pytest.raises(BadInput, match="which is not installed") as caught:
+        run("ocr", "-o", str(tmp_path / "demo"))
+    assert "rapidocr-onnxruntime" in caught.value.fix
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_story_is_offered() -> None:
+    assert set(command._STORIES) == set(SCENARIOS)

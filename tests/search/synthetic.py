@@ -40,6 +40,7 @@ class FakeProblem:
     base: Recipe = BASE
     first: int = 1
     hopeless: tuple[str, ...] = ()
+    poor: tuple[str, ...] = ()
 
     def levers(self) -> tuple[Lever, ...]:
         return tuple(Lever("variation", word) for word in self.words)
@@ -58,6 +59,9 @@ class FakeProblem:
 
     def outstanding(self, recipe: Recipe) -> int:
         return self.first
+
+    def weak(self, recipe: Recipe, cosine: float) -> tuple[str, ...]:
+        return tuple(node for node in self.poor if node not in self.raised_nodes(recipe))
 
     def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
         before = {node: had for node, had in self.raised_nodes(recipe).items() if node not in nodes}

@@ -1,7 +1,8 @@
 """What candidates are measured by: labels, agreement, functions of the user's."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.search.judges import Judge, JudgeOptions, make_judge
+from roundoff.runtime.session import Session, open_session
+from roundoff.search.judges import Judge, JudgeOptions, make_judge, running
+from roundoff.search.judges.running import OutputRunner
+from roundoff.search.judges.signals import SignalJudge
 from tests.models import conv_net, loaded, residual
 
 COUNT = 40
@@ -50,6 +54,46 @@ def test_outputs_that_are_no_class_scores_are_compared_by_decibels(tmp_path: Pat
     judge = make_judge(model, Images(name), JudgeOptions())
     assert judge.name == "sqnr_db"
     assert judge.measure(model, [0, 1]).tolist() == [150.0, 150.0]
+
+
+def test_what_float_gives_is_computed_once_for_the_same_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, other = (loaded(residual(), tmp_path) for _ in range(2))
+    runner = OutputRunner(model, Images(model.proto.graph.input[0].name))
+    judge, run, asked = SignalJudge(runner), runner.run, list[Model]()
+
+    def counting(of: Model, indices: Sequence[int]) -> Iterator[tuple[tuple[int, ...], list[Array]]]:
+        asked.append(of)
+        return run(of, indices)
+
+    monkeypatch.setattr(runner, "run", counting)
+    first, second = (judge.measure(other, [0, 5, 9]).tolist() for _ in range(2))
+    assert first == second
+    assert [each is model for each in asked] == [False, True, False]
+    # Other samples are others.
+    assert judge.measure(other, [1, 2]).shape == (2,)
+
+
+def test_nodes_are_fused_only_where_that_changes_nothing_but_last_bits(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = list[bool]()
+
+    def opening(of: Model, **options: Any) -> Session:
+        opened.append(options.get("fused", False))
+        return open_session(of, **options)
+
+    monkeypatch.setattr(running, "open_session", opening)
+    for least_db, fused in ((90.0, True), (float("inf"), False)):
+        opened.clear()
+        monkeypatch.setattr(running, "FUSED_AGREEMENT_DB", least_db)
+        monkeypatch.setattr(running, "agreement_db", lambda *_: 120.0)
+        runner = OutputRunner(model, Images())
+        for _ in range(3):
+            assert sum(len(chunk) for chunk, _ in runner.run(model, [3, 1, 4])) == 3
+        # Two to find out, and one that serves all runs.
+        assert opened == [False, True, fused]
 
 
 PER_SAMPLE = """
@@ -108,7 +152,6 @@ def test_vendors_evaluators_get_files_and_may_answer_in_numpy(tmp_path: Path, mo
     judge = judged(tmp_path, VENDOR, model)
     score = float(judge.float_values())
     assert judge.satisfied(score, score - 0.5) == (False, 0.5)
-    assert "calibration() of the evaluator is not called" in judge.notes[0]
     assert judge.measure(model, ()) == score
 
 

@@ -129,3 +129,34 @@ def test_what_is_wrong_with_a_strategy_is_said(tmp_path: Path, code: str, messag
             FakeWorkbench(lambda _: 0.0, FakeJudge()),
             strategy=load_strategy(tmp_path / "mine.py"),
         )
+
+
+# The flow charts of Pulsar2 -------------------------------------------------------------------------------------
+
+
+def charted(problem: FakeProblem, good: set[str], *, method: str = "") -> list[tuple[str, int]]:
+    """The methods and numbers of raised nodes that are tried; good enough is the method, or these nodes raised."""
+    workbench = FakeWorkbench(
+        lambda recipe: float((method and recipe.method == method) or good <= set(problem.raised_nodes(recipe))),
+        FakeJudge(by_sample=False),
+    )
+    found = search(problem, workbench, strategy=STRATEGIES["pulsar2"])
+    return [(trial.recipe.method, len(trial.recipe.rules)) for trial in found.trials]
+
+
+def test_charts_try_methods_first() -> None:
+    problem = FakeProblem(("a", "b", "c"), poor=("b",))
+    assert charted(problem, {"b"}, method="percentile") == [("", 0), ("minmax", 0), ("mse", 0), ("percentile", 0)]
+
+
+def test_charts_raise_what_is_poor_by_itself() -> None:
+    problem = FakeProblem(("a", "b", "c"), poor=("b", "c"))
+    tried = charted(problem, {"b", "c"})
+    assert tried[-1] == ("", 2)
+    assert len(tried) == 5
+
+
+def test_charts_end_where_nothing_is_left_to_raise() -> None:
+    tried = charted(FakeProblem(("a", "b", "c"), poor=("a",)), {"b"})
+    assert tried == [(method, count) for count in (0, 1) for method in ("", "minmax", "mse", "percentile")]
+    assert len(charted(FakeProblem(("a", "b", "c")), {"b"})) == 4

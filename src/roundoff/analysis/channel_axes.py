@@ -11,7 +11,7 @@ from roundoff.core.measure import channel_axis_of
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
 
-__all__ = ["channel_axes", "weight_axis"]
+__all__ = ["channel_axes", "input_channel_axis", "weight_axis"]
 
 _SECOND = frozenset(
     {
@@ -47,7 +47,7 @@ def channel_axes(model: Model, values: Iterable[Value]) -> dict[str, int]:
     found: dict[str, int] = {}
     for value in model.proto.graph.input:
         if value.name in shapes:
-            found[value.name] = _of_input(shapes[value.name])
+            found[value.name] = input_channel_axis(shapes[value.name])
     for node in model.proto.graph.node:
         for name in node.output:
             if name in shapes:
@@ -55,7 +55,8 @@ def channel_axes(model: Model, values: Iterable[Value]) -> dict[str, int]:
     return found
 
 
-def _of_input(shape: tuple[int, ...]) -> int:
+def input_channel_axis(shape: tuple[int, ...]) -> int:
+    """The channel axis of an input of the model, by its shape."""
     if len(shape) == 4 and shape[1] not in _IMAGE_CHANNELS and shape[-1] in _IMAGE_CHANNELS:
         return 3
     return channel_axis_of(shape) or 0

@@ -13,13 +13,14 @@ from roundoff.cli.hearing import heard
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "main", "parse_words"]
 
 # In the order a newcomer would want them.
 COMMANDS = (
-    "diagnose", "compare", "dump", "convert", "quantize", "transform", "tune", "layers", "sensitivity",
-    "accumulate", "partial", "distribution", "channels", "outliers", "samples", "audit", "targets", "self-check",
-    "ascend", "horizon", "amct", "demo",
+    "diagnose", "compare", "check-io", "check-calibration", "dump", "convert", "quantize", "transform", "tune",
+    "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples", "audit",
+    "report", "reproduce", "bundle", "export-settings", "targets", "self-check", "ascend", "horizon", "amct",
+    "pulsar2", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _prepare_process()
     arguments: argparse.Namespace | None = None
     try:
-        arguments = _parse(words)
+        arguments = parse_words(words)
         if arguments is None:
             return BadInput.exit_code
         arguments.words = words
@@ -112,8 +113,8 @@ def _formatter() -> type[argparse.HelpFormatter]:
     return Formatter
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace | None:
-    """The options of the command that was chosen; None when there was none to choose, and the help is shown."""
+def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
+    """The options of the command that words choose; None when there is none to choose, and the help is shown."""
     formatter = _formatter()
     parser = _Parser(
         prog="roundoff",

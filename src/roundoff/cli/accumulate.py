@@ -25,6 +25,7 @@ from roundoff.errors import EXIT_OK, BadInput
 if TYPE_CHECKING:
     from roundoff.core.accumulation import Accumulation, Curve
     from roundoff.core.name_lists import NameList
+    from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
 
 SUMMARY = "show how error grows along a network, and whose it is"
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     )
     curves = _curves(args, subject.quantized, lists)
     found = accumulate(subject.quantized, subject.samples, curves, settings, progress=terminal)
-    show_results(args, terminal, _results(args, found, time.monotonic() - started))
+    show_results(args, terminal, _results(args, subject.quantized.float_model, found, time.monotonic() - started))
     return EXIT_OK
 
 
@@ -133,7 +134,7 @@ def _but(names: list[str]) -> str:
     return f"all but {', '.join(names[:_MOST_NAMED])}" + (f" and {more} more" if more > 0 else "")
 
 
-def _results(args: argparse.Namespace, found: "Accumulation", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, model: "Model", found: "Accumulation", elapsed_s: float) -> Results:
     from roundoff.core.harmless import for_people
     from roundoff.plots.curves import accumulation_picture
     from roundoff.report.accumulation import accumulation_csv, accumulation_tables, accumulation_verdict
@@ -142,7 +143,7 @@ def _results(args: argparse.Namespace, found: "Accumulation", elapsed_s: float) 
     blocks = BLOCKS if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_BLOCKS
     shown = for_people(found)
     return Results(
-        document=document_of(args, elapsed_s, accumulation=found),
+        document=document_of(args, model, elapsed_s, accumulation=found),
         csv=accumulation_csv(found),
         picture={"curves": lambda form: accumulation_picture(found, form=form)},
         pages=(accumulation_verdict(shown), accumulation_tables(shown, most=args.top, blocks=blocks)),

@@ -94,7 +94,7 @@ def _audit_run(path: Path, *, notes: bool) -> "Audit":
     from roundoff.analysis.audit import audit_run
     from roundoff.graph.load import load_model
     from roundoff.graph.reading import read_quantized
-    from roundoff.quantize.plan_file import PLAN_NAME, load_plan
+    from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, load_plan
 
     folder = path if path.is_dir() else path.parent
     if path.is_dir() and not (path / PLAN_NAME).is_file():
@@ -103,11 +103,14 @@ def _audit_run(path: Path, *, notes: bool) -> "Audit":
     saved = load_plan(path)
     names = {"fake_quant": "fake-quant model", "deploy": "deploy model"}
     models = {
-        names.get(kind, kind): read_quantized(load_model(folder / file)) for kind, file in saved.files.items()
+        name: read_quantized(load_model(folder / saved.files[kind]))
+        for kind, name in names.items()
+        if kind in saved.files
     }
     if not models:
         raise BadInput(f"{path} names no models.", fix="write the run again with 'roundoff quantize'")
-    found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path))
+    corrected = CORRECTED in saved.files
+    found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path), corrected=corrected)
     return replace(found, notes=(*found.notes, *saved.notes)) if notes else found
 
 

@@ -25,6 +25,7 @@ from roundoff.errors import EXIT_OK
 if TYPE_CHECKING:
     from roundoff.cli.results import Painter
     from roundoff.core.channel_spread import ChannelReport, ChannelSpread
+    from roundoff.graph.load import Model
 
 SUMMARY = "show how channels differ, and the risk of one scale for all"
 
@@ -54,11 +55,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     quantized, samples = open_inspected(args, terminal)
     settings = ChannelSettings(names=names, kinds=tuple(args.kind), axis=args.axis, limits=limits_from(args))
     report = describe_channels(quantized, samples, settings, progress=terminal)
-    show_results(args, terminal, _results(args, report, time.monotonic() - started))
+    show_results(args, terminal, _results(args, quantized.float_model, report, time.monotonic() - started))
     return EXIT_OK
 
 
-def _results(args: argparse.Namespace, report: "ChannelReport", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, model: "Model", report: "ChannelReport", elapsed_s: float) -> Results:
     from roundoff.core.harmless import for_people
     from roundoff.plots.channels import channels_picture
     from roundoff.report.channels import channels_csv, channels_page
@@ -67,7 +68,7 @@ def _results(args: argparse.Namespace, report: "ChannelReport", elapsed_s: float
         return lambda form: channels_picture(each, form=form)
 
     return Results(
-        document=document_of(args, elapsed_s, channels=report),
+        document=document_of(args, model, elapsed_s, channels=report),
         csv=channels_csv(report),
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.spreads},
         pages=(channels_page(for_people(report)),),

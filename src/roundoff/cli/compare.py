@@ -9,11 +9,12 @@ throughout.
 import argparse
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from roundoff.cli.data_options import add_data_options, given_options, samples_from
+from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
 from roundoff.core.model_files import is_model
@@ -22,12 +23,14 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 if TYPE_CHECKING:
     from roundoff.core.comparison import Comparison
     from roundoff.core.document import RunDocument
+    from roundoff.core.pairing import Pairing
     from roundoff.core.tensors import TensorInfo, TensorSource
     from roundoff.core.thresholds import ThresholdSet
+    from roundoff.core.topology import Topology
     from roundoff.graph.load import Model
     from roundoff.runtime.feeds import Samples
 
-__all__ = ["SUMMARY", "add_arguments", "run"]
+__all__ = ["SUMMARY", "Sides", "add_arguments", "open_sides", "run"]
 
 SUMMARY = "which tensors of two runs differ, how, and where it started"
 
@@ -72,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     printed = output.add_mutually_exclusive_group()
     printed.add_argument("--json", action="store_true", help="print the run document instead of the table")
     printed.add_argument("--csv", action="store_true", help="print CSV instead of the table")
+    add_html_option(output)
     output.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
     output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and tensors.csv to DIR")
     output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
@@ -85,8 +89,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     started = time.monotonic()
     _check_outputs(args)
     thresholds = _thresholds(args)
-    comparison = _compare(args, terminal, thresholds)
-    document = _document(args, comparison, time.monotonic() - started)
+    comparison, network = _compare(args, terminal, thresholds)
+    document = _document(args, network, comparison, time.monotonic() - started)
     written = _write(args, document, comparison)
     _print(args, terminal, document, comparison)
     if written:
@@ -112,6 +116,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
     if args.junit is not None:
         check_output_file(args.junit, force=args.force, option="--junit")
+    check_html(args)
 
 
 def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
@@ -122,10 +127,38 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
     return None if args.profile is None else load_profile(args.profile)
 
 
-def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None") -> "Comparison":
-    from roundoff.align import align, read_aliases
+def _compare(
+    args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
+) -> "tuple[Comparison, Topology | None]":
+    """What differs, and the network that the names are of."""
     from roundoff.analysis.compare import CompareSettings, compare
     from roundoff.graph.interface import topology
+
+    with open_sides(args, terminal) as sides:
+        network = None if sides.model is None else topology(sides.model)
+        settings = CompareSettings(thresholds=thresholds, topology=network, channel_axis=args.channel_axis)
+        found = compare(sides.reference, sides.candidate, sides.pairing, settings=settings, progress=terminal)
+        return found, network
+
+
+class Sides(NamedTuple):
+    """Both sides of a comparison, which tensor is which, and the model of the reference, if known."""
+
+    reference: "TensorSource"
+    candidate: "TensorSource"
+    pairing: "Pairing"
+    model: "Model | None"
+
+
+@contextlib.contextmanager
+def open_sides(args: argparse.Namespace, terminal: Terminal) -> Iterator[Sides]:
+    """Open both sides and match their tensors.
+
+    Raises:
+        BadInput: The options contradict each other, or what they name cannot be used.
+        CannotAlign: No tensor of one side could be paired with one of the other.
+    """
+    from roundoff.align import align, read_aliases
     from roundoff.graph.quantized import dequantized_tensors
 
     _check_models(args)
@@ -140,12 +173,7 @@ def _compare(args: argparse.Namespace, terminal: Terminal, thresholds: "Threshol
             by_value=not args.no_value_matching,
             progress=terminal,
         )
-        settings = CompareSettings(
-            thresholds=thresholds,
-            topology=None if known is None else topology(known),
-            channel_axis=args.channel_axis,
-        )
-        return compare(reference, candidate, pairing, settings=settings, progress=terminal)
+        yield Sides(reference, candidate, pairing, known)
 
 
 def _reference(
@@ -209,19 +237,20 @@ def _source(
     return stack.enter_context(contextlib.closing(source)), own
 
 
-def _document(args: argparse.Namespace, comparison: "Comparison", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.provenance import environment, input_file
+def _document(
+    args: argparse.Namespace, network: "Topology | None", comparison: "Comparison", elapsed_s: float
+) -> "RunDocument":
+    from roundoff.cli.provenance import data_paths, environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
 
     read = [("reference", args.reference), ("candidate", args.candidate)]
     read += [(role, path) for role, path in (("model", args.model), ("aliases", args.aliases)) if path is not None]
-    for text in args.data or ():
-        path = Path(text)
-        read.append(("data", path if path.exists() else Path(text.partition("=")[2])))
+    read += [("data", path) for path in data_paths(args.data)]
     return RunDocument(
         schema=SCHEMA,
         command=("roundoff", *args.words),
         inputs=tuple(input_file(role, path) for role, path in read),
+        network=network,
         comparison=comparison,
         environment=environment(elapsed_s),
     )
@@ -236,7 +265,7 @@ def _write(args: argparse.Namespace, document: "RunDocument", comparison: "Compa
     if args.junit is not None:
         write_text(args.junit, comparison_junit(comparison))
         written.append(args.junit)
-    return written
+    return written + write_html(args, document)
 
 
 def _print(

@@ -4,11 +4,11 @@ Loaded for every --help, so it imports the standard library alone until samples 
 """
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roundoff.cli.values import number, numbers, shape
 from roundoff.errors import BadInput, nearest
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--raw-dtype", metavar="TYPE", help="type of raw files (default: the input's)")
     group.add_argument(
-        "--raw-shape", type=_shape, metavar="AxBxC", help="shape of a sample in raw files (default: the input's)"
+        "--raw-shape", type=shape, metavar="AxBxC", help="shape of a sample in raw files (default: the input's)"
     )
     _add_image_options(group)
 
@@ -107,16 +107,16 @@ def _add_image_options(group: argparse._ArgumentGroup) -> None:
         "--image-pad", type=int, metavar="VALUE", help="pixel value around letterboxed pictures (default: 114)"
     )
     group.add_argument(
-        "--scale", type=_number, metavar="X", help="factor on pixel values, as 1/255; comes before --mean"
+        "--scale", type=number, metavar="X", help="factor on pixel values, as 1/255; comes before --mean"
     )
     group.add_argument(
         "--mean",
-        type=_numbers,
+        type=numbers,
         metavar="X,Y,Z",
         help="subtracted from scaled pixels, one number or one per channel",
     )
     group.add_argument(
-        "--std", type=_numbers, metavar="X,Y,Z", help="divides what --mean left, one number or one per channel"
+        "--std", type=numbers, metavar="X,Y,Z", help="divides what --mean left, one number or one per channel"
     )
 
 
@@ -173,16 +173,6 @@ def _count(text: str) -> int:
     return number
 
 
-def _shape(text: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(size) for size in text.lower().replace(",", "x").split("x"))
-    except ValueError:
-        sizes = ()
-    if not sizes or min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write sizes from 1 on, as in 1x3x224x224")
-    return sizes
-
-
 def _size(text: str) -> tuple[int, int]:
     sizes = text.lower().split("x")
     try:
@@ -192,21 +182,3 @@ def _size(text: str) -> tuple[int, int]:
     if min(height, width) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size; write height x width, as in 224x224")
     return height, width
-
-
-def _number(text: str) -> float:
-    """A number or a quotient of two, such as 1/127.5."""
-    numerator, slash, denominator = text.partition("/")
-    try:
-        above, below = float(numerator), float(denominator) if slash else 1.0
-        # An infinite denominator would make a harmless zero of a slip.
-        number = above / below if math.isfinite(below) else math.nan
-    except (ValueError, ZeroDivisionError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write one as in 0.5, 1/255 or 1/127.5")
-    return number
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(_number(part) for part in text.split(","))

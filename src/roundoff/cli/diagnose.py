@@ -7,6 +7,9 @@ their place: the same bits over another range, a scale per channel or slice,
 names the cause, and its numbers before and after are in the verdict. Nodes that
 are wrong only because of what they read are listed apart.
 
+With --dumps a device is looked at instead: each part is fed what the device fed
+it, so that a part is to blame only for what it does wrong by itself.
+
 Verdicts: HEALTHY, CULPRITS, DISTRIBUTED (the loss adds up over many places),
 ELSEWHERE (the quantization is not what is wrong), NOT ENOUGH EVIDENCE. Exit
 code 0 when healthy, or repaired by --fix; 1 otherwise.
@@ -24,10 +27,12 @@ from roundoff.cli.device_options import (
     check_device_options,
     diagnose_dumps,
 )
+from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.next_steps import next_steps
 from roundoff.cli.quantize_options import settings_from
-from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject, subject_inputs
+from roundoff.cli.settings_files import DIALECT_HELP
+from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
@@ -56,9 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fix", action="store_true", help="try remedies, cheapest first, and write the repaired model to -o DIR"
     )
+    parser.add_argument("--dialect", metavar="NAME,...", help=f"with --fix: {DIALECT_HELP}")
     parser.add_argument("--time", type=seconds, metavar="TIME", help="begin nothing after it, as 90s or 10m")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the run document instead of the verdict")
+    add_html_option(output)
     output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and findings.csv to DIR")
     output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
     add_limits(parser)
@@ -71,6 +78,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     check_device_options(args)
     check_subject(args)
     _check_output(args)
+    check_html(args)
     subject = open_subject(args, terminal)
     settings = _settings(args, subject, terminal)
     found = _diagnosed(args, subject, settings)
@@ -79,7 +87,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         found = replace(found, repair=fixed.repair)
     found = replace(found, next_steps=tuple(next_steps(args, found)))
     written = _write(args, subject, found, fixed, started)
-    _print(args, terminal, _document(args, found, time.monotonic() - started), found)
+    document = _document(args, subject, found, time.monotonic() - started)
+    written = [*written, *write_html(args, document)]
+    _print(args, terminal, document, found)
     if written:
         terminal.note("written: " + ", ".join(str(path) for path in written))
     return EXIT_OK if found.kind == "healthy" or _repaired(found) else EXIT_THRESHOLD_MISSED
@@ -98,12 +108,18 @@ def _check_output(args: argparse.Namespace) -> None:
     from roundoff.core.files import check_output_directory
     from roundoff.report.documents import DOCUMENT_NAME
 
+    if args.dialect is not None:
+        from roundoff.vendors.dialects import find_dialects
+
+        find_dialects(args.dialect)
+        if not args.fix:
+            raise BadInput("--dialect has no effect without --fix.", fix="add --fix -o DIR, or leave it out")
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
     elif args.fix:
         raise BadInput("--fix writes a repaired model, but no folder was given.", fix="add -o DIR")
-    elif args.force:
-        raise BadInput("--force has no effect without -o.", fix="add -o DIR, or leave it out")
+    elif args.force and args.html is None:
+        raise BadInput("--force has no effect without -o or --html.", fix="add -o DIR, or leave it out")
 
 
 def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) -> "DiagnoseSettings":
@@ -199,16 +215,17 @@ def _write(
     with output_directory(args.output, marker=DOCUMENT_NAME, force=args.force) as staged:
         helped = fixed is not None and any(step.kept for step in fixed.repair.steps)
         names = _write_model(args, subject, fixed, staged) if fixed is not None and helped else []
-        files = run_files(_document(args, found, time.monotonic() - started))
+        files = run_files(_document(args, subject, found, time.monotonic() - started))
         for name, text in files.items():
             write_text(staged / name, text)
     return [args.output / name for name in (*names, *files)]
 
 
 def _write_model(args: argparse.Namespace, subject: Subject, fixed: "Fixed", folder: Path) -> "list[str]":
-    """The repaired model and its plan; settings in the words of other tools belong here, too."""
+    """The repaired model, its plan, and settings in the words of other tools."""
     from roundoff import __version__
     from roundoff.cli.provenance import input_file
+    from roundoff.core.files import write_text
     from roundoff.core.model_files import model_stem
     from roundoff.diagnosis.delivering import Origin, write_repaired
 
@@ -222,7 +239,28 @@ def _write_model(args: argparse.Namespace, subject: Subject, fixed: "Fixed", fol
         version=__version__,
     )
     written = write_repaired(folder, fixed.quantized, origin, plan=fixed.plan, method=fixed.method)
-    return list(dict.fromkeys(written.values()))
+    settings = _settings_texts(args, fixed)
+    for name, text in settings.items():
+        write_text(folder / name, text)
+    return [*dict.fromkeys(written.values()), *settings]
+
+
+def _settings_texts(args: argparse.Namespace, fixed: "Fixed") -> dict[str, str]:
+    """What was repaired, in the words of other tools."""
+    from roundoff.cli.settings_files import settings_for
+    from roundoff.core.model_files import model_stem
+    from roundoff.vendors.dialects import Made, decisions_of, find_dialects
+
+    if args.dialect is None:
+        return {}
+    plan = fixed.plan
+    made = Made(
+        stem=model_stem(args.model or args.quantized),
+        target="" if plan is None else plan.target,
+        method=fixed.method,
+        rules=() if plan is None else tuple(each.rule for each in plan.resolutions),
+    )
+    return settings_for(decisions_of(fixed.quantized, made), find_dialects(args.dialect)).files()
 
 
 def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
@@ -238,9 +276,9 @@ def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
     return None
 
 
-def _document(args: argparse.Namespace, found: "Diagnosis", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.provenance import environment, input_file
-    from roundoff.core.document import SCHEMA, RunDocument
+def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", elapsed_s: float) -> "RunDocument":
+    from roundoff.cli.inspection_options import document_of
+    from roundoff.cli.provenance import input_file
 
     more = [
         ("evaluator", args.evaluator),
@@ -248,14 +286,9 @@ def _document(args: argparse.Namespace, found: "Diagnosis", elapsed_s: float) ->
         ("dumps", args.dumps),
         ("aliases", args.aliases),
     ]
-    read = (*subject_inputs(args), *(input_file(role, path) for role, path in more if path is not None))
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=read,
-        diagnosis=found,
-        environment=environment(elapsed_s),
-    )
+    document = document_of(args, subject.quantized.float_model, elapsed_s, diagnosis=found)
+    read = tuple(input_file(role, path) for role, path in more if path is not None)
+    return replace(document, inputs=(*document.inputs, *read))
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", found: "Diagnosis") -> None:

@@ -26,6 +26,7 @@ from roundoff.errors import EXIT_OK
 if TYPE_CHECKING:
     from roundoff.cli.results import Painter
     from roundoff.core.distributions import Distribution, DistributionReport
+    from roundoff.graph.load import Model
 
 SUMMARY = "show histograms, clipping and levels of weights and activations"
 
@@ -58,11 +59,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     quantized, samples = open_inspected(args, terminal)
     settings = DistributionSettings(names=names, kinds=tuple(args.kind), bins=args.bins, limits=limits_from(args))
     report = describe_distributions(quantized, samples, settings, progress=terminal)
-    show_results(args, terminal, _results(args, report, time.monotonic() - started))
+    show_results(args, terminal, _results(args, quantized.float_model, report, time.monotonic() - started))
     return EXIT_OK
 
 
-def _results(args: argparse.Namespace, report: "DistributionReport", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, model: "Model", report: "DistributionReport", elapsed_s: float) -> Results:
     from roundoff.core.harmless import for_people
     from roundoff.plots.distribution import distribution_picture
     from roundoff.report.distributions import distribution_csv, distribution_page
@@ -71,7 +72,7 @@ def _results(args: argparse.Namespace, report: "DistributionReport", elapsed_s: 
         return lambda form: distribution_picture(each, form=form)
 
     return Results(
-        document=document_of(args, elapsed_s, distributions=report),
+        document=document_of(args, model, elapsed_s, distributions=report),
         csv=distribution_csv(report),
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.distributions},
         pages=(distribution_page(for_people(report)),),

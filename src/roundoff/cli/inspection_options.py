@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roundoff.analysis.watching import RunLimits
     from roundoff.cli.terminal import Terminal
     from roundoff.core.document import RunDocument
+    from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.runtime.feeds import Samples
 
@@ -97,13 +98,27 @@ def open_inspected(args: argparse.Namespace, terminal: "Terminal") -> "tuple[Qua
     return subject.quantized, None if nothing else subject.samples
 
 
-def document_of(args: argparse.Namespace, elapsed_s: float, **found: Any) -> "RunDocument":
-    """The run document with what was found."""
+def document_of(args: argparse.Namespace, model: "Model", elapsed_s: float, **found: Any) -> "RunDocument":
+    """The run document with what was found.
+
+    Args:
+        args: Parsed options.
+        model: The float network that names are of.
+        elapsed_s: How long it took.
+        found: The results, by their names in the document.
+    """
     from roundoff.cli.provenance import environment
     from roundoff.core.document import SCHEMA, RunDocument
+    from roundoff.graph.interface import topology
 
-    words, read = ("roundoff", *args.words), subject_inputs(args)
-    return RunDocument(schema=SCHEMA, command=words, inputs=read, environment=environment(elapsed_s), **found)
+    return RunDocument(
+        schema=SCHEMA,
+        command=("roundoff", *args.words),
+        inputs=subject_inputs(args),
+        network=topology(model),
+        environment=environment(elapsed_s),
+        **found,
+    )
 
 
 def rows(text: str) -> int | None:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
-from roundoff.cli.subject import add_subject_options, check_subject, open_subject, subject_inputs
+from roundoff.cli.html_option import add_html_option, begins, check_html, write_html
+from roundoff.cli.subject import add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, size, threads
 from roundoff.errors import EXIT_OK, BadInput
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.core.layer_scores import LayerReport
     from roundoff.core.target import Arithmetic
+    from roundoff.graph.load import Model
 
 SUMMARY = "show what quantization costs each layer, and where it begins"
 
@@ -60,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--json", action="store_true", help="print the run document instead of the table")
     output.add_argument("--csv", type=Path, metavar="FILE", help="also write all rows and columns as CSV")
+    add_html_option(output)
     output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and layers.csv to DIR")
     output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
     limits = parser.add_argument_group("limits")
@@ -92,7 +95,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     )
     report = analyze_layers(subject.quantized, subject.samples, settings, progress=terminal)
     report = replace(report, quantized=subject.words)
-    document = _document(args, report, time.monotonic() - started)
+    document = _document(args, subject.quantized.float_model, report, time.monotonic() - started)
     written = _write(args, document, report)
     _print(args, terminal, document, report)
     if written:
@@ -115,14 +118,9 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
-    if args.csv is not None and not (args.force and _is_ours(args.csv)):
+    check_html(args)
+    if args.csv is not None and not (args.force and begins(args.csv, _CSV_START.encode())):
         check_output_file(args.csv, force=False, option="--csv")
-
-
-def _is_ours(path: Path) -> bool:
-    from roundoff.core.files import read_small
-
-    return path.is_file() and read_small(path, what="The file").startswith(_CSV_START.encode())
 
 
 def _chosen_arithmetic(args: argparse.Namespace) -> "Arithmetic | None":
@@ -132,20 +130,14 @@ def _chosen_arithmetic(args: argparse.Namespace) -> "Arithmetic | None":
     return None if args.arithmetic is None else load_target(args.arithmetic).arithmetic
 
 
-def _document(args: argparse.Namespace, report: "LayerReport", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.provenance import environment, input_file
-    from roundoff.core.document import SCHEMA, RunDocument
+def _document(args: argparse.Namespace, model: "Model", report: "LayerReport", elapsed_s: float) -> "RunDocument":
+    from roundoff.cli.inspection_options import document_of
+    from roundoff.cli.provenance import input_file
 
-    read = list(subject_inputs(args))
-    if args.arithmetic and Path(args.arithmetic).is_file():
-        read.append(input_file("arithmetic", Path(args.arithmetic)))
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=tuple(read),
-        layers=report,
-        environment=environment(elapsed_s),
-    )
+    document = document_of(args, model, elapsed_s, layers=report)
+    if not args.arithmetic or not Path(args.arithmetic).is_file():
+        return document
+    return replace(document, inputs=(*document.inputs, input_file("arithmetic", Path(args.arithmetic))))
 
 
 def _write(args: argparse.Namespace, document: "RunDocument", report: "LayerReport") -> list[Path]:
@@ -157,7 +149,7 @@ def _write(args: argparse.Namespace, document: "RunDocument", report: "LayerRepo
     if args.csv is not None:
         write_text(args.csv, layers_csv(report))
         written.append(args.csv)
-    return written
+    return written + write_html(args, document)
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", report: "LayerReport") -> None:

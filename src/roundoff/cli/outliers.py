@@ -19,6 +19,7 @@ from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from roundoff.core.outliers import OutlierReport
+    from roundoff.graph.load import Model
 
 SUMMARY = "count the channels that outliers leave few levels"
 
@@ -59,17 +60,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     )
     subject = open_subject(args, terminal)
     report = find_outliers(subject.quantized, subject.samples, settings, progress=terminal)
-    show_results(args, terminal, _results(args, report, time.monotonic() - started))
+    show_results(args, terminal, _results(args, subject.quantized.float_model, report, time.monotonic() - started))
     return EXIT_OK
 
 
-def _results(args: argparse.Namespace, report: "OutlierReport", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, model: "Model", report: "OutlierReport", elapsed_s: float) -> Results:
     from roundoff.core.harmless import for_people
     from roundoff.plots.outliers import outliers_picture
     from roundoff.report.outliers import outliers_csv, outliers_page
 
     return Results(
-        document=document_of(args, elapsed_s, outliers=report),
+        document=document_of(args, model, elapsed_s, outliers=report),
         csv=outliers_csv(report),
         picture={"outliers": lambda form: outliers_picture(report, form=form)},
         pages=(outliers_page(for_people(report), sort=args.sort, most=args.top),),

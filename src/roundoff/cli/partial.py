@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from roundoff.core.partial import PartialQuantization
     from roundoff.core.sensitivity import Subject as SwitchedSubject
     from roundoff.core.tensors import Array
+    from roundoff.graph.load import Model
 
 SUMMARY = "find how few nodes must stay in float or need 16 bits"
 
@@ -110,7 +111,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     subjects, ranking = _subjects(args, terminal, subject, names)
     settings = replace(settings, labels=labels, ranking=ranking)
     found = sweep(subject.quantized, subject.samples, subjects, settings, progress=terminal)
-    show_results(args, terminal, _results(args, found, time.monotonic() - started))
+    show_results(args, terminal, _results(args, subject.quantized.float_model, found, time.monotonic() - started))
     if not found.complete:
         return EXIT_INTERRUPTED
     return EXIT_THRESHOLD_MISSED if args.goal and found.knee is None else EXIT_OK
@@ -161,7 +162,7 @@ def _subjects(
     return subjects, f"by {found.metrics[0]} when quantized alone ({counted(most, 'sample')})"
 
 
-def _results(args: argparse.Namespace, found: "PartialQuantization", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, model: "Model", found: "PartialQuantization", elapsed_s: float) -> Results:
     from roundoff.cli.provenance import input_file
     from roundoff.core.harmless import for_people
     from roundoff.plots.curves import partial_picture
@@ -170,7 +171,7 @@ def _results(args: argparse.Namespace, found: "PartialQuantization", elapsed_s: 
     given = (("ranking", args.ranking), ("labels", args.labels), ("evaluator", args.evaluator))
     more = tuple(input_file(role, path) for role, path in given if path is not None)
     shown = for_people(found)
-    document = document_of(args, elapsed_s, partial=found)
+    document = document_of(args, model, elapsed_s, partial=found)
     return Results(
         document=replace(document, inputs=(*document.inputs, *more)),
         csv=partial_csv(found),

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from roundoff.core.model_files import is_caffe, model_files
 if TYPE_CHECKING:
     from roundoff.core.document import Environment, InputFile
 
-__all__ = ["environment", "input_file"]
+__all__ = ["data_paths", "environment", "input_file"]
 
 # More than this is told apart by names and sizes: hashing it would take longer than the comparison.
 _HASHED_BYTES = 256 << 20
@@ -37,6 +37,13 @@ def input_file(role: str, path: Path) -> "InputFile":
     if content is not None:
         return InputFile(role, str(path), size, content, "content")
     return InputFile(role, str(path), size, _text_hash(f"{size} {name}" for name, size in listing), "listing")
+
+
+def data_paths(given: Sequence[str] | None) -> Iterator[Path]:
+    """The files and folders that --data names, with or without an input before them."""
+    for text in given or ():
+        path = Path(text)
+        yield path if path.exists() else Path(text.partition("=")[2])
 
 
 def environment(elapsed_s: float) -> "Environment":

@@ -9,6 +9,7 @@ which another plan can be made without running the model again.
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from roundoff.core.model_files import model_files, model_stem
 from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.core.document import InputFile
+    from roundoff.core.document import InputFile, RunDocument
     from roundoff.quantize.calibration import Calibration
     from roundoff.quantize.pipeline import Quantization
     from roundoff.runtime.feeds import Samples
@@ -67,6 +68,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.quantize.plan_file import PLAN_NAME
     from roundoff.runtime.feeds import NO_INPUTS
 
+    started = time.monotonic()
     prefix = _prefix(args)
     check_output_directory(args.output, marker=PLAN_NAME, force=args.force)
     settings = settings_from(args)
@@ -78,7 +80,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.data or (specs and calibration is None):
         samples = samples_from(args, specs)
     result = quantize_model(model, samples, settings, calibration=calibration, progress=terminal)
-    _write(args, result, origin=origin, prefix=prefix)
+    document = _document(args, origin, time.monotonic() - started)
+    _write(args, result, document, prefix=prefix)
     _print(args, terminal, result)
     terminal.note(f"written: {args.output}")
     return EXIT_OK
@@ -99,13 +102,32 @@ def _statistics(args: argparse.Namespace, origin: "InputFile") -> "Calibration |
     return load_calibration(args.statistics, model_hash=origin.sha256)
 
 
-def _write(args: argparse.Namespace, result: "Quantization", *, origin: "InputFile", prefix: str) -> None:
+def _document(args: argparse.Namespace, origin: "InputFile", elapsed_s: float) -> "RunDocument":
+    """What was asked, on what: from this the run can be told to others, and made again."""
+    from roundoff.cli.provenance import data_paths, environment, input_file
+    from roundoff.core.document import SCHEMA, RunDocument
+
+    read = [("rules", args.rules), ("statistics", args.statistics)]
+    if Path(args.target).is_file():
+        read.append(("target", Path(args.target)))
+    read += [("data", path) for path in data_paths(args.data)]
+    return RunDocument(
+        schema=SCHEMA,
+        command=("roundoff", *args.words),
+        inputs=(origin, *(input_file(role, path) for role, path in read if path is not None)),
+        environment=environment(elapsed_s),
+    )
+
+
+def _write(args: argparse.Namespace, result: "Quantization", document: "RunDocument", *, prefix: str) -> None:
     from roundoff import __version__
     from roundoff.core.files import output_directory, write_text
     from roundoff.graph.saving import save_model
     from roundoff.quantize.calibration import save_calibration
     from roundoff.quantize.plan_file import PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
+    from roundoff.report.documents import RECORD_NAME, to_json
 
+    origin = document.inputs[0]
     files = {"fake_quant": f"{prefix}_fake_quant_model.onnx", "deploy": f"{prefix}_deploy_model.onnx"}
     saved = SavedPlan(
         schema=PLAN_SCHEMA,
@@ -125,6 +147,7 @@ def _write(args: argparse.Namespace, result: "Quantization", *, origin: "InputFi
         save_model(result.deploy_model(), staged / files["deploy"])
         save_calibration(result.calibration, staged / _STATISTICS_NAME, model_hash=origin.sha256)
         write_text(staged / PLAN_NAME, plan_json(saved))
+        write_text(staged / RECORD_NAME, to_json(document))
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization") -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from roundoff.cli.html_option import add_html_option, begins, check_html, write_html
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ Painter = Callable[["PictureForm"], bytes]
 
 # A picture's first bytes, by which an earlier one is known.
 _PICTURE_STARTS = (b"\x89PNG", b"<?xml")
-_LOOKED_AT_BYTES = 64
 # Only the first two can be drawn; whoever writes another one means a file all the same.
 _PICTURE_ENDINGS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".eps")
 # Drawing takes a third of a second; more pictures are drawn where they are asked for with --plot.
@@ -79,6 +79,7 @@ def add_result_options(
         metavar="FILE|DIR" if pictures else "FILE",
         help="also draw it, as .png or .svg" + (", or each in a folder" if pictures else ""),
     )
+    add_html_option(group)
     drawn = " and pictures" if pictures else ""
     group.add_argument("-o", "--output", type=Path, metavar="DIR", help=f"write run.json, {table}{drawn} to DIR")
     parser.set_defaults(several_pictures=pictures)
@@ -101,12 +102,13 @@ def check_results(args: argparse.Namespace, *, csv_start: str) -> None:
 
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
+    check_html(args)
     folder = args.plot is not None and _is_folder(args)
     for option, path, starts in (
         ("--csv", args.csv, (csv_start.encode(),)),
         ("--plot", None if folder else args.plot, _PICTURE_STARTS),
     ):
-        if path is not None and not (args.force and _begins(path, starts)):
+        if path is not None and not (args.force and begins(path, *starts)):
             check_output_file(path, force=args.force, option=option)
     if args.plot is not None:
         from roundoff.plots.canvas import require_matplotlib
@@ -133,7 +135,7 @@ def check_csv(path: Path, *, force: bool, start: str) -> None:
 
     if not (force and path.is_file()):
         check_output_file(path, force=False, option="--csv")
-    elif not _begins(path, (start.encode(),)):
+    elif not begins(path, start.encode()):
         what = f"{path} exists and does not look like a table that this command wrote."
         raise BadInput(what, fix="choose another file with --csv; --force replaces only earlier results")
 
@@ -154,15 +156,6 @@ def _check_folder(args: argparse.Namespace) -> None:
     if filled and not args.force:
         fix = "add --force to replace pictures in it, or choose another folder with --plot"
         raise BadInput(f"{args.plot} is not empty.", fix=fix)
-
-
-def _begins(path: Path, starts: tuple[bytes, ...]) -> bool:
-    from roundoff.core.files import reading
-
-    if not path.is_file():
-        return False
-    with reading(path, what="The file"), path.open("rb") as file:
-        return file.read(_LOOKED_AT_BYTES).startswith(starts)
 
 
 def picture_form(path: Path) -> "PictureForm":
@@ -193,11 +186,12 @@ def show_results(args: argparse.Namespace, terminal: "Terminal", results: Result
         write_text(args.csv, results.csv)
         written.append(args.csv)
     for path, painter in _picture_files(args, results.picture):
-        if path.exists() and not (args.force and _begins(path, _PICTURE_STARTS)):
+        if path.exists() and not (args.force and begins(path, *_PICTURE_STARTS)):
             terminal.note(f"note: {path} exists and was not replaced")
             continue
         write_bytes(path, painter(picture_form(path)))
         written.append(path)
+    written += write_html(args, results.document)
     if args.json:
         terminal.text(to_json(results.document))
     else:

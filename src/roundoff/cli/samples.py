@@ -19,6 +19,7 @@ from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
     from roundoff.core.worst_samples import WorstSamples
+    from roundoff.graph.load import Model
 
 SUMMARY = "find the samples that quantization hurts most"
 
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     settings = WorstSampleSettings(metrics=metrics, outputs=tuple(args.output_node), limits=limits_from(args))
     subject = open_subject(args, terminal)
     worst = find_worst_samples(subject.quantized, subject.samples, settings, progress=terminal)
-    show_results(args, terminal, _results(args, worst, time.monotonic() - started))
+    show_results(args, terminal, _results(args, subject.quantized.float_model, worst, time.monotonic() - started))
     if args.copy_to is not None:
         _copy(args, terminal, subject, worst)
     return EXIT_OK
@@ -98,13 +99,13 @@ def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst:
     terminal.note(f"written: {args.copy_to}; use them with --data {args.copy_to / LIST_NAME}")
 
 
-def _results(args: argparse.Namespace, worst: "WorstSamples", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, model: "Model", worst: "WorstSamples", elapsed_s: float) -> Results:
     from roundoff.core.harmless import for_people
     from roundoff.plots.worst_samples import worst_samples_picture
     from roundoff.report.worst_samples import worst_samples_csv, worst_samples_page
 
     return Results(
-        document=document_of(args, elapsed_s, worst_samples=worst),
+        document=document_of(args, model, elapsed_s, worst_samples=worst),
         csv=worst_samples_csv(worst),
         picture={"samples": lambda form: worst_samples_picture(worst, form=form)},
         pages=(worst_samples_page(for_people(worst), most=args.top),),

@@ -26,6 +26,7 @@ from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, BadInput
 if TYPE_CHECKING:
     from roundoff.analysis.sensitivity import SensitivitySettings
     from roundoff.core.sensitivity_report import SensitivityReport
+    from roundoff.graph.load import Model
     from roundoff.plots.canvas import PictureForm
 
 SUMMARY = "rank nodes, weights, activations by what each does to outputs"
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     # What was not done because of the budget was asked for; the rest was not.
     interrupted = not found.complete and (args.budget is None or time.monotonic() - begun < args.budget)
     report = report_sensitivity(found, subject.quantized)
-    show_results(args, terminal, _results(args, report, time.monotonic() - started))
+    show_results(args, terminal, _results(args, subject.quantized.float_model, report, time.monotonic() - started))
     if interrupted and args.resume is not None:
         terminal.note(f"interrupted: the same command goes on where {args.resume} ends")
     return EXIT_INTERRUPTED if interrupted else EXIT_OK
@@ -175,7 +176,7 @@ def _settings(args: argparse.Namespace) -> "SensitivitySettings":
     return settings
 
 
-def _results(args: argparse.Namespace, report: "SensitivityReport", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, model: "Model", report: "SensitivityReport", elapsed_s: float) -> Results:
     from functools import partial
 
     from roundoff.core.harmless import for_people
@@ -187,7 +188,7 @@ def _results(args: argparse.Namespace, report: "SensitivityReport", elapsed_s: f
 
     shown = for_people(report)
     return Results(
-        document=document_of(args, elapsed_s, sensitivity=report),
+        document=document_of(args, model, elapsed_s, sensitivity=report),
         csv=sensitivity_csv(report),
         picture={f"sensitivity_of_{kind}": partial(painter, kind) for kind in report.rankings},
         pages=(sensitivity_verdict(shown), sensitivity_tables(shown, most=args.top)),

@@ -17,7 +17,7 @@ quantized ones and a run document.
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -172,13 +172,13 @@ def _judge(args: argparse.Namespace, model: "Model", samples: "Samples") -> "Jud
 
 
 def _document(args: argparse.Namespace, trial: "TransformTrial", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.provenance import environment, input_file
+    from roundoff.cli.provenance import data_paths, environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
 
     given = [("model", args.model), ("rules", args.rules), ("labels", args.labels), ("evaluator", args.evaluator)]
     if Path(args.target).is_file():
         given.append(("target", Path(args.target)))
-    given += [("data", path) for path in _data(args)]
+    given += [("data", path) for path in data_paths([*(args.data or ()), *([args.test] if args.test else [])])]
     return RunDocument(
         schema=SCHEMA,
         command=("roundoff", *args.words),
@@ -186,12 +186,6 @@ def _document(args: argparse.Namespace, trial: "TransformTrial", elapsed_s: floa
         environment=environment(elapsed_s),
         transform=trial.report,
     )
-
-
-def _data(args: argparse.Namespace) -> Iterator[Path]:
-    for text in (*(args.data or ()), *([args.test] if args.test else [])):
-        path = Path(text)
-        yield path if path.exists() else Path(text.partition("=")[2])
 
 
 def _write(args: argparse.Namespace, terminal: Terminal, trial: "TransformTrial", document: "RunDocument") -> None:

@@ -10,8 +10,9 @@ so far. Exit code 1 when the goal is not met; the best found is delivered.
 An evaluator is a Python file with evaluate(run, samples), which returns a
 number, or one per sample (fewer samples then decide a trial); or with
 evaluate(model) of a path, and perhaps metric_eval(original, new), which
-returns whether that is good enough and the loss. Without one, and without
---labels, outputs are compared with those in float.
+returns whether that is good enough and the loss. Without --data its
+calibration(model) is called, and what that feeds the model is taken instead.
+Without an evaluator and --labels, outputs are compared with those in float.
 """
 
 import argparse
@@ -20,9 +21,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roundoff.cli.data_options import add_data_options, samples_from
+from roundoff.cli.data_options import add_data_options, given_options, samples_from
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
+from roundoff.cli.settings_files import DIALECT_HELP
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, seconds
 from roundoff.core.model_files import model_stem
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import Array
     from roundoff.core.tuning import Trial, Tuning
     from roundoff.graph.load import Model
+    from roundoff.quantize.recipes import Built
     from roundoff.runtime.feeds import Samples
     from roundoff.search.settings import TuneData, TuneSettings
     from roundoff.search.strategies import Strategy
@@ -70,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strategy",
         default="greedy",
         metavar="NAME|FILE",
-        help="greedy (default), bisect, pareto, or a Python file",
+        help="greedy (default), bisect, pareto, pulsar2, or a Python file",
     )
     effort.add_argument(
         "--sensitivity",
@@ -87,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     effort.add_argument("--max-trials", type=positive, metavar="N", help="try at most so many recipes")
     effort.add_argument("--resume", action="store_true", help="go on with the search in DIR")
     effort.add_argument("--force", action="store_true", help="remove an earlier search in DIR and begin anew")
+    effort.add_argument("--dialect", metavar="NAME,...", help=DIALECT_HELP)
     effort.add_argument("--json", action="store_true", help="print the run document instead of the table")
     more = parser.add_argument_group("more samples", "Read like those of --data.")
     more.add_argument(
@@ -110,6 +114,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.cli.provenance import input_file
     from roundoff.graph.load import load_model
     from roundoff.search.delivery import Delivery, discard_folder, open_folder
+    from roundoff.search.judges.feeding import FedSamples
     from roundoff.search.settings import Keeping
     from roundoff.search.tune import tune
 
@@ -120,13 +125,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     settings, data = _with_data(args, settings, model)
     origin = input_file("model", args.model)
     facts = dict(_facts(args, settings, __version__))
+    if isinstance(data.calibration, FedSamples):
+        facts["what calibration() feeds"] = data.calibration.digest
     again = open_folder(args.output, resume=args.resume, force=args.force)
     if args.resume and not again:
         terminal.note(f"note: {args.output} holds nothing to resume; the search begins")
     stem = model_stem(args.model)
     delivery = Delivery(args.output, stem, str(args.model), origin.sha256, settings.target, __version__)
     try:
-        keeping = Keeping(args.output, facts, delivery.best_so_far, _teller(terminal))
+        keeping = Keeping(args.output, facts, delivery.best_so_far, _teller(args, terminal))
         found = tune(model, data, settings, keeping=keeping, progress=terminal)
     except RoundoffError:
         if not again:
@@ -137,23 +144,54 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.note(f"note: the same command with --resume goes on; {args.output}/best holds the best so far")
         raise
     document = _document(args, found.tuning, time.monotonic() - started)
-    written = delivery.final(found.built, document[1])
+    written = delivery.final(found.built, {**document[1], **_dialect_texts(args, model, found.built)})
     _print(args, terminal, found.tuning, document[1])
     terminal.note("written: " + ", ".join(str(path) for path in written))
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
 
 
-def _teller(terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
-    """Tells of each trial in a line, so that a long search can be watched."""
+def _dialect_texts(args: argparse.Namespace, model: "Model", built: "Built") -> dict[str, str]:
+    """The answer in the words of other tools."""
+    from roundoff.cli.settings_files import settings_for
+    from roundoff.graph.preparation import prepare
+    from roundoff.vendors.dialects import Made, decisions_of, find_dialects
+
+    if args.dialect is None:
+        return {}
+    made = Made(
+        stem=model_stem(args.model),
+        target=built.plan.target,
+        method=built.recipe.method,
+        samples=built.calibration.samples,
+        rules=tuple(each.rule for each in built.plan.resolutions),
+    )
+    decisions = decisions_of(built.quantized, made, origins=prepare(model).origins)
+    return settings_for(decisions, find_dialects(args.dialect)).files()
+
+
+def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
+    """Tells of each trial in a line, so that a long search can be watched, and how long it may still take."""
+    from roundoff.core.time_left import TimeLeft, duration_text
     from roundoff.report.tuning import trial_line
 
-    return lambda trial, best, metric: terminal.note(trial_line(trial, best, metric))
+    left = TimeLeft(args.max_trials, args.time)
+
+    def tell(trial: "Trial", best: "Trial", metric: str) -> None:
+        seconds = left.step(trial.number)
+        most = "" if seconds is None else f"; at most about {duration_text(seconds)} left"
+        terminal.note(trial_line(trial, best, metric) + most)
+
+    return tell
 
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse options that contradict each other, or would have no effect."""
     from roundoff.core.files import regular_file
 
+    if args.dialect is not None:
+        from roundoff.vendors.dialects import find_dialects
+
+        find_dialects(args.dialect)
     for option, path in (("The labels", args.labels), ("The labels", args.test_labels)):
         if path is not None:
             regular_file(path, what=option)
@@ -229,19 +267,37 @@ def _with_data(
     """Open all samples, and the labels that go with them."""
     from dataclasses import replace
 
+    from roundoff.search.judges import calibration_in, with_evaluator
+    from roundoff.search.judges.feeding import fed_samples
     from roundoff.search.settings import TestSet, TuneData
 
-    calibration = _opened(args, model, args.data, args.samples)
+    judge = with_evaluator(settings.judge)
+    feeds = calibration_in(judge) if not args.data else None
+    calibration: Samples
+    if feeds is None:
+        calibration = _opened(args, model, args.data, args.samples)
+    else:
+        _refuse_unread(args)
+        limits = {"most": args.samples, "max_memory": args.max_memory}
+        calibration = fed_samples(feeds, model, path=judge.origin, **limits)
     evaluation = calibration
     if args.eval_data is not None or args.eval_samples is not None:
         evaluation = _opened(args, model, args.eval_data or args.data, args.eval_samples)
     cut = args.samples if evaluation is calibration else args.eval_samples
-    judge = replace(settings.judge, labels=_labels(args.labels, evaluation, cut=cut))
+    judge = replace(judge, labels=_labels(args.labels, evaluation, cut=cut))
     test = None
     if args.test_data:
         samples = _opened(args, model, args.test_data, None)
         test = TestSet(samples, _labels(args.test_labels, samples, cut=None))
     return replace(settings, judge=judge), TuneData(calibration, evaluation, test)
+
+
+def _refuse_unread(args: argparse.Namespace) -> None:
+    """Options for reading files mean nothing where the evaluator feeds the model and no files are read."""
+    given = [option for option in given_options(args) if option != "--samples"]
+    if given and not args.eval_data and not args.test_data:
+        what = f"{given[0]} has no effect without --data: calibration() of the evaluator feeds the model."
+        raise BadInput(what, fix=f"add --data, or leave {given[0]} out")
 
 
 def _opened(args: argparse.Namespace, model: "Model", data: list[str] | None, limit: int | None) -> "Samples":

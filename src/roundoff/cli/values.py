@@ -1,12 +1,13 @@
 """Values of options that are more than a word: each function is an argparse ``type``."""
 
 import argparse
+import math
 import re
 
 from roundoff.core.sizes import parse_size
 from roundoff.errors import BadInput
 
-__all__ = ["positive", "seconds", "size", "threads"]
+__all__ = ["number", "numbers", "positive", "seconds", "shape", "size", "threads"]
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _MAX_THREADS = 1024
@@ -45,3 +46,33 @@ def threads(text: str) -> int:
             f"{text} is more than the {_MAX_THREADS} threads that make sense anywhere"
         )
     return number
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """Sizes of axes, like ``1x3x224x224``."""
+    try:
+        sizes = tuple(int(part) for part in text.lower().replace(",", "x").split("x"))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write sizes from 1 on, as in 1x3x224x224")
+    return sizes
+
+
+def number(text: str) -> float:
+    """A number or a quotient of two, such as 1/127.5."""
+    numerator, slash, denominator = text.partition("/")
+    try:
+        above, below = float(numerator), float(denominator) if slash else 1.0
+        # An infinite denominator would make a harmless zero of a slip.
+        number = above / below if math.isfinite(below) else math.nan
+    except (ValueError, ZeroDivisionError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write one as in 0.5, 1/255 or 1/127.5")
+    return number
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them."""
+    return tuple(number(part) for part in text.split(","))

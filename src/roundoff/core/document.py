@@ -4,14 +4,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.accumulation import Accumulation
+from roundoff.core.calibration_check import CalibrationCheck
 from roundoff.core.channel_spread import ChannelReport
 from roundoff.core.comparison import Comparison
 from roundoff.core.distributions import DistributionReport
 from roundoff.core.findings import Diagnosis
+from roundoff.core.io_check import IoCheck
 from roundoff.core.layer_scores import LayerReport
 from roundoff.core.outliers import OutlierReport
 from roundoff.core.partial import PartialQuantization
 from roundoff.core.sensitivity_report import SensitivityReport
+from roundoff.core.topology import Topology
 from roundoff.core.transform_report import TransformReport
 from roundoff.core.tuning import Tuning
 from roundoff.core.worst_samples import WorstSamples
@@ -62,6 +65,7 @@ class RunDocument:
         schema: Version of this layout.
         command: The command line, word by word.
         inputs: What it read.
+        network: The float network that the names are of; None when there is none.
         comparison: What a comparison found; None when it was none.
         layers: What a layer-by-layer run found; None when it was none.
         distributions: How values are distributed; None when that was not asked.
@@ -73,6 +77,8 @@ class RunDocument:
         sensitivity: Rankings of what hurts; None when none were made.
         transform: What transforms and corrections brought; None when none were made.
         tuning: What a search for a better quantization found; None when it was none.
+        io_check: What a check of a deployment's inputs and outputs found; None when it was none.
+        calibration_check: What is wrong with a calibration set; None when none was checked.
         diagnosis: Why accuracy is lost, and what to do; None when that was not asked.
         environment: Versions, host and time.
     """
@@ -80,6 +86,7 @@ class RunDocument:
     schema: int
     command: tuple[str, ...]
     inputs: tuple[InputFile, ...]
+    network: Topology | None = None
     comparison: Comparison | None = None
     layers: LayerReport | None = None
     distributions: DistributionReport | None = None
@@ -91,5 +98,7 @@ class RunDocument:
     sensitivity: SensitivityReport | None = None
     transform: TransformReport | None = None
     tuning: Tuning | None = None
+    io_check: IoCheck | None = None
+    calibration_check: CalibrationCheck | None = None
     diagnosis: Diagnosis | None = None
     environment: Environment

@@ -32,7 +32,7 @@ class Correction:
     Attributes:
         setting: What it is called among people, e.g. ``order of channels``.
         value: What it has to be.
-        fields: Fields of a compiler's configuration that say so, as ``src_format: RGB``; empty where there are none.
+        fields: Fields of a compiler's configuration that say so, as ``src_format: RGB``; may be empty.
     """
 
     setting: str
@@ -94,7 +94,7 @@ class StageCheck:
         tolerance: Largest absolute difference allowed.
         samples: How many were compared; 0 where one side was not given.
         passed: Whether all are within the tolerance; None where one side was not given.
-        max_abs_error: Largest absolute difference; infinite where shapes differ, None where one side was not given.
+        max_abs_error: Largest absolute difference; infinite where shapes differ, None without both sides.
         mean_abs_error: Mean of the absolute differences; None like the above.
         worst_sample: Name of the sample with the largest difference.
         shapes: Shapes of training and of the deployed side, as text.

@@ -7,6 +7,7 @@ from typing import Any
 from roundoff.core.quantizer import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.graph.assembly import Assembly, all_names
+from roundoff.graph.beside import add_declared
 from roundoff.graph.cutting import Block
 from roundoff.graph.load import Model
 from roundoff.graph.qdq import FLOAT32, add_quantizer
@@ -61,7 +62,7 @@ class BlockModels:
         self._needed: dict[tuple[str, ...], list[Any]] = {}
 
     def make(self, block: Block, readings: Mapping[Consumer, Reading] | None = None) -> Model:
-        """The model of a block; its outputs are what the block writes.
+        """The model of a block, made to be run; its outputs are what the block writes.
 
         Args:
             block: The block.
@@ -76,9 +77,9 @@ class BlockModels:
             copies.add(node, readings or {})
         graph = assembly.proto.graph
         read = dict.fromkeys(name for node in graph.node for name in reads(node))
-        graph.initializer.extend(self._initializers[name] for name in read if name in self._initializers)
+        beside = add_declared(graph, (self._initializers[name] for name in read if name in self._initializers))
         graph.sparse_initializer.extend(self._sparse[name] for name in read if name in self._sparse)
-        return Model(assembly.proto, self._model.path, self._model.file_bytes)
+        return Model(assembly.proto, self._model.path, self._model.file_bytes, beside=beside)
 
     def nodes_in(self, block: Block) -> frozenset[str]:
         """Names of all nodes in the model of a block, copies of those that compute constants included."""

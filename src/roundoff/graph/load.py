@@ -7,6 +7,7 @@ from typing import Any
 
 from roundoff.core.files import reading, regular_file
 from roundoff.core.model_files import caffe_pair, is_caffe
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.external import check_external_data, external_bytes
 from roundoff.graph.naming import name_nodes
@@ -29,12 +30,14 @@ class Model:
         path: The file it came from.
         file_bytes: Size of that file.
         renamed: Names that several nodes had in it, each with the new names of all but the first.
+        beside: Values of initializers that it only declares, by name; see `roundoff.graph.beside`.
     """
 
     proto: Any
     path: Path
     file_bytes: int
     renamed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    beside: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from roundoff.graph.beside import add_declared
 from roundoff.graph.element_types import by_session_name
 from roundoff.graph.load import Model
 from roundoff.graph.units import derived_constants
@@ -83,14 +84,14 @@ class SplitModel:
                 kept.append(node)
                 needed.update(reads(node))
         graph.node.extend([*reversed(kept), *nodes])
-        graph.initializer.extend(tensor for tensor in source.graph.initializer if tensor.name in needed)
+        beside = add_declared(graph, (tensor for tensor in source.graph.initializer if tensor.name in needed))
         graph.sparse_initializer.extend(
             tensor for tensor in source.graph.sparse_initializer if tensor.values.name in needed
         )
         graph.input.extend(inputs)
         for name in outputs:
             graph.output.add(name=name)
-        return Model(proto, self._model.path, self._model.file_bytes)
+        return Model(proto, self._model.path, self._model.file_bytes, beside=beside)
 
 
 def _value_info(name: str, kind: str, shape: Sequence[int | None]) -> Any:

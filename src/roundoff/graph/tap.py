@@ -6,16 +6,12 @@ from typing import Any
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.element_types import by_dtype, by_number
-from roundoff.graph.external import declared_outside
+from roundoff.graph.beside import add_declared
+from roundoff.graph.element_types import by_dtype
 from roundoff.graph.interface import hidden_tensors, outputs
 from roundoff.graph.load import Model
 
 __all__ = ["Taps", "detached", "tap", "tap_shapes"]
-
-# Weights of shapes, axes and the like must be seen when the graph is opened; they are small.
-_SMALL_BYTES = 4096
-_GIVEN_BESIDE = frozenset({"float32", "float64"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ def tap(model: Model, tensors: Sequence[str], *, widen: Mapping[str, str] | None
         else:
             name = f"{tensor}//{kind.dtype}"
             names.append(patch.add_output(name, make_node("Cast", [tensor], [name], to=kind.number)))
-    return Taps(patch.serialize(), tuple(names))
+    return Taps(patch.serialize(), tuple(names), model.beside)
 
 
 def tap_shapes(model: Model, tensors: Sequence[str]) -> Taps:
@@ -72,13 +68,12 @@ def tap_shapes(model: Model, tensors: Sequence[str]) -> Taps:
     names = [f"{tensor}//shape" for tensor in tensors]
     for tensor, name in zip(tensors, names, strict=True):
         patch.add_output(name, make_node("Shape", [tensor], [name]))
-    return Taps(patch.serialize(), tuple(names))
+    return Taps(patch.serialize(), tuple(names), model.beside)
 
 
 def detached(model: Model) -> Taps:
     """The model with its larger weights beside it, so that these are not serialized and read again."""
     from onnx import ModelProto
-    from onnx.numpy_helper import to_array
 
     source = model.proto
     light = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions)
@@ -86,14 +81,7 @@ def detached(model: Model) -> Taps:
     graph.name = source.graph.name
     for field_name in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(graph, field_name).extend(getattr(source.graph, field_name))
-    constants = {}
-    for tensor in source.graph.initializer:
-        element = by_number(tensor.data_type)
-        if len(tensor.raw_data) <= _SMALL_BYTES or element is None or element.dtype not in _GIVEN_BESIDE:
-            graph.initializer.append(tensor)
-        else:
-            constants[tensor.name] = to_array(tensor)
-            graph.initializer.append(declared_outside(tensor.name, constants[tensor.name]))
+    constants = {**model.beside, **add_declared(graph, source.graph.initializer)}
     return Taps(light.SerializeToString(), tuple(value.name for value in graph.output), constants)
 
 

@@ -49,6 +49,7 @@ class Making:
         folder: Where statistics are kept for a later run; nowhere when None.
         key: Identifies the model, the samples and the target in that folder.
         workshop: Applies transforms and corrections.
+        fold: Whether batch normalization and the like are folded into the layers beside them.
     """
 
     options: Mapping[str, float] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class Making:
     folder: Path | None = None
     key: str = ""
     workshop: Workshop = INSTALLED
+    fold: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,8 +108,8 @@ class RecipeBuilder:
 
     def __init__(self, model: Model, samples: Samples, target: Target, *, making: Making | None = None) -> None:
         self.target = target
-        self.prepared: Prepared = prepare(model)
         self._samples, self._making = samples, making or Making()
+        self.prepared: Prepared = prepare(model, may_fold=lambda _: self._making.fold)
         self._context = WorkContext(
             target,
             samples,

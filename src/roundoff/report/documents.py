@@ -7,9 +7,11 @@ from roundoff.core.document import SCHEMA, RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput
 
-__all__ = ["DOCUMENT_NAME", "json_text", "load_document", "to_json"]
+__all__ = ["DOCUMENT_NAME", "RECORD_NAME", "json_text", "load_document", "to_json"]
 
 DOCUMENT_NAME = "run.json"
+RECORD_NAME = "command.json"
+"""The document of a run whose folder is known by another file: what was asked, on what, and where."""
 
 
 def to_json(document: RunDocument) -> str:

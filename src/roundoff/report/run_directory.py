@@ -7,6 +7,7 @@ from typing import Any
 from roundoff.core.document import RunDocument
 from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.report.accumulation import accumulation_csv
+from roundoff.report.calibration_check import calibration_csv
 from roundoff.report.channels import channels_csv
 from roundoff.report.diagnosis import findings_csv
 from roundoff.report.distributions import distribution_csv, histogram_csv
@@ -71,6 +72,7 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
+        ("calibration.csv", document.calibration_check, calibration_csv),
         ("findings.csv", document.diagnosis, findings_csv),
     )
     return {name: write(found) for name, found, write in tables if found is not None}

@@ -12,6 +12,7 @@ from roundoff.core.tuning import Trial
 from roundoff.errors import BadInput
 from roundoff.graph.identity import ModelHashes, combined_hash, quantizer_hash
 from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model
 from roundoff.quantize.recipes import Built, RecipeBuilder
 from roundoff.search.journal import Journal
 from roundoff.search.judges import Judge
@@ -35,6 +36,7 @@ class Workbench:
     def __init__(self, builder: RecipeBuilder, judge: Judge) -> None:
         self._builder, self._judge = builder, judge
         self._built: OrderedDict[Recipe, Built] = OrderedDict()
+        self._measured: tuple[Recipe, Model] | None = None
         self._hashes = ModelHashes()
 
     def build(self, recipe: Recipe) -> Built:
@@ -55,8 +57,10 @@ class Workbench:
 
     def measure(self, recipe: Recipe, indices: list[int]) -> Array:
         """What the judge says of some samples."""
-        quantized = self.build(recipe).quantized
-        return self._judge.measure(switch_on(quantized.float_model, quantized.quantizers), indices)
+        if self._measured is None or self._measured[0] != recipe:
+            quantized = self.build(recipe).quantized
+            self._measured = recipe, switch_on(quantized.float_model, quantized.quantizers)
+        return self._judge.measure(self._measured[1], indices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,11 @@ class Lever:
         """Whether a model with it is made in little time: no other float model, no weight rounded anew."""
         return self.kind in ("method", "tensor_methods", "weight_method") or self.name in _QUICK
 
+    @property
+    def shares_scales(self) -> bool:
+        """Whether it changes which values get along with one scale; others only place that scale better."""
+        return self.kind == "transform" or self.name == PER_CHANNEL
+
 
 def free_levers(builder: RecipeBuilder) -> tuple[Lever, ...]:
     """The levers that a network, a target and an installation have."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from roundoff.analysis.layers import LayerSettings, analyze_layers
 from roundoff.core.quant_plan import FLOAT, Precision, Rule, inputs_text
 from roundoff.core.recipe import Recipe
 from roundoff.errors import BadInput
@@ -60,6 +61,10 @@ class Problem(Protocol):
 
     def outstanding(self, recipe: Recipe) -> int:
         """How many of the first nodes of the ranking stand out from the rest; at least 1."""
+        ...
+
+    def weak(self, recipe: Recipe, cosine: float) -> tuple[str, ...]:
+        """Nodes whose own results do not exceed a cosine on one sample, all they read being exact; worst first."""
         ...
 
     def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
@@ -183,9 +188,37 @@ class ModelProblem:
             self._journal.add_fact(key, known)
         return dict(known)
 
+    def weak(self, recipe: Recipe, cosine: float) -> tuple[str, ...]:
+        """Nodes whose own results do not exceed a cosine, each named by the first that is computed with it."""
+        key = f"weak {cosine} {recipe_key(recipe)}"
+        known = self._journal.fact(key)
+        if known is None:
+            known = {"nodes": list(self._find_weak(recipe, cosine)), "runs": 1}
+            self._journal.add_fact(key, known)
+        return tuple(known["nodes"])
+
+    def _find_weak(self, recipe: Recipe, cosine: float) -> dict[str, float]:
+        ranker, built = self._ranker, self._builder.build(recipe)
+        settings = LayerSettings("local", samples=1, max_memory=ranker.max_memory, threads=ranker.threads)
+        report = analyze_layers(built.quantized, ranker.samples, settings, progress=ranker.progress)
+        graph = built.quantized.float_model.proto.graph
+        nodes = [node.name for node in graph.node if node.op_type != "Constant"]
+        units = {name: planned.unit for name, planned in zip(nodes, built.plan.nodes, strict=True)}
+        found: dict[str, float] = {}
+        for row in report.rows:
+            score = None if row.local is None or row.levels is None else row.local.cosine
+            if score is not None and score <= cosine:
+                unit = units[row.node]
+                found[unit] = min(score, found.get(unit, score))
+        return dict(sorted(found.items(), key=lambda each: each[1]))
+
     def ranking_runs(self) -> int:
-        """Samples run for all rankings and promises so far."""
-        return sum(fact["runs"] for kind in ("ranking ", "promise ") for fact in self._journal.facts(kind))
+        """Samples run for all rankings, promises and looks at single nodes so far."""
+        promises = self._journal.facts("promise ")
+        facts = [*self._journal.facts("ranking "), *promises, *self._journal.facts("weak ")]
+        # What all promises are compared with is run once.
+        in_float = self._promise.runs if any(fact["runs"] for fact in promises) else 0
+        return in_float + sum(int(fact["runs"]) for fact in facts)
 
     def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
         """A recipe with some nodes in another precision."""

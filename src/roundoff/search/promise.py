@@ -49,14 +49,14 @@ class Promise:
         threads: Threads to use; all cores by default.
 
     Attributes:
-        runs: Samples run for one network, those in float among them.
+        runs: Samples run for one network, and for that in float.
     """
 
     def __init__(self, model: Model, samples: Samples, *, threads: int | None = None) -> None:
         self._chosen = spread(len(samples.names), _SAMPLES)
         self._model, self._samples, self._threads = model, samples, threads
         self._judge: SignalJudge | None = None
-        self.runs = 2 * len(self._chosen)
+        self.runs = len(self._chosen)
 
     def decibels(self, quantized: QuantizedModel) -> float | None:
         """Signal to noise of the outputs; None where they are no numbers to compare.

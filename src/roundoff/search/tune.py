@@ -8,6 +8,7 @@ from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quant_plan import QuantPlan, inputs_text
 from roundoff.core.tuning import Dragged, HoldOut, Trial, Tuning, TuningVerdict
+from roundoff.core.wording import counted
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
@@ -17,7 +18,8 @@ from roundoff.search.cost import CostModel
 from roundoff.search.driver import Budget, Found, run_search
 from roundoff.search.goal import TuneGoal, make_goal
 from roundoff.search.journal import Journal
-from roundoff.search.judges import Judge, make_judge
+from roundoff.search.judges import Judge, calibration_in, make_judge, with_evaluator
+from roundoff.search.judges.feeding import FedSamples
 from roundoff.search.problem import ModelProblem
 from roundoff.search.ranking import Ranker
 from roundoff.search.reading import Reading
@@ -67,6 +69,7 @@ def tune(
         ModelFailed: The model cannot be run.
     """
     deadline = None if settings.time_s is None else time.monotonic() + settings.time_s
+    settings = replace(settings, judge=with_evaluator(settings.judge))
     journal = Journal(None if keeping.folder is None else keeping.folder / JOURNAL_NAME, keeping.problem)
     try:
         making = Making(
@@ -109,6 +112,7 @@ class _Search:
         progress: Progress,
     ) -> None:
         self._builder, self._judge, self._settings, self._journal = builder, judge, settings, journal
+        self._data = data
         used, held_out = split_samples(judge, settings.holdout)
         self._unseen = make_unseen(builder.prepared.model, judge, data, settings=settings, held_out=held_out)
         self.goal = self._goal(used)
@@ -168,7 +172,7 @@ class _Search:
             ranking_runs=self.problem.ranking_runs(),
             holdout=self._hold_out(built),
             stopped=found.stopped,
-            notes=tuple(dict.fromkeys((*self._judge.notes, *self._skipped(), *built.notes))),
+            notes=tuple(dict.fromkeys((*self._judge.notes, *self._fed(), *self._skipped(), *built.notes))),
         )
         return Tuned(tuning, built)
 
@@ -195,6 +199,14 @@ class _Search:
             float_score=float_score,
             higher_is_better=self._judge.higher_is_better,
         )
+
+    def _fed(self) -> Iterator[str]:
+        """Whether the evaluator's own calibration data were used."""
+        samples = self._data.calibration
+        if isinstance(samples, FedSamples):
+            yield f"ranges are observed on what {samples.label} feeds: {counted(len(samples.names), 'run')}"
+        elif calibration_in(self._settings.judge) is not None:
+            yield f"calibration() of the evaluator is not called: ranges are observed on {samples.label}"
 
     def _skipped(self) -> Iterator[str]:
         if self.problem.unpromising:

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
+from roundoff.quantize.calibration.counting import histogram_of
 from roundoff.quantize.calibration.density import Density
 from roundoff.quantize.calibration.distribution import Levels
-from roundoff.quantize.calibration.float_grid import FloatHistogram, Grid, exponents_of
+from roundoff.quantize.calibration.float_grid import TENSOR_GRID, FloatHistogram, Grid, exponents_of
 
 
 def integrated(edges: Array, shares: Array, levels: tuple[float, int, int]) -> float:
@@ -44,10 +47,23 @@ def test_the_divergence_is_an_integral(levels: tuple[float, int, int]) -> None:
     np.testing.assert_array_equal(shares, counts)
     step, first, last = (np.array([float(each)]) for each in levels)
     density = Density(histogram, -4.0, 4.0)
-    found = density.divergence(Levels(step, first, last))
+    found, beyond = density.divergence(Levels(step, first, last))
     expected = integrated(edges, shares / shares.sum(), levels)
     assert expected > 0.01
     assert found[0] == pytest.approx(expected, rel=0.01)
     outside = (edges[1:] <= (first - 0.5) * step) | (edges[:-1] >= (last + 0.5) * step)
     clipped = shares[outside].sum() / shares.sum()
-    assert density.clipped(Levels(step, first, last))[0] == pytest.approx(clipped, abs=0.01)
+    assert beyond[0] == pytest.approx(clipped, abs=0.01)
+
+
+@given(st.floats(0, 2), st.lists(st.floats(0.001, 3), min_size=1, max_size=5))
+@settings(max_examples=30, deadline=None)
+def test_only_what_is_too_much_may_be_left_out(at_most: float, steps: list[float]) -> None:
+    values = np.random.default_rng(0).standard_normal((1, 5000)).astype(np.float32)
+    density = Density(histogram_of(values, TENSOR_GRID), float(values.min()), float(values.max()))
+    levels = Levels(np.array(steps), np.full(len(steps), -8.0), np.full(len(steps), 7.0))
+    whole, clipped = density.divergence(levels)
+    found, again = density.divergence(levels, at_most=at_most)
+    np.testing.assert_array_equal(clipped, again)
+    np.testing.assert_array_equal(found[whole <= at_most], whole[whole <= at_most])
+    assert (found[whole > at_most] > at_most).all()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -47,6 +47,37 @@ def test_order_batches_and_merging_do_not_matter(
         parts = [observed(part, axis=axis) for part in np.array_split(shuffled, 3)]
         assert_equal(once, parts[2].merge(parts[0].merge(parts[1])))
         assert (once.elements is not None) == (whole.size <= most)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("most", [MOST_ELEMENTS, 20])
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_limits_give_what_limited_elements_would(data: st.DataObject, most: int, dtype: type) -> None:
+    low, high = sorted(data.draw(hnp.arrays(dtype, 2, elements={"allow_nan": False} if dtype != np.int32 else {})))
+    assume(-np.inf < high and low < np.inf)
+    finite = {} if dtype is np.int32 else {"allow_nan": False, "allow_infinity": False}
+    batches = data.draw(st.lists(hnp.arrays(dtype, st.integers(0, 12), elements=finite), max_size=4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("roundoff.quantize.calibration.observer.MOST_ELEMENTS", most)
+        observer, ranges = Observer(), Observer(ranges_only=True)
+        for batch in batches:
+            observer.add(batch)
+            ranges.add(batch)
+        expected = observed(*(np.clip(batch, low, high) for batch in batches))
+        assert_equal(observer.limited(float(low), float(high)), expected)
+        alone = ranges.limited(float(low), float(high))
+        assert (alone.low, alone.high) == (expected.low, expected.high)
+
+
+def test_limits_beyond_32_bits_of_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roundoff.quantize.calibration.observer.MOST_ELEMENTS", 0)
+    monkeypatch.setattr("roundoff.quantize.calibration.counting._MOST_COUNTED", 300)
+    values = np.random.default_rng(0).standard_normal((7, 100)).astype(np.float32)
+    observer = Observer()
+    for part in values:
+        observer.add(part)
+    assert_equal(observer.limited(-0.5, 1), observed(*np.clip(values, -0.5, 1)))
 
 
 @given(hnp.arrays(np.float32, st.integers(0, 30), elements=FLOATS))

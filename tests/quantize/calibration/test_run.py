@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.tap import tap
 from roundoff.quantize.calibration import Calibration, calibrate
+from roundoff.quantize.calibration.observation import MOST_ELEMENTS
 from roundoff.runtime.session import open_session
 from tests.models import conv_net, loaded, random_feed, single_node, two_inputs, value, with_sequence, wrapped
 from tests.quantize.calibration.observing import observed
@@ -79,6 +81,39 @@ def test_in_little_memory_the_model_runs_in_several_passes(tmp_path: Path) -> No
     scarce = calibrate(model, samples, wanted, detail="histogram", max_memory=140 * 2**20)
     for name in wanted:
         assert_equal(plenty.observations[name], scarce.observations[name])
+
+
+@pytest.mark.parametrize("most", [MOST_ELEMENTS, 10])
+@pytest.mark.parametrize("detail", ["range", "histogram"])
+@pytest.mark.parametrize("odd", [(), (np.nan,), (np.inf, -np.inf, np.nan)], ids=["finite", "nan", "all"])
+def test_what_follows_from_another_tensor_is_as_if_it_were_observed(
+    tmp_path: Path, detail: Any, odd: tuple[float, ...], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("observer", "observation"):
+        monkeypatch.setattr(f"roundoff.quantize.calibration.{module}.MOST_ELEMENTS", most)
+    nodes = [
+        helper.make_node("Neg", ["x"], ["y"]),
+        helper.make_node("Clip", ["y", "", "six"], ["below"]),
+        helper.make_node("Reshape", ["below", "flat"], ["long"]),
+        helper.make_node("Relu", ["long"], ["between"]),
+        helper.make_node("Relu", ["y"], ["above"]),
+    ]
+    weights = [numpy_helper.from_array(np.float32(0.6), "six"), numpy_helper.from_array(np.array([-1]), "flat")]
+    names = ("y", "below", "long", "between", "above")
+    model = loaded(wrapped(nodes, [value("x", (2, 6))], [value("between"), value("above")], weights), tmp_path)
+    samples = MemorySamples([random_feed({"x": (2, 6)}, seed) for seed in range(4)])
+    for place, number in enumerate(odd):
+        samples.feeds[2]["x"][1, place] = number
+    seen = calibrate(model, samples, dict.fromkeys(names), detail=detail)
+    assert tuple(seen.observations) == names
+    session = open_session(model, outputs=tap(model, names))
+    outputs = [session.run(feed) for feed in samples.feeds]
+    for index, name in enumerate(names):
+        found, expected = seen.observations[name], observed(*(each[index] for each in outputs))
+        assert found.has_distribution == (detail == "histogram")
+        assert_equal(
+            found, expected if found.has_distribution else replace(expected, elements=None, histogram=None)
+        )
 
 
 def test_nothing_to_observe(tmp_path: Path) -> None:

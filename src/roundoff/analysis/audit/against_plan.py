@@ -13,7 +13,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 
-__all__ = ["compare_codes", "compare_with_plan"]
+__all__ = ["compare_codes", "compare_with_plan", "is_wide_bias"]
 
 Findings = dict[str, list[AuditFinding]]
 
@@ -28,13 +28,17 @@ _HOW = {
 _STORED_BITS = (4, 8, 16, 32)
 
 
-def compare_with_plan(planned: Sequence[Quantizer], model: QuantizedModel, *, file: str) -> Findings:
+def compare_with_plan(
+    planned: Sequence[Quantizer], model: QuantizedModel, *, file: str, corrected: bool = False
+) -> Findings:
     """What differs between a plan and a model, by node; silently, because a plan says what it wants differently.
 
     Args:
         planned: The quantizers of the plan, with their numbers.
         model: What the file holds.
         file: What the file is called in sentences.
+        corrected: Whether codes were corrected after the plan was made: a bias that it leaves in float is then
+            held as integers of 32 bits, which is no loss.
     """
     findings: Findings = defaultdict(list)
     producers = {name: node.name for node in model.float_model.proto.graph.node for name in node.output}
@@ -53,11 +57,21 @@ def compare_with_plan(planned: Sequence[Quantizer], model: QuantizedModel, *, fi
             _blame(findings, wanted, producers, finding)
     matched = {found.name for found in partners.values()}
     for extra in model.quantizers:
-        if extra.name not in matched:
+        if extra.name in matched:
+            continue
+        if corrected and is_wide_bias(extra):
+            text = f"{file}: {_what(extra)} was corrected, and is held as {extra.spec.dtype} instead of float"
+            _blame(findings, extra, producers, AuditFinding("corrected", "explained", text, "bias", "corrected"))
+        else:
             text = f"{file}: {_what(extra)} is quantized to {extra.spec.dtype}, which the plan does not ask for"
             finding = AuditFinding("extra", "silent", text, _noun(extra), "quantized though not planned")
             _blame(findings, extra, producers, finding)
     return dict(findings)
+
+
+def is_wide_bias(quantizer: Quantizer) -> bool:
+    """Whether it holds a bias in integers of 32 bits: what it adds is exact to a step of the sums."""
+    return quantizer.kind == "bias" and quantizer.spec.bits >= _STORED_BITS[-1]
 
 
 def _partners(planned: Sequence[Quantizer], found: Sequence[Quantizer]) -> dict[str, Quantizer]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.analysis.audit.against_plan import is_wide_bias
 from roundoff.analysis.audit.effective import EffectiveView
 from roundoff.core.audit import AuditFinding
 from roundoff.core.quant_plan import FLOAT, PlannedQuantizer, QuantPlan
@@ -96,6 +97,11 @@ def _noun(wanted: Quantizer | None, found: Quantizer | None) -> str:
 
 
 def _differences(wanted: Quantizer | None, found: Quantizer | None, place: _Place) -> Iterator[AuditFinding]:
+    if wanted is None and found is not None and is_wide_bias(found):
+        # As integer hardware adds it, or as corrections leave it: no precision is lost by it.
+        text = f"{place.name} is {found.spec.dtype}; {place.who} makes it float, which adds the same"
+        yield AuditFinding("integer_bias", "info", text, place.noun, "in integers instead of float")
+        return
     if wanted is None or found is None or wanted.spec.dtype != found.spec.dtype:
         asked, got = (FLOAT if each is None else each.spec.dtype for each in (wanted, found))
         yield place.finding("dtype", f"is {got}", asked, f"{got} instead of {asked}")

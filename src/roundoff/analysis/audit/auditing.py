@@ -53,6 +53,7 @@ def audit_run(
     models: Mapping[str, QuantizedModel],
     *,
     subject: str,
+    corrected: bool = False,
 ) -> Audit:
     """Whether the models of a run have what its plan says, and the plan what was asked for.
 
@@ -61,11 +62,14 @@ def audit_run(
         planned: The quantizers of the plan with their numbers.
         models: The models that were written, as they were read, by what they are called in sentences.
         subject: What the user calls the run.
+        corrected: Whether codes were corrected after the plan was made.
     """
     first = next(iter(models.values()))
     view = EffectiveView(first)
     plans = {node.node: node for node in plan.nodes}
-    found: list[Findings] = [compare_with_plan(planned, model, file=name) for name, model in models.items()]
+    found: list[Findings] = [
+        compare_with_plan(planned, model, file=name, corrected=corrected) for name, model in models.items()
+    ]
     found.append({node.node: _explained(node) for node in plan.nodes})
     found.append(check_numbers(first.float_model, first.quantizers))
     found += [_oddities(EffectiveView(model)) for model in models.values()]

@@ -42,7 +42,7 @@ class Box:
 
 
 def content_box(pixels: Array) -> Box:
-    """Find the border of a picture [height, width, channels]: whole rows or columns of one colour, that of a corner.
+    """Find the border of a picture [height, width, channels]: whole rows or columns of the colour of a corner.
 
     A picture of one colour only, or without such rows and columns, is all content.
     """

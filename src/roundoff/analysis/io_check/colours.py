@@ -56,7 +56,7 @@ def colour_claim(pairs: PixelPairs, *, tolerance: float) -> Claim | None:
         return None
     changes, linear = named
     error = np.abs(first[kept] - linear.apply(second[kept]))
-    notes = ()
+    notes: tuple[str, ...] = ()
     if kept.mean() < _NEARLY_ALL:
         notes = (f"{1 - kept.mean():.0%} of the pixels are cut off at black or white and were left out",)
     residual = float(error.max())

@@ -7,7 +7,10 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 
-__all__ = ["Convention", "MeanStd", "conventions"]
+__all__ = ["REVERSED", "Convention", "MeanStd", "conventions"]
+
+REVERSED = " in reversed order"
+"""What is added to the name of a mean and std for channels in the opposite order."""
 
 _BYTE = 255.0
 
@@ -28,7 +31,7 @@ class MeanStd:
 
     def reversed(self) -> "MeanStd":
         """The same for channels in the opposite order."""
-        return MeanStd(f"{self.name} in reversed order", self.mean[::-1], self.std[::-1])
+        return MeanStd(f"{self.name}{REVERSED}", self.mean[::-1], self.std[::-1])
 
 
 @dataclass(frozen=True, slots=True)

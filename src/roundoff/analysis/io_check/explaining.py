@@ -1,29 +1,43 @@
 """Naming the transformation that maps one side's values onto the other's."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from roundoff.analysis.io_check.colours import colour_claim
 from roundoff.analysis.io_check.conventions import MeanStd
-from roundoff.analysis.io_check.matching import Claim, better
+from roundoff.analysis.io_check.matching import Claim, Judging, better
+from roundoff.analysis.io_check.origins import find_origin
+from roundoff.analysis.io_check.precision import precision_change
 from roundoff.analysis.io_check.readings import picture_of, readings
 from roundoff.analysis.io_check.searching import PictureSearch
 from roundoff.analysis.io_check.vectors import vector_claims
-from roundoff.core.io_check import Explanation
+from roundoff.core.io_check import Correction, Explanation, InputChange
 from roundoff.core.tensors import Array
 
-__all__ = ["EXCLUDED", "differences", "explain_difference"]
+__all__ = ["differences", "excluded", "explain_difference", "looks_alike", "rows_of", "search_difference"]
 
-EXCLUDED = (
-    "order of channels",
-    "layout, transposed or mirrored pictures, shifts of up to 6 pixels",
-    "range, mean and std (missing, doubled, in a wrong order or unit), any gain and offset per channel",
-    "int8 against uint8, byte order, element type, padded rows",
-    "borders of letterboxed pictures",
-    "matrix and range of YUV, U and V exchanged",
+_PICTURES = (
+    "order of channels; layout; transposed, mirrored or shifted pictures",
+    "range, mean and std (missing, doubled, in a wrong order or unit), any other gain and offset",
+    "int8 against uint8, byte order, element type, padded rows, quantized codes",
+    "borders of letterboxed pictures; matrix and range of YUV, U and V exchanged",
 )
-"""What the search covers without an original, in words."""
+_TENSORS = (
+    "order of axes and rows, shape",
+    "a gain and an offset, quantized codes, int8 against uint8, byte order, element type, padded rows",
+    "softmax, sigmoid or exponential function on one side only",
+)
+# Pictures of so many values or more that correlate so much show the same.
+_ALIKE, _FEWEST = 0.6, 64
+# What leaves no more than this part of a difference is worth a word.
+_NEAR = 0.25
+
+
+def excluded(shape: tuple[int, ...], *, pictures: bool = True) -> tuple[str, ...]:
+    """What the search covers for an array of this shape, in words."""
+    return _PICTURES if pictures and picture_of(shape) else _TENSORS
 
 
 def explain_difference(
@@ -32,6 +46,7 @@ def explain_difference(
     *,
     tolerance: float = 1e-4,
     known: Iterable[MeanStd] = (),
+    pictures: bool = True,
 ) -> Explanation | None:
     """Find what maps the deployed side onto training's.
 
@@ -40,42 +55,88 @@ def explain_difference(
         deployed: The same of the deployed side, in the same order.
         tolerance: Largest absolute difference that does not count.
         known: Means and stds of values from 0 to 1 that training may have used, beside the well-known ones.
+        pictures: Whether arrays that could be pictures are.
 
     Returns:
         The transformation of fewest steps that leaves no difference beyond the tolerance on any sample, or next to
         none; None when both sides agree, and when nothing explains the difference.
     """
-    first, second = _as_list(training), _as_list(deployed)
-    if not first or len(first) != len(second) or 0 in (first[0].size, second[0].size):
-        return None
+    return search_difference(training, deployed, tolerance=tolerance, known=known, pictures=pictures)[0]
+
+
+def search_difference(
+    training: Array | Sequence[Array],
+    deployed: Array | Sequence[Array],
+    *,
+    tolerance: float,
+    known: Iterable[MeanStd] = (),
+    pictures: bool = True,
+) -> tuple[Explanation | None, str]:
+    """As `explain_difference`, with a word on what comes nearest where nothing explains the difference."""
+    first, second = rows_of(training, deployed)
+    if not first or 0 in (first[0].size, second[0].size) or not _consistent(first) or not _consistent(second):
+        return None, ""
     worst, rms = differences(first, second)
     if worst <= tolerance:
-        return None
-    accepted: list[Claim] = []
-    for claim in _claims(first, second, tolerance=tolerance, rms=rms, known=tuple(known)):
-        if claim.accepted:
-            accepted.append(claim)
-            if claim.exact and not claim.plain:
-                break
-    if not accepted:
-        return None
-    accepted.sort(key=better)
-    best = accepted[0]
-    others = [
-        "; ".join(change.text for change in claim.changes)
-        for claim in accepted[1:]
-        if (claim.exact, len(claim.changes), claim.plain) == (best.exact, len(best.changes), best.plain)
+        return None, ""
+    judging = Judging(tolerance, rms, tuple(known))
+    # Bytes that are read as another type may be any number, or none.
+    with np.errstate(all="ignore"):
+        claims = _sorted(_claims(first, second, judging, pictures=pictures))
+        accepted = [claim for claim in claims if claim.accepted]
+        if accepted:
+            return _explanation(accepted[0], accepted[1:], worst, samples=len(first)), ""
+        explanation = _by_precision(first, second, worst, rms) or _by_size(first, second, judging)
+    return explanation, "" if explanation is not None else _nearest(claims, rms)
+
+
+def _nearest(claims: Sequence[Claim], before: float | None) -> str:
+    """What takes most of the difference away without explaining it."""
+    if before is None:
+        return ""
+    near = [
+        claim
+        for claim in claims
+        if claim.changes and not claim.plain and claim.rms <= _NEAR * min(before, claim.spread)
     ]
-    return Explanation(
-        changes=best.changes,
-        exact=best.exact,
-        before=worst,
-        residual=best.residual,
-        residual_rms=best.rms,
-        samples=len(first),
-        alternatives=tuple(dict.fromkeys((*best.alternatives, *others))),
-        notes=best.notes,
-    )
+    if not near:
+        return ""
+    best = min(near, key=lambda claim: claim.rms)
+    changes = "; ".join(change.text for change in best.changes)
+    return f"nearest, but not proven: {changes} (rms {before:.3g} before, {best.rms:.3g} once undone)"
+
+
+def _sorted(claims: Iterator[Claim]) -> list[Claim]:
+    """Claims, the best first; the search ends with one that leaves nothing and has a name."""
+    found: list[Claim] = []
+    for claim in claims:
+        found.append(claim)
+        if claim.accepted and claim.exact and not claim.plain:
+            break
+    return sorted(found, key=better)
+
+
+def rows_of(
+    training: Array | Sequence[Array], deployed: Array | Sequence[Array]
+) -> tuple[list[Array], list[Array]]:
+    """Both sides as lists of samples; batches of the same size are taken apart.
+
+    Raises:
+        ValueError: There are not equally many on both sides.
+    """
+    first, second = _as_list(training), _as_list(deployed)
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} arrays of training, {len(second)} of the deployed side")
+    ones: list[Array] = []
+    others: list[Array] = []
+    for one, other in zip(first, second, strict=True):
+        if one.ndim >= 4 and other.ndim == one.ndim and one.shape[0] == other.shape[0] > 1:
+            ones += [row[np.newaxis] for row in one]
+            others += [row[np.newaxis] for row in other]
+        else:
+            ones.append(one)
+            others.append(other)
+    return ones, others
 
 
 def differences(training: Sequence[Array], deployed: Sequence[Array]) -> tuple[float, float | None]:
@@ -90,30 +151,38 @@ def differences(training: Sequence[Array], deployed: Sequence[Array]) -> tuple[f
         with np.errstate(invalid="ignore", over="ignore"):
             wanted, had = one.astype(np.float64), other.astype(np.float64)
             error = np.abs(wanted - had)
-        same = (wanted == had) | (np.isnan(wanted) & np.isnan(had))
-        error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
-        worst = max(worst, float(error.max(initial=0)))
-        finite = error[np.isfinite(error)]
-        square += float(np.square(finite).sum())
+            same = (wanted == had) | (np.isnan(wanted) & np.isnan(had))
+            error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
+            worst = max(worst, float(error.max(initial=0)))
+            finite = error[np.isfinite(error)]
+            square += float(np.square(finite).sum())
         count += finite.size
     return worst, float(np.sqrt(square / max(count, 1)))
 
 
+def looks_alike(training: Sequence[Array], deployed: Sequence[Array]) -> str:
+    """What can be said of pictures that nothing explains; empty when nothing can."""
+    one, other = training[0], deployed[0]
+    if one.shape != other.shape or one.size < _FEWEST or not (np.ptp(one) and np.ptp(other)):
+        return ""
+    with np.errstate(invalid="ignore", over="ignore"):
+        related = float(np.corrcoef(one.ravel().astype(np.float64), other.ravel().astype(np.float64))[0, 1])
+    if not related > _ALIKE:
+        return ""
+    return (
+        f"both sides show the same thing in the same place (correlation {related:.4f}); pictures that were "
+        "resized or filtered differently look like this: give --original to have the filter named"
+    )
+
+
 def _claims(
-    training: Sequence[Array],
-    deployed: Sequence[Array],
-    *,
-    tolerance: float,
-    rms: float | None,
-    known: tuple[MeanStd, ...],
+    training: Sequence[Array], deployed: Sequence[Array], judging: Judging, *, pictures: bool
 ) -> Iterator[Claim]:
-    pictures = picture_of(training[0].shape)
-    if pictures:
-        search = PictureSearch(training, deployed, tolerance, rms, known)
-        yield from search.claims()
-        yield from _colour_claims(training, deployed, tolerance=tolerance)
+    if pictures and picture_of(training[0].shape):
+        yield from PictureSearch(training, deployed, judging).claims()
+        yield from _colour_claims(training, deployed, tolerance=judging.tolerance)
     else:
-        yield from vector_claims(training, deployed, tolerance=tolerance, before_rms=rms)
+        yield from vector_claims(training, deployed, judging)
 
 
 def _colour_claims(training: Sequence[Array], deployed: Sequence[Array], *, tolerance: float) -> Iterator[Claim]:
@@ -130,9 +199,66 @@ def _colour_claims(training: Sequence[Array], deployed: Sequence[Array], *, tole
             ]
             claim = colour_claim(pairs, tolerance=tolerance)
             if claim is not None:
-                from dataclasses import replace
-
                 yield replace(claim, changes=(*reading.changes, *claim.changes))
+
+
+def _explanation(best: Claim, others: Sequence[Claim], before: float, *, samples: int) -> Explanation:
+    equal = [
+        "; ".join(change.text for change in claim.changes)
+        for claim in others
+        if (claim.exact, len(claim.changes), claim.plain) == (best.exact, len(best.changes), best.plain)
+        and claim.changes != best.changes
+    ]
+    return Explanation(
+        changes=best.changes,
+        exact=best.exact,
+        before=before,
+        residual=best.residual,
+        residual_rms=best.rms,
+        samples=samples,
+        alternatives=tuple(dict.fromkeys((*best.alternatives, *equal))),
+        notes=best.notes,
+    )
+
+
+def _by_precision(
+    training: Sequence[Array], deployed: Sequence[Array], worst: float, rms: float | None
+) -> Explanation | None:
+    """Values that were only rounded; nothing can be undone, so all of the difference is left."""
+    change = precision_change(training, deployed)
+    if change is None or rms is None:
+        return None
+    note = "rounding cannot be undone: the whole difference is left"
+    return Explanation((change,), False, worst, worst, rms, len(training), notes=(note,))
+
+
+def _by_size(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Explanation | None:
+    """Pictures of different sizes: training's are made from the deployed side's."""
+    wanted, had = picture_of(training[0].shape), picture_of(deployed[0].shape)
+    if not wanted or not had:
+        return None
+    for _, view in had:
+        sources = [view(each) for each in deployed]
+        if view(deployed[0]).shape[:2] == wanted[0][1](training[0]).shape[:2]:
+            continue
+        origin = find_origin(sources, training, judging)
+        if origin is None or not origin.claim.accepted or not origin.pipeline.words():
+            continue
+        height, width = sources[0].shape[:2]
+        steps = ", ".join(origin.pipeline.words())
+        text = f"the deployed side has {height}x{width} pixels; in training they are {steps}"
+        size = InputChange("resize", text, Correction("size", steps))
+        changes = (size, *origin.arranged, *(c for c in origin.claim.changes if c not in origin.arranged))
+        claim = origin.claim
+        return Explanation(
+            changes, claim.exact, np.inf, claim.residual, claim.rms, len(training), origin.rivals, claim.notes
+        )
+    return None
+
+
+def _consistent(arrays: Sequence[Array]) -> bool:
+    """Whether all samples have one shape, so that what holds for one can hold for all."""
+    return all(array.shape == arrays[0].shape and array.dtype.kind in "biuf" for array in arrays)
 
 
 def _as_list(arrays: Array | Sequence[Array]) -> list[Array]:

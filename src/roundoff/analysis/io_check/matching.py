@@ -1,7 +1,8 @@
 """Trying one way to read the deployed side: fit, name, and verify on every value of every sample."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from roundoff.analysis.io_check.storage import is_whole
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
 
-__all__ = ["Claim", "Pairs", "Trial", "better", "order_change", "sample_pixels", "verify"]
+__all__ = ["Claim", "Judging", "Pairs", "PixelPairs", "Trial", "better", "order_change", "sample_pixels", "verify"]
 
 PixelPairs = Iterable[tuple[Array, Array]]
 """Per sample: training's picture and the deployed one, as [pixels, channels]."""
@@ -67,6 +68,7 @@ class Claim:
         spread: Standard deviation of training's values.
         notes: What is left, and what cannot be told.
         alternatives: Other meanings of the same numbers.
+        training: How training makes numbers of pixels, in words; empty when not known.
     """
 
     changes: tuple[InputChange, ...]
@@ -78,7 +80,8 @@ class Claim:
     rms: float
     spread: float
     notes: tuple[str, ...] = ()
-    alternatives: tuple[str, ...] = field(default=())
+    alternatives: tuple[str, ...] = ()
+    training: str = ""
 
 
 def better(claim: Claim) -> tuple[bool, bool, int, bool, float]:
@@ -100,16 +103,27 @@ def sample_pixels(pairs: PixelPairs, most: int) -> tuple[Array, Array]:
     return first[finite], second[finite]
 
 
-def verify(
-    trial: Trial, *, tolerance: float, before_rms: float | None, known: Iterable[MeanStd] = ()
-) -> Claim | None:
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """By what claims are judged.
+
+    Attributes:
+        tolerance: Differences up to this do not count.
+        before_rms: Root mean square of the difference as it was; None where shapes differ.
+        known: Means and stds of the user's own.
+    """
+
+    tolerance: float
+    before_rms: float | None = None
+    known: tuple[MeanStd, ...] = ()
+
+
+def verify(trial: Trial, judging: Judging) -> Claim | None:
     """Fit and name the map of values, and see what it leaves on every value.
 
     Args:
         trial: The way to read the deployed side.
-        tolerance: Differences up to this do not count.
-        before_rms: Root mean square of the difference as it was; None where shapes differ.
-        known: Means and stds of the user's own.
+        judging: By what it is judged.
 
     Returns:
         None when there is nothing to fit.
@@ -121,22 +135,19 @@ def verify(
     order = chosen.order
     fit = fit_channels(first, second, order)
     values = _values(first, second, fit, order)
-    names = name_values(values, order, tolerance=tolerance, known=known)
+    names = name_values(values, order, tolerance=judging.tolerance, known=judging.known)
     changes = (*trial.changes, *_listed(order_change(order, second.shape[1])))
-    claims = [
-        _claim(changes, named, order, trial, tolerance=tolerance, before_rms=before_rms, values=values)
-        for named in names
-    ]
+    judge = partial(_claim, changes, trial=trial, order=order, values=values, judging=judging)
+    claims = [judge(named) for named in names]
     best = min(claims, key=lambda claim: (not claim.accepted, not claim.exact))
     if trial.changes and not best.exact:
         # What was misread may have lost digits; a gain of nearly one is no change of its own.
-        nothing = Named(None, np.ones(len(order)), np.zeros(len(order)))
-        as_is = _claim(changes, nothing, order, trial, tolerance=tolerance, before_rms=before_rms, values=values)
+        as_is = judge(Named(None, np.ones(len(order)), np.zeros(len(order))))
         best = as_is if as_is.rms <= _NOT_WORSE * best.rms else best
     others = [
         claim.changes[-1].text
         for claim in claims
-        if claim is not best and claim.accepted and not claim.plain and claim.exact == best.exact and claim.changes
+        if claim.changes != best.changes and claim.accepted and not claim.plain and claim.exact == best.exact
     ]
     notes = best.notes
     if chosen.ties and len(order) > 1 and second.shape[1] > 1:
@@ -147,38 +158,38 @@ def verify(
 def _claim(
     changes: tuple[InputChange, ...],
     named: Named,
-    order: tuple[int, ...],
-    trial: Trial,
     *,
-    tolerance: float,
-    before_rms: float | None,
+    trial: Trial,
+    order: tuple[int, ...],
     values: Values,
+    judging: Judging,
 ) -> Claim:
     channels = len(values.gain)
     matrix = np.zeros((channels, max(order) + 1))
     matrix[np.arange(channels), list(order)] = named.gain
     left = residuals(trial.pairs(), LinearFit(matrix, named.offset), channels_used=max(order) + 1)
-    slack = tolerance + _FLOAT_ROUNDING * left.largest
+    slack = judging.tolerance + _FLOAT_ROUNDING * left.largest
     exact = left.worst <= slack
     full = (*changes, *_listed(named.change))
-    reference = left.spread if before_rms is None else min(before_rms, left.spread)
+    reference = left.spread if judging.before_rms is None else min(judging.before_rms, left.spread)
     # Numbers that were fitted always explain some; they have to explain more than those with a name.
     clearly = left.rms * CLEARLY_SMALLER * (_FITTED if named.fitted else 1) <= reference
     rounded = _is_rounding(left, named, values)
-    notes = (named.note,) if named.note else ()
+    notes: tuple[str, ...] = (named.note,) if named.note else ()
     if not exact and rounded:
         notes += (f"what is left is rounding to whole numbers (steps of {float(np.abs(named.gain).max()):.4g})",)
     accepted = bool(full) and (exact or clearly or (rounded and not named.plain))
     return Claim(
-        full,
-        LinearFit(matrix, named.offset),
-        exact,
-        accepted,
-        named.plain,
-        left.worst,
-        left.rms,
-        left.spread,
-        notes,
+        changes=full,
+        linear=LinearFit(matrix, named.offset),
+        exact=exact,
+        accepted=accepted,
+        plain=named.plain,
+        residual=left.worst,
+        rms=left.rms,
+        spread=left.spread,
+        notes=notes,
+        training=named.training,
     )
 
 

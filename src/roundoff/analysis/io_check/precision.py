@@ -58,6 +58,6 @@ def _stepped(pairs: Sequence[tuple[Array, Array]]) -> InputChange | None:
         return None
     return InputChange(
         "codes",
-        f"the deployed side has training's values rounded to steps of {step:.6g}, as quantizing and dequantizing does",
+        f"the deployed side has training's values rounded to steps of {step:.6g}, as by a quantizer",
         Correction("quantization of the input", "more bits, or none, where that matters"),
     )

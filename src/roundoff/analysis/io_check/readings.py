@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
 
-__all__ = ["Reading", "picture_of", "readings", "squeezed"]
+__all__ = ["Reading", "layout_change", "picture_of", "readings", "squeezed"]
 
 _CHANNELS = (1, 3, 4)
 
@@ -77,7 +77,7 @@ def _stored(
         if _sizes(view, shape)[:2] in (picture[:2], picture[1::-1])
     ]
     for name, view in shown:
-        yield (() if name == layout else (_layout_change(layout, name),)), view
+        yield (() if name == layout else (layout_change(layout, name),)), view
     if np.prod(shape) != np.prod(picture) or picture[2] == 1:
         return
     height, width, channels = picture
@@ -130,7 +130,8 @@ def _turns(transposed: bool, mirrored: bool, flipped: bool) -> tuple[InputChange
     return tuple(changes)
 
 
-def _layout_change(wanted: str, had: str) -> InputChange:
+def layout_change(wanted: str, had: str) -> InputChange:
+    """The deployed side has another layout than training."""
     return InputChange(
         "layout",
         f"the deployed side has {had}, training {wanted}",

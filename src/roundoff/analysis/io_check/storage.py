@@ -109,7 +109,8 @@ def _retyped(name: str, had: DType, shape: tuple[int, ...]) -> Storage:
 def _as_type(array: Array, dtype: str | DType) -> Array:
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if dtype == _BFLOAT16:
-        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        wide: Array = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return wide
     values: Array = raw.view(dtype)
     return values.astype(values.dtype.newbyteorder("="))
 
@@ -156,6 +157,7 @@ def _without_padding(count: int, row: int, stride: int, shape: tuple[int, ...]) 
     def read(array: Array) -> Array:
         flat = np.ascontiguousarray(array).reshape(-1)
         starts = np.arange(count)[:, None] * stride
-        return flat[starts + np.arange(row)].reshape(shape)
+        rows: Array = flat[starts + np.arange(row)]
+        return rows.reshape(shape)
 
     return read

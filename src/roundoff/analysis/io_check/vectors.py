@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from roundoff.analysis.io_check.conventions import MeanStd
 from roundoff.analysis.io_check.fitting import best_order
-from roundoff.analysis.io_check.matching import Claim, PixelPairs, Trial, sample_pixels, verify
+from roundoff.analysis.io_check.matching import Claim, Judging, PixelPairs, Trial, sample_pixels, verify
 from roundoff.analysis.io_check.storage import storages
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
@@ -21,23 +20,19 @@ _MOST_AXES = 4
 Read = Callable[[Array], Array]
 
 
-def vector_claims(
-    training: Sequence[Array], deployed: Sequence[Array], *, tolerance: float, before_rms: float | None
-) -> Iterator[Claim]:
+def vector_claims(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Iterator[Claim]:
     """Verified claims about two sets of tensors, the plainest first.
 
     Args:
         training: Training's arrays.
         deployed: The deployed side's, paired with them.
-        tolerance: Differences up to this do not count.
-        before_rms: Root mean square of the difference as it is; None where shapes differ.
+        judging: By what claims are judged.
     """
-    known: tuple[MeanStd, ...] = ()
     for changes, read in _reads(training[0], deployed[0]):
         trial = _trial(training, deployed, changes=changes, read=read)
         if trial is None or trial.fit.unexplained > _LOOSE:
             continue
-        claim = verify(trial, tolerance=tolerance, before_rms=before_rms, known=known)
+        claim = verify(trial, judging)
         if claim is not None:
             yield claim
 

@@ -16,6 +16,7 @@ from roundoff.graph.assembly import Assembly
 from roundoff.graph.edges import Edges, rename_captured
 from roundoff.graph.element_types import by_number
 from roundoff.graph.external import declared_outside
+from roundoff.graph.fake_constants import fake_quantized
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.qdq import FLOAT32, add_quantizer, code_element
@@ -300,4 +301,6 @@ class _Builder:
         before = self._edges.before(quantizer)
         if before is not None:
             values = self._quantized_constant(before, values)
+        if values.dtype == np.float32:
+            return fake_quantized(values, quantizer)
         return fake_quantize(values, quantizer.params, quantizer.spec)

@@ -10,10 +10,10 @@ from roundoff.analysis.sensitivity.estimate import Estimator
 from roundoff.analysis.sensitivity.exact import ExactEngine
 from roundoff.analysis.sensitivity.journal import Journal
 from roundoff.analysis.sensitivity.probes import ESTIMATED
-from roundoff.analysis.sensitivity.ranking import means, rank, summarize
+from roundoff.analysis.sensitivity.ranking import means, summarize, worst_first
 from roundoff.analysis.sensitivity.settings import SensitivitySettings
 from roundoff.analysis.sensitivity.stages import Audience, Stages
-from roundoff.core.sensitivity import Engine, Subject, SubjectKind, SubjectScore
+from roundoff.core.sensitivity import Engine, Subject, SubjectScore
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
 from roundoff.errors import BadInput
@@ -175,15 +175,12 @@ class FastStages(Stages):
             held.pop(subject, None)
 
     def _top(self) -> tuple[Subject, ...]:
-        kinds: dict[SubjectKind, list[SubjectScore]] = {}
-        for subject in self._subjects:
-            kinds.setdefault(subject.kind, []).append(self.score(subject))
-        chosen = {
-            row.score.subject
-            for scores in kinds.values()
-            for row in rank(scores, self._metrics, mode="alone")[: self._settings.top]
-        }
-        return tuple(subject for subject in self._subjects if subject in chosen)
+        metric, top = self._metrics[0], self._settings.top
+        return self._in_order(
+            score.subject
+            for scores in self._by_first_metric()
+            for score in worst_first(scores, metric, mode="alone")[:top]
+        )
 
     def _verify(self, deadline: float | None) -> int:
         """Measure the leading subjects on the samples of their estimates; gives how many were."""

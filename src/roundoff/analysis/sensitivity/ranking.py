@@ -10,7 +10,7 @@ from roundoff.core.student import mean_interval, paired_probability
 from roundoff.core.tensors import Array
 from roundoff.metrics.registry import Metric
 
-__all__ = ["leading", "means", "rank", "sample_values", "summarize"]
+__all__ = ["leading", "means", "rank", "sample_values", "summarize", "worst_first"]
 
 # Two of the first samples' ranks count as exchangeable unless a difference like theirs is rarer than this.
 _DOUBT = 0.05
@@ -63,7 +63,7 @@ def rank(
     """
     metric = metrics[0]
     ahead = frozenset(leaders)
-    ordered = sorted(scores, key=lambda score: (score.subject not in ahead, *_harm(score, metric, mode)))
+    ordered = sorted(worst_first(scores, metric, mode=mode), key=lambda score: score.subject not in ahead)
     rows = []
     for place, score in enumerate(ordered):
         following = ordered[place + 1] if place + 1 < len(ordered) else None
@@ -72,11 +72,16 @@ def rank(
     return tuple(rows)
 
 
+def worst_first(scores: Sequence[SubjectScore], metric: Metric, *, mode: Mode) -> list[SubjectScore]:
+    """In the order of a metric, what hurts most first; equal ones keep their order."""
+    return sorted(scores, key=lambda score: _harm(score, metric, mode))
+
+
 def leading(
     scores: Sequence[SubjectScore], metrics: Sequence[Metric], *, mode: Mode, top: int
 ) -> tuple[Subject, ...]:
     """The first so many, and as many again at most of those that cannot be told apart from the last of them."""
-    ordered = [row.score for row in rank(scores, metrics, mode=mode)]
+    ordered = worst_first(scores, metrics[0], mode=mode)
     if len(ordered) <= top:
         return tuple(score.subject for score in ordered)
     last = ordered[top - 1]

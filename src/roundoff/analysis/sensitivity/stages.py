@@ -1,7 +1,7 @@
 """Measuring in stages: all subjects on few samples, the leading ones on all, as far as time allows."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -188,10 +188,21 @@ class Stages:
 
     def _leading(self) -> tuple[Subject, ...]:
         settings, ranking = self._settings, self._metrics[:1]
+        return self._in_order(
+            subject
+            for scores in self._by_first_metric()
+            for subject in leading(scores, ranking, mode=settings.mode, top=settings.top)
+        )
+
+    def _by_first_metric(self) -> Iterable[list[SubjectScore]]:
+        """What all subjects are ranked by, those of one kind together."""
         kinds: dict[SubjectKind, list[SubjectScore]] = {}
         for subject in self._subjects:
             samples, values = self.values[subject]
-            kinds.setdefault(subject.kind, []).append(summarize(subject, samples, values[..., :1], ranking))
-        found = (leading(scores, ranking, mode=settings.mode, top=settings.top) for scores in kinds.values())
-        chosen = {subject for subjects in found for subject in subjects}
+            score = summarize(subject, samples, values[..., :1], self._metrics[:1])
+            kinds.setdefault(subject.kind, []).append(score)
+        return kinds.values()
+
+    def _in_order(self, subjects: Iterable[Subject]) -> tuple[Subject, ...]:
+        chosen = frozenset(subjects)
         return tuple(subject for subject in self._subjects if subject in chosen)

@@ -8,7 +8,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 
-__all__ = ["MATRICES", "NO_CSC", "Csc", "CscMode", "from_yuv", "to_yuv"]
+__all__ = ["MATRICES", "NO_CSC", "Csc", "CscMode", "conversion_rows", "from_yuv", "to_yuv"]
 
 CscMode = Literal["none", "matrix", "full-range", "limited-range"]
 
@@ -85,13 +85,23 @@ def from_yuv(planes: Array, csc: Csc, *, reverse: bool = False) -> Array:
     values = planes.astype(np.float64)
     if csc.mode == "none":
         return values
+    rows = conversion_rows(csc, reverse=reverse)
+    colors: Array = np.clip(values @ rows[:, :3].T + rows[:, 3], 0, 255)
+    return colors
+
+
+def conversion_rows(csc: Csc, *, reverse: bool = False) -> Array:
+    """The matrix of a conversion other than ``none``, float64 [3, 4], with offsets in units of pixels.
+
+    Args:
+        csc: The conversion.
+        reverse: Whether blue comes first; the rows of a user's matrix are in the wanted order already.
+    """
     rows = np.array(csc.matrix if csc.mode == "matrix" else MATRICES[_BY_MODE[csc.mode]]).reshape(3, 4)
     if csc.mode == "matrix":
         rows[:, 3] *= _OFFSET_UNIT
-    elif reverse:
-        rows = rows[::-1]
-    colors: Array = np.clip(values @ rows[:, :3].T + rows[:, 3], 0, 255)
-    return colors
+        return rows
+    return rows[::-1] if reverse else rows
 
 
 def to_yuv(colors: Array, name: str) -> Array:

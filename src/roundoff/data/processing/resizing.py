@@ -33,13 +33,15 @@ class Resampling:
 
     def __str__(self) -> str:
         """In words."""
+        if self.kernel == "nearest" and self.style == "antialiased":
+            return "nearest (Pillow: half-pixel centres)"
         places = {
-            "opencv": "",
-            "antialiased": ", antialiased",
-            "asymmetric": ", asymmetric pixel centres",
-            "align-corners": ", aligned corners",
+            "opencv": "(OpenCV)",
+            "antialiased": "antialiased (Pillow, torchvision)",
+            "asymmetric": "with asymmetric pixel centres",
+            "align-corners": "with aligned corners",
         }
-        return f"{self.kernel}{places[self.style]}"
+        return f"{self.kernel} {places[self.style]}"
 
 
 OPENCV_BILINEAR = Resampling()

@@ -1,5 +1,6 @@
 """Counting elements as they come, fast: the index of a bin is made of the bits of a float32 as they are stored."""
 
+import math
 import mmap
 import threading
 
@@ -40,7 +41,7 @@ class TensorCounter:
         self._shift = FRACTION_BITS - TENSOR_GRID.bits
         self._counts = self._fresh()
         self._counted = 0
-        self._before: FloatHistogram | None = None
+        self._before: Array | None = None
 
     def add(self, values: Array) -> None:
         """Count elements.
@@ -49,7 +50,7 @@ class TensorCounter:
             values: float32, one axis, contiguous. What is not finite is left out.
         """
         if self._counted + values.size > _MOST_COUNTED:
-            self._before = self.histogram()
+            self._before = self._all().astype(np.int64)
             self._counts, self._counted = self._fresh(), 0
         self._counted += values.size
         stored = values.view(np.uint32)
@@ -59,9 +60,9 @@ class TensorCounter:
             np.right_shift(part, self._shift, out=indices)
             np.add.at(self._counts, indices, np.uint32(1))
 
-    def histogram(self) -> FloatHistogram:
-        """What was counted so far."""
-        finite = self._counts.reshape(2, -1)[:, : _INFINITE_EXPONENT << TENSOR_GRID.bits]
+    def histogram(self, low: float = -math.inf, high: float = math.inf) -> FloatHistogram:
+        """What was counted so far; elements beyond limits count as these."""
+        finite = _limited(self._all().reshape(2, -1)[:, : _INFINITE_EXPONENT << TENSOR_GRID.bits], low, high)
         used = np.flatnonzero(finite.any(axis=0))
         exponent = np.array([used[-1] >> TENSOR_GRID.bits if used.size else 0])
         first = int(TENSOR_GRID.first(exponent)[0])
@@ -69,8 +70,10 @@ class TensorCounter:
         counts[0, :, 0] = finite[:, :first].sum(axis=1, dtype=np.int64)
         own = finite[:, first : first + TENSOR_GRID.bins - 1]
         counts[0, :, 1 : 1 + own.shape[1]] = own
-        now = FloatHistogram.of_counts(TENSOR_GRID, exponent, counts)
-        return now if self._before is None else self._before.merge(now)
+        return FloatHistogram.of_counts(TENSOR_GRID, exponent, counts)
+
+    def _all(self) -> Array:
+        return self._counts if self._before is None else self._before + self._counts
 
     def _fresh(self) -> Array:
         # Straight from the system, which gives pages only as they are touched; recycled memory is touched at once.
@@ -141,6 +144,31 @@ class ChannelCounter:
         indices = _SCRATCH.indices[: block.size]
         np.subtract(found, last_shared - places, out=indices.reshape(block.shape))
         np.add.at(self._counts.reshape(-1), indices, 1)
+
+
+def _limited(counts: Array, low: float, high: float) -> Array:
+    """Counts by sign and leading bits, [2, n], after moving what is beyond limits to these.
+
+    A limit moves nothing out of its own bin, and everything beyond it into that, wherever in the bin it is.
+    """
+    if (low, high) == (-math.inf, math.inf):
+        return counts
+    ascending = np.concatenate([counts[1, ::-1], counts[0]]).astype(np.int64)
+    first, last = (_place(end, counts.shape[1]) for end in (low, high))
+    ascending[first] += ascending[:first].sum()
+    ascending[:first] = 0
+    ascending[last] += ascending[last + 1 :].sum()
+    ascending[last + 1 :] = 0
+    negative, positive = np.split(ascending, 2)
+    return np.stack([positive, negative[::-1]])
+
+
+def _place(value: float, bins: int) -> int:
+    """Which bin a value is in, of all from the most negative to the largest."""
+    largest = np.finfo(np.float32).max
+    stored = int(np.float32(np.clip(value, -largest, largest)).view(np.uint32))
+    magnitude = (stored & ((1 << _MAGNITUDE_BITS) - 1)) >> (FRACTION_BITS - TENSOR_GRID.bits)
+    return bins - 1 - magnitude if stored >> _MAGNITUDE_BITS else bins + magnitude
 
 
 def histogram_of(elements: Array, grid: Grid) -> FloatHistogram:

@@ -56,26 +56,33 @@ class Density:
         # Cells finer than this see nothing but the constant density of a bin.
         self._resolved = 2 << histogram.grid.bits
 
-    def clipped(self, levels: Levels) -> Array:
-        """Share of elements other than zero that each of several quantizers clips, [candidates]."""
-        below = self._below_outermost(levels)
-        return np.asarray(below[:, 0] + self._below[-1] - below[:, -1])
-
-    def divergence(self, levels: Levels) -> Array:
-        """Kullback-Leibler divergence, in nats, of what each of several quantizers makes of it; [candidates].
+    def divergence(self, levels: Levels, *, at_most: float = math.inf) -> tuple[Array, Array]:
+        """Kullback-Leibler divergence, in nats, of what each of several quantizers makes of it.
 
         The elements of each level are spread evenly over the values that are rounded to it; what is clipped moves
         to the outermost levels. Levels narrower than the bins lose nothing.
+
+        Args:
+            levels: Of the quantizers, [candidates].
+            at_most: What is larger than this may be given as infinite, which saves time.
+
+        Returns:
+            The divergence, and the share of elements other than zero that is clipped; both [candidates].
         """
-        if self._total == 0:
-            return np.zeros(levels.step.shape)
         below = self._below_outermost(levels)
+        clipped = below[:, 0] + self._below[-1] - below[:, 3]
+        if self._total == 0:
+            return np.zeros(levels.step.shape), clipped
         least = _LEAST_ELEMENTS / self._total
         inside = np.maximum(below[:, 3] - below[:, 0], least)
-        # What is clipped is taken to have lost by rounding as much as the rest.
-        rounded = self._rounded(levels) / inside
-        lost = rounded + _clipped(below, inside, least)
-        return np.where(lost > _NOTHING, lost, 0.0)
+        lost = _clipped(below, inside, least)
+        asked = np.flatnonzero(lost <= max(at_most, _NOTHING))
+        found = np.full_like(lost, np.inf)
+        if asked.size:
+            # What is clipped is taken to have lost by rounding as much as the rest.
+            lost = lost[asked] + self._rounded(levels.some(asked)) / inside[asked]
+            found[asked] = np.where(lost > _NOTHING, lost, 0.0)
+        return found, clipped
 
     def _joined(self, counts: Array) -> Array:
         """Indices of the edges between which enough elements lie, outwards from zero."""
@@ -85,7 +92,8 @@ class Density:
             1 + np.flatnonzero(np.diff(np.floor(_running(side) / enough)))
             for side in (counts[zero:], counts[:zero][::-1])
         )
-        return np.unique(np.concatenate([[0], zero - negative, [zero], zero + positive, [counts.size]]))
+        joined = np.concatenate([[0], zero - negative[::-1], [zero], zero + positive, [counts.size]])
+        return np.asarray(joined[np.append(True, joined[1:] > joined[:-1])])
 
     def _rounded(self, levels: Levels) -> Array:
         """What is lost by spreading the elements of each level evenly."""

@@ -31,9 +31,13 @@ class Levels:
     last: Array
     floor: bool = False
 
-    def some(self, part: slice) -> "Levels":
+    def some(self, part: slice | Array) -> "Levels":
         """Those of some candidates."""
-        return Levels(self.step[:, part], self.first[:, part], self.last[:, part], self.floor)
+        return Levels(self.step[..., part], self.first[..., part], self.last[..., part], self.floor)
+
+    def of_row(self, row: int) -> "Levels":
+        """Those of one row, of shape [candidates]."""
+        return Levels(self.step[row], self.first[row], self.last[row], self.floor)
 
 
 class Distribution(Protocol):

@@ -1,14 +1,16 @@
 """The range that changes the distribution of values least."""
 
+import math
+
 import numpy as np
 
 from roundoff.core.quantizer import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.density import FEW_ELEMENTS, Density
-from roundoff.quantize.calibration.distribution import Distribution, Levels
+from roundoff.quantize.calibration.distribution import Distribution
 from roundoff.quantize.calibration.pieces import FIRST_LOOK_BITS, Pieces
 from roundoff.quantize.calibration.registry import Options, method
-from roundoff.quantize.calibration.search import find_range, levels_of
+from roundoff.quantize.calibration.search import NEGLIGIBLE, find_range, levels_of
 
 __all__ = ["entropy"]
 
@@ -41,17 +43,23 @@ def _row(distribution: Distribution, spec: QuantSpec) -> tuple[Array, Array]:
     pieces = Pieces(histogram.coarser(FIRST_LOOK_BITS), distribution.low, distribution.high)
     most = pieces.squared_error(levels_of(whole[0][:, None], whole[1][:, None], spec))
 
+    # The smallest loss so far: a range is not taken when its own is larger by more than what is negligible.
+    least = math.inf
+
     def loss(low: Array, high: Array) -> Array:
+        nonlocal least
         levels = levels_of(low, high, spec)
-        considered = (pieces.squared_error(levels) <= most * (1 + _SAME))[0]
-        considered |= density.clipped(_of_row(levels, slice(None))) <= _STRAY
-        losses = np.full(low.shape, np.inf)
-        if considered.any():
-            losses[0, considered] = density.divergence(_of_row(levels, considered))
-        return losses
+        losses, clipped = density.divergence(levels.of_row(0), at_most=least * (1 + NEGLIGIBLE))
+        stray = clipped <= _STRAY
+        least = min(least, float(losses[stray].min(initial=np.inf)))
+        # Squared errors cost most, so they are asked for last.
+        asked = np.flatnonzero(~stray & (losses <= least * (1 + NEGLIGIBLE)))
+        if asked.size:
+            too_large = pieces.squared_error(levels.some(asked))[0] > most[0] * (1 + _SAME)
+            losses[asked[too_large]] = np.inf
+            least = min(least, float(losses[asked].min()))
+        losses[~stray & (losses > least * (1 + NEGLIGIBLE))] = np.inf
+        return losses[None]
 
+    loss(whole[0][:, None], whole[1][:, None])
     return find_range(distribution, loss, symmetric=spec.symmetric)
-
-
-def _of_row(levels: Levels, some: Array | slice) -> Levels:
-    return Levels(levels.step[0, some], levels.first[0, some], levels.last[0, some], levels.floor)

@@ -38,6 +38,7 @@ class Observer:
         rows = 1 if axis is None else 0
         self._low, self._high = np.full(rows, math.inf), np.full(rows, -math.inf)
         self._count = self._nans = self._infs = 0
+        self._damaged = False
         self._kept: list[Array] = []
         self._counter: _Counter | None = None
 
@@ -64,13 +65,13 @@ class Observer:
         else:
             self._started_counter().add(values)
 
+    @property
+    def damaged(self) -> bool:
+        """Whether elements of the last sample were NaN or infinite."""
+        return self._damaged
+
     def observation(self) -> Observation:
         """What is known so far."""
-        elements = histogram = None
-        if self._counter is not None:
-            histogram = self._counter.histogram()
-        elif not self._ranges_only:
-            elements = np.sort(np.concatenate([np.empty((self._low.size, 0), np.float32), *self._kept], axis=1))
         return Observation(
             axis=self._axis,
             rank=self._rank,
@@ -79,9 +80,38 @@ class Observer:
             infs=self._infs,
             low=self._low.copy(),
             high=self._high.copy(),
-            elements=elements,
-            histogram=histogram,
+            elements=self._elements(),
+            histogram=None if self._counter is None else self._counter.histogram(),
         )
+
+    def limited(self, low: float, high: float) -> Observation:
+        """What would be known of a tensor with the same finite elements, but for limits to them.
+
+        Only for tensors that are taken as a whole.
+        """
+        finite = self._count - self._nans - self._infs
+        elements = self._elements()
+        if elements is not None:
+            limits = np.clip([low, high], -_LARGEST, _LARGEST).astype(np.float32)
+            # A limit may be a zero of either sign; elements may not.
+            elements = np.clip(elements[:, :finite], *limits) + np.float32(0)
+        return Observation(
+            axis=None,
+            rank=0,
+            count=finite,
+            nans=0,
+            infs=0,
+            low=np.clip(self._low, low, high) if finite else self._low.copy(),
+            high=np.clip(self._high, low, high) if finite else self._high.copy(),
+            elements=elements,
+            histogram=self._counter.histogram(low, high) if isinstance(self._counter, TensorCounter) else None,
+        )
+
+    def _elements(self) -> Array | None:
+        """All elements in order, as long as they are kept."""
+        if self._ranges_only or self._counter is not None:
+            return None
+        return np.sort(np.concatenate([np.empty((self._low.size, 0), np.float32), *self._kept], axis=1))
 
     def _in_rows(self, array: Array) -> Array:
         """The values as [outer, rows, inner]."""
@@ -98,10 +128,12 @@ class Observer:
         return array.reshape(math.prod(array.shape[:axis]), rows, math.prod(array.shape[axis + 1 :]))
 
     def _see_range(self, values: Array) -> None:
+        self._damaged = False
         if values.size == 0:
             return
         low, high = _range(values)
         if not (_all_finite(low) and _all_finite(high)):
+            self._damaged = True
             finite = np.isfinite(values)
             nans = int(np.count_nonzero(np.isnan(values)))
             self._nans += nans

@@ -60,8 +60,17 @@ class Points(Ranged):
 
     def typical(self) -> Array:
         """The magnitude that half of the elements other than zero exceed; [rows]."""
+        if self._elements.shape[1] == 0:
+            return self._low
         zeros = np.count_nonzero(self._elements == 0, axis=1)
-        return self.magnitudes().smallest((self._total + zeros) // 2)
+        places = np.minimum((self._total + zeros) // 2, np.maximum(self._total - 1, 0))
+        magnitudes = np.abs(self._elements)
+        if len(places) == 1:
+            magnitudes.partition(places[0], axis=1)
+        else:
+            magnitudes.sort(axis=1)
+        found = np.take_along_axis(magnitudes, places[:, None], axis=1)[:, 0].astype(np.float64)
+        return np.where(self._total > 0, found, 0.0)
 
     def beyond(self, low: Array, high: Array) -> Array:
         """Elements of each row outside of a range; [rows]."""

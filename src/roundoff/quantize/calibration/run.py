@@ -2,13 +2,16 @@
 
 import contextlib
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from roundoff.core.progress import SILENT, Progress
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.observation import ChannelMismatch
+from roundoff.quantize.calibration.followers import Follower, find_followers
+from roundoff.quantize.calibration.observation import ChannelMismatch, Observation
 from roundoff.quantize.calibration.observer import Observer
 from roundoff.quantize.calibration.registry import Detail
 from roundoff.runtime.capture import LiveSource
@@ -53,19 +56,43 @@ def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it 
         model, samples, tensors=list(tensors), max_memory=max_memory, threads=_running_threads(threads, detail)
     )
     names = [info.name for info in source.tensors]
+    followers = find_followers(model, tensors)
     progress.start("calibrating", len(source.samples))
     try:
         for index, sample in enumerate(source.samples):
             for name in names:
-                _observe(observers[name], source, name, sample)
+                if name not in followers:
+                    _observe(observers[name], source, name, sample)
+                elif observers[followers[name].source].damaged:
+                    lost = ~np.isfinite(source.read(followers[name].source, sample)).reshape(-1)
+                    observers[name].add(source.read(name, sample).reshape(-1)[lost])
             if index == 0:
                 _give_back_memory()
             progress.advance()
     finally:
         progress.finish()
         source.close()
-    # Each observer goes as soon as it has told what it knows.
-    return Calibration({name: observers.pop(name).observation() for name in names}, len(source.samples), detail)
+    # The model is not needed any more, and what is known takes memory too.
+    del source
+    return Calibration(_observations(observers, followers, names), len(samples.names), detail)
+
+
+def _observations(
+    observers: dict[str, Observer], followers: Mapping[str, Follower], names: Sequence[str]
+) -> dict[str, Observation]:
+    """What is known of each tensor."""
+    found = {}
+    for name in names:
+        if name in followers:
+            continue
+        # Each observer goes as soon as it has told what it knows.
+        observer = observers.pop(name)
+        found[name] = observer.observation()
+        for other, follower in followers.items():
+            if follower.source == name:
+                known, own = observer.limited(follower.low, follower.high), observers.pop(other).observation()
+                found[other] = known.merge(own) if own.count else known
+    return {name: found[name] for name in names}
 
 
 def _running_threads(total: int | None, detail: Detail) -> int:

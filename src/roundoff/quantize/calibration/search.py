@@ -10,7 +10,7 @@ from roundoff.core.quantizer import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.distribution import Distribution, Levels
 
-__all__ = ["Loss", "find_range", "levels_of"]
+__all__ = ["NEGLIGIBLE", "Loss", "find_range", "levels_of"]
 
 Loss = Callable[[Array, Array], Array]
 """The loss of candidate ranges: low and high, [rows, candidates], to [rows, candidates]."""
@@ -21,8 +21,8 @@ _PER_DOUBLING = 6
 _AROUND = 4
 _CLOSER = (1 / 32, 1 / 128)
 _MOST_DOUBLINGS = 40
-# A narrower range whose loss is smaller by less than this share is not taken.
-_NEGLIGIBLE = 1e-4
+NEGLIGIBLE = 1e-4
+"""A narrower range whose loss is smaller by less than this share is not taken."""
 
 
 def levels_of(low: Array, high: Array, spec: QuantSpec) -> Levels:
@@ -131,7 +131,7 @@ class _Search:
         nothing = (low == high) & np.any(self._ends != 0, axis=0)[:, None]
         losses = np.where(nothing, np.inf, self._loss(low, high))
         rows = np.arange(losses.shape[0])
-        chosen = np.argmax(losses <= losses.min(axis=1, keepdims=True) * (1 + _NEGLIGIBLE), axis=1)
-        better = losses[rows, chosen] < self._best * (1 - _NEGLIGIBLE)
+        chosen = np.argmax(losses <= losses.min(axis=1, keepdims=True) * (1 + NEGLIGIBLE), axis=1)
+        better = losses[rows, chosen] < self._best * (1 - NEGLIGIBLE)
         self._best = np.where(better, losses[rows, chosen], self._best)
         self.factors = np.where(better, candidates[:, rows, chosen], self.factors)

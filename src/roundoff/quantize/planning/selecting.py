@@ -79,6 +79,11 @@ class Names:
 
         return tuple(sorted(self._current, key=place))
 
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """All these names, each with its place among them."""
+        return {name: place for place, name in enumerate(self.known)}
+
 
 def select(rules: Sequence[Rule], view: GraphView, names: Names) -> tuple[Selection, ...]:
     """Find out what every rule names.
@@ -108,8 +113,7 @@ class _Selector:
         for tensor in tensors:
             for node in self._touching(tensor):
                 found.setdefault(self._names.original(node), 0)
-        place = {name: at for at, name in enumerate(self._names.known)}
-        nodes = {name: self._names.current(name) for name in sorted(found, key=place.__getitem__)}
+        nodes = {name: self._names.current(name) for name in sorted(found, key=self._names.places.__getitem__)}
         ranks: dict[str, int] = {}
         for name, node in nodes.items():
             if node:

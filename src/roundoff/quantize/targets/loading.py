@@ -12,7 +12,7 @@ from roundoff.errors import BadInput, nearest
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["load_target", "target_names"]
+__all__ = ["load_target", "target_names", "target_text"]
 
 _SUFFIX = ".toml"
 _EXTEND = 'begin with extends = "generic-int8", or another target, and say only what differs'
@@ -38,6 +38,15 @@ def load_target(name_or_path: str | Path) -> Target:
     content, broken = _complete(_parse(path), path, seen=())
     content.setdefault("name", path.stem)
     return _checked(content, path, broken)
+
+
+def target_text(name_or_path: str | Path) -> str:
+    """The file of a target as it is.
+
+    Raises:
+        BadInput: There is none of that name.
+    """
+    return read_small(_path(str(name_or_path)), what="The target").decode("utf-8", errors="replace")
 
 
 def _path(name: str, folder: Path = Path()) -> Path:

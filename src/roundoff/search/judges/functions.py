@@ -121,8 +121,6 @@ class VendorJudge:
         self._evaluator, self._path = evaluator, path
         self.name, self.higher_is_better = name, higher_is_better
         self.notes: tuple[str, ...] = ()
-        if hasattr(evaluator, "calibration"):
-            self.notes = ("calibration() of the evaluator is not called: --data is what ranges are observed on",)
         self._float = self.measure(model, ())
         rule = self.satisfied(float(self._float), float(self._float))
         if rule is not None and not rule[0]:

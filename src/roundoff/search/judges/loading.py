@@ -1,8 +1,8 @@
 """Which judge it is: a user's file, labels, or how outputs agree with float."""
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +19,7 @@ from roundoff.search.judges.judge import Judge
 from roundoff.search.judges.running import OutputRunner
 from roundoff.search.judges.signals import SignalJudge
 
-__all__ = ["JudgeOptions", "make_judge"]
+__all__ = ["JudgeOptions", "calibration_in", "make_judge", "with_evaluator"]
 
 _WHAT = "The evaluator"
 
@@ -31,14 +31,39 @@ class JudgeOptions:
     Attributes:
         evaluator: A Python file.
         instance: An object with ``evaluate(model)``, and perhaps ``metric_eval(original, new)``.
+        module: The file of the evaluator, if it was read already.
         labels: The right class of each row of the outputs.
         threads: Threads to use; all cores by default.
     """
 
     evaluator: Path | None = None
     instance: Any = None
+    module: ModuleType | None = None
     labels: Array | None = None
     threads: int | None = None
+
+    @property
+    def origin(self) -> Path:
+        """Where the evaluator comes from: a file, or a class."""
+        return self.evaluator or Path(type(self.instance).__name__)
+
+
+def with_evaluator(options: JudgeOptions) -> JudgeOptions:
+    """Read the file of the evaluator, once for all that is asked of it.
+
+    Raises:
+        BadInput: It cannot be read or run, or holds several evaluators.
+    """
+    if options.evaluator is None or options.module is not None or options.instance is not None:
+        return options
+    module = load_user_module(options.evaluator, what=_WHAT)
+    return replace(options, module=module, instance=_vendor_object(module, options.evaluator))
+
+
+def calibration_in(options: JudgeOptions) -> Callable[[str], Any] | None:
+    """What runs a model on calibration data, of an evaluator that was read; None when it has no such function."""
+    found = getattr(options.module if options.instance is None else options.instance, "calibration", None)
+    return found if callable(found) else None
 
 
 def make_judge(
@@ -56,28 +81,19 @@ def make_judge(
         BadInput: The evaluator or the labels do not fit.
         ModelFailed: The model cannot be run.
     """
+    options = with_evaluator(options)
     if options.instance is not None:
-        return _vendor(options.instance, model, path=Path(type(options.instance).__name__))
-    if options.evaluator is not None:
-        return _from_file(options.evaluator, model, samples, indices=indices, threads=options.threads)
+        return _vendor(options.instance, model, path=options.origin)
+    if options.evaluator is not None and options.module is not None:
+        evaluator = evaluator_in(options.module, options.evaluator)
+        limits = _limits(options.module, options.evaluator)
+        return FunctionJudge(evaluator, model, samples, limits=limits, indices=indices, threads=options.threads)
     runner = OutputRunner(model, samples, threads=options.threads)
     if options.labels is not None:
         return ClassJudge(runner, options.labels)
     (_, first), *_ = runner.run(model, [0])
     scores = [class_predictions(array) for array in first if getattr(array, "ndim", 0) == 2]
     return ClassJudge(runner, None) if any(found is not None for found in scores) else SignalJudge(runner)
-
-
-def _from_file(
-    path: Path, model: Model, samples: Samples, *, indices: Sequence[int] | None, threads: int | None
-) -> Judge:
-    module = load_user_module(path, what=_WHAT)
-    vendor = _vendor_object(module, path)
-    if vendor is not None:
-        return _vendor(vendor, model, path=path)
-    evaluator = evaluator_in(module, path)
-    limits = _limits(module, path)
-    return FunctionJudge(evaluator, model, samples, limits=limits, indices=indices, threads=threads)
 
 
 def _vendor(instance: Any, model: Model, *, path: Path) -> Judge:

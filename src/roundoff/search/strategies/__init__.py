@@ -4,6 +4,7 @@ To add one, write it in a file of its own and name it below; users give theirs a
 """
 
 from roundoff.search.strategies.bisect import bisect
+from roundoff.search.strategies.charts import charts
 from roundoff.search.strategies.greedy import greedy
 from roundoff.search.strategies.loading import load_strategy
 from roundoff.search.strategies.pareto import pareto
@@ -15,5 +16,6 @@ STRATEGIES: dict[str, Strategy] = {
     "greedy": Strategy("greedy", stepwise(greedy)),
     "bisect": Strategy("bisect", stepwise(bisect)),
     "pareto": Strategy("pareto", stepwise(pareto), early=False),
+    "pulsar2": Strategy("pulsar2", stepwise(charts)),
 }
 """The strategies that come with roundoff, by name; the first is the default."""

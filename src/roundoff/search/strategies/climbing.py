@@ -11,12 +11,18 @@ from roundoff.search.strategies.strategy import better
 
 __all__ = ["climb"]
 
+_DROWNED_DB = 10.0
+"""Outputs with less signal to noise are lost: a finer range or a moved mean gains a decibel or two, which is too
+little, and is not looked at before what changes how channels share their scales."""
+
 
 def climb(problem: Problem, start: Trial, *, until_met: bool = True) -> Generator[Recipe, Trial, Trial]:
     """Try each lever on top of those that helped, unless it only makes the outputs noisier.
 
     Of the levers that are quickly pulled the one comes first that takes most noise from the outputs: a metric that
     counts right answers on few samples is met by chance, too, and whatever comes first would be kept for that.
+    Where noise has drowned the outputs, levers come before them that share out scales anew, and no other model is
+    built until these have failed.
 
     Args:
         problem: Has the levers.
@@ -27,7 +33,7 @@ def climb(problem: Problem, start: Trial, *, until_met: bool = True) -> Generato
         The best trial.
     """
     best = start
-    for quick, group in groupby(problem.levers(), key=lambda lever: lever.quick):
+    for quick, group in _groups(problem, best.recipe):
         for lever in _sorted(problem, best.recipe, group) if quick else group:
             recipe = problem.pulled(best.recipe, lever)
             if recipe == best.recipe or not problem.affordable(recipe):
@@ -40,6 +46,29 @@ def climb(problem: Problem, start: Trial, *, until_met: bool = True) -> Generato
             if best.met and until_met:
                 return best
     return best
+
+
+def _groups(problem: Problem, recipe: Recipe) -> Iterator[tuple[bool, list[Lever]]]:
+    """Levers as they are tried: one after the other, or, of those that are quickly pulled, the best first."""
+    levers, first = problem.levers(), list[Lever]()
+    decibels = problem.promise(recipe)
+    if decibels is not None and decibels < _DROWNED_DB:
+        for lever in levers:
+            # Asked for one after the other: what a lever costs is known when its model is made.
+            if lever.shares_scales and _is_free(problem, recipe, lever):
+                first.append(lever)
+                yield False, [lever]
+    rest = (lever for lever in levers if lever not in first)
+    yield from ((quick, list(each)) for quick, each in groupby(rest, _is_quick))
+
+
+def _is_free(problem: Problem, recipe: Recipe, lever: Lever) -> bool:
+    """Whether the model costs no more with a lever; one that adds operations waits until others have failed."""
+    return problem.cost(problem.pulled(recipe, lever)) <= problem.cost(recipe)
+
+
+def _is_quick(lever: Lever) -> bool:
+    return lever.quick
 
 
 def _sorted(problem: Problem, recipe: Recipe, levers: Iterable[Lever]) -> Iterator[Lever]:

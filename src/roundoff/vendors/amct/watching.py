@@ -13,43 +13,31 @@ from typing import Any
 
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model, load_model, model_from_proto
+from roundoff.runtime.session_watch import listen, unlisten
 from roundoff.vendors.amct.gathering import Gathering, gathering_of
 from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.modified import stage_of
 
 __all__ = ["unwatch", "watch"]
 
-_MARK = "_roundoff_watches"
+_NAME = "amct"
 _IN_MEMORY = Path("model_in_memory.onnx")
 
 
 def watch() -> None:
     """Watch sessions that are opened from now on; a second call changes nothing."""
-    from onnxruntime import InferenceSession
-
-    original = InferenceSession.__init__
-    if hasattr(original, _MARK):
-        return
-
-    @functools.wraps(original)
-    def opening(session: Any, *args: Any, **named: Any) -> None:
-        original(session, *args, **named)
-        source = args[0] if args else named.get("path_or_bytes")
-        if stage_of(session.get_modelmeta().custom_metadata_map) is not None:
-            gathering = gathering_of(_model(source))
-            session.run = _watched(session.run, gathering)
-
-    setattr(opening, _MARK, original)
-    InferenceSession.__init__ = opening
+    listen(_NAME, _opened)
 
 
 def unwatch() -> None:
     """Leave sessions alone that are opened from now on."""
-    from onnxruntime import InferenceSession
+    unlisten(_NAME)
 
-    original = getattr(InferenceSession.__init__, _MARK, None)
-    if original is not None:
-        InferenceSession.__init__ = original
+
+def _opened(session: Any, source: Any) -> None:
+    if stage_of(session.get_modelmeta().custom_metadata_map) is not None:
+        gathering = gathering_of(_model(source))
+        session.run = _watched(session.run, gathering)
 
 
 def _model(source: Any) -> Model:

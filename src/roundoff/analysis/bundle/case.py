@@ -1,0 +1,203 @@
+"""A case: a quantized model and the few samples that show what is wrong with it, and the numbers that show it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from roundoff.analysis.layers import LayerSettings, analyze_layers
+from roundoff.analysis.watching import RunLimits
+from roundoff.analysis.worst_samples import WorstSampleSettings, find_worst_samples
+from roundoff.core.bundle import CaseNumbers, NodeRank
+from roundoff.core.layer_scores import LayerReport
+from roundoff.core.progress import Progress
+from roundoff.core.tensors import Array
+from roundoff.core.worst_samples import WorstSamples
+from roundoff.errors import BadInput
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.runtime.feeds import Samples
+
+__all__ = [
+    "AT_OUTPUTS", "FACTOR_DB", "Case", "CaseSamples", "Chosen", "Shown", "choose_samples", "measure",
+    "same_fault",
+]  # fmt: skip
+
+FACTOR_DB = 6.0
+"""Two cases show the same fault only when their errors differ by no more than this, a factor of two: those at the
+outputs, or those of a node that makes the fault."""
+AT_OUTPUTS = "the outputs"
+# Nodes whose ranks are kept; of two cases the first node of one must be among so many of the other.
+_RANKED, _AMONG = 10, 3
+# The fault of the whole set is measured on so many of its worst samples.
+_MOST_SAMPLES = 8
+# A smaller set of samples shows the fault when its error is at most this much smaller.
+_CLOSE_DB = 3.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CaseSamples:
+    """Samples in memory, of any shapes; `roundoff.runtime.feeds.Samples`.
+
+    Attributes:
+        label: Where they come from.
+        names: What they are called.
+        feeds: The value of every input, for each.
+    """
+
+    label: str
+    names: tuple[str, ...]
+    feeds: tuple[Mapping[str, Array], ...]
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        """The value of every input in one sample."""
+        return self.feeds[index]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """What is handed on.
+
+    Attributes:
+        quantized: The float model and its quantizers.
+        samples: Those that show the fault.
+    """
+
+    quantized: QuantizedModel
+    samples: CaseSamples
+
+
+def measure(case: Case, *, limits: RunLimits, progress: Progress) -> CaseNumbers:
+    """Measure what a case shows.
+
+    Raises:
+        BadInput: Nothing in it is quantized.
+        ModelFailed: A model cannot be run.
+    """
+    worst = find_worst_samples(case.quantized, case.samples, WorstSampleSettings(limits=limits), progress=progress)
+    settings = LayerSettings(max_memory=limits.max_memory, threads=limits.threads)
+    report = analyze_layers(case.quantized, case.samples, settings, progress=progress)
+    return _numbers(worst, report)
+
+
+def _numbers(worst: WorstSamples, report: LayerReport) -> CaseNumbers:
+    first = worst.samples[0]
+    output = min(first.outputs, key=lambda each: each.values.get("sqnr_db", float("-inf")))
+    return CaseNumbers(
+        verdict=report.verdict.kind,
+        output=output.output,
+        sqnr_db=output.values.get("sqnr_db"),
+        cosine=output.values.get("cosine"),
+        nodes=_ranked(report),
+        culprits={each.node or each.tensor: each.introduced.sqnr_db for each in report.verdict.culprits},
+    )
+
+
+def _ranked(report: LayerReport) -> tuple[NodeRank, ...]:
+    rows = [(row, row.introduced) for row in report.rows if row.introduced is not None]
+    rows.sort(key=lambda pair: -pair[1].output_share)
+    return tuple(
+        NodeRank(row.node or row.tensor, row.op_type, added.output_share, added.sqnr_db, added.cause)
+        for row, added in rows[:_RANKED]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Whether one case shows what another does.
+
+    Attributes:
+        same: Whether it does.
+        reasons: Why not.
+        where: Where its error is that of the other: ``the outputs``, or ``what makes the fault``.
+    """
+
+    same: bool
+    reasons: tuple[str, ...]
+    where: str
+
+
+def same_fault(before: CaseNumbers, after: CaseNumbers, names: Mapping[str, str], *, close_db: float) -> Shown:
+    """Compare two cases.
+
+    Args:
+        before: The original.
+        after: What is to show the same.
+        names: What nodes and tensors of the original are called in the other one; the same where missing.
+        close_db: By how much errors may differ.
+    """
+    reasons = []
+    if before.verdict != after.verdict:
+        reasons.append(f"the loss is {after.verdict} instead of {before.verdict}")
+    ours = [names.get(name, name) for name in before.culprits]
+    if before.culprits and not set(ours) & {*after.culprits, *(node.node for node in after.nodes[:_AMONG])}:
+        reasons.append(f"{ours[0]} is not among the nodes that make it")
+    elif not before.culprits and before.nodes and before.verdict == "distributed":
+        first = names.get(before.nodes[0].node, before.nodes[0].node)
+        if first not in [node.node for node in after.nodes]:
+            reasons.append(f"{first}, which adds most, is not among the first {len(after.nodes)} nodes")
+    at_culprit = [
+        (value, after.culprits[names.get(name, name)])
+        for name, value in before.culprits.items()
+        if names.get(name, name) in after.culprits
+    ]
+    where = AT_OUTPUTS if _close(before.sqnr_db, after.sqnr_db, close_db) else "what makes the fault"
+    if where != AT_OUTPUTS and not any(_close(*pair, close_db) for pair in at_culprit):
+        reasons.append(f"the error at the outputs is {_db(after.sqnr_db)} instead of {_db(before.sqnr_db)}")
+    return Shown(not reasons, tuple(reasons), where)
+
+
+def _close(one: float | None, two: float | None, most: float) -> bool:
+    if one is None or two is None:
+        return one is two
+    return one == two or abs(one - two) <= most
+
+
+def _db(value: float | None) -> str:
+    return "without a score" if value is None else f"{value:.1f} dB"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """Samples that show the fault.
+
+    Attributes:
+        samples: The fewest that do.
+        numbers: What they show.
+        whole: What many samples show.
+        indices: Their places among all samples.
+        total: How many samples there are.
+    """
+
+    samples: CaseSamples
+    numbers: CaseNumbers
+    whole: CaseNumbers
+    indices: tuple[int, ...]
+    total: int
+
+
+def choose_samples(
+    quantized: QuantizedModel, samples: Samples, *, limits: RunLimits, progress: Progress
+) -> Chosen:
+    """The fewest samples that show what all show, the worst first.
+
+    Raises:
+        BadInput: Nothing is quantized.
+        ModelFailed: A model cannot be run.
+    """
+    worst = find_worst_samples(quantized, samples, WorstSampleSettings(limits=limits), progress=progress)
+    ranked = [each.index for each in worst.samples]
+    if not ranked:
+        raise BadInput("There are no samples.", fix="give the run samples with --data")
+
+    def case(indices: Sequence[int]) -> Case:
+        names = tuple(samples.names[index] for index in indices)
+        return Case(quantized, CaseSamples(samples.label, names, tuple(samples.feed(index) for index in indices)))
+
+    many = ranked[:_MOST_SAMPLES]
+    whole = measure(case(many), limits=limits, progress=progress)
+    count = 1
+    while count < len(many):
+        tried = case(many[:count])
+        numbers = measure(tried, limits=limits, progress=progress)
+        if same_fault(whole, numbers, {}, close_db=_CLOSE_DB).same:
+            return Chosen(tried.samples, numbers, whole, tuple(many[:count]), len(ranked))
+        count *= 2
+    return Chosen(case(many).samples, whole, whole, tuple(many), len(ranked))

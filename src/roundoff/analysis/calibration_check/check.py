@@ -1,0 +1,190 @@
+"""The whole check of a calibration set, in one pass over the samples."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from roundoff.analysis.calibration_check.held_out import HeldOutRecord
+from roundoff.analysis.calibration_check.inputs import MOST_PICTURES, InputRecord
+from roundoff.analysis.calibration_check.judging_ranges import (
+    growth_of,
+    influence_findings,
+    range_rows,
+    saturation_findings,
+    size_findings,
+)
+from roundoff.analysis.calibration_check.judging_samples import (
+    alike_findings,
+    blank_findings,
+    broken_findings,
+    class_findings,
+    scaling_findings,
+    strange_findings,
+)
+from roundoff.analysis.calibration_check.judging_scale import preparation_findings
+from roundoff.analysis.calibration_check.settings import CheckSettings
+from roundoff.analysis.calibration_check.watched import Seen, see, watched_tensors
+from roundoff.core.calibration_check import CalibrationCheck, CheckFinding, FindingKind
+from roundoff.core.names import shown
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
+from roundoff.errors import BadInput
+from roundoff.graph.interface import outputs
+from roundoff.graph.load import Model
+from roundoff.graph.shapes import tensor_infos
+from roundoff.quantize.agreement import spread
+from roundoff.runtime.feeds import Samples
+from roundoff.runtime.runner import read_feed
+
+__all__ = ["check_calibration"]
+
+# With fewer samples none are held out: what is left would say too little of either part.
+_FEWEST_TO_SPLIT = 10
+# Samples on which it is checked how they were prepared.
+_PREPARED = 32
+# In which order findings of the same severity stand: what spoils everything else first.
+_ORDER: tuple[FindingKind, ...] = (
+    "nonfinite", "scaling", "blank", "influence", "saturation", "too_few", "coverage", "duplicates",
+)  # fmt: skip
+
+
+def check_calibration(
+    model: Model,
+    samples: Samples,
+    settings: CheckSettings,
+    *,
+    held_out: Samples | None = None,
+    labels: Array | None = None,
+    progress: Progress = SILENT,
+) -> CalibrationCheck:
+    """Say what is wrong with a calibration set.
+
+    The model runs once on every sample. What is kept of a sample is a few numbers.
+
+    Args:
+        model: The float model as it was exported.
+        samples: The set.
+        settings: For which target, and how.
+        held_out: Other samples that the network must handle; by default some of the set are held out.
+        labels: The right class of each sample of the set, int64 [samples].
+        progress: Told of every sample.
+
+    Raises:
+        BadInput: The model cannot be quantized, samples or labels do not fit, or there is no such method.
+        ModelFailed: The model cannot be run.
+    """
+    watched = watched_tensors(model, settings)
+    names, total = samples.names, len(samples.names)
+    if labels is not None and len(labels) != total:
+        what = f"There are {len(labels)} labels for {counted(total, 'sample')}."
+        raise BadInput(what, fix="give the class of each sample, in their order")
+    kept, left = _split(total, settings) if held_out is None else (tuple(range(total)), ())
+    seen, fed = Seen(watched, total, seed=settings.seed), InputRecord()
+    see(watched, samples, kept, seen=seen, fed=fed, held_out=None, settings=settings, progress=progress)
+    covered, kept_count = seen.ranges(), seen.count
+    record = HeldOutRecord((covered.low, covered.high), (seen.record.low, seen.record.high))
+    others = InputRecord()
+    if held_out is not None:
+        indices = range(len(held_out.names))
+        see(
+            watched,
+            held_out,
+            indices,
+            seen=None,
+            fed=others,
+            held_out=record,
+            settings=settings,
+            progress=progress,
+        )
+    elif left:
+        see(watched, samples, left, seen=seen, fed=fed, held_out=record, settings=settings, progress=progress)
+        covered = seen.ranges()
+    fed.samples.sort(key=lambda facts: facts.index)
+    growth = growth_of(seen)
+    rows = range_rows(
+        list(watched.specs), seen, growth, covered=covered, held_out=record if record.count else None, names=names
+    )
+    alike, groups = alike_findings(fed, names)
+    findings = [*broken_findings(fed, names), *blank_findings(fed, names), *scaling_findings(fed, names), *alike]
+    findings += influence_findings(rows, names, exact=not watched.distribution)
+    # Of ranges that single samples set wrongly nothing can be told but that.
+    spoilt = any(finding.severity == "fault" and finding.kind in ("scaling", "influence") for finding in findings)
+    findings += size_findings(seen.count, growth, watched.method, spoilt=spoilt)
+    if record.count and kept_count:
+        findings += saturation_findings(rows, record, kept_count)
+    if held_out is not None:
+        findings += strange_findings(fed, others, names, held_out.names)
+    if labels is not None:
+        findings += class_findings(labels, _classes(model, labels), names)
+    findings += _prepared(model, samples, fed, labels=labels, settings=settings)
+    return CalibrationCheck(
+        model=shown(model.path),
+        data=shown(samples.label),
+        samples=total,
+        held_out=_held_out_words(held_out, left),
+        held_out_samples=record.count,
+        target=settings.target.name,
+        method=watched.method,
+        findings=_ordered(findings),
+        curve=growth.points if total > 1 else (),
+        growth=growth.last,
+        enough=growth.enough,
+        ranges=rows,
+        inputs=fed.inputs(),
+        duplicates=groups,
+        classes=None if labels is None else {str(key): n for key, n in sorted(Counter(labels.tolist()).items())},
+        notes=_notes(total, held_out, left),
+    )
+
+
+def _split(total: int, settings: CheckSettings) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Samples that stay, and samples that are held out; both in order."""
+    most = round(total * settings.share)
+    if total < _FEWEST_TO_SPLIT or not most:
+        return tuple(range(total)), ()
+    # Not the generator of the random orders: its first draws would be the same.
+    chosen = np.random.default_rng([settings.seed, 1]).permutation(total)[:most]
+    left = frozenset(chosen.tolist())
+    return tuple(index for index in range(total) if index not in left), tuple(sorted(left))
+
+
+def _prepared(
+    model: Model, samples: Samples, fed: InputRecord, *, labels: Array | None, settings: CheckSettings
+) -> list[CheckFinding]:
+    sound = sorted(each.index for each in fed.samples if not each.nonfinite)
+    few = [sound[place] for place in spread(len(sound), _PREPARED)] if sound else []
+    feeds = [read_feed(model, samples, index) for index in few]
+    known = None if labels is None else [int(labels[index]) for index in few]
+    return list(preparation_findings(model, feeds, fed.inputs(), labels=known, threads=settings.limits.threads))
+
+
+def _classes(model: Model, labels: Array) -> int | None:
+    """How many classes the model tells, where the labels can be such."""
+    shapes = {info.name: info.shape for info in tensor_infos(model)}
+    shape = shapes.get(outputs(model)[0], ())
+    count = shape[-1] if shape else 0
+    return count if count > int(labels.max(initial=0)) else None
+
+
+def _ordered(findings: Sequence[CheckFinding]) -> tuple[CheckFinding, ...]:
+    def key(finding: CheckFinding) -> tuple[bool, int, float]:
+        return finding.severity != "fault", _ORDER.index(finding.kind), -finding.weight
+
+    return tuple(sorted(findings, key=key))
+
+
+def _held_out_words(held_out: Samples | None, left: Sequence[int]) -> str:
+    if held_out is not None:
+        return shown(held_out.label)
+    return "of the set itself, chosen at random" if left else ""
+
+
+def _notes(total: int, held_out: Samples | None, left: Sequence[int]) -> tuple[str, ...]:
+    notes = []
+    if held_out is None and not left:
+        notes.append("no samples were held out; give others with --held-out to see whether ranges hold for them")
+    if total > MOST_PICTURES:
+        notes.append(f"near duplicates were looked for among the first {MOST_PICTURES} samples only")
+    return tuple(notes)

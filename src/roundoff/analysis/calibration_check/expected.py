@@ -1,0 +1,192 @@
+"""What the model itself says of its inputs: statistics of its first batch normalizations, and right answers.
+
+A batch normalization stores the mean and variance that its input had in training. When samples are prepared as
+they were then, it sees the same again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.analysis.calibration_check.rescaling import RESCALINGS, Rescaling, rescaled
+from roundoff.analysis.channel_moments import channel_moments
+from roundoff.analysis.evaluation import class_predictions
+from roundoff.core.tensors import Array
+from roundoff.graph.load import Model
+from roundoff.graph.tap import tap
+from roundoff.graph.weights import Weights
+from roundoff.runtime.session import Session, open_session
+
+__all__ = ["Slip", "slip_by_labels", "slip_by_statistics"]
+
+# Batch normalizations that are looked at, from the input on; later ones say less of it.
+_LOOKED_AT = 2
+# Deviation: median over channels of |log variance ratio| plus that of the shift in standard deviations. Of right
+# inputs it was 0.2 to 0.5 on MobileNetV1 and RepVGG; of inputs that lack their mean and scale 1.9 and more.
+_SUSPICIOUS, _RIGHT, _BETTER = 1.2, 1.0, 2.5
+# Accuracy must rise by so much, and be so many times as high.
+_GAIN, _FACTOR = 0.25, 1.5
+
+Feeds = Sequence[Mapping[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """A way to change samples that makes them fit the model.
+
+    Attributes:
+        how: The way; None when they do not fit and no way is known.
+        before: How they fit as they are: a deviation, or an accuracy.
+        after: How they fit when they are changed.
+        node: The batch normalization that says so; empty for accuracies.
+        usual: Whether the way is one that people use; otherwise its numbers were fitted.
+    """
+
+    how: Rescaling | None
+    before: float
+    after: float
+    node: str = ""
+    usual: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Expectation:
+    node: str
+    tensor: str
+    mean: Array
+    variance: Array
+
+
+def slip_by_statistics(model: Model, feeds: Feeds, *, threads: int | None = None) -> Slip | None:
+    """Compare what the first batch normalizations see with what they saw in training.
+
+    Args:
+        model: The float model as it was exported; batch normalization must not be folded.
+        feeds: A few samples.
+        threads: Threads to use.
+
+    Returns:
+        None when there is nothing to compare with, or samples fit.
+    """
+    expected = list(_expectations(model))[:_LOOKED_AT]
+    if not expected:
+        return None
+    tensors = list(dict.fromkeys(each.tensor for each in expected))
+    session = open_session(model, outputs=tap(model, tensors), threads=threads)
+
+    def deviation(each: Feeds) -> float:
+        return _deviation(session, tensors, expected, each)
+
+    before = deviation(feeds)
+    if before < _SUSPICIOUS:
+        return None
+    usual, after = _best(feeds, deviation, lower=True)
+    fitted = _fitted(session, tensors, expected[0], feeds)
+    rest = before if fitted is None else deviation([rescaled(feed, fitted) for feed in feeds])
+    # Fitted numbers are believed where the usual ones are far worse.
+    how, after = (fitted, rest) if rest * _BETTER < after else (usual, after)
+    if how is None or after > _RIGHT or after * _BETTER > before:
+        return Slip(None, before, before, expected[0].node, usual=False)
+    return Slip(how, before, after, expected[0].node, usual=how is usual)
+
+
+def slip_by_labels(
+    model: Model, feeds: Feeds, labels: Sequence[int], *, threads: int | None = None
+) -> Slip | None:
+    """Look for a way to change samples after which the model is right far more often.
+
+    Args:
+        model: The float model.
+        feeds: A few samples, of one row each.
+        labels: The right class of each.
+        threads: Threads to use.
+
+    Returns:
+        None when there is none, or the model does not tell classes.
+    """
+    session = open_session(model, threads=threads, optimize=True)
+
+    def accuracy(each: Feeds) -> float:
+        right = 0
+        for feed, label in zip(each, labels, strict=True):
+            found = class_predictions(session.run(feed)[0])
+            if found is None or found.size != 1:
+                return -1.0
+            right += int(found[0] == label)
+        return right / len(labels)
+
+    before = accuracy(feeds)
+    if before < 0 or before > 1 - _GAIN:
+        return None
+    how, after = _best(feeds, accuracy, lower=False)
+    if how is None or after < before + _GAIN or after < before * _FACTOR:
+        return None
+    return Slip(how, before, after)
+
+
+def _fitted(session: Session, tensors: Sequence[str], expected: _Expectation, feeds: Feeds) -> Rescaling | None:
+    """The one shift and scale of all inputs after which the first batch normalization fits best.
+
+    What is before it is nearly always linear: scaling the input scales the result, and the result of a constant
+    input says what a shift does.
+    """
+    place = tensors.index(expected.tensor)
+
+    def moments(each: Feeds) -> tuple[Array, Array]:
+        return channel_moments([session.run(feed)[place] for feed in each], 1)
+
+    zero = Rescaling("", lambda values, axis: np.zeros_like(values))
+    one = Rescaling("", lambda values, axis: np.ones_like(values))
+    offset, unit = (moments([rescaled(feeds[0], how)])[0] for how in (zero, one))
+    mean, variance = moments(feeds)
+    live = (expected.variance > 0) & (variance > 0)
+    if not live.any():
+        return None
+    scale = float(np.exp(np.median(np.log(variance[live] / expected.variance[live])) / 2))
+    response, wanted = (unit - offset)[live], (expected.mean - offset)[live] * scale
+    rest = (mean - offset)[live] - wanted
+    power = float(np.square(response).sum())
+    shift = float((response * rest).sum() / power) if power > 0 else 0.0
+    if not np.isfinite(scale) or not np.isfinite(shift) or scale <= 0:
+        return None
+    words = f"subtract about {shift:.3g}, then divide by about {scale:.3g}"
+    return Rescaling(words, lambda values, axis: (values - shift) / scale)
+
+
+def _best(feeds: Feeds, score: Callable[[Feeds], float], *, lower: bool) -> tuple[Rescaling | None, float]:
+    best: tuple[Rescaling | None, float] = None, np.inf if lower else -np.inf
+    for how in RESCALINGS:
+        value = score([rescaled(feed, how) for feed in feeds])
+        if value < best[1] if lower else value > best[1]:
+            best = how, value
+    return best
+
+
+def _expectations(model: Model) -> Iterator[_Expectation]:
+    weights = Weights(model)
+    for node in model.proto.graph.node:
+        if node.op_type != "BatchNormalization" or len(node.input) < 5:
+            continue
+        if not all(name in weights.protos for name in node.input[3:5]) or node.input[0] in weights.protos:
+            continue
+        mean, variance = (weights[name].astype(np.float64).reshape(-1) for name in node.input[3:5])
+        # As it was made, before any training, it says nothing.
+        trained = bool(np.any(mean)) or not bool(np.all(variance == variance[:1]))
+        if trained and bool(np.all(variance >= 0)) and np.any(variance > 0):
+            yield _Expectation(node.name, node.input[0], mean, variance)
+
+
+def _deviation(session: Session, tensors: Sequence[str], expected: Sequence[_Expectation], feeds: Feeds) -> float:
+    runs = [session.run(feed) for feed in feeds]
+    seen = {name: channel_moments([run[place] for run in runs], 1) for place, name in enumerate(tensors)}
+    return float(np.mean([_apart(each, seen[each.tensor]) for each in expected]))
+
+
+def _apart(expected: _Expectation, moments: tuple[Array, Array]) -> float:
+    mean, variance = moments
+    live = expected.variance > expected.variance.max() * 1e-6
+    smallest = expected.variance[live] * 1e-12
+    ratio = np.log(np.maximum(variance[live], smallest) / expected.variance[live])
+    shift = np.abs(mean - expected.mean)[live] / np.sqrt(expected.variance[live])
+    return float(np.median(np.abs(ratio)) + np.median(shift))

@@ -1,0 +1,221 @@
+"""The check of a deployment, stage by stage."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from roundoff.analysis.io_check.comparing import explain_by_origins
+from roundoff.analysis.io_check.conventions import MeanStd
+from roundoff.analysis.io_check.explaining import differences, excluded, looks_alike, rows_of, search_difference
+from roundoff.analysis.io_check.matching import Judging
+from roundoff.analysis.io_check.origins import Origin, find_origin
+from roundoff.core.io_check import STAGES, IoCheck, Stage, StageCheck
+from roundoff.core.tensors import Array
+
+__all__ = ["CheckSettings", "StageValues", "check_io"]
+
+_ORIGINAL_TRIED = (
+    "from the original: stretch, letterbox, crop; nearest, bilinear, bicubic, area in all conventions"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StageValues:
+    """The values of one stage.
+
+    Attributes:
+        names: Names of the samples.
+        training: Training's arrays, one for each name; empty when not given.
+        deployed: The deployed side's; empty when not given.
+        notes: What the reader has to say.
+    """
+
+    names: tuple[str, ...]
+    training: tuple[Array, ...]
+    deployed: tuple[Array, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """What passes.
+
+    Attributes:
+        input_tolerance: Largest absolute difference allowed in originals and preprocessed inputs.
+        result_tolerance: The same for outputs and results.
+        known: Training's own mean and std of values from 0 to 1.
+    """
+
+    input_tolerance: float = 1e-4
+    result_tolerance: float = 1e-3
+    known: tuple[MeanStd, ...] = ()
+
+    def tolerance(self, stage: Stage) -> float:
+        """What is allowed at a stage."""
+        return self.input_tolerance if stage in ("original", "preprocessed") else self.result_tolerance
+
+
+def check_io(stages: Mapping[Stage, StageValues], settings: CheckSettings = CheckSettings()) -> IoCheck:  # noqa: B008 - frozen
+    """Compare both sides at every stage that is there, and explain what differs.
+
+    Args:
+        stages: The values of each stage.
+        settings: What passes.
+    """
+    originals = stages.get("original")
+    found = []
+    for stage in STAGES:
+        values = stages.get(stage)
+        # An original of one side serves to follow the other stages.
+        if values is not None and (stage != "original" or (values.training and values.deployed)):
+            checked = _compared(stage, values, settings)
+            if stage == "preprocessed" and originals is not None:
+                checked = _followed(checked, values, originals, settings)
+            found.append(checked)
+    return IoCheck(tuple(found), _overall(found))
+
+
+def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> StageCheck:
+    tolerance = settings.tolerance(stage)
+    if not values.training or not values.deployed:
+        which = "the deployed side" if values.deployed else "training"
+        note = f"only {which} was given: nothing to compare"
+        return StageCheck(stage, tolerance, 0, None, None, None, notes=(*values.notes, note))
+    worst = [differences([one], [other])[0] for one, other in zip(values.training, values.deployed, strict=True)]
+    place = int(np.argmax(worst))
+    passed = worst[place] <= tolerance
+    checked = StageCheck(
+        stage=stage,
+        tolerance=tolerance,
+        samples=len(worst),
+        passed=passed,
+        max_abs_error=worst[place],
+        mean_abs_error=_mean_abs(values),
+        worst_sample=values.names[place],
+        shapes=_shapes(values),
+        notes=values.notes,
+    )
+    return checked if passed else _explained(checked, values, settings)
+
+
+def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings) -> StageCheck:
+    pictures = checked.stage in ("original", "preprocessed")
+    explanation, nearest = search_difference(
+        list(values.training),
+        list(values.deployed),
+        tolerance=checked.tolerance,
+        known=settings.known,
+        pictures=pictures,
+    )
+    if explanation is not None:
+        return replace(checked, explanation=explanation)
+    first, second = rows_of(list(values.training), list(values.deployed))
+    notes = list(checked.notes)
+    alike = looks_alike(first, second) if pictures else ""
+    notes += [note for note in (nearest, alike) if note]
+    if len({each.shape for each in first}) > 1 or len({each.shape for each in second}) > 1:
+        notes.append("samples have different shapes, so no transformation was looked for; give them one by one")
+    return replace(checked, excluded=excluded(first[0].shape, pictures=pictures), notes=tuple(notes))
+
+
+def _followed(
+    checked: StageCheck, values: StageValues, originals: StageValues, settings: CheckSettings
+) -> StageCheck:
+    """Follow both sides from the original where the two alone do not explain each other."""
+    if checked.passed or (checked.explanation is not None and checked.explanation.exact):
+        return checked
+    judging = Judging(checked.tolerance, None, settings.known)
+    origins = {
+        "training": _origin(
+            originals.names, originals.training or originals.deployed, values.names, values.training, judging
+        ),
+        "deployed": _origin(
+            originals.names, originals.deployed or originals.training, values.names, values.deployed, judging
+        ),
+    }
+    one, other = origins["training"], origins["deployed"]
+    checked = replace(
+        checked,
+        training_from_original=one.words() if one is not None and one.claim.accepted else (),
+        deployed_from_original=other.words() if other is not None and other.claim.accepted else (),
+    )
+    if checked.passed is None:
+        return checked
+    explanation = None
+    if one is not None and other is not None:
+        before = checked.max_abs_error if checked.max_abs_error is not None else np.inf
+        explanation = explain_by_origins(one, other, before=before, samples=checked.samples)
+    if explanation is None:
+        return replace(checked, excluded=(*checked.excluded, _ORIGINAL_TRIED) if checked.excluded else ())
+    if checked.explanation is not None and not explanation.exact:
+        return checked
+    notes = tuple(note for note in checked.notes if "--original" not in note)
+    return replace(checked, explanation=explanation, excluded=(), notes=notes)
+
+
+def _origin(
+    names: Sequence[str],
+    originals: Sequence[Array],
+    made_names: Sequence[str],
+    made: Sequence[Array],
+    judging: Judging,
+) -> Origin | None:
+    """Pair originals with what was made of them by name, or one with one."""
+    if not originals or not made:
+        return None
+    known = dict(zip(names, originals, strict=True))
+    pairs = [(known[name], each) for name, each in zip(made_names, made, strict=True) if name in known]
+    if not pairs and len(originals) == len(made) == 1:
+        pairs = [(originals[0], made[0])]
+    pictures = [(_as_picture(original), each) for original, each in pairs]
+    usable = [(original, each) for original, each in pictures if original is not None]
+    if not usable or len({each.shape for _, each in usable}) > 1:
+        return None
+    return find_origin([original for original, _ in usable], [each for _, each in usable], judging)
+
+
+def _as_picture(array: Array) -> Array | None:
+    """An original as [height, width, channels], whatever axes of one surround it."""
+    while array.ndim > 3 and array.shape[0] == 1:
+        array = array[0]
+    if array.ndim == 2:
+        return array[..., np.newaxis]
+    if array.ndim != 3:
+        return None
+    planar = array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 2, 3, 4)
+    return array.transpose(1, 2, 0) if planar else array
+
+
+def _mean_abs(values: StageValues) -> float:
+    total, count = 0.0, 0
+    for one, other in zip(values.training, values.deployed, strict=True):
+        if one.shape != other.shape:
+            return np.inf
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.abs(one.astype(np.float64) - other.astype(np.float64))
+            total += float(error.sum())
+        count += error.size
+    return total / max(count, 1)
+
+
+def _shapes(values: StageValues) -> str:
+    one, other = values.training[0], values.deployed[0]
+    first, second = (f"{each.dtype.name} {list(each.shape)}" for each in (one, other))
+    return first if first == second else f"{first} against {second}"
+
+
+def _overall(stages: Sequence[StageCheck]) -> tuple[str, ...]:
+    """What the stages say together."""
+    by_stage = {stage.stage: stage.passed for stage in stages}
+    if by_stage.get("preprocessed") is True and by_stage.get("output") is False:
+        note = (
+            "inputs agree and outputs differ: the model itself differs, by quantization or conversion; "
+            "'roundoff compare' and 'roundoff layers' say where"
+        )
+        return (note,)
+    if by_stage.get("output") is True and by_stage.get("result") is False:
+        return ("outputs agree and results differ: the post-processing differs",)
+    if by_stage.get("original") is False and by_stage.get("preprocessed") is False:
+        return ("the two sides start from different originals: align these first",)
+    return ()

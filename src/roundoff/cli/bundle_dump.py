@@ -1,0 +1,193 @@
+"""The bundle of a comparison: the tensor where the error starts, on both sides, in the worst sample."""
+
+import argparse
+import io
+import json
+from typing import TYPE_CHECKING
+
+from roundoff.cli.bundle import Packed
+from roundoff.cli.compare import Sides, open_sides
+from roundoff.cli.terminal import Terminal
+from roundoff.core.model_files import is_model
+from roundoff.errors import BadInput
+
+if TYPE_CHECKING:
+    from roundoff.core.bundle import DumpFault
+    from roundoff.core.comparison import Comparison, TensorComparison
+    from roundoff.core.document import RunDocument
+    from roundoff.core.pairing import TensorPair
+    from roundoff.core.tensors import Array
+
+__all__ = ["pack_dump"]
+
+_WHAT = {
+    "TICKET.txt": "this form",
+    "test_case.py": "shows the fault with numpy alone; with onnxruntime where there is a model",
+    "case.json": "what the script compares, and what it should find",
+    "model/float.onnx": "the float model",
+    "model/float_with_tensor.onnx": "the same, with the tensor as an output",
+    "data/worst.txt": "the sample, for --data",
+    "tensors/reference.npy": "the tensor in the reference",
+    "tensors/candidate.npy": "the same in the candidate, in the layout of the reference",
+    "environment.json": "versions and host",
+    "run.json": "what the run found",
+}
+_REFERENCE, _CANDIDATE = "tensors/reference.npy", "tensors/candidate.npy"
+_TAPPED = "model/float_with_tensor.onnx"
+
+
+def pack_dump(
+    args: argparse.Namespace, terminal: Terminal, document: "RunDocument", again: argparse.Namespace
+) -> Packed:
+    """Choose the tensor and the sample, and describe."""
+    if args.confidential:
+        raise BadInput(
+            "A comparison cannot be made confidential: what a device computed with the original weights cannot be "
+            "computed again with others.",
+            fix="leave --confidential out, or bundle a run of layers --quantized",
+        )
+    comparison = document.comparison
+    if comparison is None:
+        raise BadInput("The run holds no comparison.", fix="run roundoff compare again with -o")
+    row = _row(comparison)
+    with open_sides(again, terminal) as sides:
+        pair = next((each for each in sides.pairing.pairs if each.reference == row.reference), None)
+        if pair is None:
+            raise BadInput(f"{row.reference!r} has no partner any more.", fix="run roundoff compare again")
+        sample, arrays, fault = _worst(sides, pair, row)
+        members, description = _members(again, sides, row.reference, sample=sample, arrays=arrays)
+    description["expected_sqnr_db"] = fault.sqnr_db
+    members = _finished(members, description, document, fault, sample=sample)
+    return Packed(members, None, _lines(fault, sample, comparison), shown=True)
+
+
+def _row(comparison: "Comparison") -> "TensorComparison":
+    """The tensor that tells most: where the error starts, else the first that fails, else the worst."""
+    verdict = comparison.verdict
+    first = (verdict.first_divergence,) if verdict.first_divergence else ()
+    rows = {row.reference: row for row in comparison.rows if "sqnr_db" in row.score.values}
+    for name in (*verdict.introduces, *first, *verdict.worst):
+        if name in rows:
+            return rows[name]
+    if not rows:
+        raise BadInput("No tensor of the run has a score.", fix="see roundoff compare for the reasons")
+    return min(rows.values(), key=lambda row: row.score.values["sqnr_db"])
+
+
+def _worst(
+    sides: Sides, pair: "TensorPair", row: "TensorComparison"
+) -> "tuple[str, tuple[Array, Array], DumpFault]":
+    """The sample in which both sides differ most, what they hold there, and the numbers."""
+    from roundoff.analysis.measuring import read_pair
+    from roundoff.core.bundle import DumpFault
+    from roundoff.core.measure import measure_pair
+    from roundoff.core.pairing import pair_samples
+    from roundoff.metrics import score
+
+    best: tuple[float, str, tuple[Array, Array], float | None] | None = None
+    for sample in pair_samples(sides.reference.samples, sides.candidate.samples):
+        arrays = read_pair((sides.reference, sides.candidate), pair, sample)
+        if arrays[0].shape != arrays[1].shape:
+            continue
+        values = score(measure_pair(*arrays)).values
+        found = values.get("sqnr_db")
+        if found is not None and (best is None or found < best[0]):
+            best = found, sample[0], arrays, values.get("cosine")
+    if best is None:
+        what = f"{pair.reference!r} has no score in any sample."
+        raise BadInput(what, fix="see roundoff compare for the reasons")
+    fault = DumpFault(row.reference, row.op_type, row.role, row.kind, best[0], best[3])
+    return best[1], best[2], fault
+
+
+def _members(
+    again: argparse.Namespace, sides: Sides, tensor: str, *, sample: str, arrays: "tuple[Array, Array]"
+) -> "tuple[dict[str, bytes], dict[str, object]]":
+    """The tensors; the model and the sample where they are known."""
+    from roundoff.analysis.bundle.case import CaseSamples
+    from roundoff.analysis.bundle.members import FLOAT_MODEL, model_members, sample_members
+    from roundoff.cli.data_options import samples_from
+    from roundoff.graph.interface import inputs
+    from roundoff.graph.load import load_model
+    from roundoff.graph.tap import tap
+
+    members = {_REFERENCE: _npy(arrays[0]), _CANDIDATE: _npy(arrays[1])}
+    stored: dict[str, object] = {tensor: [_REFERENCE, _CANDIDATE]}
+    place: dict[str, object] = {"name": sample or "sample", "inputs": {}, "tensors": stored}
+    description: dict[str, object] = {"float": _TAPPED, "samples": [place]}
+    model = again.reference if is_model(again.reference) else again.model
+    if model is not None:
+        members |= model_members(load_model(model), FLOAT_MODEL)
+    if is_model(again.reference) and again.data and sides.model is not None:
+        samples = samples_from(again, inputs(sides.model))
+        feed = samples.feed(samples.names.index(sample))
+        files, places = sample_members(CaseSamples("sample", (sample,), (feed,)))
+        members |= files
+        taps = tap(sides.model, [tensor])
+        # An output under another name could not be found by the script.
+        if taps.outputs == (tensor,):
+            members[_TAPPED] = taps.data
+            place["inputs"] = places[0]["inputs"]
+    return members, description
+
+
+def _npy(array: "Array") -> bytes:
+    import numpy as np
+
+    out = io.BytesIO()
+    np.save(out, np.ascontiguousarray(array), allow_pickle=False)
+    return out.getvalue()
+
+
+def _finished(
+    members: dict[str, bytes],
+    description: "dict[str, object]",
+    document: "RunDocument",
+    fault: "DumpFault",
+    *,
+    sample: str,
+) -> dict[str, bytes]:
+    from roundoff.cli.bundle_case import environment_text
+    from roundoff.core.bundle import Ticket
+    from roundoff.report.bundle import ticket_text
+    from roundoff.report.bundle_script import TEST_SCRIPT
+    from roundoff.report.documents import to_json
+
+    comparison = document.comparison
+    members = dict(members)
+    members["test_case.py"] = TEST_SCRIPT.encode()
+    members["case.json"] = (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
+    members["environment.json"] = environment_text(document)
+    members["run.json"] = to_json(document).encode()
+    ticket = Ticket(
+        kind="compare",
+        model="model/float.onnx" if "model/float.onnx" in members else "not known to the run",
+        subject="" if comparison is None else f"{comparison.candidate} against {comparison.reference}",
+        numbers=None,
+        fault=fault,
+        whole=None,
+        samples=(sample,) if sample else (),
+        total=0 if comparison is None else len(comparison.samples),
+        recalibrated="",
+        target="",
+        original=document.command,
+        reproduce=(),
+        environment=document.environment,
+        confidence=None,
+        files={name: what for name, what in _WHAT.items() if name in {*members, "TICKET.txt"}},
+    )
+    members["TICKET.txt"] = ticket_text(ticket).encode()
+    return members
+
+
+def _lines(fault: "DumpFault", sample: str, comparison: "Comparison") -> "tuple[tuple[str, str], ...]":
+    from roundoff.report.figures import number
+
+    kind = f"; {fault.kind}" if fault.kind else ""
+    where = {"introduces": "the error starts here", "victim": "an input is wrong already", "": ""}[fault.role]
+    lines = [("fault", f"{fault.tensor}: {number(fault.sqnr_db)} dB, cosine {number(fault.cosine, 6)}{kind}")]
+    if where:
+        lines.append(("", where))
+    if sample:
+        lines.append(("sample", f"{sample}, the worst of {len(comparison.samples)}"))
+    return tuple(lines)

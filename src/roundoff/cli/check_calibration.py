@@ -1,0 +1,169 @@
+"""Say whether samples are fit for calibration, what is wrong, and what to do.
+
+Looked for: too few samples, broken and blank ones, duplicates, single samples
+that set a range alone, samples prepared otherwise than in training, missing
+classes, and ranges that are too narrow for samples that are held out: those of
+--held-out, or some of the set, chosen at random.
+
+Columns: half, width of the range that half of the samples give over that of
+all; held out, share of the values of held-out samples beyond the range; lone,
+how much wider a single sample makes the range, and which.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.data_options import add_data_options, samples_from
+from roundoff.cli.inspection_options import add_limits, limits_from, rows
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+
+if TYPE_CHECKING:
+    from roundoff.analysis.calibration_check import CheckSettings
+    from roundoff.core.calibration_check import CalibrationCheck
+    from roundoff.core.document import RunDocument
+    from roundoff.core.tensors import Array, InputSpec
+    from roundoff.data import SampleSet
+
+SUMMARY = "say whether samples are fit for calibration"
+
+_DEFAULT_ROWS = 10
+_DEFAULT_TARGET = "generic-int8"
+_DEFAULT_SHARE = 0.2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    # The list of all options would be wider than a terminal.
+    parser.usage = "%(prog)s MODEL --data PATH [options]"
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="the float model: .onnx, or .prototxt[,.caffemodel] of Caffe"
+    )
+    parser.add_argument(
+        "--target",
+        default=_DEFAULT_TARGET,
+        metavar="NAME|FILE",
+        help="the chip; says which tensors are quantized, and how (default: generic-int8)",
+    )
+    parser.add_argument(
+        "--calibration", metavar="NAME", help="minmax, percentile, mse, entropy ... (default: the target's)"
+    )
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument(
+        "--held-out", type=Path, metavar="PATH", help="other samples that ranges must hold for, read like --data"
+    )
+    others.add_argument(
+        "--share",
+        type=_share,
+        default=_DEFAULT_SHARE,
+        metavar="X",
+        help="share of the samples that is held out instead; 0 for none (default: 0.2)",
+    )
+    parser.add_argument(
+        "--labels", type=Path, metavar="FILE", help="right classes of the samples, as .npy or CSV: check coverage"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of what is chosen at random (default: 0)"
+    )
+    output = add_result_options(parser, table="calibration.csv")
+    output.add_argument(
+        "--top", type=rows, default=_DEFAULT_ROWS, metavar="N|all", help="ranges shown (default: 10)"
+    )
+    add_limits(parser)
+    add_data_options(parser)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 0.5:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write a number from 0 to 0.5")
+    return share
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Run the model over the samples, judge, print, write; 1 when there is a fault."""
+    from roundoff.analysis.calibration_check import check_calibration
+    from roundoff.graph.interface import inputs
+    from roundoff.graph.load import load_model
+    from roundoff.report.calibration_check import CALIBRATION_CSV_START
+
+    started = time.monotonic()
+    check_results(args, csv_start=CALIBRATION_CSV_START)
+    settings = _settings(args)
+    model = load_model(args.model)
+    specs = inputs(model)
+    samples = samples_from(args, specs)
+    held_out = _held_out(args, specs)
+    found = check_calibration(
+        model, samples, settings, held_out=held_out, labels=_labels(args, samples), progress=terminal
+    )
+    show_results(args, terminal, _results(args, found, time.monotonic() - started))
+    return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
+
+
+def _settings(args: argparse.Namespace) -> "CheckSettings":
+    from roundoff.analysis.calibration_check import CheckSettings
+    from roundoff.quantize.targets import load_target
+
+    if args.seed < 0:
+        raise BadInput(f"--seed {args.seed} is negative.", fix="give a number from 0 on")
+    return CheckSettings(
+        target=load_target(args.target),
+        method=args.calibration or "",
+        share=args.share,
+        seed=args.seed,
+        limits=limits_from(args),
+    )
+
+
+def _held_out(args: argparse.Namespace, specs: "tuple[InputSpec, ...]") -> "SampleSet | None":
+    if args.held_out is None:
+        return None
+    again = argparse.Namespace(**{**vars(args), "data": [str(args.held_out)], "samples": None})
+    return samples_from(again, specs)
+
+
+def _labels(args: argparse.Namespace, samples: "SampleSet") -> "Array | None":
+    from roundoff.analysis.labels import load_labels
+
+    if args.labels is None:
+        return None
+    found = load_labels(args.labels, samples.names)
+    # Whoever takes the first samples only means the first labels too.
+    return found[: len(samples.names)] if args.samples is not None else found
+
+
+def _document(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: float) -> "RunDocument":
+    from roundoff.cli.provenance import data_paths, environment, input_file
+    from roundoff.core.document import SCHEMA, RunDocument
+
+    read = [("model", args.model), ("held_out", args.held_out), ("labels", args.labels)]
+    if Path(args.target).is_file():
+        read.append(("target", Path(args.target)))
+    read += [("data", path) for path in data_paths(args.data)]
+    return RunDocument(
+        schema=SCHEMA,
+        command=("roundoff", *args.words),
+        inputs=tuple(input_file(role, path) for role, path in read if path is not None),
+        calibration_check=found,
+        environment=environment(elapsed_s),
+    )
+
+
+def _results(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: float) -> Results:
+    from roundoff.core.harmless import for_people
+    from roundoff.plots.calibration_check import calibration_picture
+    from roundoff.report.calibration_check import calibration_csv, calibration_page
+
+    return Results(
+        document=_document(args, found, elapsed_s),
+        csv=calibration_csv(found),
+        picture=lambda form: calibration_picture(found, form=form),
+        pages=(calibration_page(for_people(found), most=args.top),),
+    )

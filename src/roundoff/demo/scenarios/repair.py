@@ -1,0 +1,86 @@
+"""A network on a chip with too few bits: diagnosed, repaired, and counted on pictures nobody has seen."""
+
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.demo import load_split, model_path
+from roundoff.demo.scenarios.scenario import Scenario
+
+if TYPE_CHECKING:
+    from roundoff.graph.load import Model
+
+__all__ = ["make"]
+
+_MODEL, _TARGET, _REPAIRED = "digits.onnx", "tiny-chip.toml", "digits_fake_quant_model.onnx"
+
+
+def make() -> Scenario:
+    """The story."""
+    return Scenario(_MODEL, _prepare, _INTRODUCTION, _command, _conclusion)
+
+
+_INTRODUCTION = """\
+A network reads handwritten digits. Its chip has 4 bits for each weight and one
+scale for all channels, and reads fewer of them right. Which weights make the
+loss, why, and what brings the accuracy back?"""
+
+
+def _prepare(folder: Path) -> None:
+    shutil.copyfile(model_path(), folder / _MODEL)
+    shutil.copyfile(Path(str(resources.files("roundoff.demo"))) / _TARGET, folder / _TARGET)
+    images, labels = load_split("calibration")
+    np.save(folder / "images.npy", images)
+    np.save(folder / "labels.npy", labels)
+
+
+def _command(inputs: Path, results: Path) -> list[list[str]]:
+    return [
+        ["diagnose", str(inputs / _MODEL), "--target", str(inputs / _TARGET)],
+        ["--data", str(inputs / "images.npy"), "--labels", str(inputs / "labels.npy")],
+        ["--fix", "-o", str(results), "--html", str(results.with_suffix(".html"))],
+    ]
+
+
+def _conclusion(inputs: Path, results: Path) -> str:
+    from roundoff.graph.load import load_model
+
+    images, labels = load_split("test")
+    broken = _accuracy(_quantized(inputs), images, labels)
+    repaired = _accuracy(load_model(results / _REPAIRED), images, labels)
+    in_float = _accuracy(load_model(inputs / _MODEL), images, labels)
+    return f"""
+On {len(labels)} test images that neither the network nor the repair has seen:
+  on the chip  {broken:.1%} right
+  repaired     {repaired:.1%}
+  in float     {in_float:.1%}
+
+The results:
+  {results.with_suffix(".html")}   (open it in a browser)
+  {results / _REPAIRED}
+  {results / "run.json"}"""
+
+
+def _quantized(inputs: Path) -> "Model":
+    """The network as the chip's toolchain makes it, before any repair."""
+    from roundoff.data.arrays import ArraySamples
+    from roundoff.graph.deferred import fill
+    from roundoff.graph.load import load_model
+    from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
+    from roundoff.quantize.targets import load_target
+
+    samples = ArraySamples({"image": np.load(inputs / "images.npy")})
+    settings = QuantizeSettings(load_target(str(inputs / _TARGET)))
+    return fill(quantize_model(load_model(inputs / _MODEL), samples, settings).fake_quant_model())
+
+
+def _accuracy(model: "Model", images: Array, labels: Array) -> float:
+    from roundoff.analysis.evaluation import make_run
+
+    run = make_run(model)
+    scores = np.concatenate([run({"image": image[np.newaxis]})["logits"] for image in images])
+    return float(np.mean(scores.argmax(axis=1) == labels))

@@ -1,0 +1,45 @@
+"""What a story is, and which there are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+__all__ = ["SCENARIOS", "Scenario", "scenario"]
+
+SCENARIOS = {
+    "repair": "a chip with 4-bit weights: why accuracy drops, and what brings it back",
+    "board": "a broken board: which layer it computes wrongly",
+    "ocr": "a text recogniser from the package rapidocr-onnxruntime: int8 and the way back",
+}
+"""Their names, and what they show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One story.
+
+    Attributes:
+        marker: A file among the inputs by which an earlier demo is known.
+        prepare: Puts the inputs into an empty folder.
+        introduction: What is wrong, for people.
+        command: The words of the command behind the program's name, line by line, given the folders of the inputs
+            and of the results.
+        conclusion: What to look at, given both folders once the command has run.
+    """
+
+    marker: str
+    prepare: Callable[[Path], None]
+    introduction: str
+    command: Callable[[Path, Path], list[list[str]]]
+    conclusion: Callable[[Path, Path], str]
+
+
+def scenario(name: str) -> Scenario:
+    """One of `SCENARIOS`.
+
+    Raises:
+        MissingExtra: It needs a package that is not there.
+    """
+    found: Scenario = import_module(f"roundoff.demo.scenarios.{name}").make()
+    return found

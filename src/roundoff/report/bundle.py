@@ -1,0 +1,143 @@
+"""The text of a ticket: the form that chip makers ask for, filled in as far as a run knows."""
+
+import shlex
+from collections.abc import Iterator
+
+from roundoff.core.bundle import CaseNumbers, Confidence, DumpFault, Ticket
+from roundoff.core.harmless import harmless
+from roundoff.core.wording import counted
+from roundoff.report.figures import number, percentage
+
+__all__ = ["BY_HAND", "ticket_text"]
+
+BY_HAND = "[please fill in]"
+"""Stands where only a person knows the answer."""
+
+_QUESTIONS = (
+    "Deployed on other platforms before",
+    "Vendor, chip, version of its tools",
+    "Quantization script or configuration there",
+    "Command that quantizes there",
+    "Metric; float / quantized / on the board",
+)
+_VERDICTS = {
+    "fine": "the outputs agree; nothing stands out",
+    "local": "few nodes make most of the loss, proven by putting them into float",
+    "distributed": "the loss adds up over many nodes",
+    "open": "not everything that decides it could be measured",
+}
+
+
+def ticket_text(ticket: Ticket) -> str:
+    """The whole form, as plain text."""
+    sections = (
+        (
+            "1. Experience with other platforms (to be filled in by hand)",
+            [f"{each}: {BY_HAND}" for each in _QUESTIONS],
+        ),
+        ("2. The fault", list(_fault(ticket))),
+        ("3. Minimal case", list(_case(ticket))),
+        ("4. How to reproduce it", list(_reproduce(ticket))),
+        ("5. Environment of the run", list(_environment(ticket))),
+        *(
+            (("6. What was made unrecognizable", list(_confidence(ticket.confidence))),)
+            if ticket.confidence
+            else ()
+        ),
+    )
+    lines = [f"Accuracy fault: {_headline(ticket)}", ""]
+    for title, content in sections:
+        lines += [title, *(f"   {line}" for line in content), ""]
+    return harmless("\n".join(lines), newlines=True)
+
+
+def _headline(ticket: Ticket) -> str:
+    if ticket.fault is not None:
+        return f"{ticket.fault.tensor}, {_scores(ticket.fault.sqnr_db, ticket.fault.cosine)}"
+    if ticket.numbers is None:
+        return "unknown"
+    return f"{ticket.numbers.output}, {_scores(ticket.numbers.sqnr_db, ticket.numbers.cosine)}"
+
+
+def _scores(sqnr_db: float | None, cosine: float | None) -> str:
+    return "no score" if sqnr_db is None else f"{number(sqnr_db)} dB, cosine {number(cosine, 6)}"
+
+
+def _fault(ticket: Ticket) -> Iterator[str]:
+    yield f"Found by: roundoff {ticket.kind}; {ticket.subject}"
+    if ticket.target:
+        yield f"Target: {ticket.target}"
+    if ticket.fault is not None:
+        yield from _dump(ticket.fault)
+    if ticket.numbers is not None:
+        yield from _numbers(ticket.numbers)
+    if ticket.whole is not None and ticket.numbers is not None:
+        same = "the same" if ticket.whole == ticket.numbers else _scores(ticket.whole.sqnr_db, ticket.whole.cosine)
+        yield f"On more of the worst samples: {same}"
+
+
+def _dump(fault: DumpFault) -> Iterator[str]:
+    where = {"introduces": "its inputs are right: the error starts here", "victim": "an input is wrong already"}
+    yield f"Tensor: {fault.tensor}" + (f" ({fault.op_type})" if fault.op_type else "")
+    if fault.role:
+        yield f"   {where[fault.role]}"
+    yield f"Against the reference: {_scores(fault.sqnr_db, fault.cosine)}" + (
+        f"; {fault.kind}" if fault.kind else ""
+    )
+
+
+def _numbers(numbers: CaseNumbers) -> Iterator[str]:
+    yield f"Output {numbers.output}: {_scores(numbers.sqnr_db, numbers.cosine)}"
+    yield f"Verdict: {numbers.verdict}: {_VERDICTS[numbers.verdict]}"
+    for name, value in numbers.culprits.items():
+        yield f"   made by {name}: {number(value)} dB at what it writes, its inputs being exact"
+    if numbers.nodes:
+        yield "Nodes that add most to the error at the outputs (estimated share; dB at their own result; cause):"
+    for node in numbers.nodes[:5]:
+        yield f"   {node.node} ({node.op_type}): {percentage(node.share)}; {number(node.sqnr_db)} dB; {node.cause}"
+
+
+def _case(ticket: Ticket) -> Iterator[str]:
+    yield f"Float model: {ticket.model}"
+    if ticket.samples:
+        yield f"Samples: {counted(len(ticket.samples), 'sample')} of {ticket.total}, the worst: " + ", ".join(
+            ticket.samples
+        )
+        yield "   verified: these alone show the fault"
+    if ticket.recalibrated:
+        yield f"   {ticket.recalibrated}"
+    yield "Files:"
+    for name, what in ticket.files.items():
+        yield f"   {name}: {what}"
+
+
+def _reproduce(ticket: Ticket) -> Iterator[str]:
+    yield "python test_case.py"
+    yield "   needs numpy and onnxruntime only; prints the numbers above, exit code 0 when they are met"
+    yield from ticket.reproduce
+    if ticket.original:
+        yield f"The command of the run: {shlex.join(ticket.original)}"
+
+
+def _environment(ticket: Ticket) -> Iterator[str]:
+    environment = ticket.environment
+    packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
+    yield f"roundoff {environment.roundoff}, Python {environment.python}, {packages}"
+    yield environment.host
+    yield environment.arithmetic
+    yield f"Chip, board, version of the vendor's tools: {BY_HAND}"
+
+
+def _confidence(confidence: Confidence) -> Iterator[str]:
+    yield "Names of nodes, tensors, inputs and sizes are replaced; remarks and metadata are removed."
+    yield f"Weights: {confidence.weights}"
+    yield f"Samples: {confidence.data}"
+    before = confidence.before
+    yield f"The original shows: {_scores(before.sqnr_db, before.cosine)}; {before.verdict}"
+    for name, value in before.culprits.items():
+        yield f"   made by {confidence.names.get(name, 'a node')}: {number(value)} dB"
+    factor = f"errors within {number(confidence.close_db)} dB (a factor of two)"
+    if confidence.reasons:
+        yield f"NOT the same fault ({factor} were asked for): " + "; ".join(confidence.reasons)
+    else:
+        yield f"Verified: the same verdict, the same nodes, {factor} at {confidence.where}."

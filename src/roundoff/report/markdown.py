@@ -1,0 +1,80 @@
+"""Pages as Markdown, for tickets and merge requests; charts are left out, their tables are not."""
+
+from collections.abc import Iterator, Sequence
+
+from roundoff.core.harmless import for_people
+from roundoff.report.pages.blocks import (
+    Block,
+    Commands,
+    Facts,
+    Headline,
+    Network,
+    Page,
+    Paragraph,
+    Table,
+)
+from roundoff.report.pages.cells import cell_text
+from roundoff.report.words import Language
+
+__all__ = ["markdown_report"]
+
+_NUMBERS = frozenset({"count", "number", "decibels", "share", "score"})
+
+
+def markdown_report(pages: Sequence[Page], *, title: str, language: Language = "en") -> str:
+    """A report as Markdown, as most places that show it understand."""
+    lines = [f"# {_escaped(title)}", ""]
+    for page in pages:
+        lines += _page(for_people(page), 2, language)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _page(page: Page, level: int, language: Language) -> Iterator[str]:
+    yield f"{'#' * level} {_escaped(page.title.within(language))}"
+    yield ""
+    for block in page.blocks:
+        written = list(_block(block, language))
+        if written:
+            yield from written
+            yield ""
+    for below in page.sections:
+        yield from _page(below, level + 1, language)
+
+
+def _block(block: Block, language: Language) -> Iterator[str]:
+    if isinstance(block, Headline):
+        yield f"**{_escaped(block.text.within(language))}**"
+    elif isinstance(block, Paragraph):
+        yield _escaped(block.text.within(language))
+    elif isinstance(block, Facts):
+        yield from (
+            f"- {_escaped(word.within(language))}: {_escaped(text.within(language))}" for word, text in block.rows
+        )
+    elif isinstance(block, Commands):
+        yield from ("```", *(line.replace("```", "'''") for line in block.lines), "```")
+    elif isinstance(block, Table):
+        yield from _table(block, language)
+    elif isinstance(block, Network):
+        # A drawing only; what colours it stands in a table of another page.
+        return
+
+
+def _table(table: Table, language: Language) -> Iterator[str]:
+    yield _escaped(table.caption.within(language)) + ":"
+    yield ""
+    yield _line(column.label.within(language) for column in table.columns)
+    yield "|" + "|".join("---:" if column.kind in _NUMBERS else "---" for column in table.columns) + "|"
+    for row in table.rows:
+        cells = zip(row, table.columns, strict=True)
+        yield _line(cell_text(value, column).within(language) for value, column in cells)
+
+
+def _line(cells: Iterator[str]) -> str:
+    return "| " + " | ".join(_escaped(cell) for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    """Text in which nothing is taken for markup."""
+    for special in ("\\", "`", "*", "_", "[", "]", "<", ">", "|", "#"):
+        text = text.replace(special, f"\\{special}")
+    return text

@@ -1,0 +1,223 @@
+"""What a page is made of. Renderers know these alone; pages know nothing of HTML, Markdown or terminals.
+
+A chart draws columns of a table of its page, so that every chart has its table and no number is written twice.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from roundoff.report.words import Phrase
+
+__all__ = [
+    "Block",
+    "Cell",
+    "Chart",
+    "Column",
+    "ColumnKind",
+    "Commands",
+    "Facts",
+    "Headline",
+    "Network",
+    "NetworkNode",
+    "Page",
+    "Paragraph",
+    "Picture",
+    "Pictures",
+    "Series",
+    "Table",
+    "Tone",
+]
+
+Tone = Literal["good", "bad", "open", "plain"]
+# What a cell holds decides how it is written, aligned and compared: node and tensor names become links, decibels
+# have one decimal and may be exact, shares are shown in per cent.
+ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth"]
+Cell = str | int | float | bool | Phrase | None
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The answer in one sentence."""
+
+    tone: Tone
+    text: Phrase
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Sentences; a note is what the reader should know of how the result came about."""
+
+    text: Phrase
+    note: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Words and what is said of each, one below the other."""
+
+    rows: tuple[tuple[Phrase, Phrase], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        id: Name in CSV and JSON, and for charts.
+        label: Its heading.
+        kind: What its cells hold.
+        help: What it means, in one sentence; None when its heading says it all.
+        higher_is_better: For colouring; None when neither way is better.
+    """
+
+    id: str
+    label: Phrase
+    kind: ColumnKind
+    help: Phrase | None = None
+    higher_is_better: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under columns.
+
+    Attributes:
+        id: Unique in the report.
+        caption: What it shows.
+        columns: In their order.
+        rows: One cell for each column; what does not exist is None.
+        sort: Column by which it is sorted at first, with a minus before it for the largest first; empty to leave
+            the rows as they are.
+        folded: Whether it waits behind its caption to be opened.
+    """
+
+    id: str
+    caption: Phrase
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    sort: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line, or one set of bars, points or boxes, of a chart.
+
+    Attributes:
+        columns: Columns of the table it is drawn from: one for a line or bars; the lower and the upper end for a
+            band; the smallest value, lower quartile, median, upper quartile and largest for a box; one per place
+            across for a heat map.
+        label: For the legend.
+        role: How it is drawn.
+    """
+
+    columns: tuple[str, ...]
+    label: Phrase
+    role: Literal["line", "bars", "steps", "points", "band", "box", "heat"] = "line"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture of a table.
+
+    Attributes:
+        id: Unique in the report.
+        caption: What it shows, for those who cannot see it too.
+        table: Id of the table.
+        x: Column along the bottom; names take places in their order.
+        series: What is drawn.
+        y_label: What the left axis shows.
+        y_scale: How the left axis is divided.
+        marks: Places along the bottom with a line and a word, such as clipping limits or the knee.
+    """
+
+    id: str
+    caption: Phrase
+    table: str
+    x: str
+    series: tuple[Series, ...]
+    y_label: Phrase
+    y_scale: Literal["linear", "log"] = "linear"
+    marks: tuple[tuple[float | str, Phrase], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkNode:
+    """A node of the network as it is drawn.
+
+    Attributes:
+        name: Its name.
+        op_type: Its operation.
+        inputs: Tensors it reads.
+        outputs: Tensors it writes.
+        value: By which it is coloured; None when nothing is known.
+        facts: What its card says.
+    """
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    value: float | None = None
+    facts: tuple[tuple[Phrase, Phrase], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The network as a graph coloured by one number per node.
+
+    Attributes:
+        id: Unique in the report.
+        caption: What it shows, and what the colours mean.
+        nodes: In execution order.
+        kind: What the number is.
+        higher_is_better: Which way it is better.
+    """
+
+    id: str
+    caption: Phrase
+    nodes: tuple[NetworkNode, ...]
+    kind: ColumnKind
+    higher_is_better: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A PNG and what it shows."""
+
+    caption: Phrase
+    png: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Pictures side by side."""
+
+    pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Lines to be copied into a shell."""
+
+    lines: tuple[str, ...]
+
+
+Block = Headline | Paragraph | Facts | Table | Chart | Network | Pictures | Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a report.
+
+    Attributes:
+        id: By which it is linked.
+        title: Its name in the list of pages.
+        blocks: From top to bottom.
+        sections: Pages below it, for tensors or nodes of their own.
+    """
+
+    id: str
+    title: Phrase
+    blocks: tuple[Block, ...]
+    sections: tuple["Page", ...] = field(default=())

@@ -1,0 +1,72 @@
+"""Two sets of tensors: what differs, where it started, how tensors were matched."""
+
+from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.core.document import RunDocument
+from roundoff.report.figures import shape_text
+from roundoff.report.pages.blocks import Block, Cell, Column, Headline, Page, Paragraph, Table
+from roundoff.report.pages.parts import NODE_COLUMNS, few_names, metric_column, notes
+from roundoff.report.words import plain, say
+
+__all__ = ["comparison_page"]
+
+_METRICS = {"cosine": True, "sqnr_db": True, "relative_euclidean": False, "max_abs_error": False}
+
+_COLUMNS = (
+    Column("order", plain("#"), "count"),
+    Column("reference", say("common.tensor"), "text"),
+    *NODE_COLUMNS,
+    Column("candidate", say("comparison.partner"), "text"),
+    Column("shape", say("common.shape"), "text"),
+    *(metric_column(name, higher_is_better=higher) for name, higher in _METRICS.items()),
+    Column("passed", say("comparison.passed"), "truth"),
+    Column("role", say("comparison.role"), "text"),
+    Column("difference", say("comparison.difference"), "text"),
+    Column("how", say("comparison.matched_by"), "text"),
+    Column("confidence", say("comparison.confidence"), "share"),
+    Column("layout", say("comparison.layout"), "text"),
+)
+
+
+def comparison_page(document: RunDocument) -> Page | None:
+    """The page on a comparison; None when none was made."""
+    found = document.comparison
+    if found is None:
+        return None
+    table = Table("tensors", say("comparison.table"), _COLUMNS, tuple(map(_row, found.rows)))
+    return Page("comparison", say("comparison.title"), (*_verdict(found), table, *notes(found.notes)))
+
+
+def _verdict(found: Comparison) -> tuple[Block, ...]:
+    verdict = found.verdict
+    if not verdict.failed:
+        return (Headline("good", say("comparison.agrees", compared=verdict.compared)),)
+    first = verdict.first_divergence or few_names(verdict.worst)
+    blocks: list[Block] = [
+        Headline("bad", say("comparison.differs", failed=verdict.failed, compared=verdict.compared, first=first))
+    ]
+    if verdict.introduces:
+        blocks.append(Paragraph(say("comparison.introduces", names=few_names(verdict.introduces))))
+    if verdict.victims:
+        blocks.append(Paragraph(say("comparison.victims", count=len(verdict.victims))))
+    if found.unmatched_reference or found.unmatched_candidate:
+        counts = {"reference": len(found.unmatched_reference), "candidate": len(found.unmatched_candidate)}
+        blocks.append(Paragraph(say("comparison.unmatched", **counts)))
+    return tuple(blocks)
+
+
+def _row(row: TensorComparison) -> tuple[Cell, ...]:
+    return (
+        row.order,
+        row.reference,
+        row.node,
+        row.op_type,
+        row.candidate,
+        shape_text(row.shapes[0]),
+        *(row.score.values.get(name) for name in _METRICS),
+        row.passed,
+        say(f"comparison.role_{row.role}") if row.role else None,
+        row.difference or row.score.detail,
+        row.how,
+        row.confidence,
+        row.layout,
+    )

@@ -1,0 +1,133 @@
+"""The diagnosis: verdict, causes with their proofs, victims, what was looked at, what was repaired."""
+
+from collections.abc import Iterable, Iterator
+
+from roundoff.core.document import RunDocument
+from roundoff.core.findings import CostClass, Diagnosis, Finding, Repair
+from roundoff.report.figures import number
+from roundoff.report.pages.blocks import Block, Cell, Column, Commands, Headline, Page, Paragraph, Table, Tone
+from roundoff.report.pages.parts import few_names, notes
+from roundoff.report.words import Phrase, plain, say
+
+__all__ = ["diagnosis_page"]
+
+_TONES: dict[str, Tone] = {"healthy": "good", "culprits": "bad", "distributed": "bad"}
+_COSTS: dict[CostClass, str] = {"free": "free", "16 bit": "sixteen", "float": "float", "outside": "outside"}
+
+_MEASURES = (
+    Column("measure", say("diagnosis.measure"), "text"),
+    Column("before", say("diagnosis.before"), "number"),
+    Column("after", say("diagnosis.after"), "number"),
+)
+_FINDINGS = (
+    Column("number", plain("#"), "count"),
+    Column("node", say("common.node"), "node"),
+    Column("cause", say("diagnosis.cause"), "text"),
+    Column("share", say("diagnosis.share"), "share"),
+    Column("summary", say("diagnosis.summary"), "text"),
+    Column("intervention", say("diagnosis.intervention"), "text"),
+    *_MEASURES,
+    Column("remedy", say("diagnosis.remedy"), "text"),
+    Column("cost", say("diagnosis.cost"), "text"),
+)
+_LOSS = (
+    _MEASURES[0],
+    Column("met", say("diagnosis.met"), "number"),
+    Column("expected", say("diagnosis.expected"), "number"),
+)
+_CHECKS = (
+    Column("check", say("diagnosis.check"), "text"),
+    Column("result", say("diagnosis.result"), "text"),
+    Column("passed", say("comparison.passed"), "truth"),
+    Column("seconds", say("about.elapsed"), "number"),
+)
+_REPAIR = (
+    Column("remedy", say("diagnosis.step"), "text"),
+    Column("cost", say("diagnosis.cost"), "text"),
+    *_MEASURES,
+    Column("kept", say("diagnosis.kept"), "truth"),
+    Column("why", say("diagnosis.why"), "text"),
+)
+
+
+def diagnosis_page(document: RunDocument) -> Page | None:
+    """The page on a diagnosis; None when none was made."""
+    found = document.diagnosis
+    if found is None:
+        return None
+    headline = Headline(_TONES.get(found.kind, "open"), say(f"diagnosis.{found.kind}", count=len(found.accused)))
+    blocks = (headline, Paragraph(plain(found.verdict)), *_parts(found))
+    return Page("diagnosis", say("diagnosis.title"), (*blocks, *notes(found.notes)))
+
+
+def _parts(found: Diagnosis) -> Iterator[Block]:
+    if found.repair is not None:
+        yield from _repair(found.repair)
+    proven, suspected = (
+        [each for each in found.findings if each.proven is is_proven] for is_proven in (True, False)
+    )
+    if proven:
+        yield _findings("findings", say("diagnosis.findings"), proven)
+    if found.victims:
+        yield Paragraph(say("diagnosis.victims", names=few_names(found.victims)))
+    if found.measures:
+        rows = tuple((_unit(each.what, each.unit), each.before, each.after) for each in found.measures)
+        yield Table("loss", say("diagnosis.loss"), _LOSS, rows)
+    if suspected:
+        yield _findings("suspected", say("diagnosis.suspected"), suspected)
+    if found.next_steps:
+        yield Paragraph(say("diagnosis.next"))
+        yield Commands(found.next_steps)
+    checks = tuple((each.name, each.result, each.ok, each.seconds) for each in found.checks)
+    yield Table("checks", say("diagnosis.checks"), _CHECKS, checks, folded=True)
+    for what in found.not_looked_at:
+        yield Paragraph(say("diagnosis.not_looked_at", what=what), note=True)
+
+
+def _findings(name: str, caption: Phrase, findings: Iterable[Finding]) -> Table:
+    return Table(name, caption, _FINDINGS, tuple(_finding(each) for each in findings))
+
+
+def _finding(each: Finding) -> tuple[Cell, ...]:
+    measure: tuple[Cell, ...] = (None, None, None)
+    if each.measures:
+        first = each.measures[0]
+        measure = (_unit(first.what, first.unit), first.before, first.after)
+    remedy: tuple[Cell, ...] = (None, None)
+    if each.remedy is not None:
+        remedy = (each.remedy.title, say(f"diagnosis.{_COSTS[each.remedy.cost]}"))
+    return (
+        each.number,
+        each.nodes[0] if each.nodes else None,
+        each.cause,
+        each.share,
+        each.summary,
+        each.intervention,
+        *measure,
+        *remedy,
+    )
+
+
+def _repair(repair: Repair) -> Iterator[Block]:
+    if repair.measures:
+        first = repair.measures[0]
+        values = {"before": number(first.before), "after": number(first.after)}
+        key = "diagnosis.repaired" if repair.reached else "diagnosis.not_repaired"
+        yield Headline("good" if repair.reached else "bad", say(key, what=_unit(first.what, first.unit), **values))
+    rows = tuple(
+        (
+            step.title,
+            say(f"diagnosis.{_COSTS[step.cost]}"),
+            _unit(step.measure.what, step.measure.unit),
+            step.measure.before,
+            step.measure.after,
+            step.kept,
+            step.why,
+        )
+        for step in repair.steps
+    )
+    yield Table("repair", say("diagnosis.repair"), _REPAIR, rows)
+
+
+def _unit(what: str, unit: str) -> str:
+    return f"{what}, {unit}" if unit else what

@@ -1,0 +1,60 @@
+"""The check of a deployment against training: stages, and the transformation between both sides."""
+
+from roundoff.core.document import RunDocument
+from roundoff.core.io_check import StageCheck
+from roundoff.report.pages.blocks import Block, Cell, Column, Headline, Page, Table
+from roundoff.report.pages.parts import notes
+from roundoff.report.words import say
+
+__all__ = ["io_check_page"]
+
+_STAGES = (
+    Column("stage", say("io.stage"), "text"),
+    Column("passed", say("io.passed"), "truth"),
+    Column("largest", say("io.largest"), "number", higher_is_better=False),
+    Column("tolerance", say("io.tolerance"), "number"),
+    Column("samples", say("calibration.samples"), "count"),
+    Column("shapes", say("io.shapes"), "text"),
+    Column("explained", say("io.explained"), "text"),
+)
+_CORRECTIONS = (
+    Column("stage", say("io.stage"), "text"),
+    Column("setting", say("io.setting"), "text"),
+    Column("value", say("io.value"), "text"),
+    Column("fields", say("io.fields"), "text"),
+)
+
+
+def io_check_page(document: RunDocument) -> Page | None:
+    """The page on a check of inputs and outputs; None when none was made."""
+    found = document.io_check
+    if found is None:
+        return None
+    first = found.first_failure
+    text = say("io.passes") if first is None else say("io.fails", stage=first.stage)
+    blocks: list[Block] = [Headline("good" if first is None else "bad", text)]
+    blocks.append(Table("stages", say("io.stages"), _STAGES, tuple(map(_stage, found.stages))))
+    corrections = tuple(
+        (stage.stage, change.correction.setting, change.correction.value, change.correction.fields)
+        for stage in found.stages
+        if stage.explanation is not None
+        for change in stage.explanation.changes
+        if change.correction is not None
+    )
+    if corrections:
+        blocks.append(Table("corrections", say("io.corrections"), _CORRECTIONS, corrections))
+    said = [note for stage in found.stages for note in stage.notes]
+    return Page("io", say("io.title"), (*blocks, *notes(said, found.notes)))
+
+
+def _stage(stage: StageCheck) -> tuple[Cell, ...]:
+    explained = "" if stage.explanation is None else "; ".join(each.text for each in stage.explanation.changes)
+    return (
+        stage.stage,
+        stage.passed,
+        stage.max_abs_error,
+        stage.tolerance,
+        stage.samples,
+        stage.shapes,
+        explained,
+    )

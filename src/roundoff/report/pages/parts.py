@@ -1,0 +1,35 @@
+"""Blocks that many pages share."""
+
+from collections.abc import Iterable, Sequence
+
+from roundoff.core.wording import counted
+from roundoff.report.pages.blocks import Column, ColumnKind, Paragraph
+from roundoff.report.words import Phrase, plain, say
+
+__all__ = ["NODE_COLUMNS", "few_names", "metric_column", "notes"]
+
+NODE_COLUMNS = (
+    Column("node", say("common.node"), "node"),
+    Column("op_type", say("common.operation"), "text"),
+)
+
+_MOST_NAMED = 5
+
+
+def notes(*groups: Iterable[str]) -> tuple[Paragraph, ...]:
+    """Remarks of a run, each as a note; they are in the language in which they were written down."""
+    return tuple(Paragraph(plain(note), note=True) for group in groups for note in group)
+
+
+def few_names(names: Sequence[str]) -> Phrase:
+    """The first names, and how many more there are."""
+    listed, more = ", ".join(names[:_MOST_NAMED]), len(names) - _MOST_NAMED
+    if more <= 0:
+        return plain(listed)
+    return Phrase(f"{listed} and {counted(more, 'other')}", f"{listed} 等 {len(names)} 个")
+
+
+def metric_column(name: str, *, higher_is_better: bool | None) -> Column:
+    """A column of scores, called as users know the metric."""
+    kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
+    return Column(name, plain(name), kind, higher_is_better=higher_is_better)

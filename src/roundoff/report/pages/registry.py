@@ -1,0 +1,48 @@
+"""All pages, in the order of a report."""
+
+from collections.abc import Callable
+
+from roundoff.core.document import RunDocument
+from roundoff.report.pages.about import about_page
+from roundoff.report.pages.accumulation import accumulation_page
+from roundoff.report.pages.blocks import Page
+from roundoff.report.pages.calibration import calibration_page
+from roundoff.report.pages.channels import channels_page
+from roundoff.report.pages.comparison import comparison_page
+from roundoff.report.pages.diagnosis import diagnosis_page
+from roundoff.report.pages.distribution import distribution_page
+from roundoff.report.pages.io_check import io_check_page
+from roundoff.report.pages.layers import layers_page
+from roundoff.report.pages.network import network_page
+from roundoff.report.pages.outliers import outliers_page
+from roundoff.report.pages.partial import partial_page
+from roundoff.report.pages.samples import samples_page
+from roundoff.report.pages.sensitivity import sensitivity_page
+from roundoff.report.pages.transform import transform_page
+from roundoff.report.pages.tuning import tuning_page
+
+__all__ = ["PAGES", "all_pages"]
+
+PAGES: tuple[Callable[[RunDocument], Page | None], ...] = (
+    diagnosis_page,
+    io_check_page,
+    calibration_page,
+    comparison_page,
+    layers_page,
+    sensitivity_page,
+    accumulation_page,
+    partial_page,
+    tuning_page,
+    transform_page,
+    distribution_page,
+    channels_page,
+    outliers_page,
+    samples_page,
+    network_page,
+    about_page,
+)
+
+
+def all_pages(document: RunDocument) -> tuple[Page, ...]:
+    """The pages that a document has something for."""
+    return tuple(page for make in PAGES if (page := make(document)) is not None)

@@ -1,0 +1,65 @@
+"""A search for the cheapest quantization that meets a goal: its answer, and every trial."""
+
+from roundoff.core.document import RunDocument
+from roundoff.core.tuning import Trial, Tuning
+from roundoff.report.figures import percentage
+from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Paragraph, Series, Table
+from roundoff.report.pages.parts import metric_column, notes
+from roundoff.report.score_text import score_text
+from roundoff.report.words import plain, say
+
+__all__ = ["tuning_page"]
+
+
+def tuning_page(document: RunDocument) -> Page | None:
+    """The page on a search; None when there was none."""
+    found = document.tuning
+    if found is None:
+        return None
+    columns = (
+        Column("number", plain("#"), "count"),
+        Column("change", say("tuning.change"), "text"),
+        metric_column(found.metric, higher_is_better=found.higher_is_better),
+        Column("loss", say("tuning.loss"), "number", higher_is_better=False),
+        Column("cost", say("tuning.cost"), "number", higher_is_better=False),
+        Column("met", say("tuning.goal_met"), "truth"),
+        Column("samples", say("sensitivity.samples"), "count"),
+        Column("seconds", say("tuning.seconds"), "number"),
+    )
+    table = Table("trials", say("tuning.history"), columns, tuple(map(_row, found.trials)))
+    series = (Series((found.metric,), plain(found.metric), "points"),)
+    chart = Chart("trials-chart", say("tuning.front"), "trials", "cost", series, plain(found.metric))
+    return Page(
+        "tuning", say("tuning.title"), (_headline(found), _remaining(found), chart, table, *notes(found.notes))
+    )
+
+
+def _headline(found: Tuning) -> Headline:
+    missed = found.verdict == "best_effort"
+    text = say(
+        "tuning.missed" if missed else "tuning.met",
+        metric=found.metric,
+        score=score_text(found.metric, found.best.score),
+        goal=found.goal,
+        float_score=score_text(found.metric, found.float_score),
+    )
+    return Headline("bad" if missed else "good", text)
+
+
+def _remaining(found: Tuning) -> Paragraph:
+    left = found.remaining
+    share = left.products / left.all_products if left.all_products else 1.0
+    return Paragraph(say("tuning.remaining", nodes=left.nodes, all=left.all_nodes, products=percentage(share)))
+
+
+def _row(trial: Trial) -> tuple[Cell, ...]:
+    return (
+        trial.number,
+        trial.change,
+        trial.score,
+        trial.loss,
+        trial.cost,
+        trial.met,
+        trial.samples,
+        trial.seconds,
+    )

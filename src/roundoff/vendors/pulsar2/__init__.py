@@ -1,0 +1,1 @@
+"""Axera's Pulsar2: its configuration, data sets, tables and commands, on top of what serves any chip."""

@@ -1,0 +1,246 @@
+"""A whole build, step by step in the vendor's order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roundoff.analysis.outliers import find_outliers
+from roundoff.core.files import check_output_directory, output_directory, write_text
+from roundoff.core.names import shown
+from roundoff.core.wording import counted
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.saving import save_model
+from roundoff.quantize.preparation_check import check_preparation
+from roundoff.report.documents import json_text
+from roundoff.runtime.feeds import Samples
+from roundoff.vendors.pulsar2.building.axmodel_json import axmodel_document
+from roundoff.vendors.pulsar2.building.context import context_document, count_macs
+from roundoff.vendors.pulsar2.building.log import Log
+from roundoff.vendors.pulsar2.building.material import Material, gather, located, sample_directory
+from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
+from roundoff.vendors.pulsar2.building.quantizing import Outcome, Quantizing
+from roundoff.vendors.pulsar2.building.snapshot import snapshot
+from roundoff.vendors.pulsar2.building.telling import tell_analysis, tell_configuration, tell_resolution
+from roundoff.vendors.pulsar2.building.tree import AXMODEL, CONTEXT, DATASET, OPTIMIZED, TEST_DATA, Tree
+from roundoff.vendors.pulsar2.chips import target_of
+from roundoff.vendors.pulsar2.config.enums import ModelType
+from roundoff.vendors.pulsar2.config.schema import BuildConfig
+from roundoff.vendors.pulsar2.layers.resolving import refuse_unknown
+from roundoff.vendors.pulsar2.tables import OutlierTableRow, outlier_table
+from roundoff.vendors.pulsar2.tables.outliers import TABLE_LEVELS
+
+__all__ = ["BuildOptions", "BuildResult", "build", "check_complete"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuildResult:
+    """What a build gave.
+
+    Attributes:
+        outcome: The quantized model.
+        analysis: Its precision; None where it was not asked for, or nothing is quantized.
+        folder: Where everything is.
+    """
+
+    outcome: Outcome
+    analysis: Analysis | None
+    folder: Path
+
+    @property
+    def followed(self) -> bool:
+        """Whether every entry of layer_configs names something and is in effect wherever it does."""
+        return all(
+            not entry.unknown and entry.applied == len(entry.nodes) for entry in self.outcome.resolved.entries
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How a build is run, besides its configuration.
+
+    Attributes:
+        base: Where relative paths of the configuration are looked for besides the current folder.
+        force: Replace an earlier build in the same folder.
+        command: What was typed, for the record.
+        advise: Say what to type next when the precision is not enough.
+    """
+
+    base: Path | None = None
+    force: bool = False
+    command: Sequence[str] = ()
+    advise: bool = True
+
+
+_PLAIN = BuildOptions()
+
+
+def build(config: BuildConfig, log: Log, *, options: BuildOptions = _PLAIN) -> BuildResult:
+    """Quantize a model as a configuration says, and write everything down.
+
+    Args:
+        config: The configuration, complete with ``input`` and ``output_dir``.
+        log: Told what is done.
+        options: How it is run.
+
+    Raises:
+        BadInput: The model, the data and the configuration do not fit together, or the folder is taken.
+        ModelFailed: The model cannot be run.
+    """
+    check_complete(config)
+    folder = Path(config.output_dir)
+    check_output_directory(folder, marker=CONTEXT, force=options.force, option="--output_dir")
+    with output_directory(folder, marker=CONTEXT, force=options.force) as staged:
+        work = _Build(config, log, Tree(staged, shown(config.output_dir)), options)
+        outcome, analysis, macs = work.run()
+        content = context_document(config, outcome, analysis, macs=macs, command=options.command, log=log.lines)
+        write_text(staged / CONTEXT, json_text(content))
+    return BuildResult(outcome, analysis, folder)
+
+
+def check_complete(config: BuildConfig) -> None:
+    """Refuse a configuration that says not what is built, or something that is no float model.
+
+    Raises:
+        BadInput: It does.
+    """
+    if not config.input:
+        raise BadInput("No model is given.", fix="add --input MODEL.onnx, or 'input' to the configuration")
+    if not config.output_dir:
+        raise BadInput("No folder is given.", fix="add --output_dir DIR, or 'output_dir' to the configuration")
+    if config.model_type is not ModelType.ONNX:
+        what = f"Models of the type {config.model_type.name} are quantized already."
+        fix = "give the float model, or look at this one with 'roundoff layers --quantized MODEL --data ...'"
+        raise BadInput(what, fix=fix)
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    config: BuildConfig
+    log: Log
+    tree: Tree
+    options: BuildOptions
+
+    def run(self) -> tuple[Outcome, Analysis | None, int]:
+        config, log = self.config, self.log
+        material = gather(config, self.tree.folder / DATASET, base=self.options.base, log=log)
+        target = target_of(config)
+        optimize = not config.onnx_opt.disable_onnx_optimization
+        quantizing = Quantizing(material.model, material.samples, target, optimize=optimize, progress=log.progress)
+        prepared = quantizing.frontend.prepared
+        save_model(prepared.model, self.tree.folder / OPTIMIZED)
+        log.tell(f"save optimized onnx to [{self.tree.shown(OPTIMIZED)}]")
+        if config.onnx_opt.model_check:
+            self._check_model(material, prepared.model)
+        tell_configuration(log, config, material, self.tree)
+        resolved = quantizing.resolve(config.quant.layer_configs)
+        tell_resolution(log, resolved, config)
+        refuse_unknown(resolved)
+        self._tell_steps(before=True)
+        outcome = quantizing.quantize(config.quant, resolved)
+        self._tell_steps(before=False)
+        self._tell_outcome(outcome)
+        document = axmodel_document(outcome.quantized, quantizing.frontend, resolved, config)
+        log.table(snapshot(outcome.quantized, resolved.plan, document))
+        log.tell("Network Quantization Finished.")
+        self._write(outcome, material, document)
+        if config.quant.enable_smooth_quant:
+            self._show_outliers(prepared.model, material.samples)
+        analysis = self._analyze(quantizing, outcome, material)
+        log.tell(
+            f"{config.output_name} is not written: compiling for the chip takes the vendor's tool, with this "
+            "configuration"
+        )
+        return outcome, analysis, count_macs(prepared.model, material.samples)
+
+    def _check_model(self, material: Material, optimized: Model) -> None:
+        """Compare the outputs of the optimized model with those of the original."""
+        check = check_preparation(material.model, optimized, material.samples)
+        for note in check.notes:
+            say = self.log.tell if check.agrees else self.log.alert
+            say(f"model_check: {note}")
+
+    def _tell_steps(self, *, before: bool) -> None:
+        """Name the steps that are done, under the vendor's names."""
+        steps = (
+            "Set MixPrecision Pass",
+            "Quantization Fusion Pass",
+            "Parameter Quantization Pass",
+            "Runtime Calibration Pass",
+        )
+        later = ["Quantization Alignment Pass", "Passive Parameter Quantization", "Parameter Baking Pass"]
+        if self.config.quant.enable_adaround:
+            later.insert(1, "Adaround Reconstruction")
+        if before and self.config.quant.enable_smooth_quant:
+            self.log.tell("Enable Smooth Quant, this pass is used for outlier activation.")
+        for step in steps if before else later:
+            self.log.running(step)
+
+    def _tell_outcome(self, outcome: Outcome) -> None:
+        log, quant = self.log, self.config.quant
+        if quant.highest_mix_precision:
+            log.alert(
+                "highest_mix_precision: every operation stays in FP32, nothing is quantized, and layer_configs "
+                "have no effect"
+            )
+        if outcome.built is not None:
+            for step, taken in outcome.built.taken.items():
+                log.tell(f"{step}: {counted(len(taken), 'operation')} took part")
+        for note in outcome.notes:
+            log.tell(f"note: {note}")
+        if outcome.same_as_minmax is not None:
+            same, total = outcome.same_as_minmax
+            name = quant.calibration_method.name
+            if same == total:
+                log.alert(f"{name} gave the scales of MinMax for all {total} activations: it changes nothing here")
+            else:
+                log.tell(
+                    f"{name} gave other scales than MinMax for {total - same} of {counted(total, 'activation')}"
+                )
+
+    def _write(self, outcome: Outcome, material: Material, document: dict[str, object]) -> None:
+        tree, log = self.tree, self.log
+        tree.write_quantized(outcome.quantized, document, frontend_too=self.config.debug.dump_frontend_graph)
+        log.tell(f"quant.axmodel export success: {tree.shown(AXMODEL)}")
+        for note in tree.write_deployed(outcome.quantized, material.settled):
+            log.tell(note)
+        tree.write_test_data(outcome.quantized, material.samples)
+        log.tell(f"export pb data to folder: {tree.shown(TEST_DATA)}")
+
+    def _show_outliers(self, model: Model, samples: Samples) -> None:
+        """The outliers of the float model as it was before smoothing."""
+        report = find_outliers(QuantizedModel(model, ()), samples, progress=self.log.progress)
+        rows = [
+            OutlierTableRow(row.tensor, row.sparse_share, [row.share(level) for level in TABLE_LEVELS])
+            for row in report.rows
+            if row.node and any(row.share(level) for level in TABLE_LEVELS)
+        ]
+        if rows:
+            self.log.table(outlier_table(rows, width=self.log.width, fold=True))
+        else:
+            self.log.tell(f"no tensor has outliers of level {TABLE_LEVELS[0]} or more")
+
+    def _analyze(self, quantizing: Quantizing, outcome: Outcome, material: Material) -> Analysis | None:
+        quant, log = self.config.quant, self.log
+        if not quant.precision_analysis:
+            return None
+        if not outcome.quantized.quantizers:
+            log.alert("precision_analysis: nothing is quantized, so there is nothing to measure")
+            return None
+        samples = material.samples
+        if quant.input_sample_dir:
+            samples = sample_directory(located(quant.input_sample_dir, self.options.base), material.model)
+        frontend, arithmetic = quantizing.frontend, target_of(self.config).arithmetic
+        analysis = analyze_precision(
+            outcome,
+            samples,
+            frontend,
+            settings=PrecisionSettings(quant.precision_analysis_method, quant.precision_analysis_mode, arithmetic),
+            progress=log.progress,
+        )
+        self.tree.write_analysis(
+            analysis, frontend, quantized=outcome.quantized, samples=samples, arithmetic=arithmetic
+        )
+        tell_analysis(log, analysis, self.tree, advise=self.options.advise)
+        return analysis

@@ -1,0 +1,206 @@
+"""Calibration data sets: archives or folders, one per input, as samples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from roundoff.core.names import FileNames, shown
+from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
+from roundoff.data.columns import Column
+from roundoff.data.files import Listing, list_folder
+from roundoff.data.fit import check_symbols
+from roundoff.data.pairing import Paired, pair
+from roundoff.data.unpacking import ARCHIVE_SUFFIXES, unpack
+from roundoff.errors import BadInput
+from roundoff.vendors.pulsar2.config.enums import CalibrationFormat, ColorSpace
+from roundoff.vendors.pulsar2.config.schema import InputQuantConfig
+from roundoff.vendors.pulsar2.config.settling import InputSettings, Settled
+from roundoff.vendors.pulsar2.dataset_files import SUFFIXES, FileReader, ObjectFiles, make_reader
+
+__all__ = ["CalibrationSet", "open_datasets"]
+
+_ALL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationSet:
+    """The samples that a configuration names; each is read when it is asked for.
+
+    Attributes:
+        label: Where they come from.
+        names: One per sample, from its files.
+        skipped: Files beside them that were left alone.
+        notes: What was decided without being asked, a sentence each.
+        folders: Where the files of each input are.
+    """
+
+    label: str
+    names: tuple[str, ...]
+    skipped: tuple[str, ...]
+    notes: tuple[str, ...]
+    folders: Mapping[str, Path]
+    _columns: tuple[Column, ...]
+    _readers: tuple[FileReader, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def feed(self, index: int) -> dict[str, Array]:
+        """The values of every input for one sample.
+
+        Raises:
+            BadInput: A file is damaged or does not fit its input.
+        """
+        if not 0 <= index < len(self.names):
+            raise IndexError(f"sample {index} of {len(self.names)}")
+        feed = {
+            column.spec.name: reader.read(column.path(index))
+            for column, reader in zip(self._columns, self._readers, strict=True)
+        }
+        where = f"{self.label}, sample {self.names[index]}"
+        check_symbols(((column.spec, feed[column.spec.name].shape) for column in self._columns), where=where)
+        return feed
+
+
+def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -> CalibrationSet:
+    """Open the calibration data of all inputs.
+
+    Archives are unpacked to ``<folder>/<input>/``, one that several inputs name only once; a folder is read where
+    it is. Types and shapes of arrays are checked at once, pictures and dictionaries when they are fed.
+
+    Args:
+        settled: What the configuration says about the inputs.
+        folder: Where archives are unpacked to.
+        base: Where relative paths are looked for besides the current folder: that of the configuration.
+
+    Raises:
+        BadInput: There is no data for an input, it cannot be read, or does not fit.
+        MissingExtra: It is pictures and Pillow is not installed.
+    """
+    inputs = list(settled.inputs.values())
+    calibrations = [_calibration(each) for each in inputs]
+    objects = ObjectFiles()
+    readers = tuple(
+        make_reader(each, own, objects=objects) for each, own in zip(inputs, calibrations, strict=True)
+    )
+    places = _places(inputs, calibrations, folder, base)
+    columns = [
+        _column(each, own, places[own.calibration_dataset]) for each, own in zip(inputs, calibrations, strict=True)
+    ]
+    paired = pair(columns)
+    count, notes = _count(calibrations, len(paired.names))
+    chosen = _first(paired, count)
+    for column, reader in zip(chosen.columns, readers, strict=True):
+        for index in range(count):
+            reader.check(column.path(index))
+    return CalibrationSet(
+        label=", ".join(dict.fromkeys(each.calibration_dataset for each in calibrations)),
+        names=chosen.names,
+        skipped=tuple(dict.fromkeys(name for column in columns for name in column.skipped)),
+        notes=(*notes, *(note for pair_ in zip(inputs, calibrations, strict=True) for note in _doubts(*pair_))),
+        folders={column.spec.name: column.base for column in columns},
+        _columns=chosen.columns,
+        _readers=readers,
+    )
+
+
+def _calibration(settings: InputSettings) -> InputQuantConfig:
+    if settings.calibration is None:
+        spec = settings.spec
+        what = f"No calibration data is configured for the input {spec.name!r}, which takes {spec.describe()}."
+        raise BadInput(what, fix="add an entry to quant.input_configs, or one for DEFAULT")
+    return settings.calibration
+
+
+def _places(
+    inputs: list[InputSettings], calibrations: list[InputQuantConfig], folder: Path, base: Path | None
+) -> dict[str, Path]:
+    """Where the files of each data set are; archives are unpacked for the first input that names them."""
+    names = FileNames()
+    found: dict[str, Path] = {}
+    for each, own in zip(inputs, calibrations, strict=True):
+        given = own.calibration_dataset
+        stem = names.stem(each.spec.name)
+        if given in found:
+            continue
+        source = _located(given, base, input_name=each.spec.name)
+        if source.is_dir():
+            found[given] = source
+        else:
+            found[given] = folder / stem
+            unpack(source, folder / stem)
+    return found
+
+
+def _located(given: str, base: Path | None, *, input_name: str) -> Path:
+    if "://" in given:
+        what = f"The calibration data of {input_name!r} is at {given}, and nothing is ever downloaded."
+        raise BadInput(what, fix="fetch it, and give the path of the archive or folder")
+    candidates = [Path(given), *([base / given] if base is not None else [])]
+    source = next((path for path in candidates if path.exists()), None)
+    if source is None:
+        what = f"The calibration data of {input_name!r} does not exist: {shown(given)}."
+        raise BadInput(what, fix=f"give the path of an archive ({', '.join(ARCHIVE_SUFFIXES)}) or of a folder")
+    return source
+
+
+def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path) -> Column:
+    found = list_folder(folder)
+    # An archive is known by its own name, not by where it happens to be unpacked.
+    skipped = tuple(name.replace(shown(folder), calibration.calibration_dataset, 1) for name in found.skipped)
+    listing = replace(found, skipped=skipped)
+    kind = calibration.calibration_format
+    suffixes = SUFFIXES[kind]
+    where = f"The calibration data of {settings.spec.name!r}"
+    if not listing.files:
+        beside = f" beside {listing.skipped[0]} and the like" if listing.skipped else ""
+        what = f"{where}, {calibration.calibration_dataset}, holds no sample files{beside}."
+        raise BadInput(what, fix=f"put {kind.name} files there ({', '.join(suffixes)})")
+    strange = [file for file in listing.files if not file.lower().endswith(suffixes)]
+    if strange:
+        what = f"{where} is to be {kind.name} ({', '.join(suffixes)}), but holds {shown(strange[0])}"
+        more = f" and {len(strange) - 1} more like it" if len(strange) > 1 else ""
+        raise BadInput(f"{what}{more}.", fix="correct calibration_format, or remove what is no sample")
+    return _below_common_folder(settings, listing)
+
+
+def _below_common_folder(settings: InputSettings, listing: Listing) -> Column:
+    """The files, named from the deepest folder that holds them all: archives differ in what they put around."""
+    parents = [PurePosixPath(file).parent.parts for file in listing.files]
+    shared = 0
+    while all(len(parts) > shared and parts[shared] == parents[0][shared] for parts in parents):
+        shared += 1
+    base = listing.folder.joinpath(*parents[0][:shared])
+    files = tuple(str(PurePosixPath(*PurePosixPath(file).parts[shared:])) for file in listing.files)
+    return Column(settings.spec, base, files, ("npy",), keyed=True, skipped=listing.skipped)
+
+
+def _count(calibrations: list[InputQuantConfig], present: int) -> tuple[int, list[str]]:
+    """How many samples are taken: the fewest that an input asks for, and no more than there are."""
+    asked = [own.calibration_size for own in calibrations if own.calibration_size != _ALL]
+    count = min([present, *asked])
+    notes = []
+    if len({own.calibration_size for own in calibrations}) > 1:
+        notes.append(f"the inputs ask for different calibration_size; {counted(count, 'sample')} taken for all")
+    return count, notes
+
+
+def _first(paired: Paired, count: int) -> Paired:
+    columns = tuple(replace(column, files=column.files[:count]) for column in paired.columns)
+    return Paired(columns, paired.names[:count])
+
+
+def _doubts(settings: InputSettings, calibration: InputQuantConfig) -> list[str]:
+    name, processor = settings.spec.name, settings.processor
+    picture = calibration.calibration_format is CalibrationFormat.Image
+    if (
+        picture
+        and processor.tensor_format is ColorSpace.AutoColorSpace
+        and (settings.spec.shape or ())[1:2] != (1,)
+    ):
+        return [f"{name}: tensor_format is not given; pictures are read as BGR, as OpenCV reads them"]
+    if not picture and (calibration.calibration_mean or calibration.calibration_std):
+        kind = calibration.calibration_format.name
+        return [f"{name}: calibration_mean and calibration_std are not applied to {kind} data, only to pictures"]
+    return []

@@ -1,0 +1,206 @@
+"""A model as it is deployed: it receives what the chip is fed, and gives what the chip gives back."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.tensors import InputSpec
+from roundoff.data.processing import InputProcessing, doubts
+from roundoff.errors import BadInput
+from roundoff.graph.edges import rename_captured
+from roundoff.graph.element_types import by_dtype
+from roundoff.graph.load import Model, model_from_proto
+from roundoff.vendors.pulsar2.config.enums import DataType
+from roundoff.vendors.pulsar2.config.schema import OutputProcessor
+from roundoff.vendors.pulsar2.config.settling import InputSettings, Settled
+from roundoff.vendors.pulsar2.inputs import input_processing
+from roundoff.vendors.pulsar2.received import Steps, processing_steps
+
+__all__ = ["deployed_model"]
+
+_INSIDE = "processed"
+_AXES = 4
+
+
+def deployed_model(model: Model, settled: Settled) -> tuple[Model, tuple[str, ...]]:
+    """Put the processing of inputs and outputs into a model, float or quantized.
+
+    Inputs and outputs keep their names; what the model itself reads and computes there gets other names.
+
+    Args:
+        model: The model; it is not changed.
+        settled: What the configuration says about its inputs and outputs.
+
+    Returns:
+        The model, the same one when nothing is to be put in; and what was done and what looks wrong.
+
+    Raises:
+        BadInput: An input or output cannot be processed so.
+    """
+    proto = type(model.proto)()
+    proto.CopyFrom(model.proto)
+    notes: list[str] = []
+    changed = False
+    for settings in settled.inputs.values():
+        changed |= _receive(proto, settings, notes)
+    for name, processor in settled.outputs.items():
+        changed |= _give_back(proto, name, processor, notes)
+    return (model_from_proto(proto, path=model.path) if changed else model), tuple(notes)
+
+
+def _receive(proto: Any, settings: InputSettings, notes: list[str]) -> bool:
+    spec = settings.spec
+    processing = input_processing(settings.processor)
+    notes += [f"{spec.name}: {doubt}" for doubt in doubts(processing)]
+    if np.dtype(spec.dtype).kind != "f":
+        if _differs(processing):
+            notes.append(f"{spec.name}: takes {spec.describe()}; its processing is left out, as it is no picture")
+        return False
+    if len(spec.shape or ()) != _AXES and processing.source_layout != processing.model_layout:
+        notes.append(f"{spec.name}: takes {spec.describe()}, which has no layout; src_layout is left out")
+        processing = replace(processing, source_layout=processing.model_layout)
+    axes = _source_axes(processing, spec)
+    steps = Steps(_free(proto.graph, f"{spec.name}/{_INSIDE}"), _opset(proto), spec.name)
+    processing_steps(processing, [axis if isinstance(axis, int) else 0 for axis in axes], steps)
+    if processing.dtype == spec.dtype and not steps.nodes:
+        return False
+    if spec.dtype != "float32":
+        steps.add("Cast", to=_number(spec.dtype))
+    _insert_front(proto.graph, spec.name, steps)
+    _retype(proto.graph, spec.name, processing.dtype, axes)
+    taken = f"{processing.dtype} [{', '.join('?' if axis is None else str(axis) for axis in axes)}]"
+    made = ", ".join(node.op_type for node in steps.nodes)
+    notes.append(f"{spec.name}: receives {taken}; put in front: {made}")
+    return True
+
+
+def _differs(processing: InputProcessing) -> bool:
+    return processing != replace(InputProcessing(), model_format=processing.model_format)
+
+
+def _source_axes(processing: InputProcessing, spec: InputSpec) -> tuple[int | str | None, ...]:
+    """Shape of what is received, as far as the input's own is known."""
+    if spec.shape is None:
+        if _differs(processing):
+            what = f"The input {spec.name!r} is of any shape, so its processing cannot be put into the model."
+            raise BadInput(what, fix=f'fix it with "input_shapes": "{spec.name}:1x3x224x224"')
+        return ()
+    axes = spec.shape
+    if len(axes) != _AXES:
+        # Only what does not depend on axes is left; this says so where that is not true.
+        processing.apply(np.zeros([axis if isinstance(axis, int) else 1 for axis in axes], np.float32))
+        return axes
+    if processing.packed_format or processing.slicing or processing.padding:
+        sizes = [axis if isinstance(axis, int) else 0 for axis in axes]
+        if 0 in sizes[1:]:
+            what = f"The input {spec.name!r} takes {spec.describe()}; what it is fed cannot be of free size."
+            raise BadInput(what, fix=f'fix it with "input_shapes": "{spec.name}:1x3x224x224"')
+        found = processing.source_shape((1, *sizes[1:]))
+        return found if axes[0] == 1 else (axes[0], *found[1:])
+    order: tuple[int, ...] = (0, 1, 2, 3)
+    if processing.source_layout != processing.model_layout:
+        order = (0, 2, 3, 1) if processing.source_layout == "NHWC" else (0, 3, 1, 2)
+    return tuple(axes[place] for place in order)
+
+
+def _insert_front(graph: Any, name: str, steps: Steps) -> None:
+    """Let everything that read an input read the end of the chain instead."""
+    for node in graph.node:
+        _rename_reads(node, {name: steps.last})
+    for value in graph.output:
+        if value.name == name:
+            what = f"The input {name!r} is an output of the model as well; it cannot be processed."
+            raise BadInput(what, fix="put an Identity between the two")
+    nodes = [type(node).FromString(node.SerializeToString()) for node in graph.node]
+    del graph.node[:]
+    graph.node.extend([*steps.constants, *steps.nodes, *nodes])
+
+
+def _rename_reads(node: Any, names: dict[str, str]) -> None:
+    for position, read in enumerate(node.input):
+        node.input[position] = names.get(read, read)
+    rename_captured(node, names)
+
+
+def _retype(graph: Any, name: str, dtype: str, axes: Sequence[int | str | None]) -> None:
+    value = next(each for each in graph.input if each.name == name)
+    value.type.tensor_type.elem_type = _number(dtype)
+    shape = value.type.tensor_type.shape
+    del shape.dim[:]
+    for axis in axes:
+        dim = shape.dim.add()
+        if isinstance(axis, int):
+            dim.dim_value = axis
+        elif axis:
+            dim.dim_param = axis
+
+
+def _give_back(proto: Any, name: str, processor: OutputProcessor, notes: list[str]) -> bool:
+    value = next(each for each in proto.graph.output if each.name == name)
+    rank = len(value.type.tensor_type.shape.dim) if value.type.tensor_type.HasField("shape") else None
+    perm = processor.dst_perm
+    if rank is not None and perm and len(perm) != rank:
+        what = f"output_processors: dst_perm {list(perm)} does not fit the output {name!r}, which has {rank} axes."
+        raise BadInput(what, fix=f"give the order of all {rank} axes")
+    inner = _free(proto.graph, f"{name}/{_INSIDE}")
+    codes = _codes(proto.graph, name) if processor.output_dtype is DataType.U8 else None
+    if processor.output_dtype is DataType.U8 and codes is None:
+        notes.append(f"{name}: output_dtype U8 is left out: this output has no 8-bit codes here")
+    steps = Steps(_free(proto.graph, f"{name}/given"), _opset(proto), codes or inner)
+    if perm and perm != tuple(range(len(perm))):
+        steps.add("Transpose", perm=list(perm))
+    elif codes is not None:
+        steps.add("Identity")
+    if not steps.nodes:
+        return False
+    _insert_back(proto.graph, name, inner, steps)
+    if perm and rank is not None:
+        dims = [type(dim).FromString(dim.SerializeToString()) for dim in value.type.tensor_type.shape.dim]
+        del value.type.tensor_type.shape.dim[:]
+        value.type.tensor_type.shape.dim.extend(dims[axis] for axis in perm)
+    if codes is not None:
+        value.type.tensor_type.elem_type = _number("uint8")
+    notes.append(f"{name}: put behind: {', '.join(node.op_type for node in steps.nodes)}")
+    return True
+
+
+def _codes(graph: Any, name: str) -> str | None:
+    """The 8-bit codes from which an output is made; None when it is not made from such."""
+    node = next((each for each in graph.node if name in each.output), None)
+    if node is None or node.op_type != "DequantizeLinear" or len(node.input) < 3:
+        return None
+    types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    return str(node.input[0]) if types.get(node.input[2]) == _number("uint8") else None
+
+
+def _number(dtype: str) -> int:
+    kind = by_dtype(dtype)
+    return kind.number if kind is not None else 1
+
+
+def _insert_back(graph: Any, name: str, inner: str, steps: Steps) -> None:
+    """Let the model compute its output under another name, from which the chain makes the output."""
+    for node in graph.node:
+        _rename_reads(node, {name: inner})
+        for position, made in enumerate(node.output):
+            node.output[position] = inner if made == name else made
+    if all(inner not in node.output for node in graph.node):
+        what = f"The output {name!r} is an input or a constant; it cannot be processed."
+        raise BadInput(what, fix="put an Identity before it")
+    steps.nodes[-1].output[0] = name
+    graph.node.extend([*steps.constants, *steps.nodes])
+
+
+def _free(graph: Any, wanted: str) -> str:
+    """A name that nothing in the graph begins with."""
+    taken = {name for node in graph.node for name in (node.name, *node.input, *node.output)}
+    while any(name.startswith(wanted) for name in taken):
+        wanted += "_"
+    return wanted
+
+
+def _opset(proto: Any) -> int:
+    versions = {entry.domain: entry.version for entry in proto.opset_import}
+    return int(versions.get("", versions.get("ai.onnx", 1)))

@@ -1,0 +1,1 @@
+"""pulsar2 tune: the two flow charts of the vendor's manual, followed to their end."""

@@ -1,0 +1,153 @@
+"""Reports in a real browser: they open, stay silent, ask for nothing, and do what they offer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roundoff.core.document import RunDocument
+from roundoff.report.html import html_report
+from roundoff.report.pages import all_pages
+from tests.browser.chromium import BROWSERS, Browser, find_browser, open_browser
+from tests.report.documents import HOSTILE, empty_document, full_document, large_document
+
+PRESS = "[...document.querySelectorAll('.network .tools button')].find((b) => b.textContent === '{}').click()"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = find_browser()
+    if program is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
+    with open_browser(program, tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+def written(folder: Path, document: RunDocument, *, language: str = "en") -> Path:
+    path = folder / "report.html"
+    text = html_report(all_pages(document), title="a report", language=language)  # type: ignore[arg-type]
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def silent(browser: Browser) -> bool:
+    assert browser.complaints == []
+    assert [each for each in browser.requests if not each.startswith(("file:", "about:", "data:", "blob:"))] == []
+    return True
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 500, 2000])
+def test_reports_of_any_size_open_silently(browser: Browser, tmp_path: Path, nodes: int) -> None:
+    document = large_document(nodes) if nodes else empty_document()
+    browser.open(written(tmp_path, document))
+    assert silent(browser)
+    assert browser.run("document.querySelectorAll('#table-layers tbody tr').length") == nodes
+    assert browser.run("document.querySelectorAll('main > section').length") >= 1
+
+
+def test_every_part_is_drawn(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, full_document()))
+    charts = browser.run("document.querySelectorAll('figure.chart').length")
+    # Charts are drawn when they come into view.
+    drawn = """(async () => {
+        for (const figure of document.querySelectorAll('figure.chart')) {
+            figure.scrollIntoView({ behavior: 'instant' });
+            for (let wait = 0; wait < 200 && !figure.querySelector('canvas'); wait++)
+                await new Promise((done) => setTimeout(done, 20));
+        }
+        return document.querySelectorAll('figure.chart .canvas canvas').length;
+    })()"""
+    assert charts >= 8
+    assert browser.run(drawn) == charts
+    assert browser.run("document.querySelectorAll('.network .box').length") == 3
+    assert silent(browser)
+
+
+def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, full_document()))
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert browser.run(f"document.querySelector('main').textContent.includes({HOSTILE[:40]!r})") is True
+    assert silent(browser)
+
+
+def test_tables_sort_and_search(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, large_document(60)))
+    first = "document.querySelector('#table-layers tbody tr td').textContent"
+    head = "document.querySelector('#table-layers th button')"
+    browser.run(f"{head}.click()")
+    once = browser.run(first)
+    browser.run(f"{head}.click()")
+    assert {once, browser.run(first)} == {"0", "59"}
+    type_in = """((text) => {
+        const input = document.getElementById('search-layers'); input.value = text;
+        input.dispatchEvent(new Event('input'));
+        return [...document.querySelectorAll('#table-layers tbody tr')].filter((row) => !row.hidden).length;
+    })"""
+    assert browser.run(f"{type_in}('*/conv1?')") == 10
+    assert browser.run(f"{type_in}('CONV59')") == 1
+    assert browser.run(f"{type_in}('')") == 60
+    assert silent(browser)
+
+
+def test_the_language_and_the_colours_change(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, large_document(3), language="zh"))
+    title = "getComputedStyle(document.querySelector('#title-layers [lang={}]')).display"
+    assert browser.run(title.format("zh")) != "none"
+    browser.run(
+        "(() => { const choice = document.getElementById('language'); choice.value = 'en';"
+        " choice.dispatchEvent(new Event('change')); })()"
+    )
+    assert browser.run(title.format("zh")) == "none"
+    assert browser.run(title.format("en")) != "none"
+    back = "getComputedStyle(document.body).backgroundColor"
+    before = browser.run(back)
+    browser.run("document.getElementById('theme').click()")
+    assert browser.run(back) != before
+    browser.run("localStorage.clear()")
+    assert silent(browser)
+
+
+def test_a_link_opens_the_card_of_a_node(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, large_document(3)), "#node=stage0%2Fblock0%2Fconv1")
+    assert browser.run("document.querySelector('dialog.card').open") is True
+    assert browser.run("document.querySelector('#card-title').textContent") == "stage0/block0/conv1"
+    assert "stage0/block0/conv1=float" in browser.run("document.querySelector('.selector').textContent")
+    browser.run("document.querySelector('dialog.card .close').click()")
+    assert browser.run("document.querySelector('dialog.card').open") is False
+    assert silent(browser)
+
+
+def test_the_network_zooms_finds_and_opens_groups(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, large_document(500)))
+    boxes = "document.querySelectorAll('.network .box').length"
+    assert 1 < browser.run(boxes) < 500
+    where = "document.querySelector('.network svg > g').getAttribute('transform')"
+    before = browser.run(where)
+    browser.run(PRESS.format("+"))
+    assert browser.run(where) != before
+    browser.run(
+        "(() => { const input = document.querySelector('.network input'); input.value = 'conv499';"
+        " input.dispatchEvent(new Event('input')); })()"
+    )
+    assert browser.run("document.querySelectorAll('.network .found').length") == 1
+    browser.run(PRESS.format("Open all groups"))
+    assert browser.run(boxes) == 500
+    assert silent(browser)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_nothing_is_wider_than_the_window(browser: Browser, tmp_path: Path, width: int) -> None:
+    browser.open(written(tmp_path, full_document()), width=width)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert len(browser.screenshot()) > 1000
+
+
+def test_a_report_reads_without_its_script(browser: Browser, tmp_path: Path) -> None:
+    path = written(tmp_path, large_document(3))
+    text = path.read_text(encoding="utf-8")
+    bare = text[: text.rindex("<script>")] + "<script>document.documentElement.dataset.ready = 'yes'</script>"
+    # Its policy knows another script, so that this one must not run either.
+    path.write_text(bare, encoding="utf-8")
+    with pytest.raises(TimeoutError):
+        browser.open(path)
+    assert browser.run("document.querySelectorAll('#table-layers tbody tr').length") == 3

@@ -1,0 +1,238 @@
+"""The command ``roundoff bundle``."""
+
+import getpass
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx.numpy_helper import to_array
+
+from roundoff.cli import main
+from roundoff.demo import model_path
+from tests.cli.inspecting import Run, runner
+
+NET = "secretnet.onnx"
+SECRETS = (
+    "SecretMaker",
+    "SecretDoc",
+    "SecretValue",
+    "SecretNodeDoc",
+    "secretnet",
+    "block3",
+    "block1/relu",
+    "logits",
+)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs bundle in a folder that holds a run of layers, ``lay``."""
+    call = runner("bundle", tmp_path, capsys, monkeypatch)
+    proto = onnx.load(model_path())
+    proto.producer_name, proto.doc_string = "SecretMaker", "SecretDoc"
+    proto.metadata_props.add(key="SecretKey", value="SecretValue")
+    for node in proto.graph.node:
+        node.doc_string = "SecretNodeDoc"
+    onnx.save(proto, NET)
+    assert main(["layers", NET, "--quantized", "quantized.onnx", "--data", "images.npy", "-o", "lay"]) == 0
+    capsys.readouterr()
+    return call
+
+
+def unpacked(archive: str, folder: str) -> dict[str, bytes]:
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(folder)
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+def run_script(folder: str) -> "subprocess.CompletedProcess[str]":
+    """Run the test script of a bundle where neither onnx nor roundoff can be imported."""
+    code = (
+        "import sys, runpy; sys.modules['onnx'] = None; sys.modules['roundoff'] = None; "
+        f"runpy.run_path({str(Path(folder) / 'test_case.py')!r}, run_name='__main__')"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def check_manifest(members: dict[str, bytes]) -> None:
+    import hashlib
+
+    listed = json.loads(members["MANIFEST.json"])
+    assert set(listed) == set(members) - {"MANIFEST.json"}
+    for name, entry in listed.items():
+        assert entry["sha256"] == hashlib.sha256(members[name]).hexdigest()
+
+
+def test_a_run_of_layers_becomes_a_ticket(bundle: Run) -> None:
+    code, out, err = bundle("lay", "-o", "case.zip")
+    assert (code, err) == (0, "written: case.zip\n")
+    assert out.startswith("PACKED: case.zip shows what the run found")
+    assert "made by  block3/relu" in out
+    assert "1 sample of 12" in out
+    members = unpacked("case.zip", "case")
+    check_manifest(members)
+    form = members["TICKET.txt"].decode()
+    assert form.count("[please fill in]") == 6
+    assert "made by block3/relu" in form
+    assert "--quantized quantized.onnx --data images.npy -o lay" in form
+    done = run_script("case")
+    assert done.returncode == 0, done.stderr
+    expected = json.loads(members["case.json"])["expected_sqnr_db"]
+    assert f"worst {expected:.2f} dB, expected {expected:.2f} dB" in done.stdout
+
+
+def test_a_spoilt_case_is_noticed_by_its_script(bundle: Run) -> None:
+    assert bundle("lay", "-o", "case.zip")[0] == 0
+    unpacked("case.zip", "case")
+    Path("case/model/quantized.onnx").write_bytes(Path("case/model/float.onnx").read_bytes())
+    done = run_script("case")
+    assert done.returncode == 1
+    assert "the numbers are NOT those of the ticket" in done.stdout
+
+
+def test_the_same_twice_is_the_same_archive(bundle: Run) -> None:
+    for words in ((), ("--confidential",)):
+        assert bundle("lay", "-o", "one.zip", "--force", *words)[0] == 0
+        first = Path("one.zip").read_bytes()
+        assert bundle("lay", "-o", "one.zip", "--force", *words)[0] == 0
+        assert Path("one.zip").read_bytes() == first
+
+
+@pytest.mark.parametrize("words", [(), ("--keep-data",), ("--seed", "5")])
+def test_nothing_leaks_from_a_confidential_bundle(bundle: Run, words: tuple[str, ...]) -> None:
+    code, out, err = bundle("lay", "-o", "case.zip", "--confidential", *words)
+    assert code == 0, out
+    assert "keep case.names.json to yourself" in err
+    members = unpacked("case.zip", "case")
+    check_manifest(members)
+    everything = b"\n".join([*members.values(), *(name.encode() for name in members)])
+    proto = onnx.load(NET)
+    names = {name for node in proto.graph.node for name in (node.name, *node.input, *node.output) if len(name) > 5}
+    for text in (*names, *SECRETS, str(Path.cwd()), Path.cwd().name, getpass.getuser() + "/"):
+        assert text.encode() not in everything, text
+    for tensor in proto.graph.initializer:
+        values = to_array(tensor).ravel()
+        for start in range(0, values.size - 15, 16):
+            if np.unique(values[start : start + 16]).size > 8:
+                assert values[start : start + 16].tobytes() not in everything
+    if words != ("--keep-data",):
+        stored = np.load("images.npy")
+        assert all(image.tobytes() not in everything for image in stored)
+    kept = json.loads(Path("case.names.json").read_text(encoding="utf-8"))["nodes and tensors"]
+    assert f"made by   {kept['block3/relu']}" in out
+
+
+def test_a_confidential_bundle_shows_the_same_fault(bundle: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bundle("lay", "-o", "case.zip", "--confidential")[0] == 0
+    members = unpacked("case.zip", "case")
+    assert run_script("case").returncode == 0
+    names = json.loads(Path("case.names.json").read_text(encoding="utf-8"))["nodes and tensors"]
+    words = ["--quantized", "case/model/quantized.onnx", "--data", "case/data/worst.txt", "--json"]
+    assert main(["layers", "case/model/float.onnx", *words]) == 0
+    report = json.loads(capsys.readouterr().out)["layers"]
+    assert report["verdict"]["kind"] == "local"
+    assert names["block3/relu"] in [each["node"] for each in report["verdict"]["culprits"]]
+    assert "Verified: the same verdict, the same nodes" in members["TICKET.txt"].decode()
+
+
+def test_what_cannot_be_shown_is_not_packed(bundle: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from roundoff.analysis.bundle import disguising
+
+    monkeypatch.setattr(disguising, "same_fault", lambda *_, **__: disguising_shown())
+    code, out, _ = bundle("lay", "-o", "case.zip", "--confidential")
+    assert code == 1
+    assert out.startswith("NOT PACKED: no disguise that was tried shows the fault; nothing was written")
+    assert "lacks     the loss is fine instead of local" in out
+    assert not Path("case.zip").exists()
+    assert not Path("case.names.json").exists()
+
+
+def disguising_shown() -> object:
+    from roundoff.analysis.bundle.case import Shown
+
+    return Shown(same=False, reasons=("the loss is fine instead of local",), where="the outputs")
+
+
+@pytest.mark.parametrize("command", ["quantize", "sensitivity", "samples"])
+def test_runs_of_other_commands(bundle: Run, command: str) -> None:
+    words = [command, NET, "--data", "images.npy", "--target", "generic-int8-per-tensor", "-o", "run"]
+    assert main(words) == 0
+    code, out, _ = bundle("run", "-o", "case.zip")
+    assert code == 0
+    assert "calibrated on 1 sample alone:" in out
+    members = unpacked("case.zip", "case")
+    assert b"generic-int8" in members["config/target.toml"]
+    assert ("config/plan.json" in members) == (command == "quantize")
+    assert run_script("case").returncode == 0
+    code, out, _ = bundle("run", "-o", "secret.zip", "--confidential")
+    assert code == 0, out
+
+
+def test_a_comparison_with_a_dump(bundle: Run) -> None:
+    folder = model_path().parent
+    words = [NET, str(folder / "board_dump"), "--data", str(folder / "samples.npy"), "-o", "cmp"]
+    assert main(["compare", *words]) == 0
+    code, out, _ = bundle("cmp", "-o", "case.zip")
+    assert code == 0
+    assert "block3/relu: 5.973 dB" in out
+    assert "the error starts here" in out
+    members = unpacked("case.zip", "case")
+    check_manifest(members)
+    done = run_script("case")
+    assert done.returncode == 0, done.stderr
+    assert "block3/relu: 5.97 dB" in done.stdout
+    code, _, err = bundle("cmp", "-o", "secret.zip", "--confidential")
+    assert code == 2
+    assert "A comparison cannot be made confidential" in err
+
+
+def test_inputs_that_are_gone_or_changed(bundle: Run) -> None:
+    np.save("images.npy", np.load("images.npy") * 2)
+    code, _, err = bundle("lay", "-o", "case.zip")
+    assert (code, "the data images.npy has changed since the run" in err) == (2, True)
+    Path("images.npy").unlink()
+    Path(NET).unlink()
+    code, _, err = bundle("lay", "-o", "case.zip")
+    assert code == 2
+    assert f"the model {NET} is missing; the data images.npy is missing" in err
+
+
+def test_nothing_is_replaced_unasked(bundle: Run) -> None:
+    Path("case.zip").write_text("mine", encoding="utf-8")
+    code, _, err = bundle("lay", "-o", "case.zip")
+    assert (code, "case.zip exists." in err) == (2, True)
+    code, _, err = bundle("lay", "-o", "case.zip", "--force")
+    assert (code, "does not look like a bundle that roundoff wrote" in err) == (2, True)
+    assert Path("case.zip").read_text(encoding="utf-8") == "mine"
+
+
+def test_other_folders_and_runs_are_refused(bundle: Run) -> None:
+    Path("empty").mkdir()
+    code, _, err = bundle("empty", "-o", "case.zip")
+    assert (code, "empty holds no run: it has neither run.json nor command.json" in err) == (2, True)
+    content = json.loads(Path("lay/run.json").read_text(encoding="utf-8"))
+    content["command"] = ["roundoff", "tune", "x.onnx"]
+    Path("lay/run.json").write_text(json.dumps(content), encoding="utf-8")
+    code, _, err = bundle("lay", "-o", "case.zip")
+    assert (code, "is a run of 'tune', of which no bundle can be made" in err) == (2, True)
+    content["command"] = ["roundoff", "layers", "--nosuch"]
+    Path("lay/run.json").write_text(json.dumps(content), encoding="utf-8")
+    code, _, err = bundle("lay", "-o", "case.zip")
+    assert (code, "is not one that this version takes" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--keep-data",), "--keep-data has no effect without --confidential"),
+        (("--confidential", "--seed", "-1"), "--seed -1 is negative"),
+    ],
+)
+def test_bad_options(bundle: Run, words: tuple[str, ...], message: str) -> None:
+    code, _, err = bundle("lay", "-o", "case.zip", *words)
+    assert (code, message in err) == (2, True)

@@ -1,0 +1,113 @@
+"""Pages are functions of the document: what it has is shown, what it lacks has no page."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from roundoff.core.tuning import Tuning
+from roundoff.report.pages import all_pages
+from roundoff.report.pages.blocks import Chart, Headline, Network, Page, Table
+from roundoff.report.pages.cells import cell_text, cell_value
+from roundoff.report.pages.registry import PAGES
+from roundoff.report.words import Phrase
+from tests.report import test_layers, test_tuning
+from tests.report.curves import sweep_of, without_goal
+from tests.report.documents import HOSTILE, chain, empty_document, full_document
+
+Kind = TypeVar("Kind")
+
+
+def whole(pages: tuple[Page, ...]) -> list[Page]:
+    return [each for page in pages for each in (page, *whole(page.sections))]
+
+
+def blocks(pages: tuple[Page, ...], kind: type[Kind]) -> list[Kind]:
+    return [block for page in whole(pages) for block in page.blocks if isinstance(block, kind)]
+
+
+def page_of(document: object, name: str) -> Page:
+    return next(page for page in all_pages(document) if page.id == name)  # type: ignore[arg-type]
+
+
+def test_an_empty_document_has_only_the_page_on_itself() -> None:
+    assert [page.id for page in all_pages(empty_document())] == ["about"]
+
+
+def test_every_part_has_its_page_and_ids_are_unique() -> None:
+    pages = all_pages(full_document())
+    assert {page.id for page in pages} >= {
+        "layers", "comparison", "distributions", "channels", "outliers", "samples", "accumulation", "partial",
+        "tuning", "network", "about",
+    }  # fmt: skip
+    ids = [page.id for page in whole(pages)]
+    tables = [table.id for table in blocks(pages, Table)]
+    assert len(ids) == len(set(ids))
+    assert len(tables) == len(set(tables))
+    assert len(PAGES) >= len(pages)
+
+
+def test_rows_fit_their_columns_and_charts_their_tables() -> None:
+    pages = all_pages(full_document())
+    tables: dict[str, Table] = {table.id: table for table in blocks(pages, Table)}
+    for table in tables.values():
+        assert len({column.id for column in table.columns}) == len(table.columns)
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert not table.sort or table.sort.lstrip("-") in {column.id for column in table.columns}
+    charts: list[Chart] = blocks(pages, Chart)
+    assert charts
+    for chart in charts:
+        known = {column.id for column in tables[chart.table].columns}
+        assert {chart.x, *(name for series in chart.series for name in series.columns)} <= known
+
+
+def test_the_network_is_coloured_by_what_units_add() -> None:
+    row = replace(test_layers.row(0, "t1", share=0.75), node="a")
+    document = empty_document(network=chain("a", "b"), layers=replace(test_layers.REPORT, rows=(row,)))
+    found: list[Network] = blocks(all_pages(document), Network)
+    assert [(node.name, node.value) for node in found[0].nodes] == [("a", 0.75), ("b", None)]
+    bare: list[Network] = blocks(all_pages(empty_document(network=chain("a"))), Network)
+    assert bare[0].nodes[0].value is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"),
+    [("fine", "Fine"), ("local", "Local: 1 of 12"), ("distributed", "Distributed"), ("open", "Open")],
+)
+def test_headlines_of_layers(kind: str, start: str) -> None:
+    report = replace(test_layers.REPORT, verdict=replace(test_layers.REPORT.verdict, kind=kind))  # type: ignore[arg-type]
+    headline = page_of(empty_document(layers=report), "layers").blocks[0]
+    assert isinstance(headline, Headline)
+    assert headline.text.en.startswith(start)
+    assert headline.text.zh != headline.text.en
+
+
+def test_headlines_of_sweeps_and_searches() -> None:
+    reached = page_of(empty_document(partial=sweep_of()), "partial").blocks[0]
+    assert isinstance(reached, Headline)
+    assert reached.tone == "good"
+    assert "2 of" in reached.text.en
+    missed = page_of(empty_document(partial=without_goal(sweep_of())), "partial").blocks[0]
+    assert isinstance(missed, Headline)
+    assert missed.tone == "bad"
+    found: Tuning = replace(test_tuning.FOUND, verdict="best_effort")
+    failed = page_of(empty_document(tuning=found), "tuning").blocks[0]
+    assert isinstance(failed, Headline)
+    assert failed.text.en.startswith("The goal is not met")
+
+
+def test_cells_as_people_and_programs_read_them() -> None:
+    columns = {
+        column.id: column for table in blocks(all_pages(full_document()), Table) for column in table.columns
+    }
+    decibels, share = columns["local_sqnr_db"], columns["adds"]
+    assert cell_text(float("inf"), decibels) == Phrase("exact", "exact")
+    assert (cell_text(0.5, share).en, cell_text(None, share).en) == ("50 %", "")
+    assert cell_text(True, columns["passed"]).zh == "是"
+    values = (float("inf"), float("-inf"), float("nan"), 3, True, "x", None)
+    assert [cell_value(value) for value in values] == ["Infinity", "-Infinity", "NaN", "3", "1", "", ""]
+
+
+def test_hostile_names_stay_what_they_are() -> None:
+    table = next(block for block in page_of(full_document(), "layers").blocks if isinstance(block, Table))
+    assert any(HOSTILE in row for row in table.rows)

@@ -1,0 +1,150 @@
+// The card of a node: what the report knows of it, wherever that stands. It opens by #node=NAME.
+import { readTable, textOf } from "./cells";
+import { DIALECTS } from "./dialects";
+import { type Spoken, current, onChange, say } from "./language";
+import type { NetworkSpec, NodeSpec } from "./network";
+import { word, wordElement } from "./words";
+
+export function nodeInAddress(hash: string): string | null {
+  const found = /^#node=(.*)$/s.exec(hash);
+  if (!found) return null;
+  try {
+    return decodeURIComponent(found[1] ?? "");
+  } catch {
+    return found[1] ?? "";
+  }
+}
+
+export function setUpCards(networks: NetworkSpec[]): void {
+  const nodes = new Map<string, NodeSpec>();
+  for (const network of networks) for (const node of network.nodes) nodes.set(node.name, node);
+  const dialog = document.createElement("dialog");
+  dialog.className = "card";
+  dialog.setAttribute("aria-labelledby", "card-title");
+  document.body.append(dialog);
+  dialog.addEventListener("close", () => {
+    if (nodeInAddress(location.hash) !== null) history.pushState(null, "", location.pathname + location.search + "#");
+  });
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
+  const show = (): void => {
+    const name = nodeInAddress(location.hash);
+    if (name === null) {
+      dialog.close();
+      return;
+    }
+    dialog.replaceChildren(...content(name, nodes.get(name)), closer(dialog));
+    if (!dialog.open) dialog.showModal();
+    dialog.scrollTop = 0;
+  };
+  addEventListener("hashchange", show);
+  onChange(() => dialog.open && show());
+  show();
+}
+
+function closer(dialog: HTMLDialogElement): HTMLElement {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "close";
+  button.append(wordElement("close"));
+  button.addEventListener("click", () => dialog.close());
+  return button;
+}
+
+function content(name: string, node: NodeSpec | undefined): HTMLElement[] {
+  const title = document.createElement("h2");
+  title.id = "card-title";
+  title.textContent = name;
+  const rows = tableRows(name);
+  if (!node && !rows.length) {
+    const nothing = document.createElement("p");
+    nothing.textContent = word("unknownNode", current());
+    return [title, nothing];
+  }
+  return [title, ...(node ? [facts(node)] : []), ...rows, ...selectors(name)];
+}
+
+function facts(node: NodeSpec): HTMLElement {
+  const list = document.createElement("dl");
+  const add = (term: string, text: string): void => {
+    const [left, right] = [document.createElement("dt"), document.createElement("dd")];
+    left.textContent = term;
+    right.textContent = text;
+    list.append(left, right);
+  };
+  const spoken = (text: Spoken): string => say(text, current());
+  add(word("operation", current()), node.op);
+  add(word("inputs", current()), node.inputs.join(", "));
+  add(word("outputs", current()), node.outputs.join(", "));
+  for (const [term, text] of node.facts) add(spoken(term), spoken(text));
+  return list;
+}
+
+/** For each table that has rows of the node: its caption, and the row as words and values. */
+function tableRows(name: string): HTMLElement[] {
+  const found: HTMLElement[] = [];
+  for (const table of document.querySelectorAll<HTMLTableElement>("main table[id]")) {
+    const data = readTable(table);
+    const at = data.columns.findIndex((column) => column.kind === "node");
+    if (at < 0) continue;
+    for (const row of data.rows) {
+      const cell = row.cells[at];
+      if (!cell || textOf(cell) !== name) continue;
+      const heading = document.createElement("h3");
+      heading.textContent = data.caption;
+      const list = document.createElement("dl");
+      data.columns.forEach((column, place) => {
+        const own = row.cells[place];
+        const text = own ? textOf(own) : "";
+        if (place === at || !text) return;
+        const [term, value] = [document.createElement("dt"), document.createElement("dd")];
+        term.textContent = column.label;
+        value.textContent = text;
+        list.append(term, value);
+      });
+      found.push(heading, list);
+    }
+  }
+  return found;
+}
+
+function selectors(name: string): HTMLElement[] {
+  const label = document.createElement("label");
+  label.append(wordElement("selector"));
+  const choice = document.createElement("select");
+  for (const dialect of DIALECTS) {
+    const option = document.createElement("option");
+    option.textContent = dialect.name;
+    choice.append(option);
+  }
+  label.append(choice);
+  const text = document.createElement("pre");
+  text.className = "selector";
+  const write = (): void => {
+    text.textContent = DIALECTS[choice.selectedIndex]?.write(name) ?? "";
+  };
+  choice.addEventListener("change", write);
+  write();
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(wordElement("copy"));
+  button.addEventListener("click", () => {
+    void copy(text).then((done) => done && button.replaceChildren(wordElement("copied")));
+  });
+  const place = document.createElement("div");
+  place.className = "dialects";
+  place.append(label, text, button);
+  return [place];
+}
+
+/** Files opened from a disk may not write the clipboard; the text is selected then. */
+async function copy(element: HTMLElement): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(element.textContent ?? "");
+    return true;
+  } catch {
+    getSelection()?.selectAllChildren(element);
+    return false;
+  }
+}
