@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from roundoff import demo
 from roundoff.cli import main
+from roundoff.report.documents import load_document
 from roundoff.report.run_directory import write_run
 from tests.report.documents import empty_document, full_document
 
@@ -74,3 +76,26 @@ def test_every_analysing_command_writes_it_too(tmp_path: Path) -> None:
     assert "张量比对" in out.read_text(encoding="utf-8")
     assert main([*words, "--html", str(out)]) == 2
     assert main([*words, "--html", str(out), "--force"]) == 0
+
+
+def test_searching_and_checking_commands_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    images, labels = demo.load_split("calibration")
+    np.save("images.npy", images[:8])
+    np.save("labels.npy", labels[:8])
+    np.save("turned.npy", images[:8, :, ::-1])
+    model, samples = str(DEMO / "digits.onnx"), ["--data", "images.npy", "--target", "generic-int8"]
+    assert main(["quantize", model, *samples, "-o", "quantized"]) == 0
+    commands = {
+        "精度审计": ["audit", "quantized"],
+        "变换与修正": ["transform", "equalize", model, *samples, "-o", "transformed"],
+        "自动调优": ["tune", model, *samples, "--labels", "labels.npy", "--max-trials", "2", "-o", "tuned"],
+        "输入输出对齐检查": ["check-io", "--preprocessed", "images.npy", "turned.npy"],
+    }
+    for title, words in commands.items():
+        out = tmp_path / f"{words[0]}.html"
+        assert main([*words, "--html", str(out)]) in (0, 1)
+        assert title in out.read_text(encoding="utf-8")
+        assert main([*words, "--html", str(out)]) == 2
+    for folder in ("transformed", "tuned"):
+        assert load_document(tmp_path / folder).network is not None

@@ -5,7 +5,7 @@ from dataclasses import replace
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument
 from roundoff.core.topology import NodeInfo, Topology
 from tests import inspections
-from tests.report import test_layers, test_reports, test_tuning
+from tests.report import test_audit, test_layers, test_reports, test_tuning
 from tests.report.curves import curves_of, sweep_of
 
 __all__ = ["HOSTILE", "chain", "empty_document", "full_document", "large_document"]
@@ -47,6 +47,7 @@ def full_document() -> RunDocument:
         accumulation=curves_of(),
         partial=sweep_of(),
         tuning=test_tuning.FOUND,
+        audit=test_audit.AUDIT,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from roundoff.core.harmless import for_people
 from roundoff.report.pages.blocks import Block, Chart, Network, Page, Picture
 from roundoff.report.pages.cells import cell_text, cell_value
+from roundoff.report.pages.glossary import column_meaning
 from roundoff.report.words import LANGUAGES, Language, Phrase, plain, say
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def _template() -> "Template":
     )
     environment.globals |= {
         "cell_text": cell_text,
+        "column_meaning": column_meaning,
         "cell_value": cell_value,
         "longest_line": _LONGEST_LINE,
         "kind_of": lambda block: type(block).__name__,

@@ -15,6 +15,8 @@ __all__ = [
     "Column",
     "ColumnKind",
     "Commands",
+    "Contents",
+    "Entry",
     "Facts",
     "Headline",
     "Network",
@@ -37,10 +39,17 @@ Cell = str | int | float | bool | Phrase | None
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The answer in one sentence."""
+    """The answer in one sentence.
+
+    Attributes:
+        tone: Whether it is good news.
+        text: The answer.
+        term: Entry of the glossary that explains the verdict; empty when there is none.
+    """
 
     tone: Tone
     text: Phrase
+    term: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +212,24 @@ class Commands:
     lines: tuple[str, ...]
 
 
-Block = Headline | Paragraph | Facts | Table | Chart | Network | Pictures | Commands
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A page in a list of pages: where it is, its name, and its verdict, which may be empty."""
+
+    page: str
+    title: Phrase
+    tone: Tone
+    text: Phrase
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A list of pages."""
+
+    entries: tuple[Entry, ...]
+
+
+Block = Headline | Paragraph | Facts | Table | Chart | Network | Pictures | Commands | Contents
 
 
 @dataclass(frozen=True, slots=True)
