@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from roundoff.core.harmless import for_people
-from roundoff.report.pages.blocks import Block, Chart, Network, Page, Picture
+from roundoff.report.pages.blocks import Block, Chart, Network, Page, Picture, Series, Table
 from roundoff.report.pages.cells import cell_text, cell_value
 from roundoff.report.pages.glossary import column_meaning
 from roundoff.report.words import LANGUAGES, Language, Phrase, plain, say
@@ -60,7 +60,8 @@ def _digest(text: str) -> str:
 
 def _data(pages: Sequence[Page]) -> str:
     """What the script draws from besides the tables, as JSON that cannot end the element it stands in."""
-    charts = [_chart(each) for each in _blocks(pages) if isinstance(each, Chart)]
+    tables = {each.id: each for each in _blocks(pages) if isinstance(each, Table)}
+    charts = [_chart(each, tables[each.table]) for each in _blocks(pages) if isinstance(each, Chart)]
     networks = [_network(each) for each in _blocks(pages) if isinstance(each, Network)]
     text = json.dumps({"charts": charts, "networks": networks}, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -72,18 +73,27 @@ def _blocks(pages: Sequence[Page]) -> Iterator[Block]:
         yield from _blocks(page.sections)
 
 
-def _chart(chart: Chart) -> dict[str, Any]:
+def _chart(chart: Chart, table: Table) -> dict[str, Any]:
     return {
         "id": chart.id,
         "table": chart.table,
         "x": chart.x,
         "series": [
-            {"columns": each.columns, "label": _spoken(each.label), "role": each.role} for each in chart.series
+            {"columns": each.columns, "label": _spoken(each.label), "role": each.role, **_names(each, table)}
+            for each in chart.series
         ],
         "yLabel": _spoken(chart.y_label),
         "yScale": chart.y_scale,
         "marks": [{"at": at, "label": _spoken(label)} for at, label in chart.marks],
     }
+
+
+def _names(series: Series, table: Table) -> dict[str, Any]:
+    """What the rows of a heat map are called."""
+    if series.role != "heat":
+        return {}
+    labels = {column.id: column.label for column in table.columns}
+    return {"names": [_spoken(labels[name]) for name in series.columns]}
 
 
 def _network(network: Network) -> dict[str, Any]:
