@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from roundoff import demo
 from roundoff.cli import main
 from roundoff.report.documents import load_document
 from roundoff.report.run_directory import write_run
-from tests.report.documents import empty_document, full_document
+from tests.report.documents import HOSTILE, empty_document, full_document
 
 DEMO = Path(demo.__file__).parent
 
@@ -63,10 +64,42 @@ def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["report", str(tmp_path / "none"), "-o", str(tmp_path / "r.html")]) == 2
 
 
-def test_only_comparisons_become_junit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_nothing_to_judge_or_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(empty_document(), tmp_path / "run", force=False)
-    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.xml")]) == 2
-    assert "roundoff compare" in capsys.readouterr().err
+    said = {
+        "junit": "nothing that passes",
+        "netron": "knows no network",
+        "model-explorer": "no number for each node",
+    }
+    for form, text in said.items():
+        assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r"), "--format", form]) == 2
+        assert text in capsys.readouterr().err
+        assert not (tmp_path / "r").exists()
+
+
+def test_netron_gets_remarks_on_nodes(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.onnx"
+    assert main(["report", str(run), "-o", str(out)]) == 0
+    model = onnx.load(out)
+    remarks = {node.name: {each.key: each.value for each in node.metadata_props} for node in model.graph.node}
+    assert list(remarks) == [node.name for node in full_document().network.nodes]  # type: ignore[union-attr]
+    assert remarks[f"node of {HOSTILE}"]["Layers: tensor"] == HOSTILE
+    assert not model.graph.initializer
+    assert main(["report", str(run), "-o", str(out)]) == 2
+    assert main(["report", str(run), "-o", str(out), "--force"]) == 0
+    # A model is no earlier report, whoever wrote it.
+    model.producer_name = "roundoff"
+    onnx.save(model, out)
+    assert main(["report", str(run), "-o", str(out), "--force"]) == 2
+
+
+def test_model_explorer_gets_a_number_for_each_node(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.json"
+    assert main(["report", str(run), "-o", str(out), "--format", "model-explorer"]) == 0
+    data = json.loads(out.read_text(encoding="utf-8"))
+    assert [each["stop"] for each in data["gradient"]] == [0, 0.5, 1]
+    assert data["results"]
+    assert all(isinstance(each["value"], float) for each in data["results"].values())
 
 
 def test_every_analysing_command_writes_it_too(tmp_path: Path) -> None:
