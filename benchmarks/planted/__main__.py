@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.planted.answers import Answer, ask
 from benchmarks.planted.document import write_page
+from benchmarks.planted.journal import Journal
 from benchmarks.planted.suite import cases
 from benchmarks.planted.tables import TARGETS, confusion, families_table, faults_table, summary
 
@@ -20,18 +21,22 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="networks of each family")
     parser.add_argument("--only", default="*", metavar="GLOB", help="names of cases: fault/family/seed")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the files of all cases there")
+    parser.add_argument(
+        "--journal", type=Path, metavar="FILE", help="keep answers there; those in it are not asked again"
+    )
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--write-docs", action="store_true", help="write the tables into the documentation")
     args = parser.parse_args()
-    answers: list[Answer] = []
-    for case in cases(args.seeds, only=args.only):
-        if args.list:
-            print(case.name)
-            continue
-        answers.append(ask(case, keep=args.keep))
-        _tell(answers[-1])
     if args.list:
+        print("\n".join(case.name for case in cases(args.seeds, only=args.only)))
         return 0
+    answers: list[Answer] = []
+    journal = Journal(args.journal)
+    for case in cases(args.seeds, only=args.only):
+        if case.name not in journal:
+            journal.add(ask(case, keep=args.keep))
+        answers.append(journal[case.name])
+        _tell(answers[-1])
     for table in (faults_table(answers), families_table(answers), confusion(answers)):
         _print(table)
     if args.write_docs:

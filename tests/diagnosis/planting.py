@@ -22,7 +22,7 @@ from tests.analysis.layers.support import demo_network
 from tests.models import value, wrapped
 from tests.models import weight as random_weight
 
-__all__ = ["changed", "coded", "demo", "detector", "for_target", "narrower", "scaled", "unbalanced"]
+__all__ = ["biased", "changed", "coded", "demo", "detector", "for_target", "narrower", "scaled", "unbalanced"]
 
 
 def demo() -> tuple[QuantizedModel, Samples]:
@@ -92,6 +92,16 @@ def unbalanced(factor: float) -> tuple[Model, dict[str, Array]]:
     ]
     proto = wrapped(nodes, [value("x", (1, 3, 8, 8))], [value("y", (1, 10))], weights)
     return model_from_proto(proto, path=Path("unbalanced.onnx")), {"x": _images()}
+
+
+def biased() -> tuple[Model, dict[str, Array]]:
+    """The same two convolutions, the first with a bias."""
+    model, arrays = unbalanced(1.0)
+    proto = type(model.proto)()
+    proto.CopyFrom(model.proto)
+    proto.graph.initializer.append(numpy_tensor("bias", np.linspace(-1, 1, 8, dtype=np.float32)))
+    proto.graph.node[0].input.append("bias")
+    return model_from_proto(proto, path=Path("biased.onnx")), arrays
 
 
 def detector(unit: float) -> tuple[Model, dict[str, Array]]:

@@ -8,12 +8,14 @@ import pytest
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.quantizer import Quantizer, QuantParams
 from roundoff.core.tensors import Array
+from roundoff.data.arrays import ArraySamples
 from roundoff.diagnosis import causes
 from roundoff.diagnosis.quantization import diagnose_quantization
 from roundoff.diagnosis.registry import all_causes, cause
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from tests.diagnosis.planting import (
+    biased,
     changed,
     coded,
     demo,
@@ -129,7 +131,7 @@ def test_boxes_and_scores_in_one_output_are_a_mixed_range() -> None:
 
 
 def test_a_bias_that_is_not_that_of_the_model() -> None:
-    quantized, samples = for_target(*_with_bias())
+    quantized, samples = for_target(*biased())
     bias = next(each for each in quantized.quantizers if each.kind == "bias")
     off = coded(quantized, bias.tensor, lambda codes: codes + int(3 / float(np.max(bias.params.scale))))
     finding = only(diagnose_quantization(off, samples))
@@ -137,25 +139,11 @@ def test_a_bias_that_is_not_that_of_the_model() -> None:
 
 
 def test_a_bias_that_does_not_fit_overflows() -> None:
-    quantized, samples = for_target(*_with_bias())
+    quantized, samples = for_target(*biased())
     bias = next(each for each in quantized.quantizers if each.kind == "bias")
     finding = only(diagnose_quantization(changed(quantized, bias.tensor, scaled(1e-9)), samples))
     assert (finding.cause, finding.nodes[0]) == ("overflow", "conv1")
     assert "times what 32 bits hold" in finding.summary
-
-
-def _with_bias() -> tuple[Model, dict[str, Array]]:
-    from pathlib import Path
-
-    from roundoff.graph.load import model_from_proto
-    from tests.diagnosis.planting import numpy_tensor
-
-    model, arrays = unbalanced(1.0)
-    proto = type(model.proto)()
-    proto.CopyFrom(model.proto)
-    proto.graph.initializer.append(numpy_tensor("bias", np.linspace(-1, 1, 8, dtype=np.float32)))
-    proto.graph.node[0].input.append("bias")
-    return model_from_proto(proto, path=Path("biased.onnx")), arrays
 
 
 def test_samples_unlike_those_of_calibration() -> None:
@@ -236,3 +224,14 @@ def test_a_cause_is_registered_once() -> None:
 
     with pytest.raises(ValueError, match="registered twice"):
         cause("clipping", order=1)(Another)  # type: ignore[type-var]
+
+
+def test_samples_that_are_not_processed_as_the_model_was_calibrated() -> None:
+    model, arrays = unbalanced(1.0)
+    pictures = np.clip(np.abs(arrays["x"]) * 80, 0, 255).astype(np.float32)
+    quantized, _ = for_target(model, {"x": pictures / 255})
+    finding = only(diagnose_quantization(quantized, ArraySamples({"x": pictures})))
+    assert (finding.cause, finding.tensors) == ("preprocessing", ("x",))
+    assert finding.intervention == "'x' fed with x / 255"
+    assert finding.remedy is not None
+    assert finding.remedy.changes[0].value == "x / 255"

@@ -10,7 +10,7 @@ from roundoff.core.findings import Change, CostClass, Finding, Measure, Remedy
 from roundoff.diagnosis.case import open_case
 from roundoff.diagnosis.edits import edit, retied
 from roundoff.diagnosis.repairing import repair
-from tests.diagnosis.planting import changed, demo, for_target, scaled, unbalanced
+from tests.diagnosis.planting import biased, changed, demo, for_target, scaled, unbalanced
 
 MEASURE = Measure("accuracy", "", 0.0, 0.0)
 
@@ -98,9 +98,7 @@ def test_changes_become_quantizers() -> None:
 
 
 def test_biases_follow_the_scales_they_are_told_in() -> None:
-    from tests.diagnosis.test_causes import _with_bias
-
-    quantized, samples = for_target(*_with_bias())
+    quantized, samples = for_target(*biased())
     case = open_case(quantized, samples)
     bias = next(each for each in quantized.quantizers if each.kind == "bias")
     fixes = retied(case, edit(case, Change("range", ("x",), low=-20.0, high=20.0)))

@@ -12,14 +12,12 @@ still there. What was called how is written beside the archive, not into it.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from roundoff.cli.earlier_runs import check_inputs, options_of, read_run
 from roundoff.cli.inspection_options import add_limits, limits_from
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
-
-if TYPE_CHECKING:
-    from roundoff.core.document import RunDocument
 
 SUMMARY = "pack the fault that a run found into a ticket for others"
 
@@ -83,9 +81,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     _check_free(args.output, args)
     if args.confidential:
         _check_free(names_file, args)
-    file, document = _read_run(args.run_folder)
-    again = _options_of(document, file)
-    _check_inputs(document)
+    file, document = read_run(args.run_folder, SUPPORTED, what="bundle")
+    again = options_of(document, file)
+    check_inputs(document)
     limits = limits_from(args)
     again.threads, again.max_memory = limits.threads, limits.max_memory
     if document.command[1] == "compare":
@@ -116,62 +114,6 @@ def _check_free(path: Path, args: argparse.Namespace) -> None:
         what = f"{path} exists and does not look like a bundle that roundoff wrote."
         raise BadInput(what, fix="choose another file with -o; --force replaces only earlier bundles")
     check_output_file(path, force=False, option="-o")
-
-
-def _read_run(path: Path) -> "tuple[Path, RunDocument]":
-    """The document of a run, and its file."""
-    from roundoff.report.documents import DOCUMENT_NAME, RECORD_NAME, load_document
-
-    file = path
-    if path.is_dir():
-        found = [path / name for name in (DOCUMENT_NAME, RECORD_NAME) if (path / name).is_file()]
-        if not found:
-            what = f"{path} holds no run: it has neither {DOCUMENT_NAME} nor {RECORD_NAME}."
-            raise BadInput(what, fix="give a folder that a command of roundoff wrote with -o")
-        file = found[0]
-    document = load_document(file)
-    name = document.command[1] if len(document.command) > 1 else ""
-    if name not in SUPPORTED:
-        raise BadInput(
-            f"{file} is a run of {name or 'nothing'!r}, of which no bundle can be made.",
-            fix=f"bundle a run of {', '.join(SUPPORTED[:-1])} or {SUPPORTED[-1]}",
-        )
-    return file, document
-
-
-def _options_of(document: "RunDocument", file: Path) -> argparse.Namespace:
-    """The options of the run's command, as its own parser reads them."""
-    from roundoff.cli import parse_words
-
-    words = list(document.command[1:])
-    try:
-        found = parse_words(words)
-    except SystemExit:
-        found = None
-    if found is None:
-        what = f"The command of {file} is not one that this version takes: {' '.join(document.command)}."
-        raise BadInput(what, fix="run it again with this version of roundoff")
-    found.words = words
-    return found
-
-
-def _check_inputs(document: "RunDocument") -> None:
-    """Refuse inputs that are gone or have changed: the bundle would show something else."""
-    from roundoff.cli.provenance import input_file
-    from roundoff.core.model_files import model_files
-
-    wrong = []
-    for each in document.inputs:
-        path = Path(each.path)
-        if not path.is_dir() and not all(file.exists() for file in model_files(path)):
-            wrong.append(f"the {each.role} {each.path} is missing")
-        elif input_file(each.role, path).sha256 != each.sha256:
-            wrong.append(f"the {each.role} {each.path} has changed since the run")
-    if wrong:
-        raise BadInput(
-            f"The run cannot be made again: {'; '.join(wrong)}.",
-            fix="work in the folder where the command was run, put the files back, or run it again",
-        )
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, packed: Packed, names_file: Path) -> None:

@@ -13,9 +13,11 @@ from roundoff.errors import BadInput
 if TYPE_CHECKING:
     from roundoff.cli.subject import Subject
     from roundoff.core.findings import Diagnosis
+    from roundoff.core.tensors import TensorSource
+    from roundoff.diagnosis.devices.readout import KnownNames
     from roundoff.diagnosis.investigation import DiagnoseSettings
 
-__all__ = ["add_device_options", "check_device_options", "device_next_steps", "diagnose_dumps"]
+__all__ = ["add_device_options", "check_device_options", "device_next_steps", "diagnose_dumps", "open_dumps"]
 
 _QUANTIZING_ONLY = {"evaluator": "--evaluator", "labels": "--labels", "target": "--target"}
 
@@ -66,19 +68,27 @@ def diagnose_dumps(args: argparse.Namespace, subject: "Subject", settings: "Diag
         BadInput: The dumps cannot be read.
         CannotAlign: They do not belong to the model.
     """
-    from roundoff.align import read_aliases
     from roundoff.diagnosis.devices import diagnose_device
+
+    dumps, names = open_dumps(args, subject)
+    return diagnose_device(subject.quantized, subject.samples, dumps, settings=settings, names=names)
+
+
+def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSource, KnownNames]":
+    """The tensors that a device wrote, and what is known of their names.
+
+    Raises:
+        BadInput: The dumps cannot be read.
+    """
+    from roundoff.align import read_aliases
     from roundoff.diagnosis.devices.readout import KnownNames
     from roundoff.formats import open_source
     from roundoff.graph.shapes import tensor_infos
 
     model = subject.quantized.float_model
     dumps = open_source(args.dumps, format=args.dump_format, shapes=tensor_infos(model))
-    names = KnownNames(
-        aliases={} if args.aliases is None else read_aliases(args.aliases),
-        origins=_names_in(args.quantized),
-    )
-    return diagnose_device(subject.quantized, subject.samples, dumps, settings=settings, names=names)
+    aliases = {} if args.aliases is None else read_aliases(args.aliases)
+    return dumps, KnownNames(aliases=aliases, origins=_names_in(args.quantized))
 
 
 def _names_in(quantized: Path | None) -> dict[str, str]:

@@ -22,12 +22,13 @@ from roundoff.cli.data_options import add_data_options
 from roundoff.cli.device_options import (
     add_device_options,
     check_device_options,
-    device_next_steps,
     diagnose_dumps,
 )
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
+from roundoff.cli.next_steps import next_steps
 from roundoff.cli.quantize_options import settings_from
+from roundoff.cli.settings_files import DIALECT_HELP
 from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
@@ -36,6 +37,7 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.core.findings import Check, Diagnosis
+    from roundoff.core.quant_plan import QuantPlan
     from roundoff.core.recipe import Recipe
     from roundoff.diagnosis.fixing import Fixed
     from roundoff.diagnosis.investigation import DiagnoseSettings
@@ -56,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fix", action="store_true", help="try remedies, cheapest first, and write the repaired model to -o DIR"
     )
+    parser.add_argument("--dialect", metavar="NAME,...", help=f"with --fix: {DIALECT_HELP}")
     parser.add_argument("--time", type=seconds, metavar="TIME", help="begin nothing after it, as 90s or 10m")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the run document instead of the verdict")
@@ -79,7 +82,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     fixed = _fixed(args, subject, found, settings, terminal) if args.fix and found.accused else None
     if fixed is not None:
         found = replace(found, repair=fixed.repair)
-    found = replace(found, next_steps=tuple(_next_steps(args, found)))
+    found = replace(found, next_steps=tuple(next_steps(args, found)))
     written = _write(args, subject, found, fixed, started)
     document = _document(args, subject, found, time.monotonic() - started)
     written = [*written, *write_html(args, document)]
@@ -102,6 +105,12 @@ def _check_output(args: argparse.Namespace) -> None:
     from roundoff.core.files import check_output_directory
     from roundoff.report.documents import DOCUMENT_NAME
 
+    if args.dialect is not None:
+        from roundoff.vendors.dialects import find_dialects
+
+        find_dialects(args.dialect)
+        if not args.fix:
+            raise BadInput("--dialect has no effect without --fix.", fix="add --fix -o DIR, or leave it out")
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
     elif args.fix:
@@ -127,7 +136,23 @@ def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) ->
         tell=tell,
         subject=subject.words,
         given=_given(args),
+        plan=_plan(args),
     )
+
+
+def _plan(args: argparse.Namespace) -> "QuantPlan | None":
+    """What was asked for each node, where a run of ours or the rules say so."""
+    from roundoff.graph.load import load_model
+    from roundoff.graph.preparation import prepare
+    from roundoff.quantize.plan_file import load_plan
+    from roundoff.quantize.planning import plan_quantization
+
+    if args.quantized is not None and args.quantized.is_dir():
+        return load_plan(args.quantized).plan
+    if args.target is None or not (args.set or args.rules):
+        return None
+    prepared, how = prepare(load_model(args.model)), settings_from(args)
+    return plan_quantization(prepared.model, how.target, rules=how.rules, origins=prepared.origins)
 
 
 def _given(args: argparse.Namespace) -> "Model | None":
@@ -194,9 +219,10 @@ def _write(
 
 
 def _write_model(args: argparse.Namespace, subject: Subject, fixed: "Fixed", folder: Path) -> "list[str]":
-    """The repaired model and its plan; settings in the words of other tools belong here, too."""
+    """The repaired model, its plan, and settings in the words of other tools."""
     from roundoff import __version__
     from roundoff.cli.provenance import input_file
+    from roundoff.core.files import write_text
     from roundoff.core.model_files import model_stem
     from roundoff.diagnosis.delivering import Origin, write_repaired
 
@@ -210,7 +236,28 @@ def _write_model(args: argparse.Namespace, subject: Subject, fixed: "Fixed", fol
         version=__version__,
     )
     written = write_repaired(folder, fixed.quantized, origin, plan=fixed.plan, method=fixed.method)
-    return list(dict.fromkeys(written.values()))
+    settings = _settings_texts(args, fixed)
+    for name, text in settings.items():
+        write_text(folder / name, text)
+    return [*dict.fromkeys(written.values()), *settings]
+
+
+def _settings_texts(args: argparse.Namespace, fixed: "Fixed") -> dict[str, str]:
+    """What was repaired, in the words of other tools."""
+    from roundoff.cli.settings_files import settings_for
+    from roundoff.core.model_files import model_stem
+    from roundoff.vendors.dialects import Made, decisions_of, find_dialects
+
+    if args.dialect is None:
+        return {}
+    plan = fixed.plan
+    made = Made(
+        stem=model_stem(args.model or args.quantized),
+        target="" if plan is None else plan.target,
+        method=fixed.method,
+        rules=() if plan is None else tuple(each.rule for each in plan.resolutions),
+    )
+    return settings_for(decisions_of(fixed.quantized, made), find_dialects(args.dialect)).files()
 
 
 def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
@@ -224,35 +271,6 @@ def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
         labels = load_labels(args.labels, subject.samples.names)
         return accuracy_metric(labels, subject.samples, threads=args.threads)
     return None
-
-
-def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
-    """Commands that lead on, with what was given here."""
-    import shlex
-
-    if args.dumps is not None:
-        return device_next_steps(args, found)
-
-    data = " ".join(f"--data {shlex.quote(text)}" for text in args.data or ())
-    model = "" if args.model is None else shlex.quote(str(args.model))
-    quantized = (
-        f"--target {shlex.quote(args.target)}"
-        if args.target
-        else f"--quantized {shlex.quote(str(args.quantized))}"
-    )
-    whole = " ".join(filter(None, [model, data, quantized]))
-    tensors = [name for each in found.accused for name in each.tensors[:1]]
-    if found.repair is not None and found.repair.reached:
-        return [f"roundoff layers {data} --quantized {shlex.quote(str(args.output))}"]
-    if found.kind == "culprits" and not args.fix:
-        return [f"roundoff diagnose {whole} --fix -o repaired"]
-    if found.kind == "culprits" and tensors:
-        return [f"roundoff distribution {model} {shlex.quote(tensors[0])} {data} {quantized}"]
-    others = {
-        "distributed": f"roundoff tune {model} {data} --target {args.target or 'TARGET'} -o tuned",
-        "not_enough_evidence": f"roundoff layers {whole}",
-    }
-    return [others[found.kind]] if found.kind in others else []
 
 
 def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", elapsed_s: float) -> "RunDocument":

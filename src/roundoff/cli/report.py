@@ -1,7 +1,7 @@
 """Turn a run into a report: one HTML file that opens anywhere, or another format.
 
-RUN is a folder that a command wrote with -o, or its run.json. The HTML file needs
-no server and no network, holds both languages, and can be sent by e-mail.
+RUN is a folder that a command wrote with -o, or its run.json. The HTML file
+needs no server and no network, holds both languages, and can be sent by e-mail.
 
 netron writes an .onnx file to be opened in Netron: the network without weights,
 with what the run knows of a node among its properties. model-explorer writes

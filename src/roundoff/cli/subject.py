@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.runtime.feeds import Samples
 
-__all__ = ["Subject", "add_subject_options", "check_subject", "open_subject", "subject_inputs"]
+__all__ = ["Subject", "add_subject_options", "check_subject", "open_stored", "open_subject", "subject_inputs"]
+
+# AIMET's files of scales end so.
+_ENCODINGS = ".encodings"
 
 
 class Subject(NamedTuple):
@@ -51,7 +54,7 @@ def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = Tru
         "--quantized",
         type=Path,
         metavar="FILE|DIR",
-        help="the same model quantized by any tool, or a folder that roundoff quantize wrote",
+        help="the same model quantized by any tool, a folder that roundoff quantize wrote, or AIMET's .encodings",
     )
     what.add_argument("--target", metavar="NAME|FILE", help="quantize it for this chip first, on --data")
     add_quantize_options(parser, title="How to quantize, with --target.")
@@ -136,7 +139,9 @@ def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subje
     if args.quantized is None:
         quantized, arithmetic = QuantizedModel(load_model(args.model), ()), WIDEST
     elif args.quantized.is_dir():
-        quantized, arithmetic, words = _stored(args)
+        quantized, arithmetic, words = open_stored(args.quantized, args.model)
+    elif args.quantized.suffix == _ENCODINGS:
+        quantized, arithmetic = _encoded(args), WIDEST
     else:
         model = None if args.model is None else load_model(args.model)
         if model is not None:
@@ -145,8 +150,26 @@ def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subje
     return Subject(quantized, _samples(args, quantized.float_model, needed=needs_samples), arithmetic, words)
 
 
-def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]":
-    """What an earlier run of quantize stored in a folder."""
+def _encoded(args: argparse.Namespace) -> "QuantizedModel":
+    """The float model with the scales of a file of AIMET's."""
+    from roundoff.graph.load import load_model
+    from roundoff.graph.preparation import check_float
+    from roundoff.vendors.dialects.aimet_reading import read_encodings
+
+    if args.model is None:
+        what = f"{args.quantized} holds scales only, and no float model was given."
+        raise BadInput(what, fix="name the float model they belong to before --quantized")
+    model = load_model(args.model)
+    check_float(model)
+    return read_encodings(args.quantized, model)
+
+
+def open_stored(folder: Path, model: Path | None) -> "tuple[QuantizedModel, Arithmetic, str]":
+    """What an earlier run of quantize stored in a folder: the model, its arithmetic, and words for it.
+
+    Raises:
+        BadInput: It holds no such thing, or was made from another float model.
+    """
     from roundoff.cli.provenance import input_file
     from roundoff.graph.load import load_model
     from roundoff.graph.preparation import prepare
@@ -154,18 +177,18 @@ def _stored(args: argparse.Namespace) -> "tuple[QuantizedModel, Arithmetic, str]
     from roundoff.graph.reading import read_quantized
     from roundoff.quantize.plan_file import CORRECTED, load_plan
 
-    saved = load_plan(args.quantized)
-    words = f"{args.quantized}, quantized for {saved.plan.target}, calibrated by {saved.method}"
-    if args.model is None:
-        return read_quantized(load_model(args.quantized / saved.files["fake_quant"])), saved.arithmetic, words
-    if input_file("model", args.model).sha256 != saved.model_sha256:
+    saved = load_plan(folder)
+    words = f"{folder}, quantized for {saved.plan.target}, calibrated by {saved.method}"
+    if model is None:
+        return read_quantized(load_model(folder / saved.files["fake_quant"])), saved.arithmetic, words
+    if input_file("model", model).sha256 != saved.model_sha256:
         raise BadInput(
-            f"{args.quantized} was made from {saved.model}, whose content differs from that of {args.model}.",
+            f"{folder} was made from {saved.model}, whose content differs from that of {model}.",
             fix="give the float model it was made from, or quantize this one",
         )
     if CORRECTED in saved.files:
-        corrected = load_model(args.quantized / saved.files[CORRECTED])
-        return read_quantized(corrected, float_model=load_model(args.model)), saved.arithmetic, words
-    prepared = prepare(load_model(args.model))
+        corrected = load_model(folder / saved.files[CORRECTED])
+        return read_quantized(corrected, float_model=load_model(model)), saved.arithmetic, words
+    prepared = prepare(load_model(model))
     found = QuantizedModel(prepared.model, saved.quantizers(), preparation=saved.notes)
     return found, saved.arithmetic, words

@@ -25,6 +25,7 @@ from roundoff.cli.data_options import add_data_options, given_options, samples_f
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
+from roundoff.cli.settings_files import DIALECT_HELP
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, seconds
 from roundoff.core.model_files import model_stem
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from roundoff.core.tensors import Array
     from roundoff.core.tuning import Trial, Tuning
     from roundoff.graph.load import Model
+    from roundoff.quantize.recipes import Built
     from roundoff.runtime.feeds import Samples
     from roundoff.search.settings import TuneData, TuneSettings
     from roundoff.search.strategies import Strategy
@@ -90,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     effort.add_argument("--max-trials", type=positive, metavar="N", help="try at most so many recipes")
     effort.add_argument("--resume", action="store_true", help="go on with the search in DIR")
     effort.add_argument("--force", action="store_true", help="remove an earlier search in DIR and begin anew")
+    effort.add_argument("--dialect", metavar="NAME,...", help=DIALECT_HELP)
     effort.add_argument("--json", action="store_true", help="print the run document instead of the table")
     add_html_option(effort)
     more = parser.add_argument_group("more samples", "Read like those of --data.")
@@ -146,10 +149,32 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         raise
     document = _document(args, model, found.tuning, elapsed_s=time.monotonic() - started)
     files = run_files(document)
-    written = [*delivery.final(found.built, files), *write_html(args, document)]
+    written = [
+        *delivery.final(found.built, {**files, **_dialect_texts(args, model, found.built)}),
+        *write_html(args, document),
+    ]
     _print(args, terminal, found.tuning, files)
     terminal.note("written: " + ", ".join(str(path) for path in written))
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
+
+
+def _dialect_texts(args: argparse.Namespace, model: "Model", built: "Built") -> dict[str, str]:
+    """The answer in the words of other tools."""
+    from roundoff.cli.settings_files import settings_for
+    from roundoff.graph.preparation import prepare
+    from roundoff.vendors.dialects import Made, decisions_of, find_dialects
+
+    if args.dialect is None:
+        return {}
+    made = Made(
+        stem=model_stem(args.model),
+        target=built.plan.target,
+        method=built.recipe.method,
+        samples=built.calibration.samples,
+        rules=tuple(each.rule for each in built.plan.resolutions),
+    )
+    decisions = decisions_of(built.quantized, made, origins=prepare(model).origins)
+    return settings_for(decisions, find_dialects(args.dialect)).files()
 
 
 def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
@@ -172,6 +197,10 @@ def _check(args: argparse.Namespace) -> None:
     from roundoff.core.files import regular_file
 
     check_html(args)
+    if args.dialect is not None:
+        from roundoff.vendors.dialects import find_dialects
+
+        find_dialects(args.dialect)
     for option, path in (("The labels", args.labels), ("The labels", args.test_labels)):
         if path is not None:
             regular_file(path, what=option)

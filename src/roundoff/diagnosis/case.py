@@ -82,16 +82,26 @@ def loss_measures(before: Loss, after: Loss) -> tuple[Measure, ...]:
     return tuple(found)
 
 
-def open_case(
+def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how much it may take
     quantized: QuantizedModel,
     samples: Samples,
     *,
     arithmetic: Arithmetic = WIDEST,
+    asked: Mapping[str, int] | None = None,
     threads: int | None = None,
     max_memory: int | None = None,
     progress: Progress = SILENT,
 ) -> Case:
     """Run the float network and look at its tensors.
+
+    Args:
+        quantized: The network.
+        samples: What it is fed.
+        arithmetic: How its hardware computes.
+        asked: Quantizers that were to be wider, with the bits that were asked for.
+        threads: Threads to use.
+        max_memory: Bytes the process may take.
+        progress: Told how far it is.
 
     Raises:
         BadInput: The samples do not fit, or no output can be compared.
@@ -114,4 +124,5 @@ def open_case(
         max_memory=max_memory,
         progress=progress,
     )
-    return Case(Facts(quantized, everything, observed=observed, arithmetic=arithmetic), lab)
+    facts = Facts(quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {})
+    return Case(facts, lab)

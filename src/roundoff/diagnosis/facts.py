@@ -29,6 +29,7 @@ class Facts:
         everything: All its tensors, with their shapes.
         observed: What each activation that is quantized holds.
         arithmetic: How its hardware computes.
+        asked: Quantizers that were to be wider, with the bits that were asked for.
     """
 
     def __init__(
@@ -38,9 +39,10 @@ class Facts:
         *,
         observed: Mapping[str, Observed],
         arithmetic: Arithmetic,
+        asked: Mapping[str, int],
     ) -> None:
         self.quantized, self.everything = quantized, everything
-        self.observed, self.arithmetic = observed, arithmetic
+        self.observed, self.arithmetic, self.asked = observed, arithmetic, asked
         self.quantizers = {each.name: each for each in quantized.quantizers}
         self.weights = Weights(quantized.float_model)
         self._damage: dict[int, tuple[Quantizer, Damage]] = {}
@@ -69,9 +71,9 @@ class Facts:
         return found
 
     def prevailing_bits(self, quantizer: Quantizer) -> int:
-        """The width that most quantizers of its kind have, or its own where that is more."""
+        """The width that was asked for it, else the one that most of its kind have; its own where that is more."""
         usual = self._bits[quantizer.kind].most_common(1)[0][0]
-        return max(quantizer.spec.bits, usual)
+        return max(quantizer.spec.bits, self.asked.get(quantizer.name, usual))
 
     def values(self, tensor: str) -> Array:
         """A constant, as float32."""

@@ -8,6 +8,7 @@ import numpy as np
 from roundoff.core.findings import Change, Finding, Remedy
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.case import Case, loss_measures
+from roundoff.diagnosis.file_ranges import wrong_range
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.errors import RoundoffError
 from roundoff.graph.interface import outputs
@@ -45,7 +46,11 @@ def check_file(case: Case, given: Model) -> tuple[str, Finding | None, Loss | No
     theirs = case.loss()
     if ours.excess_db(theirs) < _WORSE_DB:
         return f"it computes what its quantizers say ({ours.sqnr_db:.1f} dB)", None, None
-    found = _wrong_constant(case, given, ours) or _disagreement(case, ours, theirs)
+    found = (
+        _wrong_constant(case, given, ours)
+        or _disagreement(case, ours, theirs)
+        or wrong_range(case, given, ours, measured=lambda model: _loss(case, model))
+    )
     if found is None:
         text = f"it keeps {ours.sqnr_db:.1f} dB, its quantizers alone {theirs.sqnr_db:.1f} dB: more is in it"
         return text, None, ours

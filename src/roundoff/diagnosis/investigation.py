@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from roundoff.core.findings import Check
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quant_plan import QuantPlan
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.diagnosis.metric import Metric
 from roundoff.graph.load import Model
@@ -32,6 +33,7 @@ class DiagnoseSettings:
         tell: Told of every check as soon as it is done.
         subject: What is diagnosed, in words.
         given: The file of the quantized model, as it was given; None where it is made here.
+        plan: What was asked for each node, and what it got; None where that is not known.
     """
 
     arithmetic: Arithmetic = WIDEST
@@ -43,6 +45,7 @@ class DiagnoseSettings:
     tell: Callable[[Check], None] = _tell_nobody
     subject: str = ""
     given: Model | None = None
+    plan: QuantPlan | None = None
 
 
 @dataclass(slots=True)

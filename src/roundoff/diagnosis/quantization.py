@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.diagnosis import causes as _causes
+from roundoff.diagnosis.asked import asked_bits
 from roundoff.diagnosis.case import Case, Fixes, open_case
 from roundoff.diagnosis.causes.calibration_coverage import misfit
 from roundoff.diagnosis.culprits import explained, grouped, together
@@ -32,10 +33,13 @@ _FEW = 4
 _FAULT_DB = 3.0
 # ... and by this much, in what the hardware is asked to do: scales per channel help any network a bit.
 _DESIGN_DB = 6.0
+# Causes that other hardware would take away.
+_DESIGN = frozenset({"mixed-range", "outlier-channel"})
+_NAMED = 3
 # As often places are looked for that need more than they have.
 _ROUNDS = 3
-# Outputs this good need no better hardware.
-_GOOD_DB = 25.0
+# Outputs this good need no better hardware; a cosine of 0.99, with room for chance between samples.
+_GOOD_DB = 20.0
 # A metric that drops by less than this part of its value is as good.
 _TOLERATED_DROP = 0.01
 
@@ -83,10 +87,12 @@ class _Diagnosing:
             self.quantized,
             self.samples,
             arithmetic=settings.arithmetic,
+            asked=asked_bits(self.quantized, settings.plan),
             threads=settings.threads,
             max_memory=settings.max_memory,
             progress=settings.progress,
         )
+        self._asked(case)
         self._file(case)
         scores = self._scores()
         with self.notebook.check("outputs") as check:
@@ -124,6 +130,15 @@ class _Diagnosing:
         return tuple(
             replace(each, share=weight / total) for each, weight in zip(self.findings, weights, strict=True)
         )
+
+    def _asked(self, case: Case) -> None:
+        """Whether what was asked for is what the model has."""
+        if self.notebook.settings.plan is None:
+            return
+        with self.notebook.check("precision asked for") as check:
+            names = [case.facts.quantizers[name].tensor for name in case.facts.asked]
+            check.ok = not names
+            check.result = "the model has it" if not names else f"not granted at {', '.join(names[:_NAMED])}"
 
     def _file(self, case: Case) -> None:
         """Whether the file computes what its quantizers say."""
@@ -163,13 +178,12 @@ class _Diagnosing:
 
     def _look(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> Case:
         """Find faults stage by stage, each put right before the next is looked for."""
-        numbers = case.loss(_fixes(better, settings=True))
-        if case.loss().excess_db(numbers) >= _FAULT_DB:
+        if _excess_db(case, _fixes(better, settings=True)) >= _FAULT_DB:
             case = self._accuse(case, _options(better, settings=True))
-        now, design = case.loss(), case.loss(_fixes(better, settings=False))
-        bad = _FAULT_DB if not case.loss(more=True).agrees else _DESIGN_DB
-        if not fine and now.sqnr_db < _GOOD_DB and now.excess_db(design) >= bad:
-            case = self._accuse(case, _options(better, settings=False))
+        now = case.loss(more=True)
+        bad = _FAULT_DB if not now.agrees else _DESIGN_DB
+        if not fine and now.sqnr_db < _GOOD_DB and _excess_db(case, _fixes(better, settings=False)) >= bad:
+            case = self._accuse(case, _options(better, settings=False), design=True)
         for _ in range(_ROUNDS):
             if fine or case.loss(more=True).agrees:
                 break
@@ -178,7 +192,8 @@ class _Diagnosing:
                 break
         return case
 
-    def _accuse(self, case: Case, candidates: Sequence[tuple[Suspect, Option]]) -> Case:
+    def _accuse(self, case: Case, candidates: Sequence[tuple[Suspect, Option]], *, design: bool = False) -> Case:
+        """Find who must be put right, and why; with all of them right in the end."""
         stop = self.notebook.out_of_time
         known = {name for each in self.findings for name in each.tensors}
         fresh = [(suspect, option) for suspect, option in candidates if suspect.tensor not in known]
@@ -186,7 +201,7 @@ class _Diagnosing:
         kinds = {suspect.name: (suspect.kind, option.kind) for suspect, option in fresh}
         ranges = [each for each in accused if kinds[each.suspect.name] == ("activation", "range")]
         if ranges and misfit(case):
-            found = self._calibration(case, ranges)
+            found = self._calibration(case, ranges, "preprocessing") or self._calibration(case, ranges)
             if found is not None:
                 everyone = merged(
                     option.fixes for suspect, option in fresh if kinds[suspect.name] == ("activation", "range")
@@ -204,8 +219,14 @@ class _Diagnosing:
                     self._add([found], case, case.mend(everyone))
                     case = case.mend(everyone)
                     accused = [each for each in accused if each not in alike]
+        reasons = explained(case, accused, out_of_time=stop)
+        if design:
+            # More bits help everywhere; whether few places need them is asked later.
+            reasons = [each for each in reasons if each.cause in _DESIGN]
+            blamed = {name for each in reasons for name in each.tensors}
+            accused = [each for each in accused if each.suspect.tensor in blamed]
         mended = case.mend(merged(each.fixes for each in accused))
-        self._add(grouped(case, explained(case, accused, out_of_time=stop), accused), case, mended)
+        self._add(grouped(case, reasons, accused), case, mended)
         return mended
 
     def _systematic(self, case: Case, alike: Sequence[Accused], everyone: Fixes) -> Finding | None:
@@ -215,14 +236,18 @@ class _Diagnosing:
             return None
         return together(case, first[0], alike, everyone)
 
-    def _calibration(self, case: Case, accused: Sequence[Accused]) -> Finding | None:
-        """Whether many ranges are wrong because the model was calibrated on other samples."""
+    def _calibration(
+        self, case: Case, accused: Sequence[Accused], cause: str = "calibration-coverage"
+    ) -> Finding | None:
+        """Whether many ranges are wrong because the model was calibrated on other samples, or others' inputs."""
         everything = [each.name for each in case.facts.quantizers.values() if each.tensor in case.facts.observed]
         tensors = tuple(dict.fromkeys(case.facts.quantizers[name].tensor for name in everything))
         suspect = Suspect("", "activation", tuple(everything), "", tensors, "", ())
         nodes = tuple(dict.fromkeys(each.suspect.node for each in accused if each.suspect.node))
         blamed = tuple(each.suspect.tensor for each in accused)
-        asked = ask(find_cause("calibration-coverage", "quantization"), case, suspect, nodes=nodes, tensors=blamed)
+        if cause == "preprocessing":  # which input it is, the cause itself says
+            nodes, blamed = (), ()
+        asked = ask(find_cause(cause, "quantization"), case, suspect, nodes=nodes, tensors=blamed)
         return replace(asked[0], share=1.0) if asked is not None and asked[0].proven else None
 
     def _artefacts(self, case: Case) -> None:
@@ -267,6 +292,11 @@ def _options(better: Sequence[Ideal], *, settings: bool) -> list[tuple[Suspect, 
 
 def _fixes(better: Sequence[Ideal], *, settings: bool) -> Fixes:
     return merged(option.fixes for _, option in _options(better, settings=settings))
+
+
+def _excess_db(case: Case, fixes: Fixes) -> float:
+    """By how much a network is worse than it could be, on few samples and on more: on few, chance may say so."""
+    return min(case.loss(more=more).excess_db(case.loss(fixes, more=more)) for more in (False, True))
 
 
 def _outputs_text(loss: Loss) -> str:

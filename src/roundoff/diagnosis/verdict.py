@@ -15,8 +15,8 @@ __all__ = ["Evidence", "Scores", "conclude"]
 # A tensor of the running network that agrees less than this is a victim, if it is no culprit.
 _AGREES = 0.99
 _MOST_VICTIMS = 12
-# Fewer samples say little of others.
-_FEWEST_SAMPLES = 2
+# As expected, but for chance between samples.
+_WORSE_DB = 3.0
 # So near to chance, a network knows nothing of what it is fed.
 _ABOVE_CHANCE = 1.5
 
@@ -111,7 +111,8 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
         return "elsewhere"
     if proven or evidence.distributed:
         return "culprits" if proven else "distributed"
-    if findings or evidence.worse is not None or not (loss.agrees or fine):
+    unexplained = bool(findings) and loss.excess_db(evidence.expected) >= _WORSE_DB
+    if unexplained or evidence.worse is not None or not (loss.agrees or fine):
         return "not_enough_evidence"
     return "elsewhere" if scores is not None and not fine else "healthy"
 
@@ -120,8 +121,10 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Seque
     now, best = f"{loss.sqnr_db:.1f} dB", f"{evidence.expected.sqnr_db:.1f} dB"
     match kind:
         case "healthy":
-            said = f"the outputs keep {now}, about what its bits can give ({best})"
-            return f"nothing is wrong in the quantization: {said}"
+            more = "" if loss.sqnr_db >= evidence.expected.sqnr_db else f" ({best})"
+            return (
+                f"nothing is wrong in the quantization: the outputs keep {now}, about what its bits can give{more}"
+            )
         case "culprits":
             return _culprits_text(evidence, now, proven)
         case "distributed":

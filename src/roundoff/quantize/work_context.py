@@ -1,9 +1,10 @@
 """What transforms and corrections work with besides the model: the chip, the samples, limits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import Target
+from roundoff.core.tensors import Array
 from roundoff.core.transform_report import Participation
 from roundoff.runtime.feeds import Samples
 
@@ -20,6 +21,7 @@ class WorkContext:
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take.
         progress: Told how far it is.
+        memory: What steps computed and may need again, by a name that says from what.
     """
 
     target: Target
@@ -27,3 +29,4 @@ class WorkContext:
     threads: int | None = None
     max_memory: int | None = None
     progress: Progress = SILENT
+    memory: dict[str, Array] = field(default_factory=dict, compare=False)

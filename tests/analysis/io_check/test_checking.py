@@ -135,6 +135,14 @@ def test_samples_of_different_shapes_are_compared_but_not_searched() -> None:
     assert any("different shapes" in note for note in checked.notes)
 
 
+def test_what_comes_nearest_is_told_without_being_claimed() -> None:
+    training = tuple(fed(p) for p in ORIGINALS)
+    deployed = tuple(fed(p[..., ::-1]) + RNG.normal(size=(1, 3, 100, 80)) * 0.05 for p in ORIGINALS)
+    checked = stage_of(check_io({"preprocessed": both(training, deployed)}), "preprocessed")
+    assert checked.explanation is None
+    assert any("nearest, but not proven: channels are in the opposite order" in note for note in checked.notes)
+
+
 def test_values_that_are_not_finite_differ_unless_they_are_the_same() -> None:
     odd = np.array([[1.0, np.nan, np.inf, 2.0]])
     same = check_io({"result": StageValues(("a",), (odd,), (odd.copy(),))})

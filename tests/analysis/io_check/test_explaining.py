@@ -169,6 +169,24 @@ def test_codes_are_dequantized() -> None:
     assert any("rounding" in note for note in found.notes)
 
 
+def test_codes_that_are_cut_off_at_their_ends() -> None:
+    training = [fed(natural(np.random.default_rng(seed), 48, 64)) for seed in (4, 5)]
+    codes = [np.clip(np.rint(t / 0.012), -128, 127).astype(np.int8) for t in training]
+    assert all((c == 127).any() for c in codes)
+    found = explained(training, codes)
+    assert found.kinds == ("codes",)
+    assert "scale 0.01" in text_of(found)
+    assert any("cut off at -128 or 127" in note for note in found.notes)
+
+
+def test_pixels_that_were_cut_off_instead_of_rounded() -> None:
+    rng = np.random.default_rng(8)
+    pictures = [natural(rng, 48, 64) * 0.97 for _ in range(2)]
+    found = explained([fed(p) for p in pictures], [planes(p).astype(np.uint8) for p in pictures])
+    assert "training applies mean and std of ImageNet" in text_of(found)
+    assert any("cut off to whole numbers" in note for note in found.notes)
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_lost_digits(kind: str) -> None:
     import ml_dtypes

@@ -1,19 +1,25 @@
 """Rounding of weights: never worse than the nearest codes, and what it does to layers."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import numpy_helper
 
 from roundoff.core.quantization import dequantize, quantize
 from roundoff.core.quantizer import QuantSpec
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.tap import tap
 from roundoff.graph.weights import Weights
 from roundoff.quantize.agreement import compare_outputs
-from roundoff.quantize.corrections import apply_correction
+from roundoff.quantize.corrections import apply_correction, round_weights
 from roundoff.quantize.corrections.gram import Gram, weight_rows
+from roundoff.quantize.corrections.layers import quantized_layers
+from roundoff.quantize.corrections.passing import passing_of
 from roundoff.quantize.corrections.rounding import output_error, rounded_together
 from roundoff.quantize.targets import load_target
 from roundoff.quantize.work_context import WorkContext
@@ -59,17 +65,19 @@ def test_errors_of_like_inputs_cancel() -> None:
     assert sorted(found.ravel().tolist()) == [0.0, 1.0]
 
 
-def errors(model: Model, context: WorkContext, name: str, weight: np.ndarray) -> float:
-    """Squared error of a node's results with another weight, on what it reads in a model."""
+def errors(quantized: QuantizedModel, context: WorkContext, name: str, weight: np.ndarray) -> float:
+    """Squared error of what gets past a node's activation with another weight, on what it reads in a model."""
+    model = switch_on(quantized.float_model, quantized.quantizers)
     nodes = {node.name: node for node in model.proto.graph.node}
-    source = nodes[name].input[0]
-    session = open_session(model, outputs=tap(model, [source]))
+    session = open_session(model, outputs=tap(model, [nodes[name].input[0]]))
     rows = weight_rows(nodes[name], weight.shape)
     assert rows is not None
-    gram = Gram(nodes[name], weight.shape, rows, samples=1)
+    layer = next(each for each in quantized_layers(quantized) if each.node == name)
+    counts = passing_of(layer, rows, quantized.float_model)
+    gram = Gram(nodes[name], weight.shape, rows, samples=1, counts=counts)
     for index in range(len(context.samples.names)):
         gram.add(session.run(context.samples.feed(index))[0])
-    return float(output_error(rows.rows(weight), gram.matrix).sum())
+    return float(output_error(rows.rows(weight).reshape(len(gram.matrix), -1, rows.length), gram.matrix).sum())
 
 
 @pytest.mark.parametrize("target", ["generic-int8-per-tensor", "generic-int8"])
@@ -77,7 +85,6 @@ def test_each_layer_computes_more_exactly(target: str) -> None:
     quantized, context = quantized_for(net(), target)
     done = apply_correction(step("round_weights"), quantized, context)
     assert len(done.taken) >= 3
-    running = switch_on(quantized.float_model, done.quantized.quantizers)
     weights = Weights(quantized.float_model)
     for old, new in zip(quantized.quantizers, done.quantized.quantizers, strict=True):
         if new.codes is None:
@@ -86,10 +93,90 @@ def test_each_layer_computes_more_exactly(target: str) -> None:
         plain = quantize(values.astype(np.float32), old.params, old.spec)
         assert np.abs(new.codes.astype(int) - plain).max() == 1
         before, after = (
-            errors(running, context, old.consumers[0].node, dequantize(codes, old.params, old.spec.axis) - values)
+            errors(
+                done.quantized,
+                context,
+                old.consumers[0].node,
+                dequantize(codes, old.params, old.spec.axis) - values,
+            )
             for codes in (plain, new.codes)
         )
         assert after < before
+
+
+@pytest.mark.parametrize(
+    ("op_type", "limits", "behind"),
+    [("Relu", (0.0, np.inf), ()), ("Clip", (-0.5, 1.0), (-0.5, 1.0)), ("Tanh", None, ())],
+)
+@pytest.mark.parametrize("layer", ["Conv", "Gemm", "MatMul"])
+def test_results_that_are_cut_off_hardly_count(
+    layer: str, op_type: str, limits: tuple[float, float] | None, behind: tuple[float, ...]
+) -> None:
+    made = Net(4)
+    shape, axis = ((2, 4, 5, 5), 1) if layer == "Conv" else ((3, 4), -1)
+    if layer == "Conv":
+        made.add("Conv", ["x", made.normal("w", 4, 2, 3, 3), made.normal("b", 4)], "sums", group=2)
+    elif layer == "Gemm":
+        made.add("Gemm", ["x", made.normal("w", 6, 4), made.normal("b", 6)], "sums", transB=1, alpha=0.5, beta=2.0)
+    else:
+        made.add("MatMul", ["x", made.normal("w", 4, 6)], "product")
+        made.add("Add", ["product", made.normal("b", 6)], "sums")
+    bounds = [made.hold(f"bound{at}", np.float32(value)) for at, value in enumerate(behind)]
+    made.add(op_type, ["sums", *bounds], "act")
+    made.add("Neg", ["act"], "out")
+    quantized, context = quantized_for(made.model({"x": shape}, ["out"]), "generic-int8")
+    model = quantized.float_model
+    found = next(iter(quantized_layers(quantized)))
+    node = {each.name: each for each in model.proto.graph.node}[found.node]
+    values = Weights(model)[node.input[1]]
+    rows = weight_rows(node, values.shape)
+    assert rows is not None
+    passing = passing_of(found, rows, model)
+    if limits is None:
+        assert passing is None
+        return
+    feed = context.samples.feed(0)
+    (sums,) = open_session(model, outputs=tap(model, ["sums"])).run(feed)
+    weights = np.where((sums > limits[0]) & (sums < limits[1]), 1.0, 0.02)
+    gram = Gram(node, values.shape, rows, samples=1, counts=passing)
+    gram.add(feed["x"])
+    # What another weight does to the sums, by running it.
+    error = made.rng.normal(size=values.shape)
+    moved = made.model({"x": shape}, ["out"])
+    for tensor in moved.proto.graph.initializer:
+        if tensor.name == node.input[1]:
+            tensor.CopyFrom(numpy_helper.from_array((values + error).astype(np.float32), tensor.name))
+    (other,) = open_session(moved, outputs=tap(moved, ["sums"])).run(feed)
+    scale = 0.5 if layer == "Gemm" else 1.0
+    expected = np.moveaxis(weights * np.square(other - sums) / scale**2, axis, 0).reshape(sums.shape[axis], -1)
+    computed = output_error(rows.rows(error).reshape(len(gram.matrix), -1, rows.length), gram.matrix).ravel()
+    np.testing.assert_allclose(computed, expected.sum(axis=1), rtol=1e-3)
+
+
+def test_what_was_rounded_before_is_not_rounded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantized, context = quantized_for(net(), "generic-int8")
+    calls = []
+
+    def counting(*args: Any, **named: Any) -> Any:
+        calls.append(args)
+        return rounded_together(*args, **named)
+
+    monkeypatch.setattr(round_weights, "rounded_together", counting)
+    first = apply_correction(step("round_weights"), quantized, context)
+    layers = len(calls)
+    # Another model, in which only what leaves the last layer has another scale.
+    last = quantized.quantizers[-1]
+    assert last.kind == "activation"
+    wider = replace(last, params=replace(last.params, scale=last.params.scale * 2))
+    changed = replace(quantized, quantizers=(*quantized.quantizers[:-1], wider))
+    second = apply_correction(step("round_weights"), changed, context)
+    assert layers >= 3
+    assert len(calls) == layers
+    for ours, theirs in zip(first.quantized.quantizers[:-1], second.quantized.quantizers[:-1], strict=True):
+        np.testing.assert_array_equal(ours.codes, theirs.codes)
+    # With other inputs it is.
+    apply_correction(step("round_weights", samples=1), quantized, context)
+    assert len(calls) > layers
 
 
 def test_outputs_agree_better_where_weights_are_coarse() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from roundoff.analysis.io_check.comparing import explain_by_origins
 from roundoff.analysis.io_check.conventions import MeanStd
-from roundoff.analysis.io_check.explaining import differences, excluded, explain_difference, looks_alike, rows_of
+from roundoff.analysis.io_check.explaining import differences, excluded, looks_alike, rows_of, search_difference
 from roundoff.analysis.io_check.matching import Judging
 from roundoff.analysis.io_check.origins import Origin, find_origin
 from roundoff.analysis.io_check.showing import side_pictures
@@ -109,7 +109,7 @@ def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> Sta
 
 def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings) -> StageCheck:
     pictures = checked.stage in _PICTURED
-    explanation = explain_difference(
+    explanation, nearest = search_difference(
         list(values.training),
         list(values.deployed),
         tolerance=checked.tolerance,
@@ -121,8 +121,7 @@ def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings
     first, second = rows_of(list(values.training), list(values.deployed))
     notes = list(checked.notes)
     alike = looks_alike(first, second) if pictures else ""
-    if alike:
-        notes.append(alike)
+    notes += [note for note in (nearest, alike) if note]
     if len({each.shape for each in first}) > 1 or len({each.shape for each in second}) > 1:
         notes.append("samples have different shapes, so no transformation was looked for; give them one by one")
     return replace(checked, excluded=excluded(first[0].shape, pictures=pictures), notes=tuple(notes))

@@ -16,7 +16,7 @@ from roundoff.analysis.io_check.vectors import vector_claims
 from roundoff.core.io_check import Correction, Explanation, InputChange
 from roundoff.core.tensors import Array
 
-__all__ = ["differences", "excluded", "explain_difference", "looks_alike", "rows_of"]
+__all__ = ["differences", "excluded", "explain_difference", "looks_alike", "rows_of", "search_difference"]
 
 _PICTURES = (
     "order of channels; layout; transposed, mirrored or shifted pictures",
@@ -31,6 +31,8 @@ _TENSORS = (
 )
 # Pictures of so many values or more that correlate so much show the same.
 _ALIKE, _FEWEST = 0.6, 64
+# What leaves no more than this part of a difference is worth a word.
+_NEAR = 0.25
 
 
 def excluded(shape: tuple[int, ...], *, pictures: bool = True) -> tuple[str, ...]:
@@ -59,29 +61,58 @@ def explain_difference(
         The transformation of fewest steps that leaves no difference beyond the tolerance on any sample, or next to
         none; None when both sides agree, and when nothing explains the difference.
     """
+    return search_difference(training, deployed, tolerance=tolerance, known=known, pictures=pictures)[0]
+
+
+def search_difference(
+    training: Array | Sequence[Array],
+    deployed: Array | Sequence[Array],
+    *,
+    tolerance: float,
+    known: Iterable[MeanStd] = (),
+    pictures: bool = True,
+) -> tuple[Explanation | None, str]:
+    """As `explain_difference`, with a word on what comes nearest where nothing explains the difference."""
     first, second = rows_of(training, deployed)
     if not first or 0 in (first[0].size, second[0].size) or not _consistent(first) or not _consistent(second):
-        return None
+        return None, ""
     worst, rms = differences(first, second)
     if worst <= tolerance:
-        return None
+        return None, ""
     judging = Judging(tolerance, rms, tuple(known))
     # Bytes that are read as another type may be any number, or none.
     with np.errstate(all="ignore"):
-        accepted = _accepted(_claims(first, second, judging, pictures=pictures))
-        if not accepted:
-            return _by_precision(first, second, worst, rms) or _by_size(first, second, judging)
-    return _explanation(accepted[0], accepted[1:], worst, samples=len(first))
+        claims = _sorted(_claims(first, second, judging, pictures=pictures))
+        accepted = [claim for claim in claims if claim.accepted]
+        if accepted:
+            return _explanation(accepted[0], accepted[1:], worst, samples=len(first)), ""
+        explanation = _by_precision(first, second, worst, rms) or _by_size(first, second, judging)
+    return explanation, "" if explanation is not None else _nearest(claims, rms)
 
 
-def _accepted(claims: Iterator[Claim]) -> list[Claim]:
-    """Claims that hold, the best first; the search ends with one that leaves nothing and has a name."""
+def _nearest(claims: Sequence[Claim], before: float | None) -> str:
+    """What takes most of the difference away without explaining it."""
+    if before is None:
+        return ""
+    near = [
+        claim
+        for claim in claims
+        if claim.changes and not claim.plain and claim.rms <= _NEAR * min(before, claim.spread)
+    ]
+    if not near:
+        return ""
+    best = min(near, key=lambda claim: claim.rms)
+    changes = "; ".join(change.text for change in best.changes)
+    return f"nearest, but not proven: {changes} (rms {before:.3g} before, {best.rms:.3g} once undone)"
+
+
+def _sorted(claims: Iterator[Claim]) -> list[Claim]:
+    """Claims, the best first; the search ends with one that leaves nothing and has a name."""
     found: list[Claim] = []
     for claim in claims:
-        if claim.accepted:
-            found.append(claim)
-            if claim.exact and not claim.plain:
-                break
+        found.append(claim)
+        if claim.accepted and claim.exact and not claim.plain:
+            break
     return sorted(found, key=better)
 
 

@@ -1,7 +1,7 @@
 """What a gain and an offset per channel mean."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,8 +18,8 @@ _SAME = 0.2
 _FLOAT_ROUNDING = 4e-7
 # Pixels cannot be outside 0..255; resizing with a bicubic filter overshoots by this part of their range at most.
 _OVERSHOOT = 0.2
-# A picture whose brightest pixel is below this is hardly a picture.
-_DARK = 12
+# A picture whose darkest and brightest pixel are no further apart is hardly a picture.
+_FAINT = 12
 # How much more unlikely it is that training made the slip.
 _TRAINING_SLIPS = 2.5
 _FEWEST_CODES = 8
@@ -96,6 +96,8 @@ def name_values(
     if same:
         return [Named(None, np.ones_like(values.gain), np.zeros_like(values.offset))]
     found = _by_convention(values, slack, tuple(order), known=tuple(known))
+    if not found and values.whole and not values.training_whole:
+        found = _cut_off(values, slack, tuple(order), known=tuple(known))
     if not found:
         found = _codes(values) or _inferred(values)
     numbers = f"gain {_shown(values.gain)}, offset {_shown(values.offset)}"
@@ -141,6 +143,22 @@ def _by_convention(
     return [named for cost, named in ranked if cost <= ranked[0][0] + 0.15]
 
 
+def _cut_off(values: Values, slack: float, order: tuple[int, ...], *, known: tuple[MeanStd, ...]) -> list[Named]:
+    """Whole numbers that were cut off instead of rounded are half too small."""
+    middle = replace(
+        values,
+        offset=values.offset - 0.5 * values.gain,
+        low=values.low + 0.5,
+        high=values.high + 0.5,
+        mean=values.mean + 0.5,
+    )
+    note = "pixels were cut off to whole numbers, not rounded: they are half a step too small on average"
+    return [
+        replace(named, offset=named.offset + 0.5 * named.gain, note=note)
+        for named in _by_convention(middle, slack, order, known=known)
+    ]
+
+
 def _cost(training: Convention, deployed: Convention) -> float:
     slips = _TRAINING_SLIPS if training.form not in ("plain", "right") else 0.0
     cost = training.cost + deployed.cost + slips
@@ -161,7 +179,8 @@ def _implausibility(values: Values, deployed: Convention, places: list[int]) -> 
     outside = max(0.0, -low, high - _BYTE) / max(_OVERSHOOT * (high - low), 1e-9)
     if outside > 1 and max(-low, high - _BYTE) > 1:
         return _IMPOSSIBLE
-    return float(min(outside, 1.0) + (1.0 if high < _DARK else 0.0))
+    # Most pictures have something nearly black.
+    return float(min(outside, 1.0) + (1.0 if high - low < _FAINT else 0.0) + 0.5 * max(low, 0.0) / _BYTE)
 
 
 def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> InputChange:
@@ -189,52 +208,39 @@ def _change(training: Convention, deployed: Convention, gain: Array, offset: Arr
 
 def _what(convention: Convention) -> str:
     assert convention.source is not None  # noqa: S101 - the callers know
+    if convention.text.startswith("Caffe"):
+        return convention.text  # which has the numbers in it
     if convention.form == "right":
         return f"{convention.text} ({_shown(convention.source.mean)}, {_shown(convention.source.std)})"
     return f"mean and std of {convention.source.name}, but {convention.text}"
 
 
 def _inferred(values: Values) -> list[Named]:
-    """A mean and std of nobody's that make the difference: one side has pixels."""
+    """A mean and std of nobody's that make the difference."""
+    text = "" if _one_number(values) else _inferred_words(values)
+    if not text:
+        return []
+    correction = _mean_std_correction(values.gain, values.offset)
+    return [Named(InputChange("normalization", text, correction), values.gain, values.offset, fitted=True)]
+
+
+def _inferred_words(values: Values) -> str:
     gain, offset = values.gain, values.offset
-    if _one_number(values):
-        return []  # a range or a quantization
+    if not np.all(gain > 0):
+        return ""
     deployed = _pixel_range(values.low, values.high, whole=values.whole)
-    ends = np.stack([gain * values.low + offset, gain * values.high + offset])
-    training = _pixel_range(ends.min(axis=0), ends.max(axis=0), whole=values.training_whole)
-    if deployed and np.all(gain > 0):
-        mean, std = -offset / gain, 1 / gain
-        if np.all(mean > -1e-3) and np.all(mean <= deployed):
-            text = f"training applies mean {_shown(mean)} and std {_shown(std)}, the deployed side does not"
-            return [
-                Named(
-                    InputChange("normalization", text, _mean_std_correction(gain, offset)),
-                    gain,
-                    offset,
-                    fitted=True,
-                )
-            ]
-    if training and np.all(gain > 0) and np.all(offset > -1e-3) and np.all(offset <= training):
-        text = f"the deployed side applies mean {_shown(offset)} and std {_shown(gain)}, training does not"
-        return [
-            Named(
-                InputChange("normalization", text, _mean_std_correction(gain, offset)), gain, offset, fitted=True
-            )
-        ]
+    mean, std = -offset / gain, 1 / gain
+    if deployed and np.all(mean > -1e-3) and np.all(mean <= deployed):
+        return f"training applies mean {_shown(mean)} and std {_shown(std)}, the deployed side does not"
+    low, high = gain * values.low + offset, gain * values.high + offset
+    training = _pixel_range(low, high, whole=values.training_whole)
+    if training and np.all(offset > -1e-3) and np.all(offset <= training):
+        return f"the deployed side applies mean {_shown(offset)} and std {_shown(gain)}, training does not"
     # Values from 0 to 1, normalized once, lie within these limits.
-    if np.all((gain > 0.01) & (gain < 1.2) & (offset > 0) & (offset < 1)):
-        low, high = -offset / gain, (1 - offset) / gain
-        if np.all(ends.min(axis=0) >= low - 0.02) and np.all(ends.max(axis=0) <= high + 0.02):
-            text = f"mean {_shown(offset)} and std {_shown(gain)} are applied twice, by all appearances"
-            return [
-                Named(
-                    InputChange("normalization", text, _mean_std_correction(gain, offset)),
-                    gain,
-                    offset,
-                    fitted=True,
-                )
-            ]
-    return []
+    once = np.all((gain > 0.01) & (gain < 1.2) & (offset > 0) & (offset < 1))
+    if once and np.all(low >= -offset / gain - 0.02) and np.all(high <= (1 - offset) / gain + 0.02):
+        return f"mean {_shown(offset)} and std {_shown(gain)} are applied twice, by all appearances"
+    return ""
 
 
 def _pixel_range(low: Array, high: Array, *, whole: bool) -> float:

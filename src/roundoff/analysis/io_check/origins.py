@@ -89,8 +89,8 @@ def find_origin(
     if not places or places[0][0] > _PLAUSIBLE:
         return None
     near: dict[tuple[object, ...], tuple[Pipeline, _Placed]] = {}
-    for left, pipeline, placed in places:
-        if left <= _TIED * places[0][0] + 1e-9 and len(near) < _MOST_PLACES:
+    for share, pipeline, placed in places:
+        if share <= _TIED * places[0][0] + 1e-9 and len(near) < _MOST_PLACES:
             turns = tuple(change.kind for change in placed.reading.changes)
             near.setdefault((pipeline.decoding, pipeline.shaping, placed.layout, turns), (pipeline, placed))
     trials: list[tuple[float, Pipeline, _Placed]] = []
@@ -197,8 +197,11 @@ def _unexplained(rendered: Rendered, placed: _Placed, made: Array) -> float | No
     if pair is None or pair[0].shape[:2] != pair[1].shape[:2] or not pair[0].size:
         return None
     first, second = (each.reshape(-1, each.shape[2]) for each in pair)
-    step = max(1, len(first) // _MOST_PIXELS)
-    fit = best_order(first[::step].astype(np.float64), second[::step].astype(np.float64))
+    if len(first) > _MOST_PIXELS:
+        # Not every so many: on some columns several filters are the same.
+        chosen = np.random.default_rng(0).integers(0, len(first), _MOST_PIXELS)
+        first, second = first[chosen], second[chosen]
+    fit = best_order(first.astype(np.float64), second.astype(np.float64))
     return None if fit is None else fit.unexplained
 
 

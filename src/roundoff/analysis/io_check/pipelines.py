@@ -175,6 +175,8 @@ def shapings(had: Size, wanted: Size) -> Iterator[Shaping]:
         yield from (Shaping("letterbox"), Shaping("corner"))
     sizes = {tuple(round(side * ratio) for side in wanted) for ratio in _CROP_RATIOS}
     for height, width in sorted(sizes):
-        yield Shaping("crop", (height, width))
+        # Where nothing is scaled it is a plain cut.
+        if place(had, (height, width), canvas=wanted, mode="crop").resized != had:
+            yield Shaping("crop", (height, width))
     if had[0] >= wanted[0] and had[1] >= wanted[1]:
         yield from (Shaping("cut"), Shaping("cut corner"))

@@ -7,9 +7,9 @@ import numpy as np
 
 from roundoff.analysis.io_check.borders import Box, content_box
 from roundoff.analysis.io_check.fitting import best_order
-from roundoff.analysis.io_check.matching import Claim, Judging, PixelPairs, Trial, better, verify
+from roundoff.analysis.io_check.matching import Claim, Judging, PixelPairs, Trial, better, sample_pixels, verify
 from roundoff.analysis.io_check.readings import Reading, picture_of, readings
-from roundoff.analysis.io_check.storage import Storage, storages
+from roundoff.analysis.io_check.storage import Storage, is_whole, storages
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
 
@@ -23,6 +23,8 @@ _LOOSE, _TIED, _ROUNDING = 0.05, 3.0, 1e-10
 _MOST_VERIFIED = 6
 _MOST_SHIFT = 6
 _MOST_CHANGES = 4
+# Where codes of 8 and 16 bits end.
+_ENDS = (-128, -127, 0, 127, 255, -32768, 32767, 65535)
 _AS_IT_IS = Storage((), lambda array: array)
 
 Cut = Callable[[Array, Array], tuple[Array, Array]]
@@ -45,8 +47,14 @@ class PictureSearch:
     def claims(self) -> Iterator[Claim]:
         """Verified claims, stage by stage; those of one stage are sorted, the best first."""
         layouts = picture_of(self.training[0].shape)
+        explained = False
         for storage in (_AS_IT_IS, *storages(self.training[0], self.deployed[0])):
-            yield from self._verified(self._read(layouts, storage))
+            for claim in self._verified(self._read(layouts, storage)):
+                explained |= claim.accepted
+                yield claim
+        if explained:
+            return  # what follows takes longer, and holds for what nothing else explains
+        yield from self._unsaturated(layouts)
         yield from self._boxed(layouts)
         yield from self._verified(self._shifted(layouts))
 
@@ -79,6 +87,17 @@ class PictureSearch:
                 )
                 if trial is not None:
                     yield trial
+
+    def _unsaturated(self, layouts: Sequence[tuple[str, Callable[[Array], Array]]]) -> Iterator[Claim]:
+        """Codes of which some were cut off at the ends of their range: those are left out."""
+        low, high = (float(end([end(each) for each in self.deployed])) for end in (np.min, np.max))
+        if low not in _ENDS or high not in _ENDS or not all(map(is_whole, self.deployed)):
+            return
+        share = float(np.mean([((each == low) | (each == high)).mean() for each in self.deployed]))
+        trials = (_without(trial, low, high) for trial in self._read(layouts, _AS_IT_IS))
+        for claim in self._verified(trial for trial in trials if trial is not None):
+            note = f"{share:.1%} of the values are cut off at {low:g} or {high:g} and were left out"
+            yield replace(claim, exact=False, notes=(*claim.notes, note))
 
     def _trial(
         self,
@@ -124,6 +143,8 @@ class PictureSearch:
         """The same picture, a few pixels away."""
         steps = range(-_MOST_SHIFT, _MOST_SHIFT + 1)
         for view, reading in self._plain_readings(layouts):
+            if any(change.kind == "reshaped" for change in reading.changes):
+                continue
             for down, right in ((down, right) for down in steps for right in steps if down or right):
                 change = InputChange(
                     "shifted",
@@ -163,6 +184,19 @@ class PictureSearch:
                 kinds = {change.kind for change in reading.changes}
                 if not kinds & {"transposed", "mirrored", "upside-down"}:
                     yield view, reading
+
+
+def _without(trial: Trial, low: float, high: float) -> Trial | None:
+    """The same without pixels that have a value at either end."""
+
+    def pairs() -> PixelPairs:
+        for training, deployed in trial.pairs():
+            kept = ((deployed > low) & (deployed < high)).all(axis=1)
+            yield training[kept], deployed[kept]
+
+    first, second = sample_pixels(pairs(), _PIXELS * _LOOKED_AT)
+    fit = best_order(first, second) if len(first) >= _FEWEST_PIXELS else None
+    return None if fit is None else Trial(trial.changes, pairs, fit)
 
 
 def _composed(storage: Storage, reading: Reading) -> Callable[[Array], Array]:

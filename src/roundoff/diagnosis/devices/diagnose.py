@@ -1,7 +1,7 @@
 """The diagnosis of a device from its dumps: inputs, then every part by itself, then causes, then the verdict."""
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from roundoff.core.findings import Diagnosis, Finding
@@ -27,7 +27,7 @@ from roundoff.quantize.agreement import spread
 from roundoff.runtime.capture import LiveSource
 from roundoff.runtime.feeds import Samples
 
-__all__ = ["diagnose_device"]
+__all__ = ["diagnose_device", "open_bench"]
 
 _LOADED = _causes
 # More samples of a dump say little more of what each part computes.
@@ -62,12 +62,38 @@ def diagnose_device(
         ModelFailed: The model cannot be run.
     """
     notebook = Investigation(settings or DiagnoseSettings())
-    quantized = subject if isinstance(subject, QuantizedModel) else QuantizedModel(subject, ())
+    quantized = _as_quantized(subject)
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
         with notebook.check("dumps") as check:
             bench = _bench(quantized, samples, (reference, dumps), notebook, names)
             check.result = _what_was_read(bench)
         return _Diagnosing(bench, notebook).run()
+
+
+def _as_quantized(subject: Model | QuantizedModel) -> QuantizedModel:
+    return subject if isinstance(subject, QuantizedModel) else QuantizedModel(subject, ())
+
+
+@contextmanager
+def open_bench(
+    subject: Model | QuantizedModel,
+    samples: Samples,
+    dumps: TensorSource,
+    *,
+    settings: DiagnoseSettings | None = None,
+    names: KnownNames | None = None,
+) -> Iterator[Bench]:
+    """A device on the bench, as `diagnose_device` takes it apart; for those who go on from what that found.
+
+    Raises:
+        CannotAlign: Nothing of the dumps belongs to the model.
+        BadInput: The samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    notebook = Investigation(settings or DiagnoseSettings())
+    quantized = _as_quantized(subject)
+    with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
+        yield _bench(quantized, samples, (reference, dumps), notebook, names)
 
 
 def _bench(

@@ -5,7 +5,7 @@ known no sample is needed any more.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,12 +13,20 @@ from roundoff.core.tensors import Array
 from roundoff.graph.pointwise import attributes
 from roundoff.runtime.integer.geometry import conv_geometry, pad_spatial
 
-__all__ = ["Gram", "WeightRows", "weight_rows"]
+__all__ = ["Counts", "Gram", "WeightRows", "weight_rows"]
 
 # Products of one sample are summed over at most so many places of its map; neighbours say the same.
 _MOST_PLACES, _LEAST_PLACES = 1024, 8
 # Multiplications for one layer: a second or two of one core.
 _MOST_WORK = 2e10
+
+
+class Counts(Protocol):
+    """Says how much results count."""
+
+    def counts(self, seen: Array) -> Array:
+        """Of what places read, [groups, places, length], how much each result counts, [groups, places, rows]."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +69,36 @@ class Gram:
     """Sums up products of a layer's inputs.
 
     Attributes:
-        matrix: float64 [groups, length, length].
+        matrix: float64 [groups, length, length]; where results count differently, one for each row of each group.
 
     Args:
         node: The layer.
         shape: Shape of its weight.
         rows: How that is laid out.
         samples: How many samples will come.
+        counts: How much results count; all the same when None.
     """
 
     matrix: Array
 
-    def __init__(self, node: Any, shape: tuple[int, ...], rows: WeightRows, *, samples: int) -> None:
-        self._rows, self._kernel = rows, shape[2:]
+    def __init__(
+        self,
+        node: Any,
+        shape: tuple[int, ...],
+        rows: WeightRows,
+        *,
+        samples: int,
+        counts: Counts | None = None,
+    ) -> None:
+        self._rows, self._kernel, self._counts = rows, shape[2:], counts
         self._attributes = attributes(node)
         mode = self._attributes.get("auto_pad", b"NOTSET")
         self._attributes["auto_pad"] = mode.decode() if isinstance(mode, bytes) else mode
         self._convolves = node.op_type == "Conv"
-        work = _MOST_WORK / (rows.groups * rows.length**2 * max(samples, 1))
+        matrices = rows.groups if counts is None else int(np.prod(shape)) // rows.length
+        work = _MOST_WORK / (matrices * rows.length**2 * max(samples, 1))
         self._places = int(np.clip(work, _LEAST_PLACES, _MOST_PLACES))
-        self.matrix = np.zeros((rows.groups, rows.length, rows.length))
+        self.matrix = np.zeros((matrices, rows.length, rows.length))
 
     def add(self, values: Array) -> None:
         """Take in what the layer reads in one sample."""
@@ -89,7 +107,14 @@ class Gram:
             seen = seen[:, np.linspace(0, seen.shape[1] - 1, self._places).round().astype(int)]
         # Products of one sample in float32, twice as fast; their sum over samples in float64.
         finite = np.where(np.isfinite(seen), seen, 0).astype(np.float32)
-        self.matrix += finite.transpose(0, 2, 1) @ finite
+        if self._counts is None:
+            self.matrix += finite.transpose(0, 2, 1) @ finite
+            return
+        weights = self._counts.counts(finite)
+        rows = weights.shape[-1]
+        for row in range(rows):
+            # The matrices of one row in all groups.
+            self.matrix[row::rows] += (finite * weights[..., row, None]).transpose(0, 2, 1) @ finite
 
     def _windows(self, values: Array) -> Array:
         """What every output place reads, [groups, places, length]."""

@@ -8,7 +8,7 @@ from roundoff.vendors.amct.configuration.fitting import must_be_symmetric
 from roundoff.vendors.amct.layers import Layer
 from roundoff.vendors.errors import WrongValue
 
-__all__ = ["default_document", "layer_entry"]
+__all__ = ["IFMR_DEFAULTS", "default_document", "layer_entry"]
 
 IFMR_DEFAULTS: Mapping[str, Any] = {
     "max_percentile": 0.999999,

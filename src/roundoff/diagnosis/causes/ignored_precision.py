@@ -1,0 +1,45 @@
+"""Ignored precision: more bits were asked for a tensor than it has."""
+
+from roundoff.core.findings import Change, Remedy
+from roundoff.diagnosis.alternatives import with_bits
+from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.proving import called, tried
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.suspects import Suspect
+
+__all__ = ["IgnoredPrecision"]
+
+
+@cause("ignored-precision", order=8)
+class IgnoredPrecision:
+    """More bits were asked for a tensor than it has."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """What was asked for, and what it has."""
+        asked = _asked(case, suspect)
+        bits = case.facts.quantizers[suspect.name].spec.bits
+        return Signal(1.0, {"asked_bits": float(asked), "bits": float(bits)}) if asked > bits else None
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """The bits that were asked for, over the same range."""
+        asked, members = _asked(case, suspect), [case.facts.quantizers[name] for name in suspect.quantizers]
+        what, bits = called(suspect), members[0].spec.bits
+        dtype = f"{'s' if members[0].spec.signed else 'u'}{asked}"
+        return tried(
+            case,
+            suspect,
+            {each.name: with_bits(each, asked) for each in members},
+            changed=f"{what} with the {asked} bits that were asked for",
+            summary=f"{asked} bits were asked for {what}, and it has {bits}",
+            changes=[Change("bits", tensors=suspect.tensors, nodes=suspect.nodes, value=dtype)],
+        )
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
+        """Ask in a way that the tool understands."""
+        del case
+        title = f"make the tool grant {proof.changes[0].value} for {suspect.tensor!r}; roundoff audit says why not"
+        return Remedy(title, "16 bit", proof.changes)
+
+
+def _asked(case: Case, suspect: Suspect) -> int:
+    return max((case.facts.asked.get(name, 0) for name in suspect.quantizers), default=0)

@@ -1,0 +1,63 @@
+"""A minimal reproducer as data: models, inputs, what they should give and what they give."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from roundoff.core.findings import Measure
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.reproducer.spots import Spot
+from roundoff.graph.load import Model
+
+__all__ = ["Reproducer", "ReproducerSample", "Spot"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReproducerSample:
+    """One set of inputs.
+
+    Attributes:
+        name: The sample of the run it was taken from.
+        inputs: What the part reads.
+        expected: What it should give.
+        observed: What it gives.
+    """
+
+    name: str
+    inputs: Mapping[str, Array]
+    expected: Mapping[str, Array]
+    observed: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reproducer:
+    """The smallest part of a network that shows a fault by itself.
+
+    Attributes:
+        nodes: Names and operations of its nodes.
+        float_model: The part in float.
+        quantized_model: The same with its quantizers; None where none are known.
+        samples: What it is fed.
+        stored: Whether what was observed is a dump; otherwise the quantized model gives it again.
+        spot: Where the fault shows.
+        faulty_db: Signal to noise there.
+        mended_db: The same without the fault.
+        threshold_db: The fault is there at or below this.
+        mending: What was changed so that it was gone.
+        complement: Outputs of the whole network as it is, and with this part right.
+        alone: SQNR of the outputs with nothing but the blamed quantizers on; None where that means nothing.
+        passes: Whether the whole network is clearly better with this part right.
+    """
+
+    nodes: tuple[tuple[str, str], ...]
+    float_model: Model
+    quantized_model: Model | None
+    samples: tuple[ReproducerSample, ...]
+    stored: bool
+    spot: Spot
+    faulty_db: float
+    mended_db: float
+    threshold_db: float
+    mending: str
+    complement: Measure | None
+    alone: float | None
+    passes: bool

@@ -1,0 +1,220 @@
+"""The smallest part of a quantized network that shows a fault, fed with what the float network computes."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from roundoff.core.findings import Finding, Measure
+from roundoff.core.quantizer import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.reproducer.case import Reproducer, ReproducerSample
+from roundoff.diagnosis.reproducer.mending import Blame, blame
+from roundoff.diagnosis.reproducer.placing import placed
+from roundoff.diagnosis.reproducer.shrinking import shrink
+from roundoff.diagnosis.reproducer.spots import BEST_DB, Gap, largest_gap
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import insert_quantizers
+from roundoff.graph.load import Model
+from roundoff.graph.shapes import Value
+from roundoff.graph.subgraph import Part, Parts
+from roundoff.graph.tap import tap
+from roundoff.runtime.session import open_session
+
+__all__ = ["NotLocal", "reproduce_quantized"]
+
+# A fault that makes less than this is none to be shown to others.
+_SMALLEST_DB = 3.0
+# A part shows the fault when it shows this much of what all that the fault touches shows.
+_SHARE = 0.5
+# The outputs are clearly better from this on.
+_BETTER_DB = 1.0
+_MOST_SAMPLES = 4
+
+Feeds = list[dict[str, Array]]
+
+
+class NotLocal(BadInput):
+    """No part of the network shows the fault by itself."""
+
+
+def reproduce_quantized(
+    case: Case, finding: Finding, *, values: Sequence[Value], most_samples: int = _MOST_SAMPLES
+) -> Reproducer:
+    """Find the smallest part of a network that shows a finding, and prove that it does.
+
+    Args:
+        case: The float network and its quantizers.
+        finding: What to show.
+        values: All tensors of the float network, with types and shapes.
+        most_samples: Samples that come along.
+
+    Raises:
+        NotLocal: No part shows it.
+        BadInput: No quantizer belongs to the finding.
+        ModelFailed: The network cannot be run.
+    """
+    blamed = blame(case, finding)
+    if blamed is None:
+        raise BadInput(
+            f"Finding {finding.number} ({finding.cause}) blames no quantizer, so that no part can be cut out.",
+            fix="choose another finding with --finding, or send the whole case with roundoff bundle",
+        )
+    search = _Search(
+        case, blamed, Parts(case.facts.quantized.float_model, values), _places(case, blamed, most_samples)
+    )
+    nodes = search.smallest(finding)
+    return search.reproducer(nodes)
+
+
+def _places(case: Case, blamed: Blame, most: int) -> tuple[int, ...]:
+    """The samples on which the fault does most harm."""
+    few = case.lab.few()
+    if len(few) <= most:
+        return few
+    quantizers, mended = case.quantizers(), case.quantizers(blamed.fixes)
+
+    def harm(place: int) -> float:
+        return case.lab.loss(quantizers, places=(place,)).value - case.lab.loss(mended, places=(place,)).value
+
+    return tuple(sorted(sorted(few, key=harm, reverse=True)[:most]))
+
+
+@dataclass(slots=True)
+class _Search:
+    case: Case
+    blamed: Blame
+    parts: Parts
+    places: tuple[int, ...]
+    enough: float = _SMALLEST_DB
+    _golden: dict[str, list[Array]] = field(default_factory=dict)
+    _measured: dict[tuple[str, ...], Gap | None] = field(default_factory=dict)
+
+    def smallest(self, finding: Finding) -> list[str]:
+        """The nodes of the smallest part."""
+        touched = self._touched()
+        start = self._gap(touched) if touched else None
+        nodes: Sequence[str] = touched
+        if start is None or start.db < _SMALLEST_DB:
+            nodes, start = self.parts.computing, self._gap(self.parts.computing)
+        if start is None or start.db < _SMALLEST_DB:
+            shown = "nothing can be compared" if start is None else f"at most {max(0.0, start.db):.1f} dB"
+            raise NotLocal(
+                f"No part of the network shows finding {finding.number} ({finding.cause}) by itself: {shown} "
+                "between its quantizers and better ones, fed with what the float network computes.",
+                fix="it adds up over the network; send the whole case with roundoff bundle",
+            )
+        self.enough = max(_SMALLEST_DB, _SHARE * start.db)
+        single = next((name for name in self._in_order(finding, nodes) if self._shows([name])), None)
+        return [single] if single is not None else shrink(nodes, self._shows)
+
+    def _in_order(self, finding: Finding, nodes: Sequence[str]) -> list[str]:
+        """Single nodes to try first: those that the finding blames, then those that blamed quantizers touch."""
+        touched = self._touched()
+        named = [name for name in finding.nodes if name in nodes]
+        return list(dict.fromkeys((*named, *(name for name in touched if name in nodes))))
+
+    def _touched(self) -> list[str]:
+        """Nodes that read what blamed quantizers give, or compute what they quantize."""
+        quantizers = [each for each in self.case.facts.quantized.quantizers if each.name in self.blamed.quantizers]
+        readers = {edge.node for each in quantizers for edge in each.consumers}
+        tensors = {each.tensor for each in quantizers}
+        graph = self.case.lab.model.proto.graph
+        makers = {node.name for node in graph.node if tensors & set(node.output)}
+        return [name for name in self.parts.computing if name in readers | makers]
+
+    def _shows(self, nodes: Sequence[str]) -> bool:
+        gap = self._gap(nodes)
+        return gap is not None and gap.db >= self.enough
+
+    def _gap(self, nodes: Sequence[str]) -> Gap | None:
+        key = tuple(nodes)
+        if key not in self._measured:
+            self._measured[key] = self._measure(self.parts.part(nodes))
+        return self._measured[key]
+
+    def _measure(self, part: Part) -> Gap | None:
+        faulty = self._placed(part, mended=False)
+        mine = any(each.name in self.blamed.quantizers for each in faulty)
+        if not mine or not part.writes or not self.parts.can_be_fed(part):
+            return None
+        feeds = self._feeds(part)
+        model = self.parts.model(part)
+        exact, worse, better = (
+            self._run(insert_quantizers(model, each) if each else model, feeds)
+            for each in ([], faulty, self._placed(part, mended=True))
+        )
+        return largest_gap(exact, worse, better)
+
+    def _placed(self, part: Part, *, mended: bool) -> list[Quantizer]:
+        quantizers = self.case.quantizers(self.blamed.fixes if mended else None)
+        return placed(quantizers, part, self.blamed.quantizers)
+
+    def _feeds(self, part: Part) -> Feeds:
+        """What the float network computes of what a part reads, by sample."""
+        self._compute([name for name in part.reads if name not in self._golden])
+        return [{name: self._golden[name][at] for name in part.reads} for at in range(len(self.places))]
+
+    def _compute(self, names: Collection[str]) -> None:
+        feeds = [self.case.lab.feeds()[place] for place in self.places]
+        given = [name for name in names if name in feeds[0][1]]
+        computed = [name for name in names if name not in feeds[0][1]]
+        for name in given:
+            self._golden[name] = [feed[name] for _, feed in feeds]
+        if computed:
+            model = self.case.lab.model
+            session = open_session(model, outputs=tap(model, computed))
+            found = [session.run(feed, sample=sample) for sample, feed in feeds]
+            for at, name in enumerate(computed):
+                self._golden[name] = [arrays[at] for arrays in found]
+
+    @staticmethod
+    def _run(model: Model, feeds: Feeds) -> list[dict[str, Array]]:
+        session = open_session(model)
+        names = [value.name for value in model.proto.graph.output]
+        return [dict(zip(names, session.run(feed), strict=True)) for feed in feeds]
+
+    def reproducer(self, nodes: Sequence[str]) -> Reproducer:
+        """The part with everything that proves it."""
+        part, gap = self.parts.part(nodes), self._gap(nodes)
+        if gap is None:
+            raise ValueError("only a part that shows the fault can be handed on")
+        feeds = self._feeds(part)
+        bare = self.parts.model(part)
+        exact = self._run(bare, feeds)
+        model = self.parts.model(part, _fixed_shapes([*feeds, *exact]))
+        quantized = insert_quantizers(model, self._placed(part, mended=False))
+        observed = self._run(quantized, feeds)
+        names = [self.case.lab.feeds()[place][0] for place in self.places]
+        samples = tuple(
+            ReproducerSample(name, feed, right, wrong)
+            for name, feed, right, wrong in zip(names, feeds, exact, observed, strict=True)
+        )
+        kinds = {node.name: node.op_type for node in self.case.lab.model.proto.graph.node}
+        off = dict.fromkeys(self.blamed.quantizers)
+        before, after = self.case.loss(more=True), self.case.loss(off, more=True)
+        only = [each for each in self.case.facts.quantized.quantizers if each.name in self.blamed.quantizers]
+        measure = Measure("SQNR of the outputs", "dB", before.sqnr_db, after.sqnr_db, samples=before.samples)
+        return Reproducer(
+            nodes=tuple((name, kinds[name]) for name in part.nodes),
+            float_model=model,
+            quantized_model=quantized,
+            samples=samples,
+            stored=False,
+            spot=gap.spot,
+            faulty_db=gap.faulty_db,
+            mended_db=gap.mended_db,
+            threshold_db=(gap.faulty_db + min(gap.mended_db, BEST_DB)) / 2,
+            mending=self.blamed.what,
+            complement=measure,
+            alone=self.case.lab.loss(only, more=True).sqnr_db,
+            passes=after.agrees or after.sqnr_db - before.sqnr_db >= _BETTER_DB,
+        )
+
+
+def _fixed_shapes(arrays: Sequence[Mapping[str, Array]]) -> dict[str, tuple[int, ...]]:
+    """Shapes of tensors that have the same one in every sample."""
+    found: dict[str, set[tuple[int, ...]]] = {}
+    for each in arrays:
+        for name, array in each.items():
+            found.setdefault(name, set()).add(array.shape)
+    return {name: next(iter(shapes)) for name, shapes in found.items() if len(shapes) == 1}

@@ -1,0 +1,137 @@
+"""A part of a model as a model of its own, with all it needs in one file."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roundoff.graph.external import is_external
+from roundoff.graph.load import Model, checked_model
+from roundoff.graph.shapes import Value
+from roundoff.graph.units import derived_constants
+from roundoff.graph.weights import constant_value
+from roundoff.graph.wiring import reads
+
+__all__ = ["Part", "Parts"]
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some nodes of a model.
+
+    Attributes:
+        nodes: Their names, in execution order.
+        reads: What they read of others: inputs of the model, and what other nodes compute.
+        writes: What others read of theirs, and outputs of the model.
+    """
+
+    nodes: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+class Parts:
+    """Cuts parts out of a model; constants, and the nodes that compute them, belong to every part that reads them.
+
+    Args:
+        model: The model.
+        values: All its tensors, with their types.
+    """
+
+    def __init__(self, model: Model, values: Iterable[Value]) -> None:
+        graph = model.proto.graph
+        self._model = model
+        self._values = {value.name: value for value in values}
+        self.constant = derived_constants(graph)
+        self._nodes = {node.name: node for node in graph.node}
+        self.computing = tuple(
+            node.name for node in graph.node if any(name and name not in self.constant for name in node.output)
+        )
+        self._readers: dict[str, set[str]] = {}
+        for node in graph.node:
+            for name in reads(node):
+                self._readers.setdefault(name, set()).add(node.name)
+        self._outputs = {value.name for value in graph.output}
+
+    def part(self, nodes: Collection[str]) -> Part:
+        """What some nodes read and write."""
+        chosen = [name for name in self.computing if name in nodes]
+        inside = set(chosen)
+        made = {name for node in chosen for name in self._nodes[node].output if name}
+        read = dict.fromkeys(name for node in chosen for name in reads(self._nodes[node]))
+        written = [
+            name
+            for node in chosen
+            for name in self._nodes[node].output
+            if name and (name in self._outputs or self._readers.get(name, set()) - inside)
+        ]
+        outside = tuple(name for name in read if name not in made and name not in self.constant)
+        return Part(tuple(chosen), outside, tuple(written))
+
+    def can_be_fed(self, part: Part) -> bool:
+        """Whether all that a part reads are tensors of types that numpy has."""
+        found = [self._values.get(name) for name in part.reads]
+        return all(
+            value is not None
+            and value.kind == "tensor"
+            and value.element is not None
+            and value.element.widened == value.element.dtype
+            for value in found
+        )
+
+    def model(self, part: Part, shapes: Mapping[str, Shape] | None = None) -> Model:
+        """A part as a model.
+
+        Args:
+            part: The part.
+            shapes: Shapes of what it reads and writes, where they are always the same.
+        """
+        from onnx import ModelProto
+
+        source = self._model.proto
+        proto = ModelProto(
+            ir_version=source.ir_version, opset_import=source.opset_import, functions=source.functions
+        )
+        graph = proto.graph
+        graph.name = "part"
+        nodes = self._with_constants(part.nodes)
+        graph.node.extend(nodes)
+        for entries, names in ((graph.input, part.reads), (graph.output, part.writes)):
+            for name in names:
+                self._declare(entries.add(name=name), (shapes or {}).get(name))
+        read = {name for node in nodes for name in reads(node)} | set(part.writes)
+        for tensor in source.graph.initializer:
+            if tensor.name in read:
+                graph.initializer.append(self._whole(tensor))
+        graph.sparse_initializer.extend(
+            each for each in source.graph.sparse_initializer if each.values.name in read
+        )
+        return checked_model(proto, path=self._model.path, size=proto.ByteSize())
+
+    def _with_constants(self, names: Sequence[str]) -> list[Any]:
+        producers = {
+            output: node.name for node in self._nodes.values() for output in node.output if output in self.constant
+        }
+        needed: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                waiting += [producers[each] for each in reads(self._nodes[name]) if each in producers]
+        return [node for name, node in self._nodes.items() if name in needed]
+
+    def _declare(self, entry: Any, shape: Shape | None) -> None:
+        value = self._values.get(entry.name)
+        tensor = entry.type.tensor_type
+        tensor.elem_type = value.element.number if value is not None and value.element is not None else 0
+        if shape is not None:
+            tensor.shape.SetInParent()
+            for size in shape:
+                tensor.shape.dim.add(dim_value=size)
+
+    def _whole(self, tensor: Any) -> Any:
+        from onnx.numpy_helper import from_array
+
+        return from_array(constant_value(tensor, self._model), tensor.name) if is_external(tensor) else tensor

@@ -1,0 +1,172 @@
+"""What a quantization decided, as other tools can be told it: node by node, and tensor by tensor."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from roundoff.core.quant_plan import FLOAT, Precision, Rule
+from roundoff.core.quantizer import Quantizer
+from roundoff.graph.precisions import NodePrecisions
+from roundoff.graph.quantized_model import QuantizedModel
+
+__all__ = ["COMMON_BITS", "Decisions", "Made", "NodeDecision", "decisions_of"]
+
+COMMON_BITS = 8
+"""What every tool quantizes to unless it is told otherwise."""
+
+# Operations that compute nothing: tools give them the type of what they read.
+_MOVES = frozenset({
+    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Gather", "Expand",
+    "Tile", "DepthToSpace", "SpaceToDepth", "Dropout",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDecision:
+    """What one node computes with.
+
+    Attributes:
+        name: Its name in the user's model.
+        op_type: Its operation.
+        outputs: The tensors it computes.
+        precision: What it reads, its weight, and what it hands on.
+        inputs: The dtype at each of its inputs that comes from outside of what it is fused with, by place.
+    """
+
+    name: str
+    op_type: str
+    outputs: tuple[str, ...]
+    precision: Precision
+    inputs: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def in_float(self) -> bool:
+        """Whether it reads something that is not quantized."""
+        return self.precision.arithmetic == FLOAT
+
+    @property
+    def bits(self) -> int:
+        """Width of the widest codes it reads; 0 when it reads none."""
+        return _widest(self.precision.activation)
+
+    @property
+    def output_bits(self) -> int:
+        """Width of the widest codes it hands on; 0 when it hands on none."""
+        return _widest(self.precision.output)
+
+    @property
+    def wide(self) -> bool:
+        """Whether it computes with integers of more than 8 bits."""
+        return not self.in_float and self.bits > COMMON_BITS
+
+    @property
+    def moves(self) -> bool:
+        """Whether it only passes elements on."""
+        return self.op_type in _MOVES
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How a quantized model was made, as far as that is known.
+
+    Attributes:
+        stem: How names of files start.
+        target: For which target; empty when that is not known.
+        method: Calibration method of its ranges; empty when that is not known.
+        samples: On how many samples they were observed; 0 when that is not known.
+        rules: What the user asked for.
+    """
+
+    stem: str = "model"
+    target: str = ""
+    method: str = ""
+    samples: int = 0
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """A quantization, as other tools can be told it.
+
+    Attributes:
+        quantized: The float model that settings are for, and its quantizers.
+        nodes: Those that compute with values, in execution order.
+        made: How it was made.
+    """
+
+    quantized: QuantizedModel
+    nodes: tuple[NodeDecision, ...]
+    made: Made = Made()
+
+    @cached_property
+    def computing(self) -> tuple[NodeDecision, ...]:
+        """The nodes that do not only pass elements on."""
+        return tuple(node for node in self.nodes if not node.moves)
+
+    @cached_property
+    def floats(self) -> tuple[NodeDecision, ...]:
+        """The nodes that compute in float."""
+        return tuple(node for node in self.computing if node.in_float)
+
+    @cached_property
+    def wide(self) -> tuple[NodeDecision, ...]:
+        """The nodes that compute with more than 8 bits."""
+        return tuple(node for node in self.computing if node.wide)
+
+    def of_kind(self, kind: Literal["activation", "weight"]) -> tuple[Quantizer, ...]:
+        """The quantizers of activations, or of weights."""
+        return tuple(each for each in self.quantized.quantizers if each.kind == kind)
+
+    def common_dtype(self, kind: Literal["activation", "weight"]) -> str:
+        """The dtype that most activations or weights have; empty when there are none."""
+        found = Counter(each.spec.dtype for each in self.of_kind(kind))
+        return max(found, key=lambda dtype: (found[dtype], dtype)) if found else ""
+
+    def mostly_symmetric(self, kind: Literal["activation", "weight"]) -> bool:
+        """Whether most of them have a fixed zero point."""
+        found = Counter(each.spec.symmetric for each in self.of_kind(kind))
+        return found[True] > found[False]
+
+    @property
+    def mostly_per_channel(self) -> bool:
+        """Whether most weights have a scale for each channel."""
+        found = Counter(each.params.scale.ndim > 0 for each in self.of_kind("weight"))
+        return found[True] > found[False]
+
+
+def decisions_of(
+    quantized: QuantizedModel, made: Made | None = None, *, origins: Mapping[str, str] | None = None
+) -> Decisions:
+    """Look at a quantized model.
+
+    Args:
+        quantized: The model.
+        made: How it was made.
+        origins: Names of nodes in the user's model, each with that of the node that took it over.
+    """
+    names = _original_names(origins or {})
+    precisions = NodePrecisions(quantized.float_model, quantized.quantizers)
+    nodes = []
+    for node in precisions.nodes:
+        precision = precisions.effective(node)
+        if precision.arithmetic == "none":
+            continue
+        inputs = {at: precisions.dtype(precisions.seen_at(node, at)) for at in precisions.outer_operands(node)}
+        outputs = tuple(name for name in node.output if name)
+        nodes.append(NodeDecision(names.get(node.name, node.name), node.op_type, outputs, precision, inputs))
+    return Decisions(quantized, tuple(nodes), made or Made())
+
+
+def _original_names(origins: Mapping[str, str]) -> dict[str, str]:
+    """Names of nodes in the user's model where they are others than in the graph that is quantized."""
+    found: dict[str, str] = {}
+    for original, current in origins.items():
+        if current and current not in origins:
+            found.setdefault(current, original)
+    return found
+
+
+def _widest(dtypes: str) -> int:
+    return max((int(dtype[1:]) for dtype in dtypes.split("/") if dtype not in ("", FLOAT)), default=0)

@@ -1,0 +1,181 @@
+"""onnxruntime's quantize_static: nodes to leave out, and the scale of every tensor."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.quantizer import Quantizer
+from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions
+from roundoff.vendors.dialects.written import Dialect, Written, named, names_of, said_of, unsaid_codes
+
+__all__ = ["DIALECT"]
+
+_TYPES = {"u8": "QUInt8", "s8": "QInt8", "u16": "QUInt16", "s16": "QInt16", "u4": "QUInt4", "s4": "QInt4"}
+_FIRST_16_BITS = 21
+"""From this opset on ONNX itself has QuantizeLinear for 16 bits."""
+
+_SCRIPT = '''\
+"""Quantizes with the settings beside this file: python {script} float.onnx int8.onnx samples.npz
+
+The archive holds one array for each input of the model, its first axis counting samples.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+SETTINGS = json.loads(Path(__file__).with_name("{settings}").read_text(encoding="utf-8"))
+
+
+def _override(entry):
+    made = dict(entry, quant_type=QuantType[entry["quant_type"]])
+    if "scale" in made:
+        made["scale"] = np.array(made["scale"], dtype=np.float32)
+        made["zero_point"] = np.array(made["zero_point"], dtype=entry["quant_type"].lower().lstrip("q"))
+    if "convert" in made:
+        made["convert"] = dict(_override(entry["convert"]), recv_nodes=set(entry["convert"]["recv_nodes"]))
+    return made
+
+
+def arguments():
+    """What quantize_static takes, besides the models and the data."""
+    options = dict(SETTINGS["extra_options"])
+    options["TensorQuantOverrides"] = {{
+        tensor: [_override(entry) for entry in entries]
+        for tensor, entries in options["TensorQuantOverrides"].items()
+    }}
+    return {{
+        "quant_format": QuantFormat.QDQ,
+        "activation_type": QuantType[SETTINGS["activation_type"]],
+        "weight_type": QuantType[SETTINGS["weight_type"]],
+        "per_channel": SETTINGS["per_channel"],
+        "nodes_to_exclude": SETTINGS["nodes_to_exclude"],
+        "extra_options": options,
+    }}
+
+
+class Reader(CalibrationDataReader):
+    """The samples of an archive, one at a time."""
+
+    def __init__(self, archive):
+        arrays = {{name: archive[name] for name in archive.files}}
+        count = min(len(values) for values in arrays.values())
+        self._feeds = ({{name: values[i : i + 1] for name, values in arrays.items()}} for i in range(count))
+
+    def get_next(self):
+        return next(self._feeds, None)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    with np.load(sys.argv[3]) as data:
+        quantize_static(sys.argv[1], sys.argv[2], Reader(data), **arguments())
+'''
+
+
+def _write(decisions: Decisions) -> Written:
+    overrides, missing = _overrides(decisions)
+    settings_name, script = f"{decisions.made.stem}_onnxruntime.json", f"{decisions.made.stem}_onnxruntime.py"
+    activation, weight = (decisions.common_dtype(kind) for kind in ("activation", "weight"))
+    options: dict[str, Any] = {
+        "ActivationSymmetric": decisions.mostly_symmetric("activation"),
+        "WeightSymmetric": decisions.mostly_symmetric("weight"),
+        "UseQDQContribOps": _needs_contrib(decisions),
+        "TensorQuantOverrides": overrides,
+    }
+    settings = {
+        "activation_type": _TYPES.get(activation, "QUInt8"),
+        "weight_type": _TYPES.get(weight, "QInt8"),
+        "per_channel": decisions.mostly_per_channel,
+        # Also those that only pass values on: they would quantize what they pass.
+        "nodes_to_exclude": names_of(node for node in decisions.nodes if node.in_float),
+        "extra_options": options,
+    }
+    files = {
+        settings_name: json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
+        script: _SCRIPT.format(script=script, settings=settings_name),
+    }
+    said = f"{said_of(decisions)}, scales of {len(overrides)} tensors"
+    return Written(
+        files, said, (*missing, *unsaid_codes(decisions)), f"python {script} FLOAT.onnx OUT.onnx SAMPLES.npz"
+    )
+
+
+def _needs_contrib(decisions: Decisions) -> bool:
+    opset = max(
+        entry.version
+        for entry in decisions.quantized.float_model.proto.opset_import
+        if entry.domain in ("", "ai.onnx")
+    )
+    wide = any(each.spec.bits != COMMON_BITS for each in decisions.quantized.quantizers if each.kind != "bias")
+    return wide and opset < _FIRST_16_BITS
+
+
+def _overrides(decisions: Decisions) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """The entry of each tensor, and what has none."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    sliced: list[str] = []
+    unknown: list[str] = []
+    twice: list[str] = []
+    rounded: list[str] = []
+    initializers = {each.name for each in decisions.quantized.float_model.proto.graph.initializer}
+    by_tensor: dict[str, list[Quantizer]] = {}
+    for each in decisions.quantized.quantizers:
+        if each.kind != "bias":
+            by_tensor.setdefault(each.tensor, []).append(each)
+    for tensor, members in by_tensor.items():
+        first = min(members, key=lambda each: bool(each.after))
+        others = [each for each in members if each is not first and not _same(each, first)]
+        if any(each.spec.dtype not in _TYPES for each in members):
+            unknown.append(tensor)
+        elif first.params.scale.ndim and tensor not in initializers:
+            sliced.append(tensor)
+        else:
+            found[tensor] = _entries(first)
+            if len(others) == 1 and others[0].spec.dtype != first.spec.dtype and not others[0].params.scale.ndim:
+                readers = sorted({consumer.node for consumer in others[0].consumers})
+                found[tensor][0]["convert"] = {**_entries(others[0])[0], "recv_nodes": readers}
+            elif others:
+                twice.append(tensor)
+        if first.spec.rounding != "half_even":
+            rounded.append(tensor)
+    missing = [
+        f"{what}: {named(tensors)}"
+        for what, tensors in (
+            ("one scale per slice of activations", sliced),
+            ("codes of other widths than 4, 8 and 16 bits", unknown),
+            ("several scales for the readers of a tensor", twice),
+            ("rounding otherwise than half to even", rounded),
+        )
+        if tensors
+    ]
+    return found, missing
+
+
+def _same(one: Quantizer, other: Quantizer) -> bool:
+    return (
+        one.spec.dtype == other.spec.dtype
+        and np.array_equal(one.params.scale, other.params.scale)
+        and np.array_equal(one.params.zero_point, other.params.zero_point)
+    )
+
+
+def _entries(quantizer: Quantizer) -> list[dict[str, Any]]:
+    scales, points = np.atleast_1d(quantizer.params.scale), np.atleast_1d(quantizer.params.zero_point)
+    entries: list[dict[str, Any]] = [
+        {"quant_type": _TYPES[quantizer.spec.dtype], "scale": float(scale), "zero_point": int(point)}
+        for scale, point in zip(scales, points, strict=True)
+    ]
+    if quantizer.params.scale.ndim:
+        for entry in entries:
+            entry["axis"] = quantizer.spec.axis
+    return entries
+
+
+DIALECT = Dialect("onnxruntime", "nodes_to_exclude and TensorQuantOverrides of quantize_static", _write)

@@ -1,0 +1,95 @@
+"""Pulsar2's layer_configs."""
+
+from collections.abc import Iterator
+
+from roundoff.core.quant_plan import FLOAT
+from roundoff.vendors.dialects.decisions import Decisions, NodeDecision
+from roundoff.vendors.dialects.written import (
+    Dialect,
+    Written,
+    named,
+    said_of,
+    unsaid_codes,
+    unsaid_method,
+    unsaid_scales,
+    unsaid_weights,
+)
+from roundoff.vendors.pulsar2.config.enums import CalibrationMethod, DataType
+from roundoff.vendors.pulsar2.config.schema import BuildConfig, LayerConfig, QuantConfig
+from roundoff.vendors.pulsar2.config.writing import to_json
+
+__all__ = ["DIALECT"]
+
+_METHODS = {
+    "minmax": CalibrationMethod.MinMax.name,
+    "percentile": CalibrationMethod.Percentile.name,
+    "mse": CalibrationMethod.MSE.name,
+    "entropy": CalibrationMethod.KL.name,
+}
+# The operations for which the manual says that float was verified; for others the tool accepts the wish and
+# quantizes to 8 bits all the same.
+_FLOAT_WORKS = ("LeakyRelu", "Sigmoid", "Relu", "Add", "Mul", "Div", "Sub", "Concat", "Softmax")
+_DEFAULT = DataType.DefaultDataType
+# The widest integers that every operation takes.
+_NEAREST = DataType.U16
+
+
+def _write(decisions: Decisions) -> Written:
+    entries: dict[tuple[DataType, DataType, DataType], list[str]] = {}
+    refused: list[str] = []
+    mixed: list[str] = []
+    for node in decisions.computing:
+        wish = _wish(node, decisions)
+        if node.in_float and wish[0] is not DataType.FP32:
+            refused.append(node.name)
+        if "/" in node.precision.activation and not node.in_float:
+            mixed.append(node.name)
+        if any(part is not _DEFAULT for part in wish):
+            entries.setdefault(wish, []).append(node.name)
+    layers = tuple(
+        LayerConfig(layer_names=tuple(names), data_type=data, weight_data_type=weight, output_data_type=output)
+        for (data, weight, output), names in entries.items()
+    )
+    method = CalibrationMethod[_METHODS.get(decisions.made.method, CalibrationMethod.MinMax.name)]
+    config = BuildConfig(quant=QuantConfig(layer_configs=layers, calibration_method=method))
+    name = f"{decisions.made.stem}_pulsar2.json"
+    missing = [
+        *_lists(
+            ("float for operations it has only integers for (U16 instead)", refused),
+            ("inputs of different widths at one node (the widest instead)", mixed),
+        ),
+        *unsaid_weights(decisions),
+        *unsaid_method(decisions, _METHODS, "MinMax"),
+        *unsaid_scales(decisions),
+        *unsaid_codes(decisions),
+    ]
+    use = f"put its quant section into the configuration of pulsar2 build (or of roundoff pulsar2 build): {name}"
+    return Written({name: to_json(config)}, said_of(decisions), tuple(missing), use)
+
+
+def _lists(*found: tuple[str, list[str]]) -> Iterator[str]:
+    return (f"{what}: {named(names)}" for what, names in found if names)
+
+
+def _wish(node: NodeDecision, decisions: Decisions) -> tuple[DataType, DataType, DataType]:
+    """Types of data, weight and output of a node; the default where it is what the tool would do anyway."""
+    weight = DataType.FP32 if node.op_type == "Conv" and node.precision.weight == FLOAT else _DEFAULT
+    if node.in_float:
+        if node.op_type in _FLOAT_WORKS:
+            return DataType.FP32, _DEFAULT, _DEFAULT
+        output = DataType.FP32 if node.op_type == "Conv" and node.precision.output == FLOAT else _DEFAULT
+        return _NEAREST, weight, output
+    widest = max(node.precision.activation.split("/"), key=lambda dtype: (int(dtype[1:]), dtype), default="")
+    common = decisions.common_dtype("activation")
+    data = (
+        DataType[widest.upper()]
+        if widest and node.bits in (8, 16) and (node.wide or widest != common)
+        else _DEFAULT
+    )
+    output = _DEFAULT
+    if node.op_type == "Conv" and node.precision.output == FLOAT:
+        output = DataType.FP32
+    return data, weight, output
+
+
+DIALECT = Dialect("pulsar2", "layer_configs of a Pulsar2 configuration", _write)

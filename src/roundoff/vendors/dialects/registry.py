@@ -1,0 +1,50 @@
+"""The dialects there are."""
+
+from collections.abc import Sequence
+
+from roundoff.errors import BadInput, nearest
+from roundoff.vendors.dialects import aimet, amct, horizon, nncf, onnxruntime, pulsar2, rknn, roundoff, tpu_mlir
+from roundoff.vendors.dialects.written import Dialect
+
+__all__ = ["DIALECTS", "find_dialect", "find_dialects"]
+
+DIALECTS: dict[str, Dialect] = {
+    each.name: each
+    for each in (
+        roundoff.DIALECT,
+        onnxruntime.DIALECT,
+        pulsar2.DIALECT,
+        horizon.DIALECT,
+        amct.DIALECT,
+        rknn.DIALECT,
+        tpu_mlir.DIALECT,
+        nncf.DIALECT,
+        aimet.DIALECT,
+    )
+}
+"""All of them by name."""
+
+
+def find_dialect(name: str) -> Dialect:
+    """The dialect of a name.
+
+    Raises:
+        BadInput: There is none.
+    """
+    if name not in DIALECTS:
+        raise BadInput(f"There is no dialect {name!r}.", fix=nearest(name, DIALECTS))
+    return DIALECTS[name]
+
+
+def find_dialects(text: str) -> Sequence[Dialect]:
+    """The dialects of a list of names with commas between them; ``all`` names all.
+
+    Raises:
+        BadInput: One of them is unknown, or none is named.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise BadInput("No dialect is named.", fix=f"name one or more of {', '.join(DIALECTS)}, or all")
+    if names == ["all"]:
+        return tuple(DIALECTS.values())
+    return tuple(find_dialect(name) for name in dict.fromkeys(names))

@@ -1,0 +1,91 @@
+"""RKNN-Toolkit2: custom_quantize_layers of hybrid quantization."""
+
+import json
+
+from roundoff.vendors.dialects.decisions import Decisions
+from roundoff.vendors.dialects.written import (
+    Dialect,
+    Written,
+    named,
+    names_of,
+    said_of,
+    unsaid_codes,
+    unsaid_method,
+    unsaid_scales,
+    unsaid_weights,
+)
+
+__all__ = ["DIALECT"]
+
+_METHODS = {"minmax": "normal", "entropy": "kl_divergence", "mse": "mmse"}
+_FLOAT = "float16"
+
+_SCRIPT = '''\
+"""Builds with the layers beside this file in float16: python {script} MODEL.onnx DATASET.txt PLATFORM OUT.rknn"""
+
+import sys
+from pathlib import Path
+
+LAYERS = Path(__file__).with_name("{layers}").read_text(encoding="utf-8")
+EMPTY = "custom_quantize_layers: {{}}"
+
+
+def main(model, dataset, platform, out):
+    from rknn.api import RKNN
+
+    rknn = RKNN()
+    # Add mean_values and std_values as for the plain build.
+    rknn.config(target_platform=platform, quantized_algorithm="{algorithm}", quantized_method="{method}")
+    if rknn.load_onnx(model=model) or rknn.hybrid_quantization_step1(dataset=dataset, proposal=False):
+        return 1
+    stem = Path(model).stem
+    config = Path(stem + ".quantization.cfg")
+    text = config.read_text(encoding="utf-8")
+    if EMPTY not in text:
+        print(f"{{config}} has no line {{EMPTY!r}}", file=sys.stderr)
+        return 1
+    config.write_text(text.replace(EMPTY, LAYERS.rstrip(), 1), encoding="utf-8")
+    failed = rknn.hybrid_quantization_step2(
+        model_input=stem + ".model", data_input=stem + ".data", model_quantization_cfg=str(config)
+    )
+    return failed or rknn.export_rknn(out)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]) if len(sys.argv) == 5 else __doc__)
+'''
+
+
+def _write(decisions: Decisions) -> Written:
+    layers_name, script = f"{decisions.made.stem}.quantization.cfg", f"{decisions.made.stem}_rknn.py"
+    chosen = [node for node in decisions.computing if node.in_float or node.wide]
+    outputs = dict.fromkeys(name for node in chosen for name in node.outputs)
+    lines = [
+        "custom_quantize_layers:",
+        *(f"    {json.dumps(name, ensure_ascii=False)}: {_FLOAT}" for name in outputs),
+    ]
+    if not outputs:
+        lines[0] += " {}"
+    code = _SCRIPT.format(
+        script=script,
+        layers=layers_name,
+        algorithm=_METHODS.get(decisions.made.method, "normal"),
+        method="channel" if decisions.mostly_per_channel else "layer",
+    )
+    missing = []
+    if decisions.wide:
+        missing.append(f"16-bit integers ({_FLOAT} instead): {named(names_of(decisions.wide))}")
+    missing += [
+        *unsaid_weights(decisions),
+        *unsaid_method(decisions, _METHODS, "normal"),
+        *unsaid_scales(decisions),
+        *unsaid_codes(decisions),
+    ]
+    use = (
+        f"python {script} MODEL.onnx DATASET.txt PLATFORM OUT.rknn, or copy the lines of {layers_name} into the "
+        "file of that name that hybrid_quantization_step1 writes; layers go by their output tensors"
+    )
+    return Written({layers_name: "\n".join(lines) + "\n", script: code}, said_of(decisions), tuple(missing), use)
+
+
+DIALECT = Dialect("rknn", "custom_quantize_layers of hybrid quantization", _write)

@@ -1,0 +1,62 @@
+"""Our own rules: what `roundoff quantize --rules` reads."""
+
+import json
+from collections.abc import Iterable
+
+from roundoff.core.quant_plan import PRECISION_PARTS, Precision, Rule
+from roundoff.vendors.dialects.decisions import Decisions
+from roundoff.vendors.dialects.written import Dialect, Written, said_of, unsaid_codes, unsaid_scales
+
+__all__ = ["DIALECT"]
+
+
+def _write(decisions: Decisions) -> Written:
+    rules = decisions.made.rules or tuple(_derived(decisions))
+    target = decisions.made.target or "TARGET"
+    lines = [f"# For: roundoff quantize MODEL --target {target} --rules FILE", ""]
+    for rule in rules:
+        lines += ["[[rule]]", *_selector(rule), f"precision = {_precision(rule.precision)}", ""]
+    if not rules:
+        lines.append("rule = []")
+    name = f"{decisions.made.stem}_rules.toml"
+    calibration = (
+        f" --calibration {decisions.made.method}" if decisions.made.method not in ("", "as given") else ""
+    )
+    return Written(
+        {name: "\n".join(lines).rstrip() + "\n"},
+        said_of(decisions),
+        (*unsaid_scales(decisions), *unsaid_codes(decisions)),
+        f"roundoff quantize MODEL --data DATA --target {target}{calibration} --rules {name} -o DIR; "
+        "the scales are in plan.json, which --quantized DIR reads",
+    )
+
+
+def _derived(decisions: Decisions) -> Iterable[Rule]:
+    """A rule for the nodes of each precision that is not the most common one."""
+    common = Precision(decisions.common_dtype("activation"), decisions.common_dtype("weight"))
+    found: dict[Precision, list[str]] = {}
+    for node in decisions.computing:
+        one = {part: getattr(node.precision, part).split("/")[-1] for part in ("activation", "weight")}
+        differs = {part: dtype for part, dtype in one.items() if dtype and dtype != getattr(common, part)}
+        if differs:
+            found.setdefault(Precision(**differs), []).append(node.name)
+    return [Rule("node", tuple(names), precision) for precision, names in found.items()]
+
+
+def _selector(rule: Rule) -> list[str]:
+    if rule.kind == "between":
+        return [f"between = {{ start = {_texts(rule.selector)}, end = {_texts(rule.end)} }}"]
+    return [f"{rule.kind} = {_texts(rule.selector)}"]
+
+
+def _texts(names: Iterable[str]) -> str:
+    # What JSON escapes is escaped in the same way in a basic string of TOML.
+    return json.dumps(list(names), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _precision(precision: Precision) -> str:
+    parts = {part: getattr(precision, part) for part in PRECISION_PARTS}
+    return "{ " + ", ".join(f'{part} = "{dtype}"' for part, dtype in parts.items() if dtype) + " }"
+
+
+DIALECT = Dialect("roundoff", "rules of roundoff quantize", _write)

@@ -1,0 +1,112 @@
+"""A dialect: how one tool is told what was decided, and what it cannot be told."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from roundoff.core.wording import counted
+from roundoff.vendors.dialects.decisions import Decisions, NodeDecision
+
+__all__ = [
+    "Dialect",
+    "Written",
+    "named",
+    "names_of",
+    "said_of",
+    "unsaid_codes",
+    "unsaid_method",
+    "unsaid_scales",
+    "unsaid_weights",
+]
+
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The settings for one tool.
+
+    Attributes:
+        files: Texts by name of file.
+        said: What they say, in a few words.
+        missing: What the tool cannot be told, each in a few words.
+        use: How the tool is given them.
+    """
+
+    files: Mapping[str, str]
+    said: str
+    missing: tuple[str, ...]
+    use: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One tool's way of saying things.
+
+    Attributes:
+        name: As it is asked for.
+        summary: What is written, in a few words.
+        write: Makes the files.
+    """
+
+    name: str
+    summary: str
+    write: Callable[[Decisions], Written]
+
+
+def named(names: Iterable[str]) -> str:
+    """The first few names."""
+    found = list(dict.fromkeys(names))
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return ", ".join(repr(name) for name in found[:_MOST_NAMED]) + more
+
+
+def unsaid_scales(decisions: Decisions, *, weights_only: bool = False) -> list[str]:
+    """That scales cannot be said."""
+    activations = {each.tensor for each in decisions.of_kind("activation")}
+    weights = {each.tensor for each in decisions.of_kind("weight")}
+    if weights_only:
+        return [f"the scales of {counted(len(weights), 'weight')}: it finds its own"] if weights else []
+    if not activations | weights:
+        return []
+    tensors = counted(len(activations | weights), "tensor")
+    return [f"the scales and zero points of {tensors}: it calibrates by itself"]
+
+
+def unsaid_codes(decisions: Decisions) -> list[str]:
+    """That codes cannot be said which are not what rounding gives."""
+    corrected = [each.tensor for each in decisions.of_kind("weight") if each.codes is not None]
+    return [f"weights whose rounding was corrected: {named(corrected)}"] if corrected else []
+
+
+def unsaid_weights(decisions: Decisions, allowed: Sequence[str] = ("s8",)) -> list[str]:
+    """That weights of other widths cannot be said."""
+    found: dict[str, list[str]] = {}
+    for each in decisions.of_kind("weight"):
+        if each.spec.dtype not in allowed:
+            found.setdefault(each.spec.dtype, []).append(each.tensor)
+    return [f"{dtype} weights: {named(tensors)}" for dtype, tensors in found.items()]
+
+
+def unsaid_method(decisions: Decisions, known: Mapping[str, str], instead: str) -> list[str]:
+    """That a calibration method is none of the tool's."""
+    if not decisions.made.method or decisions.made.method in known or decisions.made.method == "as given":
+        return []
+    return [f"calibration by {decisions.made.method}: {instead} instead"]
+
+
+def said_of(decisions: Decisions) -> str:
+    """How many nodes are otherwise than plain int8."""
+    parts = [
+        text
+        for nodes, text in (
+            (decisions.floats, f"{counted(len(decisions.floats), 'node')} in float"),
+            (decisions.wide, f"{counted(len(decisions.wide), 'node')} at 16 bits"),
+        )
+        if nodes
+    ]
+    return ", ".join(parts) or "all nodes at 8 bits"
+
+
+def names_of(nodes: Iterable[NodeDecision]) -> list[str]:
+    """Names of nodes."""
+    return [node.name for node in nodes]

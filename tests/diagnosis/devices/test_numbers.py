@@ -1,0 +1,49 @@
+"""What a device computes with, seen from its values."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roundoff.diagnosis.devices.numbers import grid_step, kind_of, tell_numbers
+
+
+@given(st.floats(1e-4, 1e3), st.integers(0, 255), st.integers(0, 2**32 - 1))
+def test_dequantized_codes_lie_on_a_grid(scale: float, zero: int, seed: int) -> None:
+    codes = np.random.default_rng(seed).integers(0, 256, 2000)
+    step = grid_step(((codes - zero) * np.float32(scale)).astype(np.float32))
+    assert step is not None
+    assert abs(step / scale - 1) < 1e-3
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
+def test_float_values_lie_on_none(seed: int, size: float) -> None:
+    values = np.random.default_rng(seed).standard_normal(500).astype(np.float32) * np.float32(size)
+    assert grid_step(values) is None
+
+
+def test_too_few_values_tell_nothing() -> None:
+    assert grid_step(np.array([0.0, 1.0, 2.0])) is None
+    assert grid_step(np.zeros(100)) is None
+
+
+def test_kinds_of_float() -> None:
+    values = np.random.default_rng(0).standard_normal(100).astype(np.float32)
+    assert kind_of(values) == "float32"
+    assert kind_of(values.astype(np.float16)) == "float16"
+    assert kind_of((values.view(np.uint32) & 0xFFFF0000).view(np.float32)) == "bfloat16"
+    assert kind_of(np.array([np.nan], np.float32)) == "float32"
+
+
+def test_a_device_is_of_integers_when_many_of_its_tensors_are() -> None:
+    rng = np.random.default_rng(0)
+    coded = {f"t{index}": (rng.integers(0, 256, 400) * 0.1).astype(np.float32) for index in range(3)}
+    numbers = tell_numbers({**coded, "out": rng.standard_normal(400).astype(np.float32)})
+    assert numbers.kind == "integer"
+    assert set(numbers.steps) == set(coded)
+    assert numbers.limits["t0"] == (coded["t0"].min(), coded["t0"].max())
+
+
+def test_a_device_of_half_precision() -> None:
+    rng = np.random.default_rng(0)
+    tensors = {f"t{index}": rng.standard_normal(400).astype(np.float16).astype(np.float32) for index in range(3)}
+    assert tell_numbers(tensors).kind == "float16"

@@ -1,0 +1,110 @@
+"""What is in the file of a quantized model and not in its quantizers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from roundoff.core.findings import Diagnosis
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.quantization import diagnose_quantization
+from roundoff.graph.insertion import insert_quantizers
+from roundoff.graph.load import Model, model_from_proto
+from roundoff.graph.reading import read_quantized
+from roundoff.runtime.feeds import Samples
+from tests.diagnosis.planting import biased, for_target, numpy_tensor, unbalanced
+
+
+def plain() -> tuple[Model, Any, Samples]:
+    """A float model, the file of it quantized, and samples."""
+    model, arrays = unbalanced(1.0)
+    quantized, samples = for_target(model, arrays)
+    return model, insert_quantizers(quantized.float_model, quantized.quantizers).proto, samples
+
+
+def diagnosed(model: Model, proto: Any, samples: Samples) -> Diagnosis:
+    given = model_from_proto(proto, path=Path("quantized.onnx"))
+    quantized = read_quantized(given, float_model=model)
+    return diagnose_quantization(quantized, samples, DiagnoseSettings(given=given))
+
+
+def pair(proto: Any, tensor: str) -> tuple[Any, Any]:
+    """The nodes that quantize and dequantize a tensor."""
+    first = next(node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.input[0] == tensor)
+    second = next(node for node in proto.graph.node if node.input and node.input[0] == first.output[0])
+    return first, second
+
+
+def constant(proto: Any, name: str) -> Array:
+    return np.asarray(numpy_helper.to_array(next(each for each in proto.graph.initializer if each.name == name)))
+
+
+def replaced(proto: Any, node: Any, position: int, values: Array) -> None:
+    name = f"{node.name}_{position}_other"
+    proto.graph.initializer.append(numpy_tensor(name, values))
+    node.input[position] = name
+
+
+def test_a_file_that_computes_what_it_says_is_healthy() -> None:
+    found = diagnosed(*plain())
+    assert found.kind == "healthy"
+    check = next(each for each in found.checks if each.name == "the file itself")
+    assert check.result.startswith("it computes what its quantizers say")
+
+
+def test_codes_that_are_dequantized_with_another_scale() -> None:
+    model, proto, samples = plain()
+    _, back = pair(proto, "r1")
+    replaced(proto, back, 1, np.asarray(constant(proto, back.input[1]) * 3, np.float32))
+    (finding,) = diagnosed(model, proto, samples).accused
+    assert (finding.cause, finding.nodes) == ("wrong-dequantization", ("relu1",))
+    assert finding.measures[0].improved
+
+
+def test_a_float_bias_that_is_not_that_of_the_model() -> None:
+    quantized, samples = for_target(*biased())
+    kept = tuple(each for each in quantized.quantizers if each.kind != "bias")
+    proto = insert_quantizers(quantized.float_model, kept).proto
+    for tensor in proto.graph.initializer:
+        if tensor.name == "bias":
+            tensor.CopyFrom(numpy_tensor("bias", np.full(8, 3.0, np.float32)))
+    found = diagnosed(quantized.float_model, proto, samples)
+    assert found.kind == "culprits"
+    assert found.accused[0].cause == "bias-shift"
+
+
+def test_a_relu_that_only_the_codes_stood_for() -> None:
+    model, proto, samples = plain()
+    there, back = pair(proto, "r1")
+    zero = constant(proto, there.input[2])
+    for node in (there, back):
+        replaced(proto, node, 2, np.asarray(int(zero) + 90, zero.dtype))
+    relu = next(node for node in proto.graph.node if node.name == "relu1")
+    for node in proto.graph.node:
+        if node.input and node.input[0] == "r1":
+            node.input[0] = relu.input[0]
+    proto.graph.node.remove(relu)
+    there.input[0] = relu.input[0]
+    producer = next(node for node in proto.graph.node if relu.input[0] in node.output)
+    producer.output[0] = there.input[0] = "r1"
+    found = diagnosed(model, proto, samples)
+    assert found.kind == "culprits"
+    assert (found.accused[0].cause, found.accused[0].tensors[0]) == ("clipping", "r1")
+
+
+def test_a_file_that_cannot_be_run_is_said() -> None:
+    model, proto, samples = plain()
+    given = model_from_proto(proto, path=Path("quantized.onnx"))
+    quantized = read_quantized(given, float_model=model)
+    broken = onnx.ModelProto()
+    broken.CopyFrom(proto)
+    broken.graph.node.append(helper.make_node("Nothing", ["y"], ["z"], name="n", domain="nowhere"))
+    broken.opset_import.append(helper.make_opsetid("nowhere", 1))
+    other = Model(broken, Path("broken.onnx"), 0)
+    found = diagnose_quantization(quantized, samples, DiagnoseSettings(given=other))
+    check = next(each for each in found.checks if each.name == "the file itself")
+    assert check.result.startswith("it could not be run here, so that its quantizers stand for it")
+    assert found.kind == "healthy"
