@@ -23,13 +23,16 @@ __all__ = ["html_report"]
 _LONGEST_LINE = 40
 
 
-def html_report(pages: Sequence[Page], *, title: str, language: Language = "en") -> str:
+def html_report(
+    pages: Sequence[Page], *, title: str, language: Language = "en", home: tuple[Phrase, str] | None = None
+) -> str:
     """A report as one file.
 
     Args:
         pages: What it shows; it may be nothing.
         title: Of the window.
         language: In which it opens.
+        home: The list of reports that it belongs to, by name and address; None for a file of its own.
     """
     script, style = _asset("report.js"), _asset("report.css")
     safe = tuple(for_people(page) for page in pages)
@@ -38,6 +41,7 @@ def html_report(pages: Sequence[Page], *, title: str, language: Language = "en")
         title=title,
         language=language,
         languages=LANGUAGES,
+        home=home,
         script=script,
         style=style,
         policy=_policy(script, style),

@@ -214,17 +214,26 @@ class Commands:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A page in a list of pages: where it is, its name, and its verdict, which may be empty."""
+    """Something in a list that leads to it.
+
+    Attributes:
+        page: Id of a page of this report; empty when it leads elsewhere.
+        title: Its name.
+        tone: Whether its verdict is good news.
+        text: Its verdict, which may be empty.
+        address: Where it is, when it is no page of this report.
+    """
 
     page: str
     title: Phrase
     tone: Tone
     text: Phrase
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A list of pages."""
+    """A list of pages, or of reports."""
 
     entries: tuple[Entry, ...]
 
