@@ -53,6 +53,15 @@ def network_page(document: RunDocument) -> Page | None:
     return Page("network", say("network.title"), (block,))
 
 
+def _proven(document: RunDocument) -> _Values:
+    findings = () if document.diagnosis is None else document.diagnosis.accused
+    shares: dict[str, float | None] = {}
+    for each in findings:
+        for node in each.nodes:
+            shares[node] = max(each.share, shares.get(node) or 0.0)
+    return shares
+
+
 def _introduced(document: RunDocument) -> _Values:
     rows = () if document.layers is None else document.layers.rows
     return {row.node: row.introduced.output_share for row in rows if row.introduced is not None}
@@ -77,6 +86,7 @@ def _accumulated(document: RunDocument) -> _Values:
 
 
 _COLOURINGS: tuple[tuple[str, ColumnKind, bool, Callable[[RunDocument], _Values]], ...] = (
+    ("proven", "share", False, _proven),
     ("introduced", "share", False, _introduced),
     ("sensitivity", "decibels", True, _sensitivity),
     ("comparison", "number", False, _comparison),
