@@ -6,10 +6,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from roundoff.report.html import html_report
-from roundoff.report.pages import all_pages
 from tests.browser.chromium import BROWSERS, find_browser, open_browser
 from tests.report.documents import large_document
+
+from roundoff.report.html import html_report
+from roundoff.report.pages import all_pages
 
 __all__ = ["main"]
 
