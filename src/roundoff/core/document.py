@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.accumulation import Accumulation
+from roundoff.core.audit import Audit
 from roundoff.core.calibration_check import CalibrationCheck
 from roundoff.core.channel_spread import ChannelReport
 from roundoff.core.comparison import Comparison
@@ -82,6 +83,7 @@ class RunDocument:
         calibration_check: What is wrong with a calibration set; None when none was checked.
         diagnosis: Why accuracy is lost, and what to do; None when that was not asked.
         diff: What differs between two other runs; None when none were compared.
+        audit: Requested and effective precision of every node; None when that was not asked.
         environment: Versions, host and time.
     """
 
@@ -104,4 +106,5 @@ class RunDocument:
     calibration_check: CalibrationCheck | None = None
     diagnosis: Diagnosis | None = None
     diff: RunDiff | None = None
+    audit: Audit | None = None
     environment: Environment

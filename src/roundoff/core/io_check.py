@@ -10,6 +10,7 @@ __all__ = [
     "Explanation",
     "InputChange",
     "IoCheck",
+    "SidePicture",
     "Stage",
     "StageCheck",
 ]
@@ -86,6 +87,19 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
+class SidePicture:
+    """What one side has, made visible.
+
+    Attributes:
+        side: Whose it is.
+        png: A small PNG, in base64.
+    """
+
+    side: Literal["training", "deployed"]
+    png: str
+
+
+@dataclass(frozen=True, slots=True)
 class StageCheck:
     """What was found at one stage.
 
@@ -103,6 +117,7 @@ class StageCheck:
         deployed_from_original: The same for the deployed side.
         excluded: What was tried and does not explain the difference.
         notes: What is worth knowing, such as what looks alike without being proven.
+        pictures: The worst sample on both sides, where it failed and looks like a picture.
     """
 
     stage: Stage
@@ -118,6 +133,7 @@ class StageCheck:
     deployed_from_original: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    pictures: tuple[SidePicture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

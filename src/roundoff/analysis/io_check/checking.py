@@ -10,11 +10,14 @@ from roundoff.analysis.io_check.conventions import MeanStd
 from roundoff.analysis.io_check.explaining import differences, excluded, looks_alike, rows_of, search_difference
 from roundoff.analysis.io_check.matching import Judging
 from roundoff.analysis.io_check.origins import Origin, find_origin
+from roundoff.analysis.io_check.showing import side_pictures
 from roundoff.core.io_check import STAGES, IoCheck, Stage, StageCheck
 from roundoff.core.tensors import Array
 
 __all__ = ["CheckSettings", "StageValues", "check_io"]
 
+# What goes into a model may be a picture; what comes out is shown as numbers.
+_PICTURED: tuple[Stage, ...] = ("original", "preprocessed")
 _ORIGINAL_TRIED = (
     "from the original: stretch, letterbox, crop; nearest, bilinear, bicubic, area in all conventions"
 )
@@ -96,11 +99,16 @@ def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> Sta
         shapes=_shapes(values),
         notes=values.notes,
     )
-    return checked if passed else _explained(checked, values, settings)
+    if passed:
+        return checked
+    one, other = rows_of([values.training[place]], [values.deployed[place]])
+    worst_row = int(np.argmax([differences([a], [b])[0] for a, b in zip(one, other, strict=True)]))
+    shown = side_pictures(one[worst_row], other[worst_row]) if stage in _PICTURED else ()
+    return _explained(replace(checked, pictures=shown), values, settings)
 
 
 def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings) -> StageCheck:
-    pictures = checked.stage in ("original", "preprocessed")
+    pictures = checked.stage in _PICTURED
     explanation, nearest = search_difference(
         list(values.training),
         list(values.deployed),
