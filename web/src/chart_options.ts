@@ -7,6 +7,8 @@ export interface SeriesSpec {
   role: "line" | "bars" | "steps" | "points" | "band" | "box" | "heat";
   /** Of the rows of a heat map. */
   names?: Spoken[];
+  /** Of the values of a heat map. */
+  higherIsBetter?: boolean;
 }
 
 export interface ChartSpec {
@@ -63,7 +65,7 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
     yAxis: {
       type: log ? "log" : heat ? "category" : "value",
       ...(heat ? { data: (heat.names ?? heat.columns).map((name) => say(name, language)), inverse: true } : { scale: true }),
-      name: say(spec.yLabel, language),
+      name: heat ? "" : say(spec.yLabel, language),
       nameTextStyle: { ...text, align: "left" },
       axisLabel: heat ? { ...text, overflow: "truncate", width: 120 } : text,
       splitLine: { lineStyle: { color: colours.grid } },
@@ -138,7 +140,7 @@ function heatScale(series: SeriesSpec, columns: ColumnValues, colours: Colours):
     .filter((value): value is number => typeof value === "number" && Number.isFinite(value));
   const limits = all.reduce<[number, number]>(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
   const [min, max] = all.length ? limits : [0, 1];
-  return { min, max, calculable: true, orient: "horizontal", left: "center", bottom: 0, textStyle: { color: colours.text }, inRange: { color: colours.scale } };
+  return { min, max, calculable: true, orient: "horizontal", left: "center", bottom: 0, textStyle: { color: colours.text }, inRange: { color: series.higherIsBetter ? [...colours.scale].reverse() : colours.scale } };
 }
 
 function markLines(spec: ChartSpec, context: Context): Options {

@@ -93,11 +93,15 @@ def _chart(chart: Chart, table: Table) -> dict[str, Any]:
 
 
 def _names(series: Series, table: Table) -> dict[str, Any]:
-    """What the rows of a heat map are called."""
+    """What the rows of a heat map are called, and which way their values are better."""
     if series.role != "heat":
         return {}
-    labels = {column.id: column.label for column in table.columns}
-    return {"names": [_spoken(labels[name]) for name in series.columns]}
+    columns = {column.id: column for column in table.columns}
+    shown = [columns[name] for name in series.columns]
+    return {
+        "names": [_spoken(each.label) for each in shown],
+        "higherIsBetter": all(each.higher_is_better is True for each in shown),
+    }
 
 
 def _network(network: Network) -> dict[str, Any]:

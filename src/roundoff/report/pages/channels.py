@@ -53,7 +53,10 @@ def _map(report: ChannelReport) -> tuple[Block, ...]:
     shown = report.spreads[:_MOST_TENSORS]
     if len(shown) < 2:
         return ()
-    columns = tuple(Column(f"tensor_{number}", plain(each.name), "number") for number, each in enumerate(shown))
+    columns = tuple(
+        Column(f"tensor_{number}", plain(each.name), "number", higher_is_better=True)
+        for number, each in enumerate(shown)
+    )
     levels = [[box.levels for box in each.boxes[:_MOST_CHANNELS]] for each in shown]
     rows: tuple[tuple[Cell, ...], ...] = tuple((at, *row) for at, row in enumerate(zip_longest(*levels)))
     table = Table("channel-map", say("channels.map_table"), (_CHANNEL_COLUMNS[0], *columns), rows, folded=True)
