@@ -24,7 +24,8 @@ SUMMARY = "pack the fault that a run found into a ticket for others"
 
 # Commands that look into a quantized model; what they share says what is analyzed.
 _OF_SUBJECTS = (
-    "diagnose", "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples",
+    "diagnose", "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers",
+    "samples",
 )  # fmt: skip
 SUPPORTED = ("quantize", "compare", *_OF_SUBJECTS)
 

@@ -86,10 +86,7 @@ def _numbers(training: Origin, deployed: Origin) -> Iterator[InputChange]:
     if training.numbers == deployed.numbers:
         return
     gain, offset = _relative(training, deployed)
-    if gain is None or offset is None:
-        correction = None
-    else:
-        correction = mean_std_correction(gain, offset)
+    correction = None if gain is None or offset is None else mean_std_correction(gain, offset)
     text = f"training has {training.numbers}, the deployed side {deployed.numbers}"
     yield InputChange("normalization", text, correction)
 
