@@ -173,6 +173,7 @@ def some_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--output", "a.npy", "c.bin", "--dtype", "float32"], 2, "no whole number of values", "--dtype"),
         (["--output", "a.npy", "b.npy", "--input-tolerance=-1"], 2, "is negative", "0 or more"),
         (["--output", "a.npy", "b.npy", "--std", "0,1,1"], 2, "leaves nothing", "--std"),
+        (["--output", "a.npy", "b.npy", "--scale", "0"], 2, "leaves nothing", "--scale"),
         (
             ["--output", "a.npy", "b.npy", "--std", "1,1", "--mean", "1,1,1"],
             2,

@@ -16,6 +16,9 @@ from roundoff.graph.quantized_model import QuantizedModel
 
 __all__: list[str] = []
 
+# Activations whose mean is this part of their spread are one-sided.
+_ONE_SIDED = 0.4
+
 Corrupt = Callable[[Array, Quantizer, np.random.Generator], Array]
 
 
@@ -67,7 +70,11 @@ def corrupted_codes(subject: Subject, rng: np.random.Generator) -> PlantedCase |
 @fault("floored-weights")
 def floored_weights(subject: Subject, rng: np.random.Generator) -> PlantedCase | None:
     """Codes of one weight were cut off instead of rounded, which moves the mean of what it computes."""
-    for chosen, bits in _in_turn(subject, rng, [8, 7, 6, 5]):
+    for chosen, bits in _in_turn(subject, rng, [8, 7, 6]):
+        entering = subject.values[subject.nodes[chosen.consumers[0].node].input[0]]
+        # What is zero in the mean has no mean to move.
+        if entering.mean() < _ONE_SIDED * entering.std():
+            continue
         coarse = with_bits(chosen, bits)
         spec = replace(coarse.spec, rounding="floor")
         codes = quantize(subject.weights[chosen.tensor], coarse.params, spec)

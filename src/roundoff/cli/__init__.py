@@ -19,8 +19,8 @@ __all__ = ["COMMANDS", "main", "parse_words"]
 COMMANDS = (
     "diagnose", "compare", "check-io", "check-calibration", "dump", "convert", "quantize", "transform", "tune",
     "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples", "audit",
-    "report", "reproduce", "bundle", "export-settings", "targets", "self-check", "ascend", "horizon", "amct",
-    "pulsar2", "demo",
+    "report", "reproduce", "diff", "gate", "explain", "bundle", "export-settings", "targets", "self-check",
+    "ascend", "horizon", "amct", "pulsar2", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,

@@ -127,9 +127,10 @@ def _settings(args: argparse.Namespace) -> "CheckSettings":
             raise BadInput(f"--{flag} {getattr(args, option):g} is negative.", fix="give 0 or more")
     if args.scale is None and args.mean is None and args.std is None:
         return CheckSettings(args.input_tolerance, args.result_tolerance)
-    scale, mean, std = args.scale or 1.0, args.mean or (0.0,), args.std or (1.0,)
-    if 0 in std:
-        raise BadInput("A std of 0 leaves nothing of a picture.", fix="give --std numbers other than 0")
+    scale, mean, std = 1.0 if args.scale is None else args.scale, args.mean or (0.0,), args.std or (1.0,)
+    if 0 in (scale, *std):
+        what = "A scale or std of 0 leaves nothing of a picture."
+        raise BadInput(what, fix="give --scale and --std numbers other than 0")
     channels = max(len(mean), len(std))
     if not {len(mean), len(std)} <= {1, channels}:
         raise BadInput(

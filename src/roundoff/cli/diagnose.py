@@ -7,6 +7,9 @@ their place: the same bits over another range, a scale per channel or slice,
 names the cause, and its numbers before and after are in the verdict. Nodes that
 are wrong only because of what they read are listed apart.
 
+With --dumps a device is looked at instead: each part is fed what the device fed
+it, so that a part is to blame only for what it does wrong by itself.
+
 Verdicts: HEALTHY, CULPRITS, DISTRIBUTED (the loss adds up over many places),
 ELSEWHERE (the quantization is not what is wrong), NOT ENOUGH EVIDENCE. Exit
 code 0 when healthy, or repaired by --fix; 1 otherwise.
@@ -250,13 +253,7 @@ def _settings_texts(args: argparse.Namespace, fixed: "Fixed") -> dict[str, str]:
 
     if args.dialect is None:
         return {}
-    plan = fixed.plan
-    made = Made(
-        stem=model_stem(args.model or args.quantized),
-        target="" if plan is None else plan.target,
-        method=fixed.method,
-        rules=() if plan is None else tuple(each.rule for each in plan.resolutions),
-    )
+    made = Made.by_plan(fixed.plan, stem=model_stem(args.model or args.quantized), method=fixed.method)
     return settings_for(decisions_of(fixed.quantized, made), find_dialects(args.dialect)).files()
 
 

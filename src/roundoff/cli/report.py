@@ -83,15 +83,17 @@ def _write(args: argparse.Namespace, chosen: str, document: "RunDocument") -> tu
 def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str:
     from roundoff.report.documents import to_json
     from roundoff.report.html import html_report
-    from roundoff.report.junit import comparison_junit
+    from roundoff.report.junit import comparison_junit, gate_junit
     from roundoff.report.markdown import markdown_report
     from roundoff.report.pages import all_pages
 
     if chosen == "json":
         return to_json(document)
     if chosen == "junit":
+        if document.diff is not None and document.diff.gate is not None:
+            return gate_junit(document.diff, document.diff.gate)
         if document.comparison is None:
-            what = f"{args.run_path} is no comparison, and only these can be written as JUnit."
+            what = f"{args.run_path} is no comparison and no gate, and only these can be written as JUnit."
             raise BadInput(what, fix="choose another --format, or give a run of 'roundoff compare'")
         return comparison_junit(document.comparison)
     render = html_report if chosen == "html" else markdown_report

@@ -158,12 +158,8 @@ def _dialect_texts(args: argparse.Namespace, model: "Model", built: "Built") -> 
 
     if args.dialect is None:
         return {}
-    made = Made(
-        stem=model_stem(args.model),
-        target=built.plan.target,
-        method=built.recipe.method,
-        samples=built.calibration.samples,
-        rules=tuple(each.rule for each in built.plan.resolutions),
+    made = Made.by_plan(
+        built.plan, stem=model_stem(args.model), method=built.recipe.method, samples=built.calibration.samples
     )
     decisions = decisions_of(built.quantized, made, origins=prepare(model).origins)
     return settings_for(decisions, find_dialects(args.dialect)).files()

@@ -151,7 +151,7 @@ class _Finder:
             node=name,
             nodes=tuple(dict.fromkeys((*filter(None, [name]), *unit))),
             op_type="" if node is None else node.op_type,
-            join=join if main.kind == "activation" else "",
+            join=join if main.kind != "bias" else "",
         )
 
     def _blamed(self, quantizer: Quantizer) -> Any:

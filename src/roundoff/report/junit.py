@@ -1,11 +1,13 @@
-"""The comparison as JUnit XML, one test case per judged tensor."""
+"""Comparisons and gates as JUnit XML, one test case per judged tensor."""
 
 import re
+from collections.abc import Sequence
 from xml.sax.saxutils import quoteattr
 
 from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.core.run_diff import Gate, GateRow, RunDiff
 
-__all__ = ["comparison_junit"]
+__all__ = ["comparison_junit", "gate_junit"]
 
 # Characters that XML 1.0 cannot hold even when escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -21,11 +23,33 @@ def comparison_junit(comparison: Comparison) -> str:
     cases += [_skipped(name, "only in the candidate") for name in comparison.unmatched_candidate]
     unmatched = len(inner) + len(comparison.unmatched_candidate)
     skipped = unmatched + sum(row.passed is None for row in comparison.rows)
-    counts = f'tests="{len(cases)}" failures="{comparison.verdict.failed}" errors="0" skipped="{skipped}"'
+    return _suite("roundoff compare", cases, failures=comparison.verdict.failed, skipped=skipped)
+
+
+def gate_junit(diff: RunDiff, gate: Gate) -> str:
+    """A test case for each row; over budget fails, what is not judged or in one run only is skipped."""
+    cases = [_gated(row) for row in gate.rows]
+    cases += [_failed("run", problem, problem) for problem in gate.problems]
+    cases += [_skipped(name, "only in the baseline") for name in diff.only_before]
+    cases += [_skipped(name, "only in the run") for name in diff.only_after]
+    skipped = sum(row.passed is None for row in gate.rows) + len(diff.only_before) + len(diff.only_after)
+    return _suite("roundoff gate", cases, failures=gate.failed, skipped=skipped)
+
+
+def _gated(row: GateRow) -> str:
+    if row.passed is None:
+        return _skipped(f"{row.tensor} ({row.measure})", row.why)
+    if row.passed:
+        return f"<testcase classname={_quote(row.measure)} name={_quote(row.tensor)}/>"
+    return _failed(row.measure, row.tensor, row.why)
+
+
+def _suite(name: str, cases: Sequence[str], *, failures: int, skipped: int) -> str:
+    counts = f'tests="{len(cases)}" failures="{failures}" errors="0" skipped="{skipped}"'
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f"<testsuites {counts}>",
-        f'<testsuite name="roundoff compare" {counts}>',
+        f'<testsuite name="{name}" {counts}>',
         *cases,
         "</testsuite>",
         "</testsuites>",

@@ -142,3 +142,13 @@ def test_dumps_of_something_else_accuse_nobody() -> None:
     assert found.kind == "not_enough_evidence"
     assert found.accused == ()
     assert "is this the dump of this model" in found.verdict
+
+
+def test_too_few_dumps_to_tell_which_node_it_is() -> None:
+    case = planted("kernel-wrong-tap")
+    assert case.dumps is not None
+    rows = tuple({name: each[name] for name in ("image", "classifier_out")} for each in case.dumps.samples)
+    found = diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)))
+    assert "one of the 14 nodes between 'image' and 'classifier_out'" in found.findings[0].summary
+    assert found.findings[0].remedy is not None
+    assert found.findings[0].remedy.title.startswith("dump tensors between")

@@ -38,7 +38,7 @@ def test_every_part_has_its_page_and_ids_are_unique() -> None:
     pages = all_pages(full_document())
     assert {page.id for page in pages} >= {
         "layers", "comparison", "distributions", "channels", "outliers", "samples", "accumulation", "partial",
-        "tuning", "network", "about",
+        "tuning", "diff", "network", "about",
     }  # fmt: skip
     ids = [page.id for page in whole(pages)]
     tables = [table.id for table in blocks(pages, Table)]

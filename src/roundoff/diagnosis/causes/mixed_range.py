@@ -36,13 +36,14 @@ class MixedRange:
             return None
         joined = sorted(_joined(case, suspect), key=lambda each: each[1][1] - each[1][0])
         small, large = joined[0], joined[-1]
+        verb = "has one scale for" if node.op_type == "Concat" else "adds up"
         return tried(
             case,
             suspect,
             fixes,
             changed=how,
-            summary=f"{suspect.join!r} ({node.op_type}) has one scale for {small[0]!r} ({_words(small[1])}) and "
-            f"{large[0]!r} ({_words(large[1])})",
+            summary=f"{suspect.join!r} ({node.op_type}) {verb} {small[0]!r} ({_words(small[1])}) and "
+            f"{large[0]!r} ({_words(large[1])}){_lost(node.op_type)}",
             changes=[_change(case, suspect)],
         )
 
@@ -69,6 +70,10 @@ def _change(case: Case, suspect: Suspect) -> Change:
     if found is None:
         return Change("per_slice", tensors=suspect.tensors, nodes=(suspect.join,))
     return Change("per_slice", tensors=suspect.tensors, nodes=(suspect.join,), axis=found[0], sizes=found[1])
+
+
+def _lost(op_type: str) -> str:
+    return "" if op_type == "Concat" else ": at the scale of the larger the smaller is lost"
 
 
 def _words(ends: tuple[float, float]) -> str:

@@ -175,7 +175,12 @@ class Bench:
         expected = expect_uncoded(
             tensor, exact, found, numbers=numbers, simulated=simulated, largest_input=largest
         )
-        return Pair(found, exact, expected)
+        return Pair(found, exact, expected.wider(self._fit_error(tensor) * float(exact.std())))
+
+    def _fit_error(self, tensor: str) -> float:
+        """How uncertain values are whose scales were fitted, relative to their spread."""
+        fits = self.readout.fits
+        return max((fits[name].rest for name in (tensor, *self.spans[tensor].reads) if name in fits), default=0.0)
 
     @cached_property
     def _simulation(self) -> Golden:

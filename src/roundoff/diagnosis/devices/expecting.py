@@ -1,7 +1,7 @@
 """How far a device may be from the reference before its arithmetic no longer explains it."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,14 @@ class Expected:
     tolerance: Array
     noise: float
     step: Array | None = None
+
+    def wider(self, error: float) -> "Expected":
+        """The same with one more error of this root mean square."""
+        return (
+            self
+            if error == 0
+            else replace(self, tolerance=self.tolerance + _SPREAD * error, noise=self.noise + error**2)
+        )
 
 
 def expect_coded(

@@ -12,7 +12,7 @@ from roundoff.diagnosis.devices.bench import Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention
 
-__all__ = ["called", "recovered", "sqnr_db", "tried"]
+__all__ = ["called", "left_over", "recovered", "sqnr_db", "tried"]
 
 # An explanation may leave this many times the error that is expected anyway.
 _LEFT = 4.0
@@ -51,6 +51,12 @@ def recovered(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
     if wrong <= 0:
         return 0.0
     return max(0.0, min(1.0, 1 - max(0.0, after - _LEFT * noise) / wrong))
+
+
+def left_over(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
+    """Energy of the error that an explanation leaves, over what is expected anyway."""
+    _, _, after, noise = _energies(suspect.pairs, explained)
+    return after / max(noise, np.finfo(float).tiny)
 
 
 def sqnr_db(signal: float, error: float) -> float:

@@ -15,7 +15,7 @@ from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import BadInput, CannotAlign
 
-__all__ = ["SURE", "KnownNames", "Readout", "View", "read_out"]
+__all__ = ["SURE", "Fit", "KnownNames", "Readout", "View", "read_out"]
 
 SURE = 0.5
 """Pairs that are less certain are not used to accuse anybody."""
@@ -34,6 +34,21 @@ class KnownNames:
 
     aliases: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Scale and zero point of codes that were fitted to the float model.
+
+    Attributes:
+        scale: The scale.
+        zero: The zero point.
+        rest: What the fit leaves, relative to the spread of the values; as uncertain are these.
+    """
+
+    scale: float
+    zero: float
+    rest: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +71,7 @@ class Readout:
     pairs: Mapping[str, TensorPair]
     samples: tuple[tuple[str, str], ...]
     quantizers: Mapping[str, Quantizer]
-    fits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    fits: Mapping[str, Fit] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -86,8 +101,8 @@ class Readout:
             if quantizer is not None and _fits_codes(found, quantizer):
                 return dequantize(found, quantizer.params, quantizer.spec.axis)
             if name in self.fits:
-                scale, zero = self.fits[name]
-                return ((found.astype(np.float64) - zero) * scale).astype(np.float32)
+                fit = self.fits[name]
+                return ((found.astype(np.float64) - fit.zero) * fit.scale).astype(np.float32)
         return found.astype(np.float32)
 
 
@@ -166,7 +181,7 @@ def read_out(
     by_name = _with_usual_layout({pair.reference: pair for pair in pairing.pairs}, (reference, device), matched)
     usable = Readout(reference, device, by_name, matched.pairs, quantizers)
     kept: dict[str, TensorPair] = {}
-    fits: dict[str, tuple[float, float]] = {}
+    fits: dict[str, Fit] = {}
     left_out: list[str] = []
     for name in tensors:
         pair = by_name.get(name)
@@ -203,7 +218,7 @@ def _with_usual_layout(
     return found
 
 
-def _usable(readout: Readout, pair: TensorPair) -> tuple[str, tuple[float, float] | None]:
+def _usable(readout: Readout, pair: TensorPair) -> tuple[str, Fit | None]:
     """Why a pair cannot be used, or the scale and zero point that its codes need."""
     if pair.how == "shape" or pair.confidence < SURE:
         return f"it is not certain that it is {pair.candidate}", None
@@ -227,7 +242,7 @@ def _fits_codes(codes: Array, quantizer: Quantizer) -> bool:
     return codes.size == 0 or (int(codes.min()) >= spec.code_min and int(codes.max()) <= spec.code_max)
 
 
-def _fitted(exact: Array, codes: Array) -> tuple[float, float] | None:
+def _fitted(exact: Array, codes: Array) -> Fit | None:
     """Scale and zero point of the line from codes to values; None when there is no such line."""
     x, y = codes.astype(np.float64).ravel(), exact.astype(np.float64).ravel()
     if x.size < _FEWEST_FITTED or x.std() == 0 or y.std() == 0:
@@ -235,4 +250,6 @@ def _fitted(exact: Array, codes: Array) -> tuple[float, float] | None:
     scale = float(((x - x.mean()) * (y - y.mean())).mean() / x.var())
     if scale <= 0:
         return None
-    return scale, float(np.rint(x.mean() - y.mean() / scale))
+    zero = float(np.rint(x.mean() - y.mean() / scale))
+    rest = float(np.sqrt(np.square(y - (x - zero) * scale).mean()) / y.std())
+    return Fit(scale, zero, rest)

@@ -1,5 +1,6 @@
 """The verdict on a device, in words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding
@@ -94,12 +95,7 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, 
     tensors = counted(len(bench.tensors), "tensor")
     keeps = "" if loss is None else f"; the outputs keep {loss.sqnr_db:.1f} dB"
     if kind == "culprits":
-        proven = [each for each in findings if each.proven]
-        only_dump = all(not bench.believed.isdisjoint(each.tensors) for each in proven)
-        places = counted(len(proven), "place")
-        if only_dump:
-            return f"the device computes what it should{keeps}, but its dump is wrong in {places}"
-        return f"{places} of {tensors} on the device {'is' if len(proven) == 1 else 'are'} wrong{keeps}"
+        return _culprits_text(bench, [each for each in findings if each.proven], keeps)
     if kind == "healthy":
         return f"nothing is wrong on the device: all {tensors} follow from what they read{keeps}"
     if kind == "elsewhere":
@@ -114,6 +110,17 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, 
             "this model, and of these samples?"
         )
     return f"not enough evidence: something is wrong on the device{keeps}, and no intervention proves what"
+
+
+def _culprits_text(bench: Bench, proven: Sequence[Finding], keeps: str) -> str:
+    tensors = counted(len(bench.tensors), "tensor")
+    if all(len(each.tensors) > 1 for each in proven):
+        wrong = sum(len(each.tensors) for each in proven)
+        return f"the device computes in another way than it should in {wrong} of {tensors}{keeps}"
+    places = counted(len(proven), "place")
+    if all(not bench.believed.isdisjoint(each.tensors) for each in proven):
+        return f"the device computes what it should{keeps}, but its dump is wrong in {places}"
+    return f"{places} of {tensors} on the device {'is' if len(proven) == 1 else 'are'} wrong{keeps}"
 
 
 def _victims(evidence: Evidence, findings: tuple[Finding, ...]) -> tuple[str, ...]:

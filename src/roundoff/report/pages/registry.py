@@ -16,6 +16,7 @@ from roundoff.report.pages.layers import layers_page
 from roundoff.report.pages.network import network_page
 from roundoff.report.pages.outliers import outliers_page
 from roundoff.report.pages.partial import partial_page
+from roundoff.report.pages.run_diff import diff_page
 from roundoff.report.pages.samples import samples_page
 from roundoff.report.pages.sensitivity import sensitivity_page
 from roundoff.report.pages.transform import transform_page
@@ -24,6 +25,7 @@ from roundoff.report.pages.tuning import tuning_page
 __all__ = ["PAGES", "all_pages"]
 
 PAGES: tuple[Callable[[RunDocument], Page | None], ...] = (
+    diff_page,
     diagnosis_page,
     io_check_page,
     calibration_page,

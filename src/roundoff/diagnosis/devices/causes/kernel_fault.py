@@ -3,6 +3,7 @@
 import numpy as np
 
 from roundoff.core.findings import Change, Measure, Remedy
+from roundoff.core.harmless import short_name
 from roundoff.core.target import Arithmetic
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.describing import pattern
@@ -15,6 +16,9 @@ __all__ = ["KernelFault"]
 
 # Another right way to compute the same: what it differs by, any right kernel may.
 _CONTROL = Arithmetic(rounding="half_away", requantization="fixed_point", accumulator_bits=64)
+
+# More nodes than one kernel computes: an activation in pieces has about as many.
+_FUSED = 7
 
 
 @cause("kernel-fault", side="device", order=90)
@@ -44,8 +48,7 @@ class KernelFault:
             samples=len(suspect.pairs),
         )
         wrong = max(own.share_beyond(), np.finfo(float).tiny)
-        kinds = {node.name: node.op_type for node in case.model.proto.graph.node}
-        what = " + ".join(dict.fromkeys(kinds[name] for name in reversed(suspect.nodes[:4])))
+        what = _what(case, suspect)
         allowed = "one step" if case.quantizers else "its arithmetic"
         return Intervention(
             f"another implementation of {what} was fed what the device fed it",
@@ -57,5 +60,26 @@ class KernelFault:
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Only the vendor can."""
+        if _is_wide(case, suspect):
+            title = f"dump tensors between {_reads(case, suspect)} and {called(suspect)} to tell which node it is"
+            return Remedy(title, "outside", proof.changes)
         title = "report it to the vendor with a reproducer; until then run this node in another precision or place"
         return Remedy(title, "outside", proof.changes)
+
+
+def _is_wide(case: Bench, suspect: DeviceSuspect) -> bool:
+    """Whether so few tensors were dumped that it cannot be told which node it is."""
+    return len(case.spans[suspect.tensor].nodes) > _FUSED
+
+
+def _reads(case: Bench, suspect: DeviceSuspect) -> str:
+    reads = case.spans[suspect.tensor].reads
+    return ", ".join(repr(short_name(name)) for name in reads[:2]) or "the inputs"
+
+
+def _what(case: Bench, suspect: DeviceSuspect) -> str:
+    """What is computed: the operations, or where they are when they are many."""
+    if _is_wide(case, suspect):
+        return f"one of the {len(suspect.nodes)} nodes between {_reads(case, suspect)} and {called(suspect)}"
+    kinds = {node.name: node.op_type for node in case.model.proto.graph.node}
+    return " + ".join(dict.fromkeys(kinds[name] for name in reversed(suspect.nodes[:_FUSED])))

@@ -1,6 +1,6 @@
 """A tensor was brought to values with the scale or the zero point of another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from roundoff.core.findings import Change, Remedy
 from roundoff.core.quantization import representable_range
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.proof import called, left_over, tried
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 
@@ -18,8 +18,9 @@ __all__ = ["WrongDequantization", "robust_line"]
 _NO_GAIN, _NO_OFFSET = 0.02, 0.02
 _FEWEST = 8
 _ROUNDS = 6
-# A wrong scale explains all of a difference; a line through something else explains most of it by chance.
-_ALL = 0.95
+# A wrong scale explains all of a difference: no more is left than so many times what is expected anyway. A line
+# through something else, such as a bias that was added twice, may explain most of it.
+_MOST_LEFT = 30.0
 # Gain and offset together must explain this much more than one of them.
 _CLEARLY_MORE = 0.02
 _WHERE = {
@@ -69,17 +70,20 @@ class WrongDequantization:
             return None
         gain, offset = line
         limit = _limits(case, suspect)
-        ways = {
+        ways: dict[str, Callable[[Array], Array]] = {
             f"{gain:.4g} times what it should be {offset:+.4g}": lambda x: x * gain + offset,
             f"{gain:.4g} times what it should be": lambda x: x * gain,
             f"what it should be {offset:+.4g}": lambda x: x + offset,
         }
         best: Intervention | None = None
         for words, way in reversed(ways.items()):
-            proof = _tried(suspect, words, way, limit)
+            explained = [np.clip(way(pair.exact.astype(np.float64)), *limit) for pair in suspect.pairs]
+            if left_over(suspect, explained) > _MOST_LEFT:
+                continue
+            proof = _tried(suspect, words, explained)
             if best is None or proof.recovered > best.recovered + _CLEARLY_MORE:
                 best = proof
-        return best if best is not None and best.recovered >= _ALL else None
+        return best
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Read it rightly, or have its requantization put right."""
@@ -107,14 +111,12 @@ def _limits(case: Bench, suspect: DeviceSuspect) -> tuple[float, float]:
     return float(low.min()), float(high.max())
 
 
-def _tried(
-    suspect: DeviceSuspect, words: str, way: Callable[[Array], Array], limit: tuple[float, float]
-) -> Intervention:
+def _tried(suspect: DeviceSuspect, words: str, explained: Sequence[Array]) -> Intervention:
     what = called(suspect)
     where = _WHERE[suspect.flow]
     return tried(
         suspect,
-        [np.clip(way(pair.exact.astype(np.float64)), *limit) for pair in suspect.pairs],
+        explained,
         changed=f"{what} as {words.replace('what it should be', 'the reference')}",
         summary=f"{what} is {words}, {where}",
         changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=words),),

@@ -1,0 +1,179 @@
+"""The search for culprits, stage by stage, each put right before the next is looked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from roundoff.core.findings import Finding
+from roundoff.diagnosis.case import Case, Fixes
+from roundoff.diagnosis.causes.calibration_coverage import misfit
+from roundoff.diagnosis.culprits import explained, grouped, together
+from roundoff.diagnosis.ideal import Ideal, Option
+from roundoff.diagnosis.investigation import Investigation
+from roundoff.diagnosis.record import Record
+from roundoff.diagnosis.registry import ask, find_cause
+from roundoff.diagnosis.searching import Accused, find_few, find_needed, merged
+from roundoff.diagnosis.suspects import Suspect
+
+__all__ = ["Stages", "best_fixes"]
+
+# So many places are few; what needs more of them to be put right has no culprits.
+_FEW = 4
+# Worse than its quantizers could be by this much, a network has a fault in the numbers of its quantizers ...
+_FAULT_DB = 3.0
+# ... and by this much, in what the hardware is asked to do: scales per channel help any network a bit.
+_DESIGN_DB = 6.0
+# Causes that other hardware would take away.
+_DESIGN = frozenset({"mixed-range", "outlier-channel"})
+# As often places are looked for that need more than they have.
+_ROUNDS = 3
+# Outputs this good need no better hardware; a cosine of 0.99, with room for chance between samples.
+_GOOD_DB = 20.0
+_ACTIVATION_RANGE = ("activation", "range")
+
+
+@dataclass(slots=True)
+class Stages:
+    """Looks for culprits.
+
+    Attributes:
+        notebook: What was asked, and how long it may take.
+        record: Where findings go.
+        distributed: Whether the loss has no few culprits.
+    """
+
+    notebook: Investigation
+    record: Record
+    distributed: bool = False
+
+    def look(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> Case:
+        """Find faults stage by stage, each put right before the next is looked for."""
+        if _excess_db(case, best_fixes(better, settings=True)) >= _FAULT_DB:
+            case = self._accuse(case, _options(better, settings=True))
+        now = case.loss(more=True)
+        bad = _FAULT_DB if not now.agrees else _DESIGN_DB
+        if not fine and now.sqnr_db < _GOOD_DB and _excess_db(case, best_fixes(better, settings=False)) >= bad:
+            case = self._accuse(case, _options(better, settings=False), design=True)
+        for _ in range(_ROUNDS):
+            if fine or case.loss(more=True).agrees:
+                break
+            case, more = self._inherent(case)
+            if not more:
+                break
+        return case
+
+    def _accuse(self, case: Case, candidates: Sequence[tuple[Suspect, Option]], *, design: bool = False) -> Case:
+        """Find who must be put right, and why; with all of them right in the end."""
+        stop = self.notebook.out_of_time
+        fresh = [
+            (suspect, option) for suspect, option in candidates if not case.mended.keys() & suspect.quantizers
+        ]
+        accused = find_needed(case, [(suspect, option.fixes) for suspect, option in fresh], out_of_time=stop)
+        kinds = {suspect.name: (suspect.kind, option.kind) for suspect, option in fresh}
+        case, accused = self._samples(case, accused, fresh)
+        for kind in dict.fromkeys(kinds[each.suspect.name] for each in accused):
+            alike = [each for each in accused if kinds[each.suspect.name] == kind]
+            if len(alike) > _FEW:
+                everyone = merged(option.fixes for suspect, option in fresh if kinds[suspect.name] == kind)
+                others = merged(each.fixes for each in accused if each not in alike)
+                found = self._systematic(case.mend(others), alike, everyone)
+                if found is not None:
+                    self.record.add([found], case, case.mend(everyone))
+                    case = case.mend(everyone)
+                    accused = [each for each in accused if each not in alike]
+        if stop():
+            self.notebook.skip("all quantizers that could be better")
+        reasons = explained(case, accused, out_of_time=stop)
+        if design:
+            # More bits help everywhere; whether few places need them is asked later.
+            reasons = [each for each in reasons if each.cause in _DESIGN]
+            blamed = {name for each in reasons for name in each.tensors}
+            accused = [each for each in accused if each.suspect.tensor in blamed]
+        mended = case.mend(merged(each.fixes for each in accused))
+        self.record.add(grouped(case, reasons, accused), case, mended)
+        return mended
+
+    def _samples(
+        self, case: Case, accused: list[Accused], fresh: Sequence[tuple[Suspect, Option]]
+    ) -> tuple[Case, list[Accused]]:
+        """Where many ranges do not fit: samples unlike those of calibration, or processed otherwise."""
+        alike = {
+            each.name: option.fixes for each, option in fresh if (each.kind, option.kind) == _ACTIVATION_RANGE
+        }
+        ranges = [each for each in accused if each.suspect.name in alike]
+        if not ranges or not misfit(case):
+            return case, accused
+        found = self._calibration(case, ranges, "preprocessing") or self._calibration(case, ranges)
+        if found is None:
+            return case, accused
+        mended = case.mend(merged(alike.values()))
+        self.record.add([found], case, mended)
+        return mended, [each for each in accused if each not in ranges]
+
+    def _systematic(self, case: Case, alike: Sequence[Accused], everyone: Fixes) -> Finding | None:
+        """What is wrong in the same way at many places, as one finding."""
+        first = explained(case, alike, out_of_time=self.notebook.out_of_time, most=1)
+        if not first or not first[0].proven:
+            return None
+        return together(case, first[0], alike, everyone)
+
+    def _calibration(
+        self, case: Case, accused: Sequence[Accused], cause: str = "calibration-coverage"
+    ) -> Finding | None:
+        """Whether many ranges are wrong because the model was calibrated on other samples, or others' inputs."""
+        everything = [each.name for each in case.facts.quantizers.values() if each.tensor in case.facts.observed]
+        tensors = tuple(dict.fromkeys(case.facts.quantizers[name].tensor for name in everything))
+        suspect = Suspect("", "activation", tuple(everything), "", tensors, "", ())
+        nodes = tuple(dict.fromkeys(each.suspect.node for each in accused if each.suspect.node))
+        blamed = tuple(each.suspect.tensor for each in accused)
+        if cause == "preprocessing":  # which input it is, the cause itself says
+            nodes, blamed = (), ()
+        asked = ask(find_cause(cause, "quantization"), case, suspect, nodes=nodes, tensors=blamed)
+        return replace(asked[0], share=1.0) if asked is not None and asked[0].proven else None
+
+    def artefacts(self, case: Case) -> None:
+        """Tensors that look wrong in every table, and of which nothing comes."""
+        kind = find_cause("metric-artefact", "quantization")
+        known = self.record.tensors
+        for suspect in case.facts.suspects:
+            if suspect.tensor in known or self.notebook.out_of_time():
+                continue
+            asked = ask(kind, case, suspect, nodes=suspect.nodes, tensors=suspect.tensors)
+            if asked is not None and asked[0].proven:
+                self.record.add([asked[0]], case, case)
+
+    def _inherent(self, case: Case) -> tuple[Case, bool]:
+        """What is lost although every quantizer is as good as its bits allow; whether to look on."""
+        stop = self.notebook.out_of_time
+        if stop():
+            self.notebook.skip("which places need more than they have")
+            return case, False
+        suspects = [each for each in case.facts.suspects if not case.mended.keys() & each.quantizers]
+        accused = find_few(case, suspects, limit=_FEW, out_of_time=stop)
+        if accused:
+            found = explained(case, accused, out_of_time=stop)
+            mended = case.mend(merged(each.fixes for each in accused))
+            self.record.add(grouped(case, found, accused), case, mended)
+            return mended, bool(found)
+        self.distributed = True
+        if any(each.proven for each in self.record.findings):
+            return case, False
+        whole = Suspect("", "activation", (), "", (), "", ())
+        asked = ask(find_cause("accumulated-error", "quantization"), case, whole, nodes=(), tensors=())
+        if asked is not None:
+            self.record.add([replace(asked[0], share=1.0)], case, case.mend(dict.fromkeys(case.facts.quantizers)))
+        return case, False
+
+
+def _options(better: Sequence[Ideal], *, settings: bool) -> list[tuple[Suspect, Option]]:
+    found = [(each.suspect, each.best(settings=settings)) for each in better]
+    return [(suspect, option) for suspect, option in found if option is not None]
+
+
+def best_fixes(better: Sequence[Ideal], *, settings: bool) -> Fixes:
+    """All quantizers at their best; with the hardware as it is, or as it should be."""
+    return merged(option.fixes for _, option in _options(better, settings=settings))
+
+
+def _excess_db(case: Case, fixes: Fixes) -> float:
+    """By how much a network is worse than it could be, on few samples and on more: on few, chance may say so."""
+    return min(case.loss(more=more).excess_db(case.loss(fixes, more=more)) for more in (False, True))
