@@ -200,3 +200,20 @@ def test_samples_without_a_partner_are_told(folders: Path, capsys: pytest.Captur
     (folders / "board/s2.bin").unlink()
     assert run("--preprocessed", folders / "train", folders / "board") == 1
     assert "1 sample of training without a partner, left out: s2" in flat(capsys.readouterr().out)
+
+
+def test_many_files_of_a_wrong_size_are_one_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for folder in ("one", "other"):
+        Path(folder).mkdir()
+    for number in range(6):
+        values = rng.normal(size=(1, 3, 8, 8)).astype(np.float32)
+        np.save(f"one/{number}.npy", values)
+        values.ravel()[:100].tofile(f"other/{number}.bin")
+    assert main(["check-io", "--preprocessed", "one", "other"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("were expected") == 1
+    assert "0.bin, 1.bin, 2.bin and 3 more: 200 values of float16 where [1, 3, 8, 8] were expected" in out

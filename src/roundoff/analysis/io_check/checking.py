@@ -10,6 +10,7 @@ from roundoff.analysis.io_check.conventions import MeanStd
 from roundoff.analysis.io_check.explaining import differences, excluded, looks_alike, rows_of, search_difference
 from roundoff.analysis.io_check.matching import Judging
 from roundoff.analysis.io_check.origins import Origin, find_origin
+from roundoff.analysis.io_check.readings import other_layout
 from roundoff.analysis.io_check.showing import side_pictures
 from roundoff.core.io_check import STAGES, IoCheck, Stage, StageCheck
 from roundoff.core.tensors import Array
@@ -143,6 +144,11 @@ def _followed(
         ),
     }
     one, other = origins["training"], origins["deployed"]
+    if other is None and all(other_layout(each) is not None for each in values.deployed):
+        # A raw file has the shape of its partner, whatever the order in which it was written.
+        made = [each for each in map(other_layout, values.deployed) if each is not None]
+        known = originals.deployed or originals.training
+        other = _origin(originals.names, known, values.names, made, judging)
     checked = replace(
         checked,
         training_from_original=one.words() if one is not None and one.claim.accepted else (),
