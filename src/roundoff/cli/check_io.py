@@ -127,6 +127,8 @@ def _settings(args: argparse.Namespace) -> "CheckSettings":
             raise BadInput(f"--{flag} {getattr(args, option):g} is negative.", fix="give 0 or more")
     if args.scale is None and args.mean is None and args.std is None:
         return CheckSettings(args.input_tolerance, args.result_tolerance)
+    if args.scale == 0:
+        raise BadInput("A scale of 0 leaves nothing of a picture.", fix="give --scale another number, as 1/255")
     scale, mean, std = args.scale or 1.0, args.mean or (0.0,), args.std or (1.0,)
     if 0 in std:
         raise BadInput("A std of 0 leaves nothing of a picture.", fix="give --std numbers other than 0")
