@@ -237,6 +237,10 @@ def test_nothing_is_replaced_unasked(bundle: Run) -> None:
     code, _, err = bundle("lay", "-o", "case.zip", "--force")
     assert (code, "does not look like a bundle that roundoff wrote" in err) == (2, True)
     assert Path("case.zip").read_text(encoding="utf-8") == "mine"
+    # It ends as archives do.
+    Path("case.zip").write_bytes(b"PK\x05\x06" + b"\xff" * 18)
+    code, _, err = bundle("lay", "-o", "case.zip", "--force")
+    assert (code, "does not look like a bundle that roundoff wrote" in err) == (2, True)
 
 
 def test_other_folders_and_runs_are_refused(bundle: Run) -> None:

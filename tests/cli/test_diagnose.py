@@ -147,7 +147,7 @@ def test_an_evaluator_may_measure(run: Run) -> None:
     ("words", "said", "fix"),
     [
         (["--fix"], "--fix writes a repaired model, but no folder was given.", "add -o DIR"),
-        (["--force"], "--force has no effect without -o.", "add -o DIR"),
+        (["--force"], "--force has no effect without -o or --html.", "add -o DIR"),
         (
             ["--calibration", "mse"],
             "--calibration says how to quantize, but bad.onnx is quantized already.",
@@ -167,3 +167,16 @@ def test_a_model_without_quantizers_is_refused(run: Run, capsys: pytest.CaptureF
     code = main(["diagnose", MODEL, "--quantized", MODEL, "--data", "images.npy"])
     assert code == 2
     assert "has no quantizers, so there is nothing to diagnose." in capsys.readouterr().err
+
+
+def test_samples_for_which_the_float_model_gives_no_numbers(run: Run) -> None:
+    images = np.load("images.npy")
+    images[2] = np.nan
+    np.save("images.npy", images)
+    code, _, err = run(quantized="good.onnx")
+    assert code == 0
+    assert "nothing but NaN and infinite values for 1 sample, first 2: left out" in " ".join(err.split())
+    np.save("images.npy", images * np.nan)
+    code, out, err = run(quantized="good.onnx")
+    assert (code, out) == (2, "")
+    assert "in float gives nothing but NaN and infinite values, for every sample" in " ".join(err.split())

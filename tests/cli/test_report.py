@@ -62,6 +62,11 @@ def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["report", str(tmp_path / "other.json"), "-o", str(tmp_path / "r.html")]) == 2
     assert "schema 99" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "none"), "-o", str(tmp_path / "r.html")]) == 2
+    capsys.readouterr()
+    for content in (b"\x93NUMPY", b"[" * 100_000, b'{"schema": ' + b"9" * 5000 + b"}"):
+        (tmp_path / "other.json").write_bytes(content)
+        assert main(["report", str(tmp_path / "other.json"), "-o", str(tmp_path / "r.html")]) == 2
+        assert "other.json is not a run document" in capsys.readouterr().err
 
 
 def test_what_has_nothing_to_judge_or_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         terminal.finish()
         terminal.note("interrupted: nothing incomplete was left behind")
+        if argv is None:
+            _leave(EXIT_INTERRUPTED)
         return EXIT_INTERRUPTED
     except MemoryError:
         terminal.finish()
@@ -84,6 +86,19 @@ def _prepare_process() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process with a code of ours.
+
+    Python forgets it where the interruption came while it ran code from a string, as it does to make a dataclass:
+    it takes it for one that nobody handled, and ends by the signal.
+    """
+    import os
+
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -185,7 +185,7 @@ def _finished(
             notes += [note] if note is not None else []
         else:
             array = value
-        found[name] = array
+        found[name] = _comparable(array, name)
     return found, _told_once(notes)
 
 
@@ -195,6 +195,17 @@ def _told_once(notes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     for file, what in notes:
         files.setdefault(what, []).append(file)
     return tuple(what if "" in names else f"{_listed(names)}: {what}" for what, names in files.items())
+
+
+def _comparable(array: Array, name: str) -> Array:
+    """Values that can be subtracted: switches count as 0 and 1."""
+    where = f"The sample {name!r}" if name else "The file"
+    if not array.size:
+        what = f"{where} holds no values: its shape is {list(array.shape)}."
+        raise BadInput(what, fix="write it again, or remove it from both sides")
+    if array.dtype.kind == "c":
+        raise BadInput(f"{where} holds {array.dtype.name} numbers.", fix="save real and imaginary parts as two")
+    return array.astype(np.uint8) if array.dtype.kind == "b" else array
 
 
 def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, tuple[str, str] | None]:

@@ -108,8 +108,10 @@ class StageCheck:
         tolerance: Largest absolute difference allowed.
         samples: How many were compared; 0 where one side was not given.
         passed: Whether all are within the tolerance; None where one side was not given.
-        max_abs_error: Largest absolute difference; infinite where shapes differ, None without both sides.
-        mean_abs_error: Mean of the absolute differences; None like the above.
+        max_abs_error: Largest absolute difference; infinite where shapes differ or one side alone is not finite,
+            None without both sides.
+        mean_abs_error: Mean of the absolute differences; infinite where shapes differ, NaN where values are not
+            finite, None without both sides.
         worst_sample: Name of the sample with the largest difference.
         shapes: Shapes of training and of the deployed side, as text.
         explanation: How the deployed side differs; None when it passed or when nothing explains it.

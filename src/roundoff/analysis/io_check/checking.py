@@ -13,7 +13,9 @@ from roundoff.analysis.io_check.origins import Origin, find_origin
 from roundoff.analysis.io_check.readings import other_layout
 from roundoff.analysis.io_check.showing import side_pictures
 from roundoff.core.io_check import STAGES, IoCheck, Stage, StageCheck
+from roundoff.core.names import shown
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
 
 __all__ = ["CheckSettings", "StageValues", "check_io"]
 
@@ -88,6 +90,8 @@ def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> Sta
         return StageCheck(stage, tolerance, 0, None, None, None, notes=(*values.notes, note))
     worst = [differences([one], [other])[0] for one, other in zip(values.training, values.deployed, strict=True)]
     place = int(np.argmax(worst))
+    notes = (*values.notes, *_not_finite("training", values.names, values.training))
+    notes += _not_finite("the deployed side", values.names, values.deployed)
     passed = worst[place] <= tolerance
     checked = StageCheck(
         stage=stage,
@@ -98,7 +102,7 @@ def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> Sta
         mean_abs_error=_mean_abs(values),
         worst_sample=values.names[place],
         shapes=_shapes(values),
-        notes=values.notes,
+        notes=notes,
     )
     if passed:
         return checked
@@ -210,7 +214,20 @@ def _mean_abs(values: StageValues) -> float:
             error = np.abs(one.astype(np.float64) - other.astype(np.float64))
             total += float(error.sum())
         count += error.size
-    return total / max(count, 1)
+    return total / max(count, 1) if np.isfinite(total) else np.nan
+
+
+def _not_finite(side: str, names: Sequence[str], arrays: Sequence[Array]) -> tuple[str, ...]:
+    """That a side holds what is no number."""
+    with np.errstate(over="ignore"):
+        odd = [
+            name
+            for name, each in zip(names, arrays, strict=True)
+            if not np.isfinite(each.astype(np.float64)).all()
+        ]
+    if not odd:
+        return ()
+    return (f"{counted(len(odd), 'sample')} of {side} with NaN or infinite values, first {shown(odd[0])}",)
 
 
 def _shapes(values: StageValues) -> str:
