@@ -174,7 +174,9 @@ def test_the_next_command_has_all_that_was_said(run: Run) -> None:
     wanted = "--samples 20 --quantized bad.onnx --labels labels.npy --fix -o repaired"
     assert wanted in " ".join(out.split())
     chip = str(model_path().with_name("tiny-chip.toml"))
-    _, out, _ = run("--target", chip, "--set", "block1/relu=u16", "--weight", "mse", "--time", "0.001s", quantized=None)
+    _, out, _ = run(
+        "--target", chip, "--set", "block1/relu=u16", "--weight", "mse", "--time", "0.001s", quantized=None
+    )
     assert f"--data images.npy --target {chip} --set block1/relu=u16 --weight mse" in " ".join(out.split())
 
 
