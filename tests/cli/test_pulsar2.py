@@ -112,7 +112,10 @@ def test_tune(run: Run, tmp_path: Path) -> None:
     assert json.loads(Path("out/config.json").read_text())["quant"]["layer_configs"]
     code, _, err = run("tune", *BUILD[1:], "--force", "--min_cosine", "0.9999999")
     assert code == 1
-    assert "roundoff bundle out -o case.zip" in err
+    layers = "layers out/frontend/optimized.onnx --quantized out/quant/quant_axmodel.onnx --data SAMPLES -o run"
+    assert f"roundoff {layers}; roundoff bundle run -o case.zip" in err
+    assert main(layers.replace("SAMPLES", "calib").split()) in (0, 1)
+    assert main(["bundle", "run", "-o", "case.zip"]) == 0
 
 
 @pytest.mark.parametrize(

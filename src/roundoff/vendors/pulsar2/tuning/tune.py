@@ -1,5 +1,6 @@
 """Following the flow charts for a configuration, and delivering what they lead to."""
 
+import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +14,7 @@ from roundoff.report.documents import json_text
 from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, build, check_complete
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
-from roundoff.vendors.pulsar2.building.tree import CONTEXT
+from roundoff.vendors.pulsar2.building.tree import AXMODEL, CONTEXT, OPTIMIZED
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 from roundoff.vendors.pulsar2.config.writing import to_json
 from roundoff.vendors.pulsar2.layers.resolving import refuse_unknown, resolve_layers
@@ -172,7 +173,9 @@ def _tell(log: Log, tuned: Tuned, goal: Goal) -> None:
         log.tell(f"good enough: the worst output has {cosine}, above {goal.output}")
         return
     log.alert(f"not good enough: the worst output has {cosine}, not above {goal.output}, whatever is tried")
+    folder = Path(tuned.config.output_dir)
+    before, after = (shlex.quote(str(folder / name)) for name in (OPTIMIZED, AXMODEL))
     log.tell(
         "what is left is a ticket to the vendor, with everything needed to see the loss: "
-        f"roundoff bundle {tuned.config.output_dir} -o case.zip"
+        f"roundoff layers {before} --quantized {after} --data SAMPLES -o run; roundoff bundle run -o case.zip"
     )
