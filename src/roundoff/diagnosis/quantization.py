@@ -76,7 +76,6 @@ class _Diagnosing:
             max_memory=settings.max_memory,
             progress=settings.progress,
         )
-        self.notebook.notes += case.lab.notes
         self._asked(case)
         self._file(case)
         scores = self._scores()

@@ -95,7 +95,7 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
         victims=_victims(evidence.case, findings) if kind == "culprits" else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *quantized.notes),
+        notes=(*notebook.notes, *evidence.case.lab.notes, *quantized.notes),
         samples=loss.samples,
     )
 
