@@ -14,6 +14,13 @@ from tests.report.documents import HOSTILE, empty_document, full_document, large
 
 PRESS = "[...document.querySelectorAll('.network .tools button')].find((b) => b.textContent === '{}').click()"
 
+# What is not in view is not drawn: go there, wait for the next frames, and look.
+SEEN = """(async () => {{
+    document.querySelector('{}').scrollIntoView({{ behavior: 'instant' }});
+    for (let frame = 0; frame < 4; frame++) await new Promise((done) => requestAnimationFrame(done));
+    return {};
+}})()"""
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
@@ -60,7 +67,7 @@ def test_every_part_is_drawn(browser: Browser, tmp_path: Path) -> None:
     })()"""
     assert charts >= 8
     assert browser.run(drawn) == charts
-    assert browser.run("document.querySelectorAll('.network .box').length") == 3
+    assert browser.run(SEEN.format(".network", "document.querySelectorAll('.network .box').length")) == 3
     assert silent(browser)
 
 
@@ -87,6 +94,25 @@ def test_tables_sort_and_search(browser: Browser, tmp_path: Path) -> None:
     assert browser.run(f"{type_in}('*/conv1?')") == 10
     assert browser.run(f"{type_in}('CONV59')") == 1
     assert browser.run(f"{type_in}('')") == 60
+    assert silent(browser)
+
+
+def test_rows_far_down_are_shown_when_they_are_scrolled_to_or_printed(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, large_document(300)))
+    box = "document.querySelector('#table-layers').closest('.scroll')"
+    shown = "document.querySelectorAll('#table-layers tbody tr:not(.late)').length"
+    links = "document.querySelectorAll('#table-layers tbody a').length"
+    first = browser.run(SEEN.format("#table-layers", f"[{shown}, {links}]"))
+    assert first == [60, 60]
+    down = f"({box}.scrollTop = 1e6, new Promise((done) => setTimeout(() => done([{shown}, {links}]), 300)))"
+    assert browser.run(down) == [260, 260]
+    assert browser.run(down) == [300, 300]
+    # Sorting starts from the top again, with the worst of all rows and not of those that were shown.
+    browser.open(written(tmp_path, large_document(300)))
+    browser.run("document.querySelector('#table-layers th button').click()")
+    browser.run("document.querySelector('#table-layers th button').click()")
+    top = "document.querySelector('#table-layers tbody tr:not(.late) td').textContent"
+    assert {browser.run(top)} <= {"0", "299"}
     assert silent(browser)
 
 
@@ -121,7 +147,7 @@ def test_a_link_opens_the_card_of_a_node(browser: Browser, tmp_path: Path) -> No
 def test_the_network_zooms_finds_and_opens_groups(browser: Browser, tmp_path: Path) -> None:
     browser.open(written(tmp_path, large_document(500)))
     boxes = "document.querySelectorAll('.network .box').length"
-    assert 1 < browser.run(boxes) < 500
+    assert 1 < browser.run(SEEN.format(".network", boxes)) < 500
     where = "document.querySelector('.network svg > g').getAttribute('transform')"
     before = browser.run(where)
     browser.run(PRESS.format("+"))

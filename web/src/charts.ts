@@ -7,6 +7,7 @@ import { readTable, textOf, valueOf } from "./cells";
 import { type ChartSpec, type ColumnValues, chartOptions } from "./chart_options";
 import { colours } from "./colours";
 import { current, onChange } from "./language";
+import { onceInView } from "./viewing";
 import { word } from "./words";
 
 use([
@@ -15,44 +16,54 @@ use([
   CanvasRenderer,
 ]);
 
+// A heat map with more rows needs more height.
+const MANY_ROWS = 12;
+
 export function setUpCharts(specs: ChartSpec[]): void {
-  const waiting = new Map<Element, ChartSpec>();
-  const watcher = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      const spec = waiting.get(entry.target);
-      if (!entry.isIntersecting || !spec) continue;
-      watcher.unobserve(entry.target);
-      draw(entry.target as HTMLElement, spec);
-    }
-  }, { rootMargin: "400px" });
   for (const spec of specs) {
     const figure = document.getElementById(`chart-${spec.id}`);
-    if (!figure) continue;
-    waiting.set(figure, spec);
-    watcher.observe(figure);
+    if (figure) onceInView(figure, () => draw(figure, spec));
   }
-  // Paper shows everything at once.
-  addEventListener("beforeprint", () => {
-    for (const [figure, spec] of waiting) if (!figure.querySelector(".canvas")) draw(figure as HTMLElement, spec);
-  });
 }
 
 function draw(figure: HTMLElement, spec: ChartSpec): void {
-  const table = document.getElementById(`table-${spec.table}`);
-  if (!(table instanceof HTMLTableElement)) return;
+  const table = tableOf(spec.table);
+  if (!table) return;
   const columns = columnsOf(table);
+  const heat = spec.series.find((series) => series.role === "heat");
+  heat?.columns.forEach((column, row) => {
+    const own = tableOf(heat.tables?.[row] ?? spec.table);
+    columns[String(row)] = own ? columnsOf(own)[column] ?? [] : [];
+  });
+  const nodes = nodesOf(table, columns);
   const place = document.createElement("div");
-  place.className = "canvas";
+  place.className = heat && heat.columns.length > MANY_ROWS ? "canvas high" : "canvas";
   place.setAttribute("role", "img");
   figure.append(place);
   const chart: ECharts = init(place);
   const show = (): void => {
-    chart.setOption(chartOptions(spec, columns, current(), colours()), { notMerge: true });
-    place.setAttribute("aria-label", word("seeTable", current(), { table: readTable(table).caption }));
+    chart.setOption(chartOptions(spec, columns, current(), colours(), nodes), { notMerge: true });
+    const key = heat ? "seeTables" : "seeTable";
+    place.setAttribute("aria-label", word(key, current(), { table: readTable(table).caption, n: heat?.columns.length ?? 1 }));
   };
   show();
   onChange(show);
+  chart.on("click", ({ dataIndex }) => {
+    const node = nodes[dataIndex];
+    if (node) location.hash = `#node=${encodeURIComponent(node)}`;
+  });
   new ResizeObserver(() => chart.resize()).observe(place);
+}
+
+function tableOf(id: string): HTMLTableElement | null {
+  const found = document.getElementById(`table-${id}`);
+  return found instanceof HTMLTableElement ? found : null;
+}
+
+/** The node of each row, where the table has a column of nodes. */
+function nodesOf(table: HTMLTableElement, columns: ColumnValues): (string | null)[] {
+  const column = readTable(table).columns.find((each) => each.kind === "node");
+  return column ? (columns[column.id] ?? []).map((value) => (value === null ? null : String(value))) : [];
 }
 
 /** In the order in which the rows were written, however the table is sorted now. */

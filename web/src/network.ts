@@ -5,6 +5,7 @@ import { matcher } from "./glob";
 import { type Grouped, closedAtFirst, grouped, scopesOf } from "./groups";
 import { type Spoken, current, onChange } from "./language";
 import { edgesOf, layOut } from "./layout";
+import { onceInView } from "./viewing";
 import { word } from "./words";
 
 export interface NodeSpec {
@@ -63,10 +64,12 @@ class NetworkView {
     onChange(tell);
     figure.append(this.tools(), this.svg);
     this.listen();
-    this.draw();
-    onChange(() => this.draw());
-    new ResizeObserver(() => this.move()).observe(this.svg);
-    requestAnimationFrame(() => this.start());
+    onceInView(figure, () => {
+      this.draw();
+      this.start();
+      onChange(() => this.draw());
+      new ResizeObserver(() => this.move()).observe(this.svg);
+    });
   }
 
   private boxes(): { id: string; inputs: string[]; outputs: string[] }[] {

@@ -114,15 +114,19 @@ class Series:
 
     Attributes:
         columns: Columns of the table it is drawn from: one for a line or bars; the lower and the upper end for a
-            band; the smallest value, lower quartile, median, upper quartile and largest for a box; one per place
-            across for a heat map.
+            band; the smallest value, lower quartile, median, upper quartile and largest for a box; one per row
+            of a heat map.
         label: For the legend.
         role: How it is drawn.
+        tables: The table of each column, where they are several; empty when all are in the chart's.
+        names: Of the rows of a heat map; empty to call them as their columns.
     """
 
     columns: tuple[str, ...]
     label: Phrase
     role: Literal["line", "bars", "steps", "points", "band", "box", "heat"] = "line"
+    tables: tuple[str, ...] = ()
+    names: tuple[Phrase, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,8 @@ class Chart:
         table: Id of the table.
         x: Column along the bottom; names take places in their order.
         series: What is drawn.
-        y_label: What the left axis shows.
+        x_label: What the bottom shows, with its unit.
+        y_label: What the left axis shows, with its unit.
         y_scale: How the left axis is divided.
         marks: Places along the bottom with a line and a word, such as clipping limits or the knee.
     """
@@ -145,6 +150,7 @@ class Chart:
     table: str
     x: str
     series: tuple[Series, ...]
+    x_label: Phrase
     y_label: Phrase
     y_scale: Literal["linear", "log"] = "linear"
     marks: tuple[tuple[float | str, Phrase], ...] = ()

@@ -34,6 +34,7 @@ _COLUMNS = (
     Column("change", say("run_diff.change"), "text"),
     Column("starts", say("run_diff.starts"), "truth", say("run_diff.starts_help")),
 )
+_AXES = (say("common.place_axis"), say("run_diff.change_axis"))
 
 
 def diff_page(document: RunDocument) -> Page | None:
@@ -43,7 +44,7 @@ def diff_page(document: RunDocument) -> Page | None:
         return None
     table = Table("diff", say("run_diff.table"), _COLUMNS, tuple(map(_row, diff.rows)), sort="change_db")
     series = (Series(("change_db",), say("run_diff.change_db"), "bars"),)
-    chart = Chart("diff-along", say("run_diff.along"), "diff", "order", series, plain("dB"))
+    chart = Chart("diff-along", say("run_diff.along"), "diff", "order", series, *_AXES)
     shown: tuple[Block, ...] = (chart, table) if diff.rows else ()
     return Page("diff", say("run_diff.title"), (*_verdict(diff), *_conditions(diff), *shown, *notes(diff.notes)))
 

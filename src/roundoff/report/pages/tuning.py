@@ -4,7 +4,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.tuning import Trial, Tuning
 from roundoff.report.figures import percentage
 from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Paragraph, Series, Table
-from roundoff.report.pages.parts import metric_column, notes
+from roundoff.report.pages.parts import metric_axis, metric_column, notes
 from roundoff.report.score_text import score_text
 from roundoff.report.words import plain, say
 
@@ -28,7 +28,8 @@ def tuning_page(document: RunDocument) -> Page | None:
     )
     table = Table("trials", say("tuning.history"), columns, tuple(map(_row, found.trials)))
     series = (Series((found.metric,), plain(found.metric), "points"),)
-    chart = Chart("trials-chart", say("tuning.front"), "trials", "cost", series, plain(found.metric))
+    axes = (say("tuning.cost_axis"), metric_axis(found.metric))
+    chart = Chart("trials-chart", say("tuning.front"), "trials", "cost", series, *axes)
     return Page(
         "tuning", say("tuning.title"), (_headline(found), _remaining(found), chart, table, *notes(found.notes))
     )
