@@ -1,7 +1,6 @@
 """Reports in a real browser: they open, stay silent, ask for nothing, and do what they offer."""
 
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from roundoff.core.document import RunDocument
 from roundoff.report.html import html_report
 from roundoff.report.pages import all_pages
-from tests.browser.chromium import BROWSERS, Browser, find_browser, open_browser
+from tests.browser.chromium import Browser
 from tests.report.documents import HOSTILE, empty_document, full_document, large_document
 
 PRESS = "[...document.querySelectorAll('.network .tools button')].find((b) => b.textContent === '{}').click()"
@@ -20,15 +19,6 @@ SEEN = """(async () => {{
     for (let frame = 0; frame < 4; frame++) await new Promise((done) => requestAnimationFrame(done));
     return {};
 }})()"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
-    with open_browser(program, tmp_path_factory.mktemp("profile")) as found:
-        yield found
 
 
 def written(folder: Path, document: RunDocument, *, language: str = "en") -> Path:
