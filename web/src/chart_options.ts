@@ -5,6 +5,8 @@ export interface SeriesSpec {
   columns: string[];
   label: Spoken;
   role: "line" | "bars" | "steps" | "points" | "band" | "box" | "heat";
+  /** A column and what stands in it, in the rows that are drawn. */
+  only?: [string, string] | null;
   /** Of the columns, where they are several. */
   tables?: string[];
   /** Of the rows of a heat map. */
@@ -55,7 +57,7 @@ export function shortNumber(value: unknown): string {
 }
 
 export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: Language, colours: Colours, nodes: NodeNames = []): Options {
-  const places = columns[spec.x] ?? [];
+  const places = placesOf(spec, columns);
   const numeric = places.every((place) => typeof place === "number") && spec.series.every((s) => isPointwise(s.role));
   const log = spec.yScale === "log";
   const heat = spec.series.find((series) => series.role === "heat");
@@ -69,7 +71,6 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
     // The frame holds the numbers and titles of the axes as well, however wide they are.
     grid: { left: 8, right: 20, top: spec.series.length > 1 ? LEGEND : TOP, bottom: 8 + (many ? SLIDER : 0) + (heat ? SCALE : 0), outerBoundsMode: "same", outerBoundsContain: "all" },
     tooltip: tooltip(spec, language, nodes),
-    aria: { enabled: true },
     xAxis: {
       type: numeric ? "value" : "category",
       ...title(spec.xLabel),
@@ -94,6 +95,25 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
   }
   if (heat) options.visualMap = heatScale(heat, columns, language, colours);
   return options;
+}
+
+/** Where something stands along the bottom: one place for each row, or for each x where rows of several kinds share it. */
+export function placesOf(spec: ChartSpec, columns: ColumnValues): (number | string | null)[] {
+  const all = columns[spec.x] ?? [];
+  if (!spec.series.some((series) => series.only)) return all;
+  return [...new Set(all)].filter((place) => place !== null).sort((a, b) => Number(a) - Number(b));
+}
+
+/** The values of a column that belong to a series, by place. */
+function chosen(series: SeriesSpec, spec: ChartSpec, context: Context, column: string): (number | string | null)[] {
+  const values = context.columns[column] ?? [];
+  if (!series.only) return values;
+  const [where, what] = series.only;
+  const found = new Map<number | string | null, number | string | null>();
+  (context.columns[spec.x] ?? []).forEach((place, row) => {
+    if (context.columns[where]?.[row] === what) found.set(place, values[row] ?? null);
+  });
+  return context.places.map((place) => found.get(place) ?? null);
 }
 
 function heatNames(heat: SeriesSpec, language: Language): string[] {
@@ -151,7 +171,7 @@ interface Context {
 function drawn(series: SeriesSpec, spec: ChartSpec, context: Context): Options[] {
   const name = say(series.label, context.language);
   const values = (column: string): (number | string)[] =>
-    (context.columns[column] ?? []).map((value) => drawable(value, context.log));
+    chosen(series, spec, context, column).map((value) => drawable(value, context.log));
   const placed = (column: string): unknown[] =>
     context.numeric ? values(column).map((value, at) => [context.places[at], value]) : values(column);
   const [first = "", second = ""] = series.columns;

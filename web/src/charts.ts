@@ -1,10 +1,10 @@
 // Draws charts from the tables of their pages, when they come into view.
 import { BarChart, BoxplotChart, HeatmapChart, LineChart, ScatterChart } from "echarts/charts";
-import { AriaComponent, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent, VisualMapComponent } from "echarts/components";
+import { DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent, VisualMapComponent } from "echarts/components";
 import { type ECharts, init, use } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 import { readTable, textOf, valueOf } from "./cells";
-import { type ChartSpec, type ColumnValues, chartOptions } from "./chart_options";
+import { type ChartSpec, type ColumnValues, chartOptions, placesOf } from "./chart_options";
 import { colours } from "./colours";
 import { current, onChange } from "./language";
 import { onceInView } from "./viewing";
@@ -12,7 +12,7 @@ import { word } from "./words";
 
 use([
   BarChart, BoxplotChart, HeatmapChart, LineChart, ScatterChart,
-  AriaComponent, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent, VisualMapComponent,
+  DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent, VisualMapComponent,
   CanvasRenderer,
 ]);
 
@@ -35,7 +35,7 @@ function draw(figure: HTMLElement, spec: ChartSpec): void {
     const own = tableOf(heat.tables?.[row] ?? spec.table);
     columns[String(row)] = own ? columnsOf(own)[column] ?? [] : [];
   });
-  const nodes = nodesOf(table, columns);
+  const nodes = nodesOf(table, columns, spec);
   const place = document.createElement("div");
   place.className = heat && heat.columns.length > MANY_ROWS ? "canvas high" : "canvas";
   place.setAttribute("role", "img");
@@ -44,7 +44,8 @@ function draw(figure: HTMLElement, spec: ChartSpec): void {
   const show = (): void => {
     chart.setOption(chartOptions(spec, columns, current(), colours(), nodes), { notMerge: true });
     const key = heat ? "seeTables" : "seeTable";
-    place.setAttribute("aria-label", word(key, current(), { table: readTable(table).caption, n: heat?.columns.length ?? 1 }));
+    const caption = figure.querySelector("figcaption");
+    place.setAttribute("aria-label", `${caption ? textOf(caption) : ""} ${word(key, current(), { table: readTable(table).caption, n: heat?.columns.length ?? 1 })}`);
   };
   show();
   onChange(show);
@@ -60,10 +61,13 @@ function tableOf(id: string): HTMLTableElement | null {
   return found instanceof HTMLTableElement ? found : null;
 }
 
-/** The node of each row, where the table has a column of nodes. */
-function nodesOf(table: HTMLTableElement, columns: ColumnValues): (string | null)[] {
+/** The node at each place, where the table has a column of nodes. */
+function nodesOf(table: HTMLTableElement, columns: ColumnValues, spec: ChartSpec): (string | null)[] {
   const column = readTable(table).columns.find((each) => each.kind === "node");
-  return column ? (columns[column.id] ?? []).map((value) => (value === null ? null : String(value))) : [];
+  if (!column) return [];
+  const names = (columns[column.id] ?? []).map((value) => (value === null ? null : String(value)));
+  const rows = columns[spec.x] ?? [];
+  return placesOf(spec, columns).map((place, at) => names[spec.series.some((series) => series.only) ? rows.indexOf(place) : at] ?? null);
 }
 
 /** In the order in which the rows were written, however the table is sorted now. */
@@ -82,7 +86,8 @@ function columnsOf(table: HTMLTableElement): ColumnValues {
       column.id,
       rows.map((row) => {
         const cell = row.cells[at];
-        return cell ? valueOf(cell) ?? (textOf(cell) || null) : null;
+        // Texts in English, as series choose rows by them; names are the same in every language.
+        return cell ? valueOf(cell) ?? (textOf(cell, "en") || null) : null;
       }),
     ]),
   );

@@ -8,7 +8,7 @@ import { type Key, sortedPlaces } from "./sorting";
 import { onceInView } from "./viewing";
 import { word, wordElement } from "./words";
 
-const NUMBERS = new Set(["count", "number", "decibels", "share", "score", "truth"]);
+const NUMBERS = new Set(["count", "number", "decibels", "share", "score", "truth", "seconds"]);
 // A table this short needs no search.
 const FEW_ROWS = 8;
 

@@ -85,7 +85,8 @@ def _chart(chart: Chart, tables: Mapping[str, Table]) -> dict[str, Any]:
         "table": chart.table,
         "x": chart.x,
         "series": [
-            {"columns": each.columns, "label": _spoken(each.label), "role": each.role, **_heat(each, tables)}
+            {"columns": each.columns, "label": _spoken(each.label), "role": each.role, "only": each.only,
+             **_heat(each, tables)}
             for each in chart.series
         ],
         "xLabel": _spoken(chart.x_label),
@@ -132,6 +133,14 @@ def _spoken(phrase: Phrase) -> str | dict[str, str]:
     return phrase.en if phrase.en == phrase.zh else {"en": phrase.en, "zh": phrase.zh}
 
 
+def _wordy(table: Table) -> bool:
+    """Whether it is a table of sentences, which is no table any more where there is little room."""
+    if len(table.rows) > _MANY_ROWS:
+        return False
+    cells = (cell_text(cell, column) for row in table.rows for cell, column in zip(row, table.columns, strict=True))
+    return any(len(text.en) > _LONGEST_LINE and " " in text.en for text in cells)
+
+
 def _asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
@@ -161,5 +170,6 @@ def _template() -> "Template":
         "picture_source": _picture_source,
         "plain": plain,
         "say": say,
+        "wordy": _wordy,
     }
     return environment.get_template("report.html.j2")

@@ -32,8 +32,8 @@ __all__ = [
 
 Tone = Literal["good", "bad", "open", "plain"]
 # What a cell holds decides how it is written, aligned and compared: node and tensor names become links, decibels
-# have one decimal and may be exact, shares are shown in per cent.
-ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth"]
+# have one decimal and may be exact, shares are shown in per cent, seconds in the unit that suits them.
+ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth", "seconds"]
 Cell = str | int | float | bool | Phrase | None
 
 
@@ -119,7 +119,8 @@ class Series:
         label: For the legend.
         role: How it is drawn.
         tables: The table of each column, where they are several; empty when all are in the chart's.
-        names: Of the rows of a heat map; empty to call them as their columns.
+        names: Of the rows of a heat map.
+        only: A column and what stands in it, in English, in the rows that are drawn; None for all rows.
     """
 
     columns: tuple[str, ...]
@@ -127,6 +128,7 @@ class Series:
     role: Literal["line", "bars", "steps", "points", "band", "box", "heat"] = "line"
     tables: tuple[str, ...] = ()
     names: tuple[Phrase, ...] = ()
+    only: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def tuning_page(document: RunDocument) -> Page | None:
         Column("cost", say("tuning.cost"), "number", higher_is_better=False),
         Column("met", say("tuning.goal_met"), "truth"),
         Column("samples", say("sensitivity.samples"), "count"),
-        Column("seconds", say("tuning.seconds"), "number"),
+        Column("seconds", say("tuning.seconds"), "seconds"),
     )
     table = Table("trials", say("tuning.history"), columns, tuple(map(_row, found.trials)))
     series = (Series((found.metric,), plain(found.metric), "points"),)

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "catalogue", "explained", "plain", "say"]
+__all__ = ["LANGUAGES", "Language", "Phrase", "catalogue", "explained", "named", "plain", "say"]
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
@@ -55,6 +55,16 @@ def explained(name: str) -> Phrase | None:
     """
     key = f"glossary.{name}"
     return say(key) if name and key in catalogue() else None
+
+
+def named(key: str) -> Phrase | None:
+    """What a thing of an open set, such as a cause, is called or means; None for one that the catalogue lacks.
+
+    Args:
+        key: As for `say`; it may end in a name as users type it, with dashes.
+    """
+    known = key.replace("-", "_")
+    return say(known) if known in catalogue() else None
 
 
 def _in(language: Language, values: Mapping[str, Any]) -> dict[str, Any]:
