@@ -193,8 +193,8 @@ def test_everything_is_reached_by_keyboard_and_cards_close_with_escape(browser: 
 def test_pictures_for_those_who_cannot_see_them_have_words(browser: Browser, tmp_path: Path) -> None:
     browser.open(written(tmp_path, large_document(3), language="zh"))
     labels = browser.run(
-        "new Promise((done) => setTimeout(() => done([...document.querySelectorAll('[role=img], .network svg[role]')]"
-        ".map((each) => each.getAttribute('aria-label'))), 400))"
+        "new Promise((done) => setTimeout(() => done("
+        "[...document.querySelectorAll('[role=img], .network svg[role]')].map((each) => each.getAttribute('aria-label'))), 400))"
     )
     assert len(labels) == 2
     assert all("网络" in label or "表" in label for label in labels)

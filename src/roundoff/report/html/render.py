@@ -85,8 +85,13 @@ def _chart(chart: Chart, tables: Mapping[str, Table]) -> dict[str, Any]:
         "table": chart.table,
         "x": chart.x,
         "series": [
-            {"columns": each.columns, "label": _spoken(each.label), "role": each.role, "only": each.only,
-             **_heat(each, tables)}
+            {
+                "columns": each.columns,
+                "label": _spoken(each.label),
+                "role": each.role,
+                "only": each.only,
+                **_heat(each, tables),
+            }
             for each in chart.series
         ],
         "xLabel": _spoken(chart.x_label),
@@ -135,12 +140,14 @@ def _spoken(phrase: Phrase) -> str | dict[str, str]:
 
 
 def _look(table: Table) -> str:
-    """How a table is shown: one with many rows is tall, one of sentences becomes a list where there is little room."""
+    """How a table is shown: tall with many rows; one of sentences becomes a list where there is little room."""
     if len(table.rows) > _MANY_ROWS:
         return "tall"
     if table.cards:
         return "cards"
-    cells = (cell_text(cell, column) for row in table.rows for cell, column in zip(row, table.columns, strict=True))
+    cells = (
+        cell_text(cell, column) for row in table.rows for cell, column in zip(row, table.columns, strict=True)
+    )
     return "wordy" if any(len(text.en) > _LONGEST_LINE and " " in text.en for text in cells) else ""
 
 

@@ -40,7 +40,9 @@ def _table(found: Accumulation) -> Table:
 
 def _curve_column(found: Accumulation, number: int) -> Column:
     like = metric_column(found.metric, higher_is_better=found.higher_is_better)
-    return Column(f"curve_{number}", _curve_name(found.curves[number].name), like.kind, None, like.higher_is_better)
+    return Column(
+        f"curve_{number}", _curve_name(found.curves[number].name), like.kind, None, like.higher_is_better
+    )
 
 
 def _curve_name(name: str) -> Phrase:
