@@ -194,7 +194,8 @@ def test_pictures_for_those_who_cannot_see_them_have_words(browser: Browser, tmp
     browser.open(written(tmp_path, large_document(3), language="zh"))
     labels = browser.run(
         "new Promise((done) => setTimeout(() => done("
-        "[...document.querySelectorAll('[role=img], .network svg[role]')].map((each) => each.getAttribute('aria-label'))), 400))"
+        "[...document.querySelectorAll('[role=img], .network svg[role]')]"
+        ".map((each) => each.getAttribute('aria-label'))), 400))"
     )
     assert len(labels) == 2
     assert all("网络" in label or "表" in label for label in labels)
