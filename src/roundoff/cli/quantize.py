@@ -83,7 +83,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     document = _document(args, origin, time.monotonic() - started)
     _write(args, result, document, prefix=prefix)
     _print(args, terminal, result)
-    terminal.note(f"written: {args.output}")
+    terminal.written([args.output])
     return EXIT_OK
 
 
@@ -173,7 +173,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization")
         terminal.text("")
         terminal.print(resolutions_table(best.plan.resolutions))
     for note in result.notes:
-        terminal.note(f"note: {note}")
+        terminal.remark(note)
 
 
 def _json(result: "Quantization") -> str:

@@ -133,7 +133,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         facts["what calibration() feeds"] = data.calibration.digest
     again = open_folder(args.output, resume=args.resume, force=args.force)
     if args.resume and not again:
-        terminal.note(f"note: {args.output} holds nothing to resume; the search begins")
+        terminal.remark(f"{args.output} holds nothing to resume; the search begins")
     stem = model_stem(args.model)
     delivery = Delivery(args.output, stem, str(args.model), origin.sha256, settings.target, __version__)
     try:
@@ -145,7 +145,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         raise
     except KeyboardInterrupt:
         terminal.finish()
-        terminal.note(f"note: the same command with --resume goes on; {args.output}/best holds the best so far")
+        terminal.remark(f"the same command with --resume goes on; {args.output}/best holds the best so far")
         raise
     document = _document(args, model, found.tuning, elapsed_s=time.monotonic() - started)
     files = run_files(document)
@@ -154,7 +154,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         *write_html(args, document),
     ]
     _print(args, terminal, found.tuning, files)
-    terminal.note("written: " + ", ".join(str(path) for path in written))
+    terminal.written(written)
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
 
 
@@ -404,7 +404,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, found: "Tuning", files:
     terminal.text("")
     terminal.print(tuning_table(found))
     for note in found.notes:
-        terminal.note(f"note: {note}")
+        terminal.remark(note)
 
 
 def _finite(text: str) -> float:
