@@ -57,7 +57,7 @@ def _headline(report: LayerReport) -> Text:
             text = told("layers_text.distributed_tried", tried=len(verdict.tried), gain=_gain(report))
         return headline(word, "bold red" if not verdict.agrees else "bold yellow", text)
     if _weights_unknown(report):
-        return headline(word, "bold yellow", f" {told('layers_text.fine_activations')}")
+        return headline(word, "bold yellow", told("layers_text.fine_activations"))
     return headline(word, "bold green", told("layers_text.fine"))
 
 
@@ -250,8 +250,9 @@ def _score_columns(name: str, score: Callable[[LayerRow], LayerScore | None]) ->
 
         return shown
 
+    heading = told(f"layers_text.column_{name}")
     return [
-        _Column(f"{told(f'layers_text.column_{name}')}\ndB", cell(_score_db)),
+        _Column(f"{heading}\ndB", cell(_score_db)),
         _Column(told("layers_text.column_cosine"), cell(lambda found: _cosine(found.cosine)), wide=name == "local"),
         _Column(told("layers_text.column_steps"), cell(lambda found: _number(found.rms_steps)), wide=name != "local"),
         _Column(told("layers_text.column_max"), cell(lambda found: _number(found.max_steps)), wide=True),

@@ -38,5 +38,6 @@ def _joined(key: str, parts: Sequence[str]) -> str:
 
 
 def headline(word: str, style: str, text: str) -> Text:
-    """A verdict: one word that stands out, and what it is about."""
-    return Text(word, style=style) + Text(text)
+    """A verdict: one word that stands out, and what it is about, which may begin with a colon."""
+    space = " " if text[:1].isascii() and not text.startswith(":") else ""
+    return Text(word, style=style) + Text(f"{space}{text}")
