@@ -154,4 +154,4 @@ def _print(args: argparse.Namespace, terminal: Terminal, packed: Packed, names_f
     if packed.shown and packed.names is not None:
         terminal.note(f"written: {args.output}; keep {names_file} to yourself: it says what everything was called")
     elif packed.shown:
-        terminal.note(f"written: {args.output}")
+        terminal.written([args.output])

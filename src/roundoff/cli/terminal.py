@@ -10,9 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from roundoff.core.harmless import harmless
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, RoundoffError
+from roundoff.report.words import told
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rich.console import Console, RenderableType
@@ -89,6 +91,26 @@ class Terminal:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             fix = "send it somewhere else, or write the result to a folder with -o"
             raise BadInput(f"The standard output cannot be written: {reason}.", fix=fix) from error
+
+    def error(self, error: RoundoffError) -> None:
+        """Say what went wrong, and what to do about it."""
+        self.note(told("terminal.error", what=error.what, fix=error.fix))
+
+    def written(self, paths: "Sequence[Path]", most: int | None = None) -> None:
+        """Say which files were written.
+
+        Args:
+            paths: The files.
+            most: Name at most so many of them.
+        """
+        files = ", ".join(map(str, paths[:most]))
+        if most is not None and len(paths) > most:
+            files = told("terminal.written_more", files=files, count=len(paths) - most)
+        self.note(told("terminal.written", files=files))
+
+    def remark(self, text: str) -> None:
+        """Say what the reader should know of a result."""
+        self.note(told("terminal.note", text=text))
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""

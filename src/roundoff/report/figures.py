@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from roundoff.report.cells import safe_cell
+from roundoff.report.words import told
 
 __all__ = ["csv_text", "decibels", "exactness", "number", "percentage", "shape_text"]
 
@@ -39,8 +40,8 @@ def shape_text(shape: Sequence[int]) -> str:
 def exactness(resolution: float) -> str:
     """How exactly quantiles are known."""
     if not resolution:
-        return "every value is known"
-    return f"quantiles, peaks and histograms are read off bins {percentage(resolution)} of the value wide"
+        return told("distribution_text.every_value")
+    return told("distribution_text.bins", width=percentage(resolution))
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -32,8 +32,8 @@ def test_chinese_is_chinese() -> None:
 
 def test_no_phrase_is_unused() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py"))
-    whole = set(re.findall(r'"([a-z_]+\.[a-z_]+)"', code))
-    starts = tuple(re.findall(r'f"([a-z_]+\.[a-z_]*)\{', code))
+    whole = set(re.findall(r"""["']([a-z_]+\.[a-z_]+)["']""", code))
+    starts = tuple(re.findall(r"""f["']([a-z_]+\.[a-z_]*)\{""", code))
     unused = {key for key in catalogue() if key not in whole and not key.startswith(starts)}
     assert not unused
 
