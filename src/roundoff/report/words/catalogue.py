@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "catalogue", "explained", "plain", "say", "speaking", "spoken", "told"]
+__all__ = [
+    "LANGUAGES",
+    "Language",
+    "Phrase",
+    "catalogue",
+    "explained",
+    "named",
+    "plain",
+    "say",
+    "speaking",
+    "spoken",
+    "told",
+]
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
@@ -74,6 +86,16 @@ def explained(name: str) -> Phrase | None:
         name: Of its entry.
     """
     return say(f"glossary.{name}") if name and name in _phrases("glossary") else None
+
+
+def named(key: str) -> Phrase | None:
+    """What a thing of an open set, such as a cause, is called or means; None for one that the catalogue lacks.
+
+    Args:
+        key: As for `say`; it may end in a name as users type it, with dashes.
+    """
+    stem, _, name = key.replace("-", "_").partition(".")
+    return say(f"{stem}.{name}") if name in _phrases(stem) else None
 
 
 class _Count(int):
