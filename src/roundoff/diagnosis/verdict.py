@@ -92,7 +92,7 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
         verdict=_sentence(kind, evidence, loss, proven) + (_IN_TIME if hurried else ""),
         findings=findings,
         measures=measures,
-        victims=_victims(evidence.case, findings) if kind == "culprits" else (),
+        victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
         notes=(*notebook.notes, *evidence.case.lab.notes, *quantized.notes),
