@@ -94,7 +94,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     written = _write(args, document, comparison)
     _print(args, terminal, document, comparison)
     if written:
-        terminal.note("written: " + ", ".join(str(path) for path in written))
+        terminal.written(written)
     missed = comparison.verdict.gated and comparison.verdict.failed > 0
     return EXIT_THRESHOLD_MISSED if missed else EXIT_OK
 

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     written = [*written, *write_html(args, document)]
     _print(args, terminal, document, found)
     if written:
-        terminal.note("written: " + ", ".join(str(path) for path in written))
+        terminal.written(written)
     return EXIT_OK if found.kind == "healthy" or _repaired(found) else EXIT_THRESHOLD_MISSED
 
 
@@ -129,7 +129,7 @@ def _settings(
     from roundoff.report.diagnosis import check_line
 
     def tell(check: "Check") -> None:
-        terminal.note(check_line(check.name, check.result, check.seconds))
+        terminal.told(check_line(check.name, check.result, check.seconds))
 
     return DiagnoseSettings(
         arithmetic=subject.arithmetic,
@@ -268,4 +268,4 @@ def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument"
         terminal.text("")
         terminal.print(repair_table(shown.repair))
     for note in found.notes:
-        terminal.note(f"note: {note}")
+        terminal.told(f"note: {note}")

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     _check_output(args, chosen)
     document = load_document(args.run_path)
     written = _write(args, chosen, document)
-    terminal.note("written: " + ", ".join(str(path) for path in written))
+    terminal.written(written)
     return EXIT_OK
 
 

@@ -154,7 +154,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         *write_html(args, document),
     ]
     _print(args, terminal, found.tuning, files)
-    terminal.note("written: " + ", ".join(str(path) for path in written))
+    terminal.written(written)
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
 
 
