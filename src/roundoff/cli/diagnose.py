@@ -256,7 +256,7 @@ def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", el
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", found: "Diagnosis") -> None:
     from roundoff.core.harmless import for_people
-    from roundoff.report.diagnosis import diagnosis_verdict, repair_table
+    from roundoff.report.diagnosis import diagnosis_verdict, repair_line, repair_table
     from roundoff.report.documents import to_json
 
     if args.json:
@@ -266,6 +266,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument"
     terminal.print(diagnosis_verdict(shown))
     if shown.repair is not None:
         terminal.text("")
+        terminal.print(repair_line(shown))
         terminal.print(repair_table(shown.repair))
     for note in found.notes:
         terminal.told(f"note: {note}")

@@ -6,11 +6,13 @@ Loaded for every --help, so it imports the standard library alone.
 import argparse
 import shlex
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import given_options
 from roundoff.cli.device_options import device_next_steps
 from roundoff.cli.quantize_options import given_quantize_options
+from roundoff.core.model_files import model_stem
 
 if TYPE_CHECKING:
     from roundoff.core.findings import Diagnosis
@@ -39,7 +41,9 @@ def next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     found_in = str(args.output or _REPAIRED)
     steps: list[list[str]] = []
     if found.repair is not None and found.repair.reached:
-        steps = [["layers", *data, "--quantized", found_in]]
+        # Scales belong to the float model that was written with them.
+        written = Path(found_in) / f"{model_stem(args.model or args.quantized)}_float_model.onnx"
+        steps = [["layers", str(written), *data, "--quantized", found_in]]
     elif found.kind == "not_enough_evidence" and found.not_looked_at:
         steps = [[*again, *(["--fix", "-o", found_in, "--force"] if args.fix else [])]]
     elif found.kind in ("culprits", "distributed") and not args.fix:

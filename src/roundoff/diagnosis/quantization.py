@@ -1,7 +1,10 @@
 """Why a quantized network loses accuracy: what its arithmetic should cost, what it costs, who makes the rest."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from roundoff.core.findings import Diagnosis
 from roundoff.core.wording import counted
@@ -27,6 +30,8 @@ __all__ = ["DiagnoseSettings", "diagnose_quantization"]
 _LOADED = _causes
 # The verdict needs so many more runs of the network.
 _LAST_RUNS = 3
+# With fewer samples chance decides; the time that is given may suffice for no more.
+_FEWEST = 4
 # So many tensors are named in a check.
 _NAMED = 3
 # A metric that drops by less than this part of its value is as good.
@@ -54,7 +59,9 @@ def diagnose_quantization(
             fix="give a quantized model with --quantized, or a target with --target",
         )
     notebook = Investigation(settings)
-    return _Diagnosing(quantized, samples, notebook).run()
+    # Ranges may be as large as numbers get, and channels silent.
+    with np.errstate(all="ignore"):
+        return _Diagnosing(quantized, samples, notebook).run()
 
 
 @dataclass(slots=True)
@@ -83,7 +90,9 @@ class _Diagnosing:
         with self.notebook.check("outputs") as check:
             check.result = _outputs_text(case.loss(more=True))
             check.ok = case.loss(more=True).agrees
-        self.notebook.reserve = _LAST_RUNS * case.lab.seconds
+        hurried = len(case.lab.indices) < min(_FEWEST, len(self.samples.names))
+        # Nobody is accused by fewer samples.
+        self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.lab.seconds
         self._asked(case)
         self._file(case)
         scores = self._scores(case)
@@ -103,6 +112,7 @@ class _Diagnosing:
             scores=scores,
             distributed=stages.distributed,
             worse=self.worse,
+            hurried=hurried,
         )
         return conclude(evidence, self.notebook)
 

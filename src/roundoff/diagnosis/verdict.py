@@ -56,6 +56,7 @@ class Evidence:
         scores: The user's metric.
         distributed: Whether the loss has no few culprits.
         worse: What the file itself loses, where that is more than its quantizers do.
+        hurried: Whether there was time for so few samples that they tell nothing.
     """
 
     case: Case
@@ -65,6 +66,7 @@ class Evidence:
     scores: Scores | None
     distributed: bool
     worse: Loss | None = None
+    hurried: bool = False
 
 
 def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
@@ -116,7 +118,7 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
     if proven or evidence.distributed:
         return "culprits" if proven else "distributed"
     unexplained = bool(findings) and loss.excess_db(evidence.expected) >= _WORSE_DB
-    if unexplained or evidence.worse is not None or not (loss.agrees or fine):
+    if unexplained or evidence.hurried or evidence.worse is not None or not (loss.agrees or fine):
         return "not_enough_evidence"
     return "elsewhere" if scores is not None and not fine else "healthy"
 

@@ -13,7 +13,7 @@ from roundoff.core.findings import Diagnosis, Finding, Measure, Repair
 from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 
-__all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_table"]
+__all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_line", "repair_table"]
 
 _WORDS = {
     "healthy": ("HEALTHY", "bold green"),
@@ -155,6 +155,21 @@ def _limits(found: Diagnosis) -> Iterator[_Line]:
 def _next(found: Diagnosis) -> Iterator[_Line]:
     for index, command in enumerate(found.next_steps):
         yield "" if index else "next", command
+
+
+def repair_line(found: Diagnosis) -> Text:
+    """What came of the repair, in a line: ``REPAIRED: words read 0.0104 -> 0.9896 (1 in float)``."""
+    repair = found.repair
+    if repair is None or not repair.measures:
+        return Text("")
+    measure = repair.measures[0]
+    goal = next(
+        (f" ({_number(each.after, each)} in float)" for each in found.measures if each.what == measure.what), ""
+    )
+    word, style = ("REPAIRED", "bold green") if repair.reached else ("BETTER", "bold yellow")
+    if not measure.improved:
+        word, style = "NOT REPAIRED", "bold red"
+    return Text(word, style=style) + Text(f": {measure_text(measure)}{goal}")
 
 
 def repair_table(repair: Repair) -> RenderableType:

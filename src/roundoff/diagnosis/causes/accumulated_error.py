@@ -59,8 +59,8 @@ class AccumulatedError:
         )
         share = ranked.costs[places[0].name] / ranked.total
         return Intervention(
-            f"of {before.sqnr_db:.1f} dB, the {_listed(sizes)} worst places in float make {_decibels(worst)}, as "
-            f"many at random {_decibels(others)}; the first half in float (golden inputs)",
+            f"with the {_listed(sizes)} worst of {len(places)} places in float {_decibels(worst)} dB, with as "
+            f"many at random {_decibels(others)} dB; with the first half in float (golden inputs)",
             measures,
             0.0 if takes_most(case.loss(), few) else 1.0,
             f"the loss adds up over {counted(len(places), 'place')}: the worst, {places[0].tensor!r}, makes "
