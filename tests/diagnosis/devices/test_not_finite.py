@@ -29,9 +29,8 @@ def written(
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (folder / "dumps").mkdir()
     for index, image in enumerate(images):
-        arrays = dict(
-            zip([each.name for each in session.get_outputs()], session.run(None, {"image": image[None]}))
-        )
+        found = session.run(None, {"image": image[None]})
+        arrays = dict(zip([each.name for each in session.get_outputs()], found, strict=True))
         flat = arrays[culprit].reshape(-1)
         flat[: max(1, round(share * flat.size))] = value
         for name in names[names.index(culprit) + 1 :] if hand_on else ():
