@@ -46,7 +46,23 @@ def repaired(
     """
     if _wants_search(found):
         return _searched(args, subject, found, settings, terminal)
-    return _mended(args, subject, found, settings, terminal) if found.accused else None
+    if not found.accused:
+        return None
+    mended = _mended(args, subject, found, settings, terminal)
+    if mended.repair.reached or found.kind != "culprits":
+        return mended
+    return _better_of(mended, _searched(args, subject, found, settings, terminal))
+
+
+def _better_of(mended: "Fixed", searched: "Fixed") -> "Fixed":
+    """What remedies of single places and a search came to: the better of both, with the steps of both."""
+    step, ours = searched.repair.steps[0], mended.repair
+    begun, got = ours.measures[0], step.measure
+    if not step.kept or not replace(got, before=begun.after).improved:
+        last = replace(step, kept=False, why=step.why or "no better")
+        return replace(mended, repair=replace(ours, steps=(*ours.steps, last)))
+    steps = [replace(each, kept=False, why="the search does better") if each.kept else each for each in ours.steps]
+    return replace(searched, repair=replace(searched.repair, steps=(*steps, step)))
 
 
 def _wants_search(found: "Diagnosis") -> bool:

@@ -220,6 +220,21 @@ class Lab:
         self._progress.advance()
         return meter.loss()
 
+    def sample_losses(self, quantizers: Sequence[Quantizer]) -> list[Loss]:
+        """What the outputs lose in each sample with these quantizers on.
+
+        Raises:
+            ModelFailed: The model cannot be run.
+        """
+        model = switch_on(self.model, quantizers)
+        session = open_session(model, threads=self._threads, fused=_can_fuse(quantizers))
+        names, losses = outputs(model), []
+        for (sample, feed), exact in zip(self._feeds, self._exact, strict=True):
+            meter = LossMeter(self.parts)
+            meter.add(exact, dict(zip(names, session.run(feed, sample=sample), strict=True)))
+            losses.append(meter.loss())
+        return losses
+
     def tensor_cosines(self, quantizers: Sequence[Quantizer], tensors: Sequence[str]) -> dict[str, float]:
         """How the tensors of the running quantized network agree with those in float, on the first sample.
 
