@@ -5,6 +5,7 @@ from roundoff.report.words.catalogue import (
     Language,
     Phrase,
     explained,
+    phrase_names,
     plain,
     say,
     speaking,
@@ -12,4 +13,15 @@ from roundoff.report.words.catalogue import (
     told,
 )
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "explained", "plain", "say", "speaking", "spoken", "told"]
+__all__ = [
+    "LANGUAGES",
+    "Language",
+    "Phrase",
+    "explained",
+    "phrase_names",
+    "plain",
+    "say",
+    "speaking",
+    "spoken",
+    "told",
+]

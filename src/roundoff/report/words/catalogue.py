@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "catalogue", "explained", "plain", "say", "speaking", "spoken", "told"]
+__all__ = [
+    "LANGUAGES",
+    "Language",
+    "Phrase",
+    "catalogue",
+    "explained",
+    "phrase_names",
+    "plain",
+    "say",
+    "speaking",
+    "spoken",
+    "told",
+]
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
@@ -74,6 +86,11 @@ def explained(name: str) -> Phrase | None:
         name: Of its entry.
     """
     return say(f"glossary.{name}") if name and name in _phrases("glossary") else None
+
+
+def phrase_names(stem: str) -> tuple[str, ...]:
+    """The names of all phrases of one file."""
+    return tuple(_phrases(stem))
 
 
 class _Count(int):
