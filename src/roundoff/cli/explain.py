@@ -31,5 +31,5 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.report.explaining import explain
 
     document = None if args.run_path is None else load_document(args.run_path)
-    terminal.print(Text(harmless(explain(args.name, document, metrics=all_metrics()))))
+    terminal.print(Text(harmless(explain(args.name, document, metrics=tuple(all_metrics())))))
     return EXIT_OK

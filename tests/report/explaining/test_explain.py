@@ -28,7 +28,7 @@ FINDING = Finding(
 
 
 def explain(name: str, document: RunDocument | None = None) -> str:
-    return explain_with(name, document, metrics=all_metrics())
+    return explain_with(name, document, metrics=tuple(all_metrics()))
 
 
 def test_everything_that_has_a_name_is_explained() -> None:
