@@ -57,8 +57,8 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def open(self, path: Path, fragment: str = "", *, width: int = 1280, height: int = 900) -> float:
-        """Open a file and wait until its script is ready; the seconds that took."""
+    def open(self, path: Path | str, fragment: str = "", *, width: int = 1280, height: int = 900) -> float:
+        """Open a file or an address and wait until its script is ready; the seconds that took."""
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
@@ -66,11 +66,16 @@ class Browser:
         self.requests.clear()
         began = time.monotonic()
         self._call("Page.navigate", url="about:blank")
-        self._call("Page.navigate", url=path.as_uri() + fragment)
-        while self.run("document.documentElement?.dataset.ready") != "yes":
-            if time.monotonic() - began > _LONGEST_WAIT_S:
-                raise TimeoutError(f"{path} did not get ready: {self.complaints}")
+        self._call("Page.navigate", url=(path if isinstance(path, str) else path.as_uri()) + fragment)
+        self.wait("document.documentElement?.dataset.ready === 'yes'")
         return time.monotonic() - began
+
+    def wait(self, condition: str) -> None:
+        """Wait until an expression holds in the page, which may be loading another one meanwhile."""
+        began = time.monotonic()
+        while self.run(condition) is not True:
+            if time.monotonic() - began > _LONGEST_WAIT_S:
+                raise TimeoutError(f"{condition} did not come true: {self.complaints}")
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; a promise is waited for."""

@@ -5,6 +5,8 @@ import { matcher } from "./glob";
 import { type Grouped, closedAtFirst, grouped, scopesOf } from "./groups";
 import { type Spoken, current, onChange } from "./language";
 import { edgesOf, layOut } from "./layout";
+import { legendOf } from "./legend";
+import { onceInView } from "./viewing";
 import { word } from "./words";
 
 export interface NodeSpec {
@@ -61,12 +63,14 @@ class NetworkView {
     const tell = (): void => this.svg.setAttribute("aria-label", caption ? textOf(caption) : "");
     tell();
     onChange(tell);
-    figure.append(this.tools(), this.svg);
+    figure.append(this.tools(), ...legendOf(this.limits, this.spec.kind, this.spec.higherIsBetter), this.svg);
     this.listen();
-    this.draw();
-    onChange(() => this.draw());
-    new ResizeObserver(() => this.move()).observe(this.svg);
-    requestAnimationFrame(() => this.start());
+    onceInView(figure, () => {
+      this.draw();
+      this.start();
+      onChange(() => this.draw());
+      new ResizeObserver(() => this.move()).observe(this.svg);
+    });
   }
 
   private boxes(): { id: string; inputs: string[]; outputs: string[] }[] {
@@ -219,7 +223,11 @@ class NetworkView {
     if (!at) return;
     const view = this.svg.getBoundingClientRect();
     this.scale = Math.max(this.scale, READABLE);
-    this.offset = { x: view.width / 2 - at.x * this.scale, y: view.height / 2 - (at.y + HEIGHT / 2) * this.scale };
+    const bottom = Math.max(...[...this.places.values()].map((place) => place.y)) + HEIGHT + GAP_Y / 2;
+    const middle = view.height / 2 - (at.y + HEIGHT / 2) * this.scale;
+    // The ends of the network stay at the ends of the view.
+    const y = Math.min((GAP_Y / 2) * this.scale, Math.max(middle, view.height - bottom * this.scale));
+    this.offset = { x: view.width / 2 - at.x * this.scale, y };
     this.move();
   }
 

@@ -4,10 +4,16 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from roundoff.core.time_left import duration_text
 from roundoff.report.cells import safe_cell
 from roundoff.report.words import told
 
-__all__ = ["csv_text", "decibels", "exactness", "number", "percentage", "shape_text"]
+__all__ = ["csv_text", "decibels", "exactness", "number", "percentage", "shape_text", "time_text"]
+
+# From here on whole minutes and hours say enough.
+_LONG_S = 120.0
+_SHORT = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_TEN = 10.0
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -30,6 +36,14 @@ def decibels(value: float | None) -> str:
     if value is None:
         return ""
     return "exact" if value == float("inf") else f"{value:.1f}"
+
+
+def time_text(seconds: float) -> str:
+    """A time in the unit that suits it: ``15 µs``, ``3.2 ms``, ``1.5 s``, ``3 min``."""
+    if seconds >= _LONG_S:
+        return duration_text(seconds)
+    unit, name = next((each for each in _SHORT if seconds >= each[0]), _SHORT[-1])
+    return f"{seconds / unit:.2g} {name}" if seconds < _TEN * unit else f"{seconds / unit:.0f} {name}"
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -20,7 +20,7 @@ from roundoff.report.words import Language
 
 __all__ = ["markdown_report"]
 
-_NUMBERS = frozenset({"count", "number", "decibels", "share", "score"})
+_NUMBERS = frozenset({"count", "number", "decibels", "share", "score", "seconds"})
 
 
 def markdown_report(pages: Sequence[Page], *, title: str, language: Language = "en") -> str:

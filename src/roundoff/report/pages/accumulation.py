@@ -3,7 +3,7 @@
 from roundoff.core.accumulation import Accumulation
 from roundoff.core.document import RunDocument
 from roundoff.report.pages.blocks import Chart, Column, Headline, Page, Series, Table
-from roundoff.report.pages.parts import NODE_COLUMNS, metric_column, notes
+from roundoff.report.pages.parts import NODE_COLUMNS, metric_axis, metric_column, notes
 from roundoff.report.words import plain, say
 
 __all__ = ["accumulation_page"]
@@ -18,7 +18,8 @@ def accumulation_page(document: RunDocument) -> Page | None:
     series = tuple(
         Series((column.id,), column.label) for column in table.columns if column.id.startswith("curve_")
     )
-    chart = Chart("curves-chart", say("accumulation.curves"), "curves", "order", series, plain(found.metric))
+    axes = (say("common.place_axis"), metric_axis(found.metric))
+    chart = Chart("curves-chart", say("accumulation.curves"), "curves", "order", series, *axes)
     headline = Headline("plain", say(f"accumulation.{found.verdict.dominance or 'unsplit'}"))
     return Page("accumulation", say("accumulation.title"), (headline, chart, table, *notes(found.notes)))
 

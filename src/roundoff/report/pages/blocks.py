@@ -32,8 +32,8 @@ __all__ = [
 
 Tone = Literal["good", "bad", "open", "plain"]
 # What a cell holds decides how it is written, aligned and compared: node and tensor names become links, decibels
-# have one decimal and may be exact, shares are shown in per cent.
-ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth"]
+# have one decimal and may be exact, shares are shown in per cent, seconds in the unit that suits them.
+ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth", "seconds"]
 Cell = str | int | float | bool | Phrase | None
 
 
@@ -114,15 +114,21 @@ class Series:
 
     Attributes:
         columns: Columns of the table it is drawn from: one for a line or bars; the lower and the upper end for a
-            band; the smallest value, lower quartile, median, upper quartile and largest for a box; one per place
-            across for a heat map.
+            band; the smallest value, lower quartile, median, upper quartile and largest for a box; one per row
+            of a heat map.
         label: For the legend.
         role: How it is drawn.
+        tables: The table of each column, where they are several; empty when all are in the chart's.
+        names: Of the rows of a heat map.
+        only: A column and what stands in it, in English, in the rows that are drawn; None for all rows.
     """
 
     columns: tuple[str, ...]
     label: Phrase
     role: Literal["line", "bars", "steps", "points", "band", "box", "heat"] = "line"
+    tables: tuple[str, ...] = ()
+    names: tuple[Phrase, ...] = ()
+    only: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,8 @@ class Chart:
         table: Id of the table.
         x: Column along the bottom; names take places in their order.
         series: What is drawn.
-        y_label: What the left axis shows.
+        x_label: What the bottom shows, with its unit.
+        y_label: What the left axis shows, with its unit.
         y_scale: How the left axis is divided.
         marks: Places along the bottom with a line and a word, such as clipping limits or the knee.
     """
@@ -145,6 +152,7 @@ class Chart:
     table: str
     x: str
     series: tuple[Series, ...]
+    x_label: Phrase
     y_label: Phrase
     y_scale: Literal["linear", "log"] = "linear"
     marks: tuple[tuple[float | str, Phrase], ...] = ()

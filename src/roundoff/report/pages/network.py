@@ -85,7 +85,17 @@ def _accumulated(document: RunDocument) -> _Values:
     return {node.node: value for node, value in zip(found.nodes, found.base_line.sqnr_db, strict=True)}
 
 
+def _changed(document: RunDocument) -> _Values:
+    rows = () if document.diff is None else document.diff.rows
+    found: dict[str, float | None] = {}
+    for row in rows:
+        if row.node and row.change_db is not None:
+            found[row.node] = min(row.change_db, found.get(row.node) or row.change_db)
+    return found
+
+
 _COLOURINGS: tuple[tuple[str, ColumnKind, bool, Callable[[RunDocument], _Values]], ...] = (
+    ("changed", "decibels", True, _changed),
     ("proven", "share", False, _proven),
     ("introduced", "share", False, _introduced),
     ("sensitivity", "decibels", True, _sensitivity),

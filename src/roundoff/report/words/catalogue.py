@@ -13,6 +13,7 @@ __all__ = [
     "Phrase",
     "catalogue",
     "explained",
+    "named",
     "phrase_names",
     "plain",
     "say",
@@ -86,6 +87,16 @@ def explained(name: str) -> Phrase | None:
         name: Of its entry.
     """
     return say(f"glossary.{name}") if name and name in _phrases("glossary") else None
+
+
+def named(key: str) -> Phrase | None:
+    """What a thing of an open set, such as a cause, is called or means; None for one that the catalogue lacks.
+
+    Args:
+        key: As for `say`; it may end in a name as users type it, with dashes.
+    """
+    stem, _, name = key.replace("-", "_").partition(".")
+    return say(f"{stem}.{name}") if name in _phrases(stem) else None
 
 
 def phrase_names(stem: str) -> tuple[str, ...]:

@@ -66,6 +66,10 @@ class CalibrationSet:
         check_symbols(((column.spec, feed[column.spec.name].shape) for column in self._columns), where=where)
         return feed
 
+    def files(self, index: int) -> dict[str, tuple[str, Path]]:
+        """The file of every input for one sample: its name among the others, and where it is."""
+        return {column.spec.name: (column.files[index], column.path(index)) for column in self._columns}
+
 
 def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -> CalibrationSet:
     """Open the calibration data of all inputs.
