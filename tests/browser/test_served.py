@@ -33,7 +33,9 @@ def address(tmp_path: Path) -> Iterator[str]:
 def follow(browser: Browser, selector: str, there: str) -> None:
     """Click a link and wait for what is on its page."""
     browser.run(f"document.querySelector({selector!r}).click()")
-    browser.wait(f"document.documentElement?.dataset.ready === 'yes' && document.querySelector({there!r}) !== null")
+    browser.wait(
+        f"document.documentElement?.dataset.ready === 'yes' && document.querySelector({there!r}) !== null"
+    )
 
 
 def silent(browser: Browser, address: str) -> bool:

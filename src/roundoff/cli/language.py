@@ -33,8 +33,8 @@ def chosen_language(words: Sequence[str]) -> Language:
     Raises:
         BadInput: The environment asks for none that there is.
     """
-    given = dict.fromkeys(value for is_language, value in _told_apart(words) if is_language)
-    asked = list(given)[-1] if given else os.environ.get(LANGUAGE_VARIABLE, "")
+    given = [value for is_language, value in _told_apart(words) if is_language]
+    asked = given[-1] if given else os.environ.get(LANGUAGE_VARIABLE, "")
     for language in LANGUAGES:
         if language == asked:
             return language

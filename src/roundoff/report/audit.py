@@ -49,9 +49,7 @@ def audit_verdict(audit: Audit) -> RenderableType:
     text = Text()
     if silent:
         text.append(told("audit_text.word_silent"), style="bold red")
-        text.append(
-            told("audit_text.headline_silent", count=silent, nodes=len(audit.rows), subject=audit.subject)
-        )
+        text.append(told("audit_text.headline_silent", count=silent, nodes=len(audit.rows), subject=audit.subject))
     else:
         text.append(told("audit_text.word_ok"), style="bold green")
         text.append(told("audit_text.headline_ok", nodes=len(audit.rows), subject=audit.subject))

@@ -74,8 +74,9 @@ def _lines(each: Distribution) -> Iterator[tuple[str, str]]:
     if each.difference is not None and each.difference.std is not None:
         values = (each.difference.mean, each.difference.std, each.difference.largest)
         mean, std, most = (number(value, 3) for value in values)
-        yield told("distribution_text.quantized"), told(
-            "distribution_text.less_float", mean=mean, std=std, most=most
+        yield (
+            told("distribution_text.quantized"),
+            told("distribution_text.less_float", mean=mean, std=std, most=most),
         )
     yield told("distribution_text.so"), each.advice
     if each.resolution:
@@ -147,7 +148,8 @@ def _table(found: Sequence[Distribution]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for each in found:
         facts, values = each.quantizer, each.before
-        cells = [told("distribution_text.float"), *(number(value, 3) for value in (values.minimum, values.maximum, values.std))]
+        numbers = (number(value, 3) for value in (values.minimum, values.maximum, values.std))
+        cells = [told("distribution_text.float"), *numbers]
         cells += ["", "", "", ""]
         if facts is not None:
             cells[0] = facts.dtype

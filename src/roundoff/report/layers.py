@@ -204,8 +204,9 @@ def _integers(report: LayerReport) -> Iterator[_Line]:
         yield told("layers_text.overflow"), text
     if report.float_nodes:
         nodes = count_of(len(report.float_nodes), "node")
-        yield told("layers_text.run_float"), told(
-            "layers_text.score", name=nodes, score=_listed(tuple(report.float_nodes))
+        yield (
+            told("layers_text.run_float"),
+            told("layers_text.score", name=nodes, score=_listed(tuple(report.float_nodes))),
         )
 
 
@@ -253,8 +254,12 @@ def _score_columns(name: str, score: Callable[[LayerRow], LayerScore | None]) ->
     heading = told(f"layers_text.column_{name}")
     return [
         _Column(f"{heading}\ndB", cell(_score_db)),
-        _Column(told("layers_text.column_cosine"), cell(lambda found: _cosine(found.cosine)), wide=name == "local"),
-        _Column(told("layers_text.column_steps"), cell(lambda found: _number(found.rms_steps)), wide=name != "local"),
+        _Column(
+            told("layers_text.column_cosine"), cell(lambda found: _cosine(found.cosine)), wide=name == "local"
+        ),
+        _Column(
+            told("layers_text.column_steps"), cell(lambda found: _number(found.rms_steps)), wide=name != "local"
+        ),
         _Column(told("layers_text.column_max"), cell(lambda found: _number(found.max_steps)), wide=True),
         _Column("mse", cell(lambda found: "" if found.mse is None else f"{found.mse:.2e}"), wide=True),
         _Column(told("layers_text.column_channel"), cell(_worst_channel), wide=True),

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from roundoff.report.words import told
+from roundoff.report.words import spoken, told
 
-__all__ = ["commas", "count_of", "few", "headline", "semicolons"]
+__all__ = ["commas", "count_of", "few", "headline", "semicolons", "sentences"]
 
 
 def count_of(number: int, noun: str) -> str:
@@ -28,6 +28,11 @@ def commas(*parts: str) -> str:
 def semicolons(*parts: str) -> str:
     """Sentences with semicolons between them; empty ones are left out."""
     return _joined("terminal.semicolon", parts)
+
+
+def sentences(*parts: str) -> str:
+    """Whole sentences, one after the other; only some languages put a space between them."""
+    return ("" if spoken() == "zh" else " ").join(parts)
 
 
 def _joined(key: str, parts: Sequence[str]) -> str:

@@ -41,7 +41,8 @@ def methods_table(trials: Mapping[str, Sequence[OutputAgreement]], *, taken: str
     table.add_column("", no_wrap=True)
     for method, agreements in trials.items():
         said = Text("\n".join(agreement_line(each) for each in agreements))
-        table.add_row(method, said, Text(told("quantization_text.taken"), style="green") if method == taken else "")
+        mark = told("quantization_text.taken") if method == taken else ""
+        table.add_row(method, said, Text(mark, style="green"))
     return table
 
 

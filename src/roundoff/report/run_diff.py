@@ -14,7 +14,16 @@ from roundoff.report.notes import left_out_lines, note_lines
 from roundoff.report.phrasing import commas, count_of, headline, semicolons
 from roundoff.report.words import told
 
-__all__ = ["annotations", "diff_csv", "diff_table", "diff_verdict", "gate_table", "gate_verdict", "shown_rows"]
+__all__ = [
+    "annotations",
+    "diff_csv",
+    "diff_table",
+    "diff_verdict",
+    "gate_table",
+    "gate_verdict",
+    "measure_name",
+    "shown_rows",
+]
 
 _LISTED = 4
 _STYLES = {"same": "bold green", "better": "bold green", "worse": "bold red", "mixed": "bold red"}
@@ -120,13 +129,14 @@ def _changes(diff: RunDiff) -> Iterator[_Line]:
 def _row_text(row: RowDiff) -> str:
     who = row.node or row.tensor
     what = f"{who} ({row.op_type})" if row.op_type else who
-    gaps = {"what": what, "measure": _measure(row), "change": _change_text(row)}
+    gaps = {"what": what, "measure": measure_name(row), "change": _change_text(row)}
     if row.node and row.node != row.tensor:
         return told("run_diff_text.at", tensor=row.tensor, **gaps)
     return told("run_diff_text.row", **gaps)
 
 
-def _measure(row: RowDiff) -> str:
+def measure_name(row: RowDiff) -> str:
+    """Which score a row is about."""
     return told(f"run_diff_text.measure_{row.measure}") if row.measure in _MEASURES else row.measure
 
 
@@ -143,8 +153,9 @@ def _conditions(diff: RunDiff) -> Iterator[_Line]:
     if before != after:
         count = told("run_diff_text.two_counts", before=before, after=count)
     pairing = told(f"run_diff_text.{diff.pairing}")
-    yield told("run_diff_text.runs"), told(
-        "run_diff_text.two_runs", before=diff.before, after=diff.after, samples=count, pairing=pairing
+    yield (
+        told("run_diff_text.runs"),
+        told("run_diff_text.two_runs", before=diff.before, after=diff.after, samples=count, pairing=pairing),
     )
     changed = [each for each in diff.inputs if not each.environment]
     for at, each in enumerate(changed):
@@ -169,7 +180,8 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
     if failed:
         first = next(((row, judged) for row, judged in failed if row.order is not None), failed[0])
         row, judged = first
-        text = told("run_diff_text.over_budget", who=row.node or row.tensor, measure=_measure(row), why=judged.why)
+        who = row.node or row.tensor
+        text = told("run_diff_text.over_budget", who=who, measure=measure_name(row), why=judged.why)
         yield told("run_diff_text.first"), text
     for at, problem in enumerate(gate.problems[:_LISTED]):
         yield "" if at else told("run_diff_text.problems"), problem
@@ -240,7 +252,7 @@ def _table(rows: Sequence[RowDiff]) -> Table:
             "" if row.order is None else str(row.order),
             short_name(row.tensor),
             row.op_type,
-            told("run_diff_text.accumulated") if row.measure == "accumulated" else _measure(row),
+            told("run_diff_text.accumulated") if row.measure == "accumulated" else measure_name(row),
             _db(row.before),
             _db(row.after),
             _signed(row.change_db),

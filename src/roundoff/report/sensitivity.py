@@ -71,8 +71,9 @@ def _lines(report: SensitivityReport) -> Iterator[_Line]:
     metric = report.metrics[0]
     if report.quantized is not None:
         score = score_text(metric, report.quantized[metric])
-        yield told("sensitivity_text.quantized"), told(
-            "sensitivity_text.with_everything", metric=_heading(metric), score=score
+        yield (
+            told("sensitivity_text.quantized"),
+            told("sensitivity_text.with_everything", metric=_heading(metric), score=score),
         )
     behind = _behind(report)
     if behind:

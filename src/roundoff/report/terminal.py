@@ -29,7 +29,8 @@ def comparison_verdict(comparison: Comparison) -> RenderableType:
     """What a busy person reads: passed or not, where it starts, what it looks like, who is only a victim."""
     rows = {row.reference: row for row in comparison.rows}
     lines = [*_judged(comparison), *_start(comparison, rows), *_worst(comparison, rows), *_culprits(comparison)]
-    lines += [*_alignment(comparison), *_unmatched(comparison), *((told("terminal.note_label"), note) for note in comparison.notes)]
+    lines += [*_alignment(comparison), *_unmatched(comparison)]
+    lines += [(told("terminal.note_label"), note) for note in comparison.notes]
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -90,7 +91,8 @@ def _judged(comparison: Comparison) -> Iterator[_Line]:
 def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
     first = comparison.verdict.first_divergence
     if first is not None:
-        yield told("comparison_text.starts_at"), _said(rows[first], rows[first].difference or rows[first].score.detail)
+        what = rows[first].difference or rows[first].score.detail
+        yield told("comparison_text.starts_at"), _said(rows[first], what)
     elif any(row.passed is False for row in comparison.rows):
         yield told("comparison_text.starts_at"), told("comparison_text.start_unknown")
 

@@ -85,8 +85,13 @@ def _chart(chart: Chart, tables: Mapping[str, Table]) -> dict[str, Any]:
         "table": chart.table,
         "x": chart.x,
         "series": [
-            {"columns": each.columns, "label": _spoken(each.label), "role": each.role, "only": each.only,
-             **_heat(each, tables)}
+            {
+                "columns": each.columns,
+                "label": _spoken(each.label),
+                "role": each.role,
+                "only": each.only,
+                **_heat(each, tables),
+            }
             for each in chart.series
         ],
         "xLabel": _spoken(chart.x_label),
@@ -137,7 +142,9 @@ def _wordy(table: Table) -> bool:
     """Whether it is a table of sentences, which is no table any more where there is little room."""
     if len(table.rows) > _MANY_ROWS:
         return False
-    cells = (cell_text(cell, column) for row in table.rows for cell, column in zip(row, table.columns, strict=True))
+    cells = (
+        cell_text(cell, column) for row in table.rows for cell, column in zip(row, table.columns, strict=True)
+    )
     return any(len(text.en) > _LONGEST_LINE and " " in text.en for text in cells)
 
 

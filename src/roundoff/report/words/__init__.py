@@ -6,6 +6,7 @@ from roundoff.report.words.catalogue import (
     Phrase,
     explained,
     named,
+    phrase_names,
     plain,
     say,
     speaking,
@@ -13,4 +14,16 @@ from roundoff.report.words.catalogue import (
     told,
 )
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "explained", "named", "plain", "say", "speaking", "spoken", "told"]
+__all__ = [
+    "LANGUAGES",
+    "Language",
+    "Phrase",
+    "explained",
+    "named",
+    "phrase_names",
+    "plain",
+    "say",
+    "speaking",
+    "spoken",
+    "told",
+]

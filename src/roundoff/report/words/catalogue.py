@@ -14,6 +14,7 @@ __all__ = [
     "catalogue",
     "explained",
     "named",
+    "phrase_names",
     "plain",
     "say",
     "speaking",
@@ -96,6 +97,11 @@ def named(key: str) -> Phrase | None:
     """
     stem, _, name = key.replace("-", "_").partition(".")
     return say(f"{stem}.{name}") if name in _phrases(stem) else None
+
+
+def phrase_names(stem: str) -> tuple[str, ...]:
+    """The names of all phrases of one file."""
+    return tuple(_phrases(stem))
 
 
 class _Count(int):
