@@ -129,7 +129,7 @@ def _settings(
     from roundoff.report.diagnosis import check_line
 
     def tell(check: "Check") -> None:
-        terminal.told(check_line(check.name, check.result, check.seconds))
+        terminal.wrapped(check_line(check.name, check.result, check.seconds))
 
     return DiagnoseSettings(
         arithmetic=subject.arithmetic,

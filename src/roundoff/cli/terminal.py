@@ -14,7 +14,6 @@ from roundoff.errors import BadInput, RoundoffError
 from roundoff.report.words import told
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from rich.console import Console, RenderableType
@@ -27,6 +26,8 @@ __all__ = ["Terminal"]
 
 # Progress is shown for anything longer than this (design, section 8).
 _QUIET_S = 2.0
+# What a line begins with that continues another, and the least that is left for its words.
+_INDENT, _NARROWEST = "  ", 20
 
 
 class Terminal:
@@ -97,16 +98,23 @@ class Terminal:
         self.note(told("terminal.error", what=error.what, fix=error.fix))
 
     def written(self, paths: "Sequence[Path]", most: int | None = None) -> None:
-        """Say which files were written.
+        """Say which files were written: in a line where they fit in one, else each in its own.
 
         Args:
             paths: The files.
             most: Name at most so many of them.
         """
-        files = ", ".join(map(str, paths[:most]))
-        if most is not None and len(paths) > most:
-            files = told("terminal.written_more", files=files, count=len(paths) - most)
-        self.note(told("terminal.written", files=files))
+        from rich.cells import cell_len
+
+        named, left = [str(path) for path in paths[:most]], len(paths[most:]) if most is not None else 0
+
+        def line(files: str) -> str:
+            more = told("terminal.written_more", files=files, count=left) if left else files
+            return told("terminal.written", files=more)
+
+        whole = line(", ".join(named))
+        fits = cell_len(whole) <= self.err.width or len(named) < 2
+        self.note(whole if fits else line("".join(f"\n{_INDENT}{name}" for name in named)).replace(" \n", "\n"))
 
     def remark(self, text: str) -> None:
         """Say what the reader should know of a result."""
@@ -116,18 +124,12 @@ class Terminal:
         """Say something that is not a result."""
         self.err.print(harmless(text, newlines=True), markup=False, soft_wrap=True)
 
-    def told(self, text: str) -> None:
-        """Say something in lines that fit the screen."""
-        import textwrap
+    def wrapped(self, text: str) -> None:
+        """Say something that is not a result, in lines that fit the screen."""
+        from rich.text import Text
 
-        lines = textwrap.wrap(text, self.err.width, subsequent_indent="  ", break_long_words=False,
-                              break_on_hyphens=False)  # fmt: skip
-        self.note("\n".join(lines))
-
-    def written(self, paths: "Sequence[Path]") -> None:
-        """Name files that were written: in a line where they fit in one, else each in its own."""
-        line = f"written: {', '.join(map(str, paths))}"
-        self.note(line if len(line) <= self.err.width else "\n  ".join(["written:", *map(str, paths)]))
+        lines = Text(harmless(text)).wrap(self.err, max(_NARROWEST, self.err.width - len(_INDENT)))
+        self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:
