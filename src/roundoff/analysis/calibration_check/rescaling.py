@@ -39,7 +39,7 @@ _PICTURES = (1, 3)
 
 
 def rescalings(feeds: Sequence[Mapping[str, Array]], *, surely: bool = False) -> Iterator[Rescaling]:
-    """Ways that may put samples right: from what they look like to what networks are trained with, usual ones first.
+    """Ways that may put samples right: from what they look like to what networks are fed with, usual ones first.
 
     Args:
         feeds: Samples.
