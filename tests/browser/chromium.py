@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ os.execv(sys.argv[3], sys.argv[3:])
 def find_browser() -> str | None:
     """Where a browser is, if there is one."""
     return next((found for name in BROWSERS if (found := shutil.which(name))), None)
+
+
+class PageLeft(AssertionError):
+    """The page was left while it was asked something."""
 
 
 class Browser:
@@ -73,8 +77,11 @@ class Browser:
     def wait(self, condition: str) -> None:
         """Wait until an expression holds in the page, which may be loading another one meanwhile."""
         began = time.monotonic()
-        while self.run(condition) is not True:
-            if time.monotonic() - began > _LONGEST_WAIT_S:
+        held = False
+        while not held:
+            with suppress(PageLeft):
+                held = self.run(condition) is True
+            if not held and time.monotonic() - began > _LONGEST_WAIT_S:
                 raise TimeoutError(f"{condition} did not come true: {self.complaints}")
 
     def run(self, script: str) -> Any:
@@ -113,7 +120,8 @@ class Browser:
             answer = self._receive(deadline)
             if answer.get("id") == self._count:
                 if "error" in answer:
-                    raise AssertionError(f"{method}: {answer['error']}")
+                    kind = PageLeft if method == "Runtime.evaluate" else AssertionError
+                    raise kind(f"{method}: {answer['error']}")
                 result: dict[str, Any] = answer["result"]
                 return result
             self._notice(answer)
