@@ -1,9 +1,9 @@
 """Pack what a run found into a ticket that someone else can reproduce.
 
 RUN is the folder that a command wrote with -o, or pulsar2 build or tune. The
-archive holds the float model, the fewest samples that show the fault (verified),
-a test script that needs numpy and onnxruntime only, configuration and target,
-the environment, the command, and a form that is filled in as far as is known.
+archive holds the float model, the fewest samples that show the fault, a test
+script that needs numpy and onnxruntime only, configuration and target, the
+environment, the command, and a form that is filled in as far as is known.
 
 With --confidential weights become random ones of the same statistics, names
 become numbers, samples become synthetic, and it is verified that the fault is

@@ -13,6 +13,7 @@ run feeds files to a model. 'roundoff pulsar2 SUB --help' lists flags.
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -145,9 +146,12 @@ def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
 
 
 def _configuration(args: argparse.Namespace) -> "BuildConfig":
+    from roundoff.vendors.pulsar2.building.fitting import model_problems
     from roundoff.vendors.pulsar2.config.loading import load_config
 
-    return load_config(args.config, args.settings)
+    base = None if args.config is None else Path(args.config).parent
+    check = partial(model_problems, base=base)
+    return load_config(args.config, args.settings, check=check)
 
 
 def _log(terminal: Terminal) -> "Log":

@@ -4,7 +4,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -115,6 +115,19 @@ class Terminal:
     def note(self, text: str) -> None:
         """Say something that is not a result."""
         self.err.print(harmless(text, newlines=True), markup=False, soft_wrap=True)
+
+    def told(self, text: str) -> None:
+        """Say something in lines that fit the screen."""
+        import textwrap
+
+        lines = textwrap.wrap(text, self.err.width, subsequent_indent="  ", break_long_words=False,
+                              break_on_hyphens=False)  # fmt: skip
+        self.note("\n".join(lines))
+
+    def written(self, paths: "Sequence[Path]") -> None:
+        """Name files that were written: in a line where they fit in one, else each in its own."""
+        line = f"written: {', '.join(map(str, paths))}"
+        self.note(line if len(line) <= self.err.width else "\n  ".join(["written:", *map(str, paths)]))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:

@@ -13,7 +13,7 @@ from roundoff.core.findings import Diagnosis, Finding, Measure, Repair
 from roundoff.core.harmless import short_name
 from roundoff.core.wording import counted
 
-__all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_table"]
+__all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_line", "repair_table"]
 
 _WORDS = {
     "healthy": ("HEALTHY", "bold green"),
@@ -27,6 +27,8 @@ _LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
 _SUSPECTED, _NAMED = 2, 4
 # Names in sentences are cut to this many characters, with both ends kept.
 _LONGEST, _START = 40, 16
+# Less is not told apart: NaN, infinite, or beyond all measure.
+_FEWEST_DB = -60.0
 _Line = tuple[str, str]
 
 
@@ -57,7 +59,7 @@ def _number(value: float, measure: Measure) -> str:
     if not math.isfinite(value):
         return str(value)
     if measure.unit == "dB":
-        return f"{value:.1f}"
+        return f"{value:.1f}" if value > _FEWEST_DB else f"under {_FEWEST_DB:.0f}"
     return f"{value:.1%}" if measure.what == "same top-1" else f"{value:.4g}"
 
 
@@ -78,7 +80,7 @@ def _findings(found: Diagnosis) -> Iterator[_Line]:
     proven = [each for each in found.findings if each.proven]
     left, shown = _LINES, 0
     for finding in proven:
-        lines = list(_in_full(finding))
+        lines = list(_in_full(finding, found))
         left -= sum(-(-len(text) // _COLUMNS) for _, text in lines)
         if left < 0 and shown:
             break
@@ -92,14 +94,25 @@ def _findings(found: Diagnosis) -> Iterator[_Line]:
         yield "", f"and {counted(more, 'more finding')}: see --json"
 
 
-def _in_full(finding: Finding) -> Iterator[_Line]:
+def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
     """Where, why, the proof and what to do."""
     yield str(finding.number), f"{_where(finding)}: {finding.cause}"
     yield "", _cut(finding.summary, finding)
     if finding.measures:
-        yield "proof", _cut(f"{finding.intervention}: {measure_text(finding.measures[0])}", finding)
+        proof = f"{finding.intervention}: {measure_text(finding.measures[0])}{_than_above(finding, found)}"
+        yield "proof", _cut(proof, finding)
     if finding.remedy is not None:
         yield "remedy", _cut(f"{finding.remedy.title} [{finding.remedy.cost}]", finding)
+
+
+def _than_above(finding: Finding, found: Diagnosis) -> str:
+    """Why the number before an intervention is not the one in the line on the loss, where it is not."""
+    ours, whole = finding.measures[0], found.measures[:1]
+    if not whole or ours.what != whole[0].what or _number(ours.before, ours) == _number(whole[0].before, ours):
+        return ""
+    if ours.samples != whole[0].samples:
+        return f" (on {counted(ours.samples, 'sample')})"
+    return " (with the other findings put right)" if len(found.accused) > 1 else ""
 
 
 def _cut(text: str, finding: Finding) -> str:
@@ -142,6 +155,21 @@ def _limits(found: Diagnosis) -> Iterator[_Line]:
 def _next(found: Diagnosis) -> Iterator[_Line]:
     for index, command in enumerate(found.next_steps):
         yield "" if index else "next", command
+
+
+def repair_line(found: Diagnosis) -> Text:
+    """What came of the repair, in a line: ``REPAIRED: words read 0.0104 -> 0.9896 (1 in float)``."""
+    repair = found.repair
+    if repair is None or not repair.measures:
+        return Text("")
+    measure = repair.measures[0]
+    goal = next(
+        (f" ({_number(each.after, each)} in float)" for each in found.measures if each.what == measure.what), ""
+    )
+    word, style = ("REPAIRED", "bold green") if repair.reached else ("BETTER", "bold yellow")
+    if not measure.improved:
+        word, style = "NOT REPAIRED", "bold red"
+    return Text(word, style=style) + Text(f": {measure_text(measure)}{goal}")
 
 
 def repair_table(repair: Repair) -> RenderableType:
