@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.core.harmless import harmless
 from roundoff.errors import BadInput, RoundoffError
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,7 +118,7 @@ class Terminal:
 
     def remark(self, text: str) -> None:
         """Say what the reader should know of a result."""
-        self.note(told("terminal.note", text=text))
+        self.note(told("terminal.note", text=sentence(text)))
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""

@@ -18,7 +18,7 @@ from roundoff.core.harmless import short_name
 from roundoff.core.quant_plan import FLOAT, Precision
 from roundoff.report.cells import safe_cell
 from roundoff.report.phrasing import commas, count_of, semicolons
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = ["AUDIT_SCHEMA", "audit_csv", "audit_json", "audit_table", "audit_verdict", "scale_text"]
 
@@ -75,7 +75,7 @@ def _lines(audit: Audit) -> Iterator[tuple[str, str]]:
     for finding in audit.findings:
         yield told(f"audit_text.{finding.severity}"), finding.text
     for note in audit.notes:
-        yield told("terminal.note_label"), note
+        yield told("terminal.note_label"), sentence(note)
 
 
 def _sorts(audit: Audit) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from roundoff.core.harmless import short_name
 from roundoff.report.figures import csv_text, number, percentage, shape_text
 from roundoff.report.notes import note_lines
 from roundoff.report.phrasing import count_of
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = ["CHANNELS_CSV_START", "channels_csv", "channels_page"]
 
@@ -38,7 +38,10 @@ def channels_page(report: ChannelReport) -> RenderableType:
     title.stylize("bold")
     parts: list[RenderableType] = [title, Text(""), _table(report), Text("")]
     worst = sorted(risky, key=_shortage, reverse=True)
-    parts += [Text(f"{each.name}: {each.advice}") for each in (worst or report.spreads)[:_MOST_ADVISED]]
+    parts += [
+        Text(told("distribution_text.named", name=each.name, text=sentence(each.advice)))
+        for each in (worst or report.spreads)[:_MOST_ADVISED]
+    ]
     if len(worst) > _MOST_ADVISED:
         parts.append(Text(told("channels_text.more", count=len(worst) - _MOST_ADVISED), style="dim"))
     if len(report.spreads) <= _MOST_DETAILED:

@@ -11,7 +11,7 @@ from roundoff.core.harmless import short_name
 from roundoff.report.figures import csv_text, decibels, exactness, number, percentage, shape_text
 from roundoff.report.notes import note_lines
 from roundoff.report.phrasing import commas, count_of
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = ["DISTRIBUTION_CSV_START", "distribution_csv", "distribution_page", "histogram_csv"]
 
@@ -78,7 +78,7 @@ def _lines(each: Distribution) -> Iterator[tuple[str, str]]:
             told("distribution_text.quantized"),
             told("distribution_text.less_float", mean=mean, std=std, most=most),
         )
-    yield told("distribution_text.so"), each.advice
+    yield told("distribution_text.so"), sentence(each.advice)
     if each.resolution:
         yield told("distribution_text.exactness"), exactness(each.resolution)
 
@@ -163,7 +163,7 @@ def _table(found: Sequence[Distribution]) -> Table:
 def _remarks(found: Sequence[Distribution]) -> Iterator[RenderableType]:
     unsuitable = [each for each in found if not each.suits]
     for each in unsuitable[:_MOST_CARDS]:
-        yield Text(f"{each.name}: {each.advice}")
+        yield Text(told("distribution_text.named", name=each.name, text=sentence(each.advice)))
     if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
         named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
         yield Text(told("distribution_text.more", count=len(more), names=named), style="dim")

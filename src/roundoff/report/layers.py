@@ -14,7 +14,7 @@ from roundoff.core.layer_scores import Culprit, LayerReport, LayerRow, LayerScor
 from roundoff.report.layer_rows import LayerSort, layers_csv, sorted_rows
 from roundoff.report.notes import left_out_lines, note_lines
 from roundoff.report.phrasing import commas, count_of, headline, semicolons
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = ["LayerSort", "layers_csv", "layers_table", "layers_verdict"]
 
@@ -190,9 +190,9 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
 
 def _limits(report: LayerReport) -> Iterator[_Line]:
     for text in report.verdict.not_judged:
-        yield told("layers_text.beware"), text
+        yield told("layers_text.beware"), sentence(text)
     samples = count_of(len(report.samples), "sample")
-    yield told("layers_text.run"), semicolons(report.quantized, report.arithmetic, samples)
+    yield told("layers_text.run"), semicolons(sentence(report.quantized), sentence(report.arithmetic), samples)
 
 
 def _integers(report: LayerReport) -> Iterator[_Line]:

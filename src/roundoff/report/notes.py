@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = ["left_out_lines", "note_lines"]
 
@@ -23,4 +23,4 @@ def note_lines(notes: Sequence[str], preparation: Sequence[str] = ()) -> list[Te
             looks into the model, so that it is only counted here; documents hold it.
     """
     said = [*notes, *([told("terminal.preparation", count=len(preparation))] if preparation else [])]
-    return [Text(told("terminal.note", text=text), style="dim") for text in said]
+    return [Text(told("terminal.note", text=sentence(text)), style="dim") for text in said]

@@ -16,7 +16,7 @@ from roundoff.report.notes import note_lines
 from roundoff.report.phrasing import count_of, few, headline, semicolons
 from roundoff.report.score_text import score_text, share_text
 from roundoff.report.verdict import VerdictLine, verdict_page
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = ["partial_csv", "partial_table", "partial_verdict"]
 
@@ -80,7 +80,7 @@ def _lines(found: PartialQuantization) -> Iterator[VerdictLine]:
         yield told("partial_text.not_steady"), text
     else:
         yield told("partial_text.steady"), told("partial_text.no_drops")
-    yield told("partial_text.order"), found.ranking
+    yield told("partial_text.order"), sentence(found.ranking)
     if found.knee is None:
         yield told("partial_text.next"), _next(found)
 

@@ -12,7 +12,7 @@ from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text
 from roundoff.report.notes import left_out_lines, note_lines
 from roundoff.report.phrasing import commas, count_of, headline, semicolons
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = [
     "annotations",
@@ -181,10 +181,10 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
         first = next(((row, judged) for row, judged in failed if row.order is not None), failed[0])
         row, judged = first
         who = row.node or row.tensor
-        text = told("run_diff_text.over_budget", who=who, measure=measure_name(row), why=judged.why)
+        text = told("run_diff_text.over_budget", who=who, measure=measure_name(row), why=sentence(judged.why))
         yield told("run_diff_text.first"), text
     for at, problem in enumerate(gate.problems[:_LISTED]):
-        yield "" if at else told("run_diff_text.problems"), problem
+        yield "" if at else told("run_diff_text.problems"), sentence(problem)
     unproven = [
         row for row in diff.changed("unclear", "untested") if (row.change_db or 0) < -gate.max_regression_db
     ]

@@ -12,7 +12,7 @@ from roundoff.core.comparison import Comparison, TensorComparison
 from roundoff.core.harmless import short_name
 from roundoff.report.phrasing import commas, count_of, few, headline, semicolons
 from roundoff.report.table_rows import Sort, choose_rows, left_out
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = ["Sort", "comparison_table", "comparison_verdict"]
 
@@ -30,7 +30,7 @@ def comparison_verdict(comparison: Comparison) -> RenderableType:
     rows = {row.reference: row for row in comparison.rows}
     lines = [*_judged(comparison), *_start(comparison, rows), *_worst(comparison, rows), *_culprits(comparison)]
     lines += [*_alignment(comparison), *_unmatched(comparison)]
-    lines += [(told("terminal.note_label"), note) for note in comparison.notes]
+    lines += [(told("terminal.note_label"), sentence(note)) for note in comparison.notes]
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -91,7 +91,7 @@ def _judged(comparison: Comparison) -> Iterator[_Line]:
 def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
     first = comparison.verdict.first_divergence
     if first is not None:
-        what = rows[first].difference or rows[first].score.detail
+        what = sentence(rows[first].difference or rows[first].score.detail)
         yield told("comparison_text.starts_at"), _said(rows[first], what)
     elif any(row.passed is False for row in comparison.rows):
         yield told("comparison_text.starts_at"), told("comparison_text.start_unknown")
@@ -113,8 +113,8 @@ def _said(row: TensorComparison, text: str) -> str:
 def _score_in_words(row: TensorComparison) -> str:
     # The scores of the other elements would praise a tensor whose NaNs are its fault.
     if row.score.status == "nonfinite" or not row.score.values:
-        return row.difference or row.score.detail
-    return commas(told("comparison_text.score", cosine=_cosine(row), db=_db(row)), row.difference)
+        return sentence(row.difference or row.score.detail)
+    return commas(told("comparison_text.score", cosine=_cosine(row), db=_db(row)), sentence(row.difference))
 
 
 def _culprits(comparison: Comparison) -> Iterator[_Line]:
@@ -185,7 +185,7 @@ def _cells(row: TensorComparison, *, layout: str) -> tuple[RenderableType, ...]:
         None: Text("-", style="dim"),
     }[row.passed]
     turned = told("comparison_text.layout", layout=layout) if layout else ""
-    remark = Text(semicolons(_cut(row.difference or row.score.detail), turned))
+    remark = Text(semicolons(_cut(sentence(row.difference or row.score.detail)), turned))
     if row.role:
         role = told(f"comparison_text.{row.role}")
         remark = Text(f"[{role}] ", style="bold" if row.role == "introduces" else "dim") + remark

@@ -13,6 +13,7 @@ from roundoff.report.words.catalogue import (
     spoken,
     told,
 )
+from roundoff.report.words.sentences import sentence
 
 __all__ = [
     "LANGUAGES",
@@ -23,6 +24,7 @@ __all__ = [
     "phrase_names",
     "plain",
     "say",
+    "sentence",
     "speaking",
     "spoken",
     "told",

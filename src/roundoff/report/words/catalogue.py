@@ -12,6 +12,7 @@ __all__ = [
     "Language",
     "Phrase",
     "catalogue",
+    "english",
     "explained",
     "named",
     "phrase_names",
@@ -97,6 +98,12 @@ def named(key: str) -> Phrase | None:
     """
     stem, _, name = key.replace("-", "_").partition(".")
     return say(f"{stem}.{name}") if name in _phrases(stem) else None
+
+
+def english(key: str) -> str:
+    """A phrase in English with its gaps open."""
+    stem, _, name = key.partition(".")
+    return _phrases(stem)[name]["en"]
 
 
 def phrase_names(stem: str) -> tuple[str, ...]:
