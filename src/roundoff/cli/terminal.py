@@ -14,7 +14,6 @@ from roundoff.errors import BadInput, RoundoffError
 from roundoff.report.words import sentence, told
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from rich.console import Console, RenderableType
@@ -97,16 +96,22 @@ class Terminal:
         self.note(told("terminal.error", what=error.what, fix=error.fix))
 
     def written(self, paths: "Sequence[Path]", most: int | None = None) -> None:
-        """Say which files were written.
+        """Name files that were written: in a line where they fit in one, else each in its own.
 
         Args:
             paths: The files.
             most: Name at most so many of them.
         """
-        files = ", ".join(map(str, paths[:most]))
-        if most is not None and len(paths) > most:
-            files = told("terminal.written_more", files=files, count=len(paths) - most)
-        self.note(told("terminal.written", files=files))
+        from rich.cells import cell_len
+
+        names = [str(path) for path in paths[:most]]
+        more = len(paths) - len(names)
+        if more:
+            names[-1] = told("terminal.written_more", files=names[-1], count=more)
+        line = told("terminal.written", files=", ".join(names))
+        if cell_len(line) > self.err.width:
+            line = "\n  ".join([told("terminal.written", files="").rstrip(), *names])
+        self.note(line)
 
     def remark(self, text: str) -> None:
         """Say what the reader should know of a result."""
@@ -123,11 +128,6 @@ class Terminal:
         lines = textwrap.wrap(text, self.err.width, subsequent_indent="  ", break_long_words=False,
                               break_on_hyphens=False)  # fmt: skip
         self.note("\n".join(lines))
-
-    def written(self, paths: "Sequence[Path]") -> None:
-        """Name files that were written: in a line where they fit in one, else each in its own."""
-        line = f"written: {', '.join(map(str, paths))}"
-        self.note(line if len(line) <= self.err.width else "\n  ".join(["written:", *map(str, paths)]))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:
