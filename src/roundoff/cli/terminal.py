@@ -125,6 +125,13 @@ class Terminal:
         """Say something in lines that fit the screen."""
         import textwrap
 
+        if not text.isascii():
+            from rich.text import Text
+
+            # Letters of other scripts may be two columns wide.
+            parts = Text(text).wrap(self.err, self.err.width - 2)
+            self.note("\n  ".join(str(part).rstrip() for part in parts))
+            return
         lines = textwrap.wrap(text, self.err.width, subsequent_indent="  ", break_long_words=False,
                               break_on_hyphens=False)  # fmt: skip
         self.note("\n".join(lines))
