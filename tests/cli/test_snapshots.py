@@ -7,6 +7,7 @@ look at what changed. Digits and times are not compared: their last places may d
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,10 @@ COMMANDS = {
     "diff": ("made", "broken"),
     "gate": ("broken", "--baseline", "made", "--top", "5"),
     "explain": ("block3/relu", "broken"),
+    "diagnose": _QUANTIZED,
+    "check-io": ("--preprocessed", "training.npy", "board.npy"),
+    "check-calibration": (*_MADE, "--top", "5"),
+    "bundle": ("broken", "-o", "ticket.zip"),
 }
 
 
@@ -66,6 +71,18 @@ class Recorder(Terminal):
     def note(self, text: str) -> None:
         self._write(text)
 
+    def told(self, text: str) -> None:
+        for width in self.widths:
+            self.err.width, self._current = width, (width,)
+            super().told(timeless(text))
+        self._current = self.widths
+
+    def written(self, paths: Sequence[Path], most: int | None = None) -> None:
+        for width in self.widths:
+            self.err.width, self._current = width, (width,)
+            super().written(paths, most)
+        self._current = self.widths
+
     def _write(self, text: str) -> None:
         for width in self._current:
             self.pages[width] += text if text.endswith("\n") else f"{text}\n"
@@ -78,6 +95,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     images, labels = load_split("calibration")[:2]
     np.save(here / "images.npy", images[:12])
     np.save(here / "labels.npy", labels[:12])
+    photos = np.random.default_rng(0).integers(0, 256, (4, 3, 12, 12)).astype(np.float32)
+    np.save(here / "training.npy", (photos - 120) / 60)
+    np.save(here / "board.npy", photos[:, ::-1] / 255)
     shutil.copy(model_path(), here / "digits.onnx")
     save_quantized(here / "quantized.onnx")
     with pytest.MonkeyPatch.context() as patch:
@@ -100,11 +120,15 @@ def printed(command: str, language: str, folder: Path, monkeypatch: pytest.Monke
     return dict(Recorder.pages)
 
 
+def timeless(text: str) -> str:
+    """A text without what a clock says."""
+    return re.sub(r"\d+(\.\d+)? (s|min|h)\b", "0 s", text)
+
+
 def masked(text: str) -> str:
     """A page without what differs from machine to machine."""
-    steady = re.sub(r"\d+(\.\d+)?e-\d+", "0e-0", text)
-    timeless = re.sub(r"\d+(\.\d+)? (s|min|h)\b", "0 s", steady)
-    return re.sub(r"\d", "0", timeless)
+    steady = re.sub(r"\d+(\.\d+)?e-\d+", "0e-0", timeless(text))
+    return re.sub(r"\d", "0", re.sub(r"\d+(\.\d+)? [kM]?B\b", "0 B", steady))
 
 
 @pytest.mark.parametrize("language", WIDTHS)

@@ -137,21 +137,30 @@ def _print(args: argparse.Namespace, terminal: Terminal, packed: Packed, names_f
     from roundoff.core.harmless import for_people
     from roundoff.core.sizes import format_size
     from roundoff.report.verdict import verdict_page
+    from roundoff.report.words import sentence, told
 
     headline = Text()
     if packed.shown:
-        headline.append("PACKED", style="bold green")
-        headline.append(f": {args.output} shows what the run found")
+        headline.append(told("bundle_text.word_packed"), style="bold green")
+        headline.append(told("bundle_text.packed", file=args.output))
     else:
-        headline.append("NOT PACKED", style="bold red")
-        headline.append(": no disguise that was tried shows the fault; nothing was written")
-    lines = list(for_people(packed.lines))
+        headline.append(told("bundle_text.word_not_packed"), style="bold red")
+        headline.append(told("bundle_text.not_packed"))
+    lines = [(_label(label), sentence(text)) for label, text in for_people(packed.lines)]
     if packed.shown:
         files = sorted(packed.members.items())
         for place, (name, content) in enumerate(files):
-            lines.append(("" if place else "files", f"{name}, {format_size(len(content))}"))
+            lines.append(("" if place else _label("files"), f"{name}, {format_size(len(content))}"))
     terminal.print(verdict_page(headline, lines))
     if packed.shown and packed.names is not None:
-        terminal.note(f"written: {args.output}; keep {names_file} to yourself: it says what everything was called")
+        terminal.note(told("bundle_text.keep", file=args.output, names=names_file))
     elif packed.shown:
         terminal.written([args.output])
+
+
+def _label(word: str) -> str:
+    """The word before a line, in the language of the terminal."""
+    from roundoff.report.words import named, spoken
+
+    found = named(f"bundle_text.label_{word.replace(' ', '_')}")
+    return word if found is None else found.within(spoken())

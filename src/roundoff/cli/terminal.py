@@ -16,7 +16,7 @@ from roundoff.report.words import sentence, told
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console, OverflowMethod, RenderableType
     from rich.progress import Progress as RichProgress
     from rich.segment import Segment
 
@@ -98,7 +98,7 @@ class Terminal:
         self.note(told("terminal.error", what=error.what, fix=error.fix))
 
     def written(self, paths: "Sequence[Path]", most: int | None = None) -> None:
-        """Say which files were written: in a line where they fit in one, else each in its own.
+        """Name files that were written: in a line where they fit in one, else each in its own.
 
         Args:
             paths: The files.
@@ -106,15 +106,14 @@ class Terminal:
         """
         from rich.cells import cell_len
 
-        named, left = [str(path) for path in paths[:most]], len(paths[most:]) if most is not None else 0
-
-        def line(files: str) -> str:
-            more = told("terminal.written_more", files=files, count=left) if left else files
-            return told("terminal.written", files=more)
-
-        whole = line(", ".join(named))
-        fits = cell_len(whole) <= self.err.width or len(named) < 2
-        self.note(whole if fits else line("".join(f"\n{_INDENT}{name}" for name in named)).replace(" \n", "\n"))
+        names = [str(path) for path in paths[:most]]
+        more = len(paths) - len(names)
+        if more:
+            names[-1] = told("terminal.written_more", files=names[-1], count=more)
+        line = told("terminal.written", files=", ".join(names))
+        if cell_len(line) > self.err.width:
+            line = f"\n{_INDENT}".join([told("terminal.written", files="").rstrip(), *names])
+        self.note(line)
 
     def remark(self, text: str) -> None:
         """Say what the reader should know of a result."""
@@ -128,7 +127,10 @@ class Terminal:
         """Say something that is not a result, in lines that fit the screen."""
         from rich.text import Text
 
-        lines = Text(harmless(text)).wrap(self.err, max(_NARROWEST, self.err.width - len(_INDENT)))
+        # Names are not torn, but scripts without blanks are.
+        fold: OverflowMethod = "ignore" if text.isascii() else "fold"
+        width = max(_NARROWEST, self.err.width - len(_INDENT))
+        lines = Text(harmless(text)).wrap(self.err, width, overflow=fold)
         self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
 
     @contextmanager

@@ -7,7 +7,7 @@ from roundoff.core.findings import Finding
 from roundoff.core.layer_scores import LayerReport, LayerRow, LayerScore
 from roundoff.report.phrasing import sentences
 from roundoff.report.run_diff import measure_name
-from roundoff.report.words import told
+from roundoff.report.words import named, sentence, spoken, told
 
 __all__ = ["finding_text", "subject_names", "subject_text"]
 
@@ -40,19 +40,25 @@ def subject_text(document: RunDocument, name: str) -> str:
 def finding_text(finding: Finding) -> str:
     """A paragraph on a finding."""
     summary = finding.summary
-    said = [told("explain_text.finding", number=finding.number, cause=finding.cause, summary=summary)]
+    said = [told("explain_text.finding", number=finding.number, cause=_cause(finding), summary=sentence(summary))]
     if finding.proven:
-        said.append(told("explain_text.proven", how=finding.intervention or told("explain_text.put_right")))
+        how = sentence(finding.intervention) or told("explain_text.put_right")
+        said.append(told("explain_text.proven", how=how))
     else:
         said.append(told("explain_text.suspected"))
     for measure in finding.measures[:1]:
-        after = f"{measure.after:.4g} {measure.unit}".rstrip()
-        said.append(told("explain_text.went", what=measure.what, before=f"{measure.before:.4g}", after=after))
+        before, after = f"{measure.before:.4g}", f"{measure.after:.4g} {measure.unit}".rstrip()
+        said.append(told("explain_text.went", what=sentence(measure.what), before=before, after=after))
     if finding.share:
         said.append(told("explain_text.share", share=f"{100 * finding.share:.0f}"))
     if finding.remedy is not None:
-        said.append(told("explain_text.remedy", title=finding.remedy.title, cost=finding.remedy.cost))
+        said.append(told("explain_text.remedy", title=sentence(finding.remedy.title), cost=finding.remedy.cost))
     return sentences(*said)
+
+
+def _cause(finding: Finding) -> str:
+    name = named(f"causes.name_{finding.cause}")
+    return finding.cause if name is None else name.within(spoken())
 
 
 def _place(document: RunDocument, name: str) -> Iterator[str]:
@@ -119,7 +125,7 @@ def _compared(document: RunDocument, name: str) -> Iterator[str]:
         judged=told(f"explain_text.{judged}"),
     )
     if row.difference:
-        yield told("explain_text.differs", difference=row.difference)
+        yield told("explain_text.differs", difference=sentence(row.difference))
     if row.role:
         yield told("explain_text.introduces" if row.role == "introduces" else "explain_text.victim_reads")
 

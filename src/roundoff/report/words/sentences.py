@@ -36,8 +36,13 @@ def _known(text: str) -> str | None:
     for name, pattern in _patterns():
         found = pattern.fullmatch(text)
         if found is not None:
-            return told(f"sentences.{name}", **found.groupdict())
+            return told(f"sentences.{name}", **{gap: _counted(value) for gap, value in found.groupdict().items()})
     return None
+
+
+def _counted(value: str) -> str | int:
+    """A number that may choose between words, where it is one."""
+    return int(value) if value.isdecimal() and str(int(value)) == value else value
 
 
 @cache
