@@ -63,16 +63,29 @@ class Browser:
 
     def open(self, path: Path | str, fragment: str = "", *, width: int = 1280, height: int = 900) -> float:
         """Open a file or an address and wait until its script is ready; the seconds that took."""
+        began = time.monotonic()
+        self.show(path, fragment, width=width, height=height)
+        self.wait("document.documentElement?.dataset.ready === 'yes'")
+        return time.monotonic() - began
+
+    def show(self, path: Path | str, fragment: str = "", *, width: int = 1280, height: int = 900) -> None:
+        """Open a file or an address."""
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         self.complaints.clear()
         self.requests.clear()
-        began = time.monotonic()
         self._call("Page.navigate", url="about:blank")
         self._call("Page.navigate", url=(path if isinstance(path, str) else path.as_uri()) + fragment)
-        self.wait("document.documentElement?.dataset.ready === 'yes'")
-        return time.monotonic() - began
+
+    @contextmanager
+    def without_scripts(self) -> Iterator[None]:
+        """Pages run no script meanwhile."""
+        self._call("Emulation.setScriptExecutionDisabled", value=True)
+        try:
+            yield
+        finally:
+            self._call("Emulation.setScriptExecutionDisabled", value=False)
 
     def wait(self, condition: str) -> None:
         """Wait until an expression holds in the page, which may be loading another one meanwhile."""

@@ -1,5 +1,7 @@
 """Reports as Markdown."""
 
+import itertools
+
 from roundoff.report.markdown import markdown_report
 from roundoff.report.pages import all_pages
 from roundoff.report.pages.blocks import Column
@@ -48,7 +50,7 @@ def test_no_title_stands_above_nothing() -> None:
             deeper = following.startswith("#" + line.partition(" ")[0])
             assert not (line.startswith("#") and following.startswith("#")) or deeper, line
         # Nor a table without rows.
-        assert not [line for line, below in zip(lines, lines[1:], strict=False)
+        assert not [line for line, below in itertools.pairwise(lines)
                     if line.startswith("|---") and not below.startswith("|")]  # fmt: skip
 
 

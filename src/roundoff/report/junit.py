@@ -39,26 +39,28 @@ def document_junit(document: RunDocument) -> str | None:
         return comparison_junit(document.comparison)
     if document.diff is not None and document.diff.gate is not None:
         return gate_junit(document.diff, document.diff.gate)
-    cases: Iterator[_Case]
+    found = next(_suites(document), None)
+    return None if found is None else _text(found[0], tuple(found[1]))
+
+
+def _suites(document: RunDocument) -> Iterator[tuple[str, Iterator[_Case]]]:
+    """The parts of a run that can fail, the most telling first."""
     if document.diff is not None:
-        suite, cases = "diff", _diff(document.diff)
-    elif document.diagnosis is not None:
-        suite, cases = "diagnose", _diagnosis(document.diagnosis)
-    elif document.layers is not None:
-        suite, cases = "layers", _layers(document.layers)
-    elif document.audit is not None:
-        suite, cases = "audit", _audit(document.audit)
-    elif document.io_check is not None:
-        suite, cases = "check-io", _io_check(document.io_check)
-    elif document.calibration_check is not None:
-        suite, cases = "check-calibration", _calibration(document.calibration_check)
-    elif document.tuning is not None:
-        suite, cases = "tune", _tuning(document.tuning)
-    elif document.partial is not None:
-        suite, cases = "partial", _partial(document.partial)
-    else:
-        return None
-    return _text(suite, tuple(cases))
+        yield "diff", _diff(document.diff)
+    if document.diagnosis is not None:
+        yield "diagnose", _diagnosis(document.diagnosis)
+    if document.layers is not None:
+        yield "layers", _layers(document.layers)
+    if document.audit is not None:
+        yield "audit", _audit(document.audit)
+    if document.io_check is not None:
+        yield "check-io", _io_check(document.io_check)
+    if document.calibration_check is not None:
+        yield "check-calibration", _calibration(document.calibration_check)
+    if document.tuning is not None:
+        yield "tune", _tuning(document.tuning)
+    if document.partial is not None:
+        yield "partial", _partial(document.partial)
 
 
 def comparison_junit(comparison: Comparison) -> str:

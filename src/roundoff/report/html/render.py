@@ -140,7 +140,7 @@ def _spoken(phrase: Phrase) -> str | dict[str, str]:
 
 
 def _look(table: Table) -> str:
-    """How a table is shown: one with many rows is tall, one of sentences becomes a list where there is little room."""
+    """How a table is shown: tall with many rows; one of sentences becomes a list where there is little room."""
     if len(table.rows) > _MANY_ROWS:
         return "tall"
     if table.cards:

@@ -234,6 +234,7 @@ class Entry:
         tone: Whether its verdict is good news.
         text: Its verdict, which may be empty.
         address: Where it is, when it is no page of this report.
+        also: What else can be done with it: words and addresses.
     """
 
     page: str
@@ -241,6 +242,7 @@ class Entry:
     tone: Tone
     text: Phrase
     address: str = ""
+    also: tuple[tuple[Phrase, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,6 @@ _COLOURINGS: tuple[tuple[str, ColumnKind, bool, float | None, Callable[[RunDocum
     ("comparison", "number", False, 0.0, _comparison),
     ("accumulation", "decibels", True, None, _accumulated),
 )
-"""What nodes can be coloured by, the most telling first: caption, kind, whether higher is better, from where on all is well,
-values."""
+"""What nodes can be coloured by, the most telling first: caption, kind, whether higher is better, best, values."""
 
 _PLAIN = Colouring("plain", "number", True, None, {})
