@@ -16,6 +16,7 @@ __all__ = ["called", "left_over", "recovered", "sqnr_db", "tried"]
 
 # An explanation may leave this many times the error that is expected anyway.
 _LEFT = 4.0
+_MOST = 0.5
 
 
 def called(suspect: DeviceSuspect) -> str:
@@ -50,7 +51,9 @@ def recovered(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
     wrong = before - noise
     if wrong <= 0:
         return 0.0
-    return max(0.0, min(1.0, 1 - max(0.0, after - _LEFT * noise) / wrong))
+    gone = max(0.0, 1 - after / before)
+    # Near to what is expected anyway, an explanation must still take most of the error away.
+    return min(1.0, 1 - max(0.0, after - _LEFT * noise) / wrong) if gone > _MOST else gone
 
 
 def left_over(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:

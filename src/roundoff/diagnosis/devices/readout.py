@@ -1,12 +1,14 @@
 """The tensors of a device under the names, in the layouts and as the values of the float model."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from roundoff.align import align, find_layout
+from roundoff.align.shapes import layouts_between
 from roundoff.analysis.measuring import SamplePairs, find_samples, laid_out, read_pair
 from roundoff.core.pairing import TensorPair
 from roundoff.core.progress import SILENT, Progress
@@ -21,6 +23,8 @@ SURE = 0.5
 """Pairs that are less certain are not used to accuse anybody."""
 
 _FEWEST_FITTED = 8
+# So many tensors of one layout make it the usual one.
+_USUAL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +210,28 @@ def read_out(
 def _with_usual_layout(
     pairs: dict[str, TensorPair], sources: tuple[TensorSource, TensorSource], samples: SamplePairs
 ) -> dict[str, TensorPair]:
-    """Where other tensors change their layout, one whose shape does not show that may do so too."""
-    usual = {pair.layout.name for pair in pairs.values() if pair.layout is not None}
+    """Tensors are stored as most others are: where the shape does not show it, and where values say otherwise.
+
+    What then disagrees has a layout of its own, which is for the diagnosis to say.
+    """
+    names = Counter(pair.layout.name for pair in pairs.values() if pair.layout is not None)
+    if not names:
+        return pairs
+    usual, count = names.most_common(1)[0]
     found = dict(pairs)
-    for name, pair in pairs.items() if usual else ():
-        if pair.layout is None:
-            with contextlib.suppress(BadInput):
-                layout = find_layout(*read_pair(sources, pair, samples.pairs[0]))
-                if layout is not None and layout.name in usual:
-                    found[name] = replace(pair, layout=layout)
+    for name, pair in pairs.items():
+        with contextlib.suppress(BadInput):
+            exact = sources[0].read(name, samples.pairs[0][0])
+            stored = sources[1].read(pair.candidate, samples.pairs[0][1])
+            layout = None
+            if exact.shape == stored.shape:
+                layout = find_layout(exact, stored)
+                layout = layout if layout is not None and layout.name in names else None
+            elif (pair.layout is None or pair.layout.name != usual) and count >= _USUAL:
+                options = layouts_between(exact.shape, stored.shape)
+                layout = next((each for each in options if each.name == usual), None)
+            if layout is not None:
+                found[name] = replace(pair, layout=layout)
     return found
 
 
