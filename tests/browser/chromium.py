@@ -83,6 +83,20 @@ class Browser:
         """What is seen, as base64 of a PNG."""
         return str(self._call("Page.captureScreenshot")["data"])
 
+    def press(self, key: str, code: int) -> None:
+        """Press a key and let it go.
+
+        Args:
+            key: Its name, as ``Tab``.
+            code: Its number.
+        """
+        for kind in ("rawKeyDown", "keyUp"):
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def printed(self) -> str:
+        """What a printer gets, as base64 of a PDF."""
+        return str(self._call("Page.printToPDF")["data"])
+
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._count += 1
         message = {"id": self._count, "method": method, "params": parameters}

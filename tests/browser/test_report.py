@@ -1,5 +1,6 @@
 """Reports in a real browser: they open, stay silent, ask for nothing, and do what they offer."""
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_every_part_is_drawn(browser: Browser, tmp_path: Path) -> None:
             for (let wait = 0; wait < 200 && !figure.querySelector('canvas'); wait++)
                 await new Promise((done) => setTimeout(done, 20));
         }
-        return document.querySelectorAll('figure.chart .canvas canvas').length;
+        return document.querySelectorAll('figure.chart .canvas:has(canvas)').length;
     })()"""
     assert charts >= 8
     assert browser.run(drawn) == charts
@@ -151,3 +152,43 @@ def test_a_report_reads_without_its_script(browser: Browser, tmp_path: Path) -> 
     with pytest.raises(TimeoutError):
         browser.open(path)
     assert browser.run("document.querySelectorAll('#table-layers tbody tr').length") == 3
+
+
+def test_everything_is_reached_by_keyboard_and_cards_close_with_escape(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, large_document(3)))
+    reached = set()
+    for _ in range(60):
+        browser.press("Tab", 9)
+        reached.add(browser.run("document.activeElement.localName + ':' + (document.activeElement.id || '')"))
+        # Behind the last element the page itself has the focus.
+        outline = (
+            "document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle"
+        )
+        assert browser.run(outline) != "none", sorted(reached)
+    assert {"select:language", "button:theme", "summary:caption-layers", "a:", "svg:"} <= reached
+    browser.run("location.hash = '#node=stage0/block0/conv1'")
+    shown = "document.querySelector('dialog').open"
+    assert browser.run(f"new Promise((done) => setTimeout(() => done({shown}), 200))")
+    browser.press("Escape", 27)
+    assert not browser.run(f"new Promise((done) => setTimeout(() => done({shown}), 200))")
+    assert silent(browser)
+
+
+def test_pictures_for_those_who_cannot_see_them_have_words(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, large_document(3), language="zh"))
+    labels = browser.run(
+        "new Promise((done) => setTimeout(() => done([...document.querySelectorAll('[role=img], .network svg')]"
+        ".map((each) => each.getAttribute('aria-label'))), 400))"
+    )
+    assert len(labels) == 2
+    assert all("网络" in label or "表" in label for label in labels)
+    assert not any("The " in label for label in labels)
+    unnamed = (
+        "[...document.querySelectorAll('table')].filter((each) => !each.getAttribute('aria-labelledby')).length"
+    )
+    assert browser.run(unnamed) == 0
+
+
+def test_it_can_be_printed(browser: Browser, tmp_path: Path) -> None:
+    browser.open(written(tmp_path, large_document(20)))
+    assert base64.b64decode(browser.printed()).startswith(b"%PDF-")

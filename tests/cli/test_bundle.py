@@ -191,6 +191,34 @@ def test_a_comparison_with_a_dump(bundle: Run) -> None:
     assert "A comparison cannot be made confidential" in err
 
 
+def test_a_diagnosis_becomes_a_ticket_of_the_model_that_was_diagnosed(bundle: Run) -> None:
+    words = ["diagnose", NET, "--quantized", "quantized.onnx", "--data", "images.npy", "--fix", "-o", "found"]
+    assert main(words) == 0
+    assert Path("found/plan.json").exists()
+    code, out, err = bundle("found", "-o", "case.zip")
+    assert (code, "made by  block3/relu" in out) == (0, True), err
+    members = unpacked("case.zip", "case")
+    assert "config/plan.json" not in members, "the plan in the folder is that of the repaired model"
+    form = members["TICKET.txt"].decode()
+    assert "Cause found: clipping at block3/relu, 100 % of the loss" in form
+    assert "proven by: the range of 'block3/relu'" in form
+    assert run_script("case").returncode == 0
+    code, out, err = bundle("found", "-o", "secret.zip", "--confidential")
+    assert code == 0, out + err
+    secret = unpacked("secret.zip", "secret")["TICKET.txt"].decode()
+    assert "Cause found: clipping at " in secret
+    assert "block3" not in secret
+
+
+def test_a_diagnosis_of_dumps_says_what_to_bundle_instead(bundle: Run) -> None:
+    folder = model_path().parent
+    words = [NET, "--dumps", str(folder / "board_dump"), "--data", str(folder / "samples.npy"), "-o", "found"]
+    assert main(["diagnose", *words]) == 1
+    code, _, err = bundle("found", "-o", "case.zip")
+    assert (code, "found is a diagnosis of --dumps" in err) == (2, True)
+    assert f"roundoff compare {NET} {folder / 'board_dump'} --data {folder / 'samples.npy'} -o compared" in err
+
+
 def test_inputs_that_are_gone_or_changed(bundle: Run) -> None:
     np.save("images.npy", np.load("images.npy") * 2)
     code, _, err = bundle("lay", "-o", "case.zip")
@@ -209,6 +237,10 @@ def test_nothing_is_replaced_unasked(bundle: Run) -> None:
     code, _, err = bundle("lay", "-o", "case.zip", "--force")
     assert (code, "does not look like a bundle that roundoff wrote" in err) == (2, True)
     assert Path("case.zip").read_text(encoding="utf-8") == "mine"
+    # It ends as archives do.
+    Path("case.zip").write_bytes(b"PK\x05\x06" + b"\xff" * 18)
+    code, _, err = bundle("lay", "-o", "case.zip", "--force")
+    assert (code, "does not look like a bundle that roundoff wrote" in err) == (2, True)
 
 
 def test_other_folders_and_runs_are_refused(bundle: Run) -> None:

@@ -92,3 +92,20 @@ def test_bad_input(run: Run, words: tuple[str, ...], message: str) -> None:
 def test_a_share_is_at_most_a_half(run: Run) -> None:
     with pytest.raises(SystemExit):
         run(MODEL, "--data", "images.npy", "--share", "0.9")
+
+
+def test_labels_may_be_any_numbers_from_0_on(run: Run) -> None:
+    labels = np.arange(60) % 3
+    np.save("labels.npy", labels + 10**15)
+    code, out, _ = run(MODEL, "--data", "images.npy", "--labels", "labels.npy")
+    assert code in (0, 1)
+    assert f"no sample of {10**15} classes of {10**15 + 3}" in " ".join(out.split())
+    np.save("labels.npy", labels - 1)
+    code, _, err = run(MODEL, "--data", "images.npy", "--labels", "labels.npy")
+    assert (code, "There is a label -1; classes count from 0" in err) == (2, True)
+
+
+def test_broken_samples_that_are_held_out_are_told(run: Run) -> None:
+    np.save("broken.npy", np.load("images.npy")[:4] * np.nan)
+    code, out, _ = run(MODEL, "--data", "images.npy", "--held-out", "broken.npy")
+    assert (code, "held out: 4 samples with NaN or infinite values" in " ".join(out.split())) == (1, True)

@@ -148,6 +148,8 @@ def some_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a.npy", "b.npy"):
         np.save(name, np.ones((1, 10), np.float32))
     Path("c.bin").write_bytes(b"\0" * 11)
+    np.save("none0.npy", np.ones((0, 3)))
+    np.save("complex.npy", np.ones(3, np.complex64))
     Path("empty.bin").touch()
     for folder, files in (("one", ("s1.npy", "s2.npy")), ("two", ("t1.npy", "t2.npy")), ("nothing", ())):
         Path(folder).mkdir()
@@ -180,6 +182,14 @@ def some_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "The mean has 3 numbers",
             "per channel",
         ),
+        (["--output", "a.npy", "b.npy", "--scale", "0"], 2, "A scale or std of 0 leaves nothing", "--scale"),
+        (
+            ["--output", "none0.npy", "none0.npy"],
+            2,
+            "'none0' holds no values: its shape is [0, 3]",
+            "write it again",
+        ),
+        (["--output", "a.npy", "complex.npy"], 2, "holds complex64 numbers", "real and imaginary"),
         (["--output", "one", "two"], 3, "is named like one of", "name the files"),
         (["--output", "one", "odd"], 2, "odd/x.xyz is none of .npy", "endings"),
         (["--output", "one", "twice"], 2, "two files for the sample 's1'", "keep one"),
@@ -200,3 +210,43 @@ def test_samples_without_a_partner_are_told(folders: Path, capsys: pytest.Captur
     (folders / "board/s2.bin").unlink()
     assert run("--preprocessed", folders / "train", folders / "board") == 1
     assert "1 sample of training without a partner, left out: s2" in flat(capsys.readouterr().out)
+
+
+def test_many_files_of_a_wrong_size_are_one_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for folder in ("one", "other"):
+        Path(folder).mkdir()
+    for number in range(6):
+        values = rng.normal(size=(1, 3, 8, 8)).astype(np.float32)
+        np.save(f"one/{number}.npy", values)
+        values.ravel()[:100].tofile(f"other/{number}.bin")
+    assert main(["check-io", "--preprocessed", "one", "other"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("were expected") == 1
+    assert "0.bin, 1.bin, 2.bin and 3 more: 200 values of float16 where [1, 3, 8, 8] were expected" in out
+
+
+def test_what_is_no_number_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    np.save(tmp_path / "a.npy", values)
+    for name, odd in (("nan", np.nan), ("inf", np.inf)):
+        values[0, 0, 0, 0] = odd
+        np.save(tmp_path / f"{name}.npy", values)
+        assert run("--preprocessed", tmp_path / "a.npy", tmp_path / f"{name}.npy") == 1
+        out = flat(capsys.readouterr().out)
+        assert "FAIL one side is not finite" in out
+        assert "1 sample of the deployed side with NaN or infinite values" in out
+        assert run("--preprocessed", tmp_path / f"{name}.npy", tmp_path / f"{name}.npy") == 0
+        assert "1 sample of training with NaN or infinite values" in flat(capsys.readouterr().out)
+
+
+def test_switches_are_zeros_and_ones(tmp_path: Path) -> None:
+    mask = np.random.default_rng(0).normal(size=(1, 3, 16, 16)) > 0
+    np.save(tmp_path / "a.npy", mask)
+    np.save(tmp_path / "b.npy", mask.astype(np.float32))
+    np.save(tmp_path / "c.npy", np.random.default_rng(1).normal(size=mask.shape))
+    assert run("--preprocessed", tmp_path / "a.npy", tmp_path / "b.npy") == 0
+    assert run("--preprocessed", tmp_path / "a.npy", tmp_path / "c.npy") == 1

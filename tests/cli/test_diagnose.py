@@ -147,7 +147,7 @@ def test_an_evaluator_may_measure(run: Run) -> None:
     ("words", "said", "fix"),
     [
         (["--fix"], "--fix writes a repaired model, but no folder was given.", "add -o DIR"),
-        (["--force"], "--force has no effect without -o.", "add -o DIR"),
+        (["--force"], "--force has no effect without -o or --html.", "add -o DIR"),
         (
             ["--calibration", "mse"],
             "--calibration says how to quantize, but bad.onnx is quantized already.",
@@ -167,3 +167,34 @@ def test_a_model_without_quantizers_is_refused(run: Run, capsys: pytest.CaptureF
     code = main(["diagnose", MODEL, "--quantized", MODEL, "--data", "images.npy"])
     assert code == 2
     assert "has no quantizers, so there is nothing to diagnose." in capsys.readouterr().err
+
+
+def test_samples_for_which_the_float_model_gives_no_numbers(run: Run) -> None:
+    images = np.load("images.npy")
+    images[2] = np.nan
+    np.save("images.npy", images)
+    code, _, err = run(quantized="good.onnx")
+    assert code == 0
+    assert "nothing but NaN and infinite values for 1 sample, first 2: left out" in " ".join(err.split())
+    np.save("images.npy", images * np.nan)
+    code, out, err = run(quantized="good.onnx")
+    assert (code, out) == (2, "")
+    assert "in float gives nothing but NaN and infinite values, for every sample" in " ".join(err.split())
+
+
+def test_the_next_command_has_all_that_was_said(run: Run) -> None:
+    _, out, _ = run("--labels", "labels.npy", "--samples=20")
+    wanted = "--samples 20 --quantized bad.onnx --labels labels.npy --fix -o repaired"
+    assert wanted in " ".join(out.split())
+    chip = str(model_path().with_name("tiny-chip.toml"))
+    _, out, _ = run(
+        "--target", chip, "--set", "block1/relu=u16", "--weight", "mse", "--time", "0.001s", quantized=None
+    )
+    assert f"--data images.npy --target {chip} --set block1/relu=u16 --weight mse" in " ".join(out.split())
+
+
+def test_without_time_the_next_command_is_the_same_with_more(run: Run) -> None:
+    code, out, _ = run("--time", "0.001s", "--fix", "-o", "found")
+    text = " ".join(out.split())
+    assert (code, "and no intervention proves why in the time that was given" in text) == (1, True), text
+    assert f"next roundoff diagnose {MODEL} --data images.npy --quantized bad.onnx --fix -o found --force" in text

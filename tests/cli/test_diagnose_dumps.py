@@ -60,6 +60,14 @@ def test_options_without_effect_are_refused(
     assert message in capsys.readouterr().err
 
 
+def test_a_model_that_is_not_quantized_is_not_taken_for_one(
+    broken: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, _ = broken
+    assert main(["diagnose", *arguments, "--quantized", arguments[0]]) == 2
+    assert "has no quantizers, so it says nothing of what the device computes" in capsys.readouterr().err
+
+
 def test_nothing_to_diagnose(broken: Written, capsys: pytest.CaptureFixture[str]) -> None:
     arguments, _ = broken
     assert main(["diagnose", *arguments[:3]]) == 2

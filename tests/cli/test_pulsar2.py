@@ -1,6 +1,7 @@
 """The command ``roundoff pulsar2``: its flags, exit codes and streams."""
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,7 +113,11 @@ def test_tune(run: Run, tmp_path: Path) -> None:
     assert json.loads(Path("out/config.json").read_text())["quant"]["layer_configs"]
     code, _, err = run("tune", *BUILD[1:], "--force", "--min_cosine", "0.9999999")
     assert code == 1
-    assert "roundoff bundle out -o case.zip" in err
+    told = [line.split()[1:] for line in err.splitlines() if line.startswith("  roundoff ")]
+    assert [words[0] for words in told] == ["layers", "bundle"]
+    for words in told:
+        assert main(words) == 0, words
+    assert zipfile.is_zipfile("case.zip")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from roundoff import demo
 from roundoff.cli import main
+from roundoff.report.documents import load_document
 from roundoff.report.run_directory import write_run
-from tests.report.documents import empty_document, full_document
+from tests.report.documents import HOSTILE, empty_document, full_document
 
 DEMO = Path(demo.__file__).parent
 
@@ -59,12 +62,49 @@ def test_what_is_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["report", str(tmp_path / "other.json"), "-o", str(tmp_path / "r.html")]) == 2
     assert "schema 99" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "none"), "-o", str(tmp_path / "r.html")]) == 2
+    capsys.readouterr()
+    for content in (b"\x93NUMPY", b"[" * 100_000, b'{"schema": ' + b"9" * 5000 + b"}"):
+        (tmp_path / "other.json").write_bytes(content)
+        assert main(["report", str(tmp_path / "other.json"), "-o", str(tmp_path / "r.html")]) == 2
+        assert "other.json is not a run document" in capsys.readouterr().err
 
 
-def test_only_comparisons_become_junit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_nothing_to_judge_or_draw_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(empty_document(), tmp_path / "run", force=False)
-    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.xml")]) == 2
-    assert "roundoff compare" in capsys.readouterr().err
+    said = {
+        "junit": "nothing that passes",
+        "netron": "knows no network",
+        "model-explorer": "no number for each node",
+    }
+    for form, text in said.items():
+        assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r"), "--format", form]) == 2
+        assert text in capsys.readouterr().err
+        assert not (tmp_path / "r").exists()
+
+
+def test_netron_gets_remarks_on_nodes(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.onnx"
+    assert main(["report", str(run), "-o", str(out)]) == 0
+    model = onnx.load(out)
+    remarks = {node.name: {each.key: each.value for each in node.metadata_props} for node in model.graph.node}
+    assert list(remarks) == [node.name for node in full_document().network.nodes]  # type: ignore[union-attr]
+    assert remarks[f"node of {HOSTILE}"]["Layers: tensor"] == HOSTILE
+    assert not model.graph.initializer
+    assert main(["report", str(run), "-o", str(out)]) == 2
+    assert main(["report", str(run), "-o", str(out), "--force"]) == 0
+    # A model is no earlier report, whoever wrote it.
+    model.producer_name = "roundoff"
+    onnx.save(model, out)
+    assert main(["report", str(run), "-o", str(out), "--force"]) == 2
+
+
+def test_model_explorer_gets_a_number_for_each_node(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "r.json"
+    assert main(["report", str(run), "-o", str(out), "--format", "model-explorer"]) == 0
+    data = json.loads(out.read_text(encoding="utf-8"))
+    assert [each["stop"] for each in data["gradient"]] == [0, 0.5, 1]
+    assert data["results"]
+    assert all(isinstance(each["value"], float) for each in data["results"].values())
 
 
 def test_every_analysing_command_writes_it_too(tmp_path: Path) -> None:
@@ -74,3 +114,26 @@ def test_every_analysing_command_writes_it_too(tmp_path: Path) -> None:
     assert "张量比对" in out.read_text(encoding="utf-8")
     assert main([*words, "--html", str(out)]) == 2
     assert main([*words, "--html", str(out), "--force"]) == 0
+
+
+def test_searching_and_checking_commands_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    images, labels = demo.load_split("calibration")
+    np.save("images.npy", images[:8])
+    np.save("labels.npy", labels[:8])
+    np.save("turned.npy", images[:8, :, ::-1])
+    model, samples = str(DEMO / "digits.onnx"), ["--data", "images.npy", "--target", "generic-int8"]
+    assert main(["quantize", model, *samples, "-o", "quantized"]) == 0
+    commands = {
+        "精度审计": ["audit", "quantized"],
+        "变换与修正": ["transform", "equalize", model, *samples, "-o", "transformed"],
+        "自动调优": ["tune", model, *samples, "--labels", "labels.npy", "--max-trials", "2", "-o", "tuned"],
+        "输入输出对齐检查": ["check-io", "--preprocessed", "images.npy", "turned.npy"],
+    }
+    for title, words in commands.items():
+        out = tmp_path / f"{words[0]}.html"
+        assert main([*words, "--html", str(out)]) in (0, 1)
+        assert title in out.read_text(encoding="utf-8")
+        assert main([*words, "--html", str(out)]) == 2
+    for folder in ("transformed", "tuned"):
+        assert load_document(tmp_path / folder).network is not None

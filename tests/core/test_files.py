@@ -279,6 +279,8 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
     for path, kind in ((tmp_path, "a folder"), (tmp_path / "pipe", "a pipe or a device")):
         with pytest.raises(BadInput, match=f"The model .* is {kind}, not a file"):
             regular_file(path, what="The model")
+    with pytest.raises(BadInput, match=r"The model a.*b does not exist: no path holds a NUL"):
+        regular_file(Path("a\0b"), what="The model")
     (tmp_path / "file").write_bytes(b"abc")
     assert regular_file(tmp_path / "file", what="The model") == 3
 

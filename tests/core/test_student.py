@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.core.student import mean_interval, paired_probability, two_sided_probability, two_sided_quantile
+from roundoff.core.student import (
+    false_discoveries,
+    mean_interval,
+    paired_probability,
+    two_sided_probability,
+    two_sided_quantile,
+    unpaired_probability,
+)
 
 # From printed tables: degrees of freedom, confidence, t.
 TABLE = [
@@ -82,3 +89,39 @@ def test_pairs_that_are_equal_missing_or_infinite() -> None:
     assert paired_probability(perfect, np.arange(8.0)) == pytest.approx(2 / 256)
     many = np.full(3000, np.inf)
     assert paired_probability(many, np.arange(3000.0)) == pytest.approx(0, abs=1e-12)
+
+
+def test_two_draws_are_compared_as_welch_did() -> None:
+    # A worked example with unequal spreads: t = -2.46 with 25 degrees of freedom, p = 0.021.
+    left = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1, 21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4]
+    right = [27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0, 24.8, 20.2, 21.9, 22.1, 22.9, 20.5, 24.4]
+    assert unpaired_probability(np.array(left), np.array(right)) == pytest.approx(0.021, abs=5e-4)
+    assert unpaired_probability(np.array([1.0]), np.array(right)) is None
+    assert unpaired_probability(np.ones(3), np.ones(4)) == 1.0
+    assert unpaired_probability(np.ones(3), np.zeros(4)) == 0.0
+
+
+def test_two_draws_of_one_population_seldom_differ() -> None:
+    generator = np.random.default_rng(0)
+    found = [unpaired_probability(generator.normal(size=6), generator.normal(size=9)) for _ in range(1000)]
+    assert 30 <= sum(each is not None and each < 0.05 for each in found) <= 72
+
+
+def test_the_correction_is_that_of_the_worked_example() -> None:
+    # Benjamini and Hochberg (1995): of 15 probabilities the first four are found at 5 %.
+    found = false_discoveries(
+        [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528,
+         0.7590, 1.0]
+    )  # fmt: skip
+    assert [each <= 0.05 for each in found] == [True] * 4 + [False] * 11
+    assert false_discoveries([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.02, 0.04, 0.04, 0.02))
+    assert false_discoveries([]) == ()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_the_correction_raises_and_keeps_the_order(probabilities: list[float]) -> None:
+    corrected = false_discoveries(probabilities)
+    assert all(raw <= new <= 1 for raw, new in zip(probabilities, corrected, strict=True))
+    pairs = sorted(zip(probabilities, corrected, strict=True))
+    assert [new for _, new in pairs] == sorted(corrected)
+    assert max(corrected) == max(probabilities)

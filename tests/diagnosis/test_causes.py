@@ -12,7 +12,7 @@ from roundoff.data.arrays import ArraySamples
 from roundoff.diagnosis import causes
 from roundoff.diagnosis.quantization import diagnose_quantization
 from roundoff.diagnosis.registry import all_causes, cause
-from roundoff.graph.load import Model
+from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from tests.diagnosis.planting import (
     biased,
@@ -235,3 +235,14 @@ def test_samples_that_are_not_processed_as_the_model_was_calibrated() -> None:
     assert finding.intervention == "'x' fed with x / 255"
     assert finding.remedy is not None
     assert finding.remedy.changes[0].value == "x / 255"
+
+
+def test_a_sum_with_fewer_bits_than_others_is_resolution_whatever_it_adds_up() -> None:
+    model, arrays = _with_whisper()
+    proto = type(model.proto)()
+    proto.CopyFrom(model.proto)
+    relu = next(node for node in proto.graph.node if node.name == "relu2")
+    relu.op_type = "Sigmoid"  # which no chip computes together with the sum before it
+    quantized, samples = for_target(model_from_proto(proto, path=model.path), arrays)
+    finding = only(diagnose_quantization(changed(quantized, "sum", narrower(2)), samples))
+    assert (finding.cause, finding.nodes[0]) == ("resolution", "sum")

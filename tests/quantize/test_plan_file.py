@@ -81,10 +81,19 @@ def test_damage_is_said(tmp_path: Path, change: dict[str, object], said: str) ->
         load_plan(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "\xff\xfe"])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\xff\xfe", "[" * 100_000])
 def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / PLAN_NAME).write_bytes(text.encode("latin-1"))
     with pytest.raises(BadInput, match=r"plan\.json"):
+        load_plan(tmp_path)
+
+
+@pytest.mark.parametrize("bits", [-1, 0, 10**9])
+def test_codes_have_a_width(tmp_path: Path, bits: int) -> None:
+    content = json.loads(plan_json(SAVED))
+    content["plan"]["quantizers"][0]["spec"]["bits"] = bits
+    (tmp_path / PLAN_NAME).write_text(json.dumps(content))
+    with pytest.raises(BadInput, match="no usable scale"):
         load_plan(tmp_path)
 
 

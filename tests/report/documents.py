@@ -5,8 +5,9 @@ from dataclasses import replace
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument
 from roundoff.core.topology import NodeInfo, Topology
 from tests import inspections
-from tests.report import test_layers, test_reports, test_tuning
+from tests.report import test_audit, test_layers, test_reports, test_tuning
 from tests.report.curves import curves_of, sweep_of
+from tests.report.diffs import diff_of
 
 __all__ = ["HOSTILE", "chain", "empty_document", "full_document", "large_document"]
 
@@ -47,6 +48,8 @@ def full_document() -> RunDocument:
         accumulation=curves_of(),
         partial=sweep_of(),
         tuning=test_tuning.FOUND,
+        diff=diff_of(HOSTILE, "fine", gate=True),
+        audit=test_audit.AUDIT,
     )
 
 

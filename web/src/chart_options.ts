@@ -5,6 +5,10 @@ export interface SeriesSpec {
   columns: string[];
   label: Spoken;
   role: "line" | "bars" | "steps" | "points" | "band" | "box" | "heat";
+  /** Of the rows of a heat map. */
+  names?: Spoken[];
+  /** Of the values of a heat map. */
+  higherIsBetter?: boolean;
 }
 
 export interface ChartSpec {
@@ -47,7 +51,7 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
     animation: false,
     color: colours.series,
     textStyle: { fontFamily: "inherit", ...text },
-    grid: { left: 64, right: 24, top: spec.series.length > 1 ? 40 : 24, bottom: heat || places.length > MANY_PLACES ? 72 : 36 },
+    grid: { left: heat ? 136 : 64, right: 24, top: spec.series.length > 1 ? 40 : 24, bottom: heat || places.length > MANY_PLACES ? 72 : 36 },
     // Tooltips as rich text: HTML ones would need inline styles, which the page forbids itself.
     tooltip: { trigger: heat || spec.series.some((s) => s.role === "box") ? "item" : "axis", renderMode: "richText", confine: true },
     aria: { enabled: true },
@@ -60,10 +64,10 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
     },
     yAxis: {
       type: log ? "log" : heat ? "category" : "value",
-      ...(heat ? { data: heat.columns } : { scale: true }),
-      name: say(spec.yLabel, language),
+      ...(heat ? { data: (heat.names ?? heat.columns).map((name) => say(name, language)), inverse: true } : { scale: true }),
+      name: heat ? "" : say(spec.yLabel, language),
       nameTextStyle: { ...text, align: "left" },
-      axisLabel: text,
+      axisLabel: heat ? { ...text, overflow: "truncate", width: 120 } : text,
       splitLine: { lineStyle: { color: colours.grid } },
     },
     series: spec.series.flatMap((series) => drawn(series, spec, { columns, places, numeric, log, language })),
@@ -136,7 +140,7 @@ function heatScale(series: SeriesSpec, columns: ColumnValues, colours: Colours):
     .filter((value): value is number => typeof value === "number" && Number.isFinite(value));
   const limits = all.reduce<[number, number]>(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
   const [min, max] = all.length ? limits : [0, 1];
-  return { min, max, calculable: true, orient: "horizontal", left: "center", bottom: 0, textStyle: { color: colours.text }, inRange: { color: colours.scale } };
+  return { min, max, calculable: true, orient: "horizontal", left: "center", bottom: 0, textStyle: { color: colours.text }, inRange: { color: series.higherIsBetter ? [...colours.scale].reverse() : colours.scale } };
 }
 
 function markLines(spec: ChartSpec, context: Context): Options {

@@ -1,4 +1,5 @@
 // The network as a graph: boxes coloured by one number, moved by dragging, wheel, buttons and keys.
+import { textOf } from "./cells";
 import { badness, colourAt, colours } from "./colours";
 import { matcher } from "./glob";
 import { type Grouped, closedAtFirst, grouped, scopesOf } from "./groups";
@@ -56,7 +57,10 @@ class NetworkView {
     this.svg.append(this.world);
     this.svg.setAttribute("tabindex", "0");
     this.svg.setAttribute("role", "group");
-    this.svg.setAttribute("aria-label", figure.querySelector("figcaption")?.textContent?.trim() ?? "");
+    const caption = figure.querySelector("figcaption");
+    const tell = (): void => this.svg.setAttribute("aria-label", caption ? textOf(caption) : "");
+    tell();
+    onChange(tell);
     figure.append(this.tools(), this.svg);
     this.listen();
     this.draw();

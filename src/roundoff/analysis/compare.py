@@ -10,6 +10,7 @@ from roundoff.analysis.measuring import Measured, SamplePairs, find_samples, mea
 from roundoff.core.comparison import Comparison, TensorComparison, Verdict
 from roundoff.core.pairing import Pairing, TensorPair
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.sample_scores import keep_samples
 from roundoff.core.scores import TensorScore
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.core.thresholds import ThresholdSet
@@ -150,6 +151,7 @@ def _rows(
             samples=result.samples,
             score=scored,
             passed=None if pair.reference in unjudged else _passes(result, scored, thresholds),
+            sample_sqnr_db=() if result.failure else keep_samples(result.sample_sqnr_db),
         )
         rows.append(row)
     return _with_kinds(job, rows, pairs, measured, thresholds)

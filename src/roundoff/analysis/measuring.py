@@ -9,9 +9,11 @@ from roundoff.core.measure import channel_axis_of, measure_pair
 from roundoff.core.moments import NOTHING, PairMoments
 from roundoff.core.pairing import TensorPair, pair_samples
 from roundoff.core.progress import Progress
+from roundoff.core.sample_scores import MOST_KEPT
 from roundoff.core.scores import Status
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import BadInput, CannotAlign
+from roundoff.metrics.error import sample_sqnr_db
 
 __all__ = ["Measured", "SamplePairs", "find_samples", "laid_out", "measure_pairs", "read_pair"]
 
@@ -36,6 +38,7 @@ class Measured:
         dtypes: dtypes of both sides.
         shapes: Shapes of both sides in their own layouts, in the first sample.
         failure: Status and reason when some sample could not be measured.
+        sample_sqnr_db: SQNR of each of the first samples.
     """
 
     moments: PairMoments = NOTHING
@@ -45,6 +48,7 @@ class Measured:
     dtypes: tuple[str, str] = ("", "")
     shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     failure: tuple[Status, str] | None = None
+    sample_sqnr_db: tuple[float, ...] = ()
 
     def add(self, moments: PairMoments, sample: tuple[str, str]) -> "Measured":
         """This and one more sample."""
@@ -56,6 +60,9 @@ class Measured:
             samples=self.samples + 1,
             worst_sample=sample if worse else self.worst_sample,
             worst_energy=max(moments.square_error, self.worst_energy),
+            sample_sqnr_db=self.sample_sqnr_db
+            if self.samples >= MOST_KEPT
+            else (*self.sample_sqnr_db, sample_sqnr_db(moments)),
         )
 
 

@@ -5,6 +5,7 @@ import importlib
 import io
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
@@ -19,8 +20,8 @@ __all__ = ["COMMANDS", "main", "parse_words"]
 COMMANDS = (
     "diagnose", "compare", "check-io", "check-calibration", "dump", "convert", "quantize", "transform", "tune",
     "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples", "audit",
-    "report", "reproduce", "bundle", "export-settings", "targets", "self-check", "ascend", "horizon", "amct",
-    "pulsar2", "demo",
+    "report", "reproduce", "diff", "gate", "explain", "serve", "bundle", "export-settings", "targets",
+    "self-check", "ascend", "horizon", "amct", "pulsar2", "demo",
 )  # fmt: skip
 _EXIT_CODES = """\
 Exit codes: 0 fine, 1 threshold missed, 2 bad input, 3 cannot align,
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments is None:
             return BadInput.exit_code
         arguments.words = words
-        with heard(terminal):
+        with heard(terminal), terminal.watched(_output_folder(arguments)):
             return int(arguments.run(arguments, terminal))
     except RoundoffError as error:
         terminal.finish()
@@ -52,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         terminal.finish()
         terminal.note("interrupted: nothing incomplete was left behind")
+        if argv is None:
+            _leave(EXIT_INTERRUPTED)
         return EXIT_INTERRUPTED
     except MemoryError:
         terminal.finish()
@@ -66,6 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminal.finish()
 
 
+def _output_folder(arguments: argparse.Namespace) -> Path | None:
+    """The folder that a command is going to write, if it says so."""
+    given = getattr(arguments, "output", None) or getattr(arguments, "output_dir", None)
+    return given if isinstance(given, Path) else None
+
+
 def _prepare_process() -> None:
     """End as tidily when told to terminate as on Ctrl-C, and print any name on any terminal."""
     import signal
@@ -77,6 +86,19 @@ def _prepare_process() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process with a code of ours.
+
+    Python forgets it where the interruption came while it ran code from a string, as it does to make a dataclass:
+    it takes it for one that nobody handled, and ends by the signal.
+    """
+    import os
+
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -9,16 +9,19 @@ Exits with 1 when anything differs that nothing accounts for.
 
 import argparse
 import fnmatch
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.results import check_csv
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
     from roundoff.core.audit import Audit
+    from roundoff.core.document import RunDocument
 
 SUMMARY = "requested and effective precision of every node of a quantized model"
 
@@ -51,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--all", action="store_true", help="show every node with its scales, not only findings")
     output.add_argument("--json", action="store_true", help="print the audit as JSON instead of the table")
     output.add_argument("--csv", type=Path, metavar="FILE", help="also write every node to a CSV file")
-    output.add_argument("--force", action="store_true", help="replace the CSV file of an earlier audit")
+    add_html_option(output)
+    output.add_argument("--force", action="store_true", help="replace the files of an earlier audit")
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -60,11 +64,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.core.harmless import for_people
     from roundoff.report.audit import audit_csv, audit_json, audit_table, audit_verdict
 
+    started = time.monotonic()
     if args.csv is not None:
         check_csv(args.csv, force=args.force, start=_CSV_START)
+    check_html(args)
     found = _chosen(_audit(args), args.nodes)
+    written: list[Path] = []
     if args.csv is not None:
         write_text(args.csv, audit_csv(found))
+        written.append(args.csv)
+    if args.html is not None:
+        written += write_html(args, _document(args, found, time.monotonic() - started))
     if args.json:
         terminal.text(audit_json(found))
     else:
@@ -74,9 +84,24 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         if table is not None:
             terminal.print("")
             terminal.print(table)
-    if args.csv is not None:
-        terminal.note(f"written: {args.csv}")
+    if written:
+        terminal.note(f"written: {', '.join(map(str, written))}")
     return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
+
+
+def _document(args: argparse.Namespace, found: "Audit", elapsed_s: float) -> "RunDocument":
+    from roundoff.cli.provenance import environment, input_file
+    from roundoff.core.document import SCHEMA, RunDocument
+
+    target = Path(args.target) if args.target and Path(args.target).is_file() else None
+    read = [("model", args.subject), ("float", args.float_model), ("target", target)]
+    return RunDocument(
+        schema=SCHEMA,
+        command=("roundoff", *args.words),
+        inputs=tuple(input_file(role, path) for role, path in read if path is not None),
+        audit=found,
+        environment=environment(elapsed_s),
+    )
 
 
 def _audit(args: argparse.Namespace) -> "Audit":

@@ -11,8 +11,10 @@ still there. What was called how is written beside the archive, not into it.
 """
 
 import argparse
+import contextlib
+import shlex
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from roundoff.cli.earlier_runs import check_inputs, options_of, read_run
 from roundoff.cli.inspection_options import add_limits, limits_from
@@ -23,7 +25,8 @@ SUMMARY = "pack the fault that a run found into a ticket for others"
 
 # Commands that look into a quantized model; what they share says what is analyzed.
 _OF_SUBJECTS = (
-    "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples",
+    "diagnose", "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers",
+    "samples",
 )  # fmt: skip
 SUPPORTED = ("quantize", "compare", *_OF_SUBJECTS)
 
@@ -86,6 +89,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     check_inputs(document)
     limits = limits_from(args)
     again.threads, again.max_memory = limits.threads, limits.max_memory
+    if getattr(again, "dumps", None) is not None:
+        _refuse_dumps(args, again)
     if document.command[1] == "compare":
         packed = pack_dump(args, terminal, document, again)
     else:
@@ -98,6 +103,16 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_OK if packed.shown else EXIT_THRESHOLD_MISSED
 
 
+def _refuse_dumps(args: argparse.Namespace, again: argparse.Namespace) -> NoReturn:
+    """Say what packs the fault of a device: its diagnosis is about parts, a ticket about a tensor."""
+    words = ["roundoff", "compare", str(again.model or again.quantized), str(again.dumps)]
+    words += [word for text in again.data or () for word in ("--data", text)]
+    raise BadInput(
+        f"{args.run_folder} is a diagnosis of --dumps, of which no bundle can be made.",
+        fix=f"type '{shlex.join([*words, '-o', 'compared'])}' and bundle 'compared', or use 'roundoff reproduce'",
+    )
+
+
 def _check_free(path: Path, args: argparse.Namespace) -> None:
     """Refuse to replace anything but an earlier bundle or its list of names."""
     import zipfile
@@ -106,9 +121,9 @@ def _check_free(path: Path, args: argparse.Namespace) -> None:
 
     if args.force and path.is_file():
         ours = path.suffix == ".json"
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                ours = {"TICKET.txt", "MANIFEST.json"} <= set(archive.namelist())
+        # What only ends like an archive is none.
+        with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            ours = {"TICKET.txt", "MANIFEST.json"} <= set(archive.namelist())
         if ours:
             return
         what = f"{path} exists and does not look like a bundle that roundoff wrote."

@@ -202,7 +202,8 @@ def _configuration(again: argparse.Namespace, folder: Path) -> dict[str, bytes]:
 
     members = _target(again, own=True)
     quantized = getattr(again, "quantized", None)
-    for place in (folder, quantized):
+    # What diagnose --fix left in its folder is the repaired model's.
+    for place in (folder if again.words[0] == "quantize" else None, quantized):
         if place is not None and (place / PLAN_NAME).is_file():
             members["config/plan.json"] = read_small(place / PLAN_NAME, what="The plan")
             break
@@ -272,6 +273,7 @@ def _ticket(  # noqa: PLR0913 - all that its text says
         reproduce=tuple(commands),
         environment=document.environment,
         confidence=confidence,
+        findings=() if document.diagnosis is None else document.diagnosis.accused,
         files={},
     )
 

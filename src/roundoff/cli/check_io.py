@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import number, numbers, shape
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
@@ -65,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the run document instead of the page")
+    add_html_option(output)
     output.add_argument("-o", "--output-dir", type=Path, metavar="DIR", help="write run.json to DIR")
     output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
 
@@ -82,9 +84,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     settings = _settings(args)
     if args.output_dir is not None:
         check_output_directory(args.output_dir, marker=DOCUMENT_NAME, force=args.force)
+    check_html(args)
     found = check_io(_values(args, paths), settings)
     document = _document(args, paths, found, elapsed_s=time.monotonic() - started)
-    written = () if args.output_dir is None else write_run(document, args.output_dir, force=args.force)
+    written = [] if args.output_dir is None else list(write_run(document, args.output_dir, force=args.force))
+    written += write_html(args, document)
     if args.json:
         terminal.text(to_json(document))
     else:

@@ -70,6 +70,9 @@ def diagnose_dumps(args: argparse.Namespace, subject: "Subject", settings: "Diag
     """
     from roundoff.diagnosis.devices import diagnose_device
 
+    if args.quantized is not None and not subject.quantized.quantizers:
+        what = f"{args.quantized} has no quantizers, so it says nothing of what the device computes."
+        raise BadInput(what, fix="give the quantized model that the device was given, or leave --quantized out")
     dumps, names = open_dumps(args, subject)
     return diagnose_device(subject.quantized, subject.samples, dumps, settings=settings, names=names)
 

@@ -253,13 +253,7 @@ def _settings_texts(args: argparse.Namespace, fixed: "Fixed") -> dict[str, str]:
 
     if args.dialect is None:
         return {}
-    plan = fixed.plan
-    made = Made(
-        stem=model_stem(args.model or args.quantized),
-        target="" if plan is None else plan.target,
-        method=fixed.method,
-        rules=() if plan is None else tuple(each.rule for each in plan.resolutions),
-    )
+    made = Made.by_plan(fixed.plan, stem=model_stem(args.model or args.quantized), method=fixed.method)
     return settings_for(decisions_of(fixed.quantized, made), find_dialects(args.dialect)).files()
 
 

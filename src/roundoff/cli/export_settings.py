@@ -1,8 +1,8 @@
 """Write what a quantization decided as settings of other tools.
 
-RUN is a folder that quantize, tune or diagnose --fix wrote, or a quantized model
-of any tool. Each dialect gets the files its tool reads: which nodes stay in
-float, which get 16 bits and, where the tool takes them, the scale of every
+RUN is a folder that quantize, tune or diagnose --fix wrote, or a quantized
+model of any tool. Each dialect gets the files its tool reads: which nodes stay
+in float, which get 16 bits and, where the tool takes them, the scale of every
 tensor. What a tool cannot be told is listed, never left out silently.
 """
 
@@ -106,13 +106,8 @@ def _read_folder(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisio
         )
     quantized = open_stored(args.source, path)[0]
     given = None if path is None else load_model(path)
-    made = Made(
-        stem=model_stem(Path(saved.model)).removesuffix("_float_model"),
-        target="" if saved.plan.target == "as given" else saved.plan.target,
-        method=saved.method,
-        samples=saved.samples,
-        rules=tuple(each.rule for each in saved.plan.resolutions),
-    )
+    stem = model_stem(Path(saved.model)).removesuffix("_float_model")
+    made = Made.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples)
     origins = {} if given is None else dict(prepare(given).origins)
     return decisions_of(quantized, made, origins=origins), given
 

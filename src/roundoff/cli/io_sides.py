@@ -176,19 +176,40 @@ def _finished(
     side: Mapping[str, Loaded], partners: Mapping[str, Loaded], raw: RawLayout
 ) -> tuple[dict[str, Array], tuple[str, ...]]:
     """All values of a side; raw files get the type and shape that were said, or those of their partners."""
-    found, notes = {}, []
+    found: dict[str, Array] = {}
+    notes: list[tuple[str, str]] = []
     for name, value in side.items():
         if isinstance(value, Path):
             partner = partners.get(name)
             array, note = _raw(value, raw, partner if isinstance(partner, np.ndarray) else None)
-            notes.append(note)
+            notes += [note] if note is not None else []
         else:
             array = value
-        found[name] = array
-    return found, tuple(note for note in dict.fromkeys(notes) if note)
+        found[name] = _comparable(array, name)
+    return found, _told_once(notes)
 
 
-def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, str]:
+def _told_once(notes: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """What is to be said of files, once for all of which it is the same."""
+    files: dict[str, list[str]] = {}
+    for file, what in notes:
+        files.setdefault(what, []).append(file)
+    return tuple(what if "" in names else f"{_listed(names)}: {what}" for what, names in files.items())
+
+
+def _comparable(array: Array, name: str) -> Array:
+    """Values that can be subtracted: switches count as 0 and 1."""
+    where = f"The sample {name!r}" if name else "The file"
+    if not array.size:
+        what = f"{where} holds no values: its shape is {list(array.shape)}."
+        raise BadInput(what, fix="write it again, or remove it from both sides")
+    if array.dtype.kind == "c":
+        raise BadInput(f"{where} holds {array.dtype.name} numbers.", fix="save real and imaginary parts as two")
+    return array.astype(np.uint8) if array.dtype.kind == "b" else array
+
+
+def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, tuple[str, str] | None]:
+    """The values, and what is to be said of the file: its name, where that matters, and the words."""
     with reading(path, what="The file"):
         content = np.fromfile(path, np.uint8)
     shape = raw.shape if raw.shape is not None else None if partner is None else partner.shape
@@ -201,10 +222,11 @@ def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, str]
     values: Array = content.view(dtype)
     values = values.astype(dtype.newbyteorder("="))
     if shape is not None and values.size == math.prod(shape):
-        return values.reshape(shape), ""
+        return values.reshape(shape), None
     if shape is None:
-        return values, "raw files are compared as plain rows of numbers; --shape lets them be read as pictures"
-    return values, f"{path.name} holds {values.size} values of {dtype.name} where {list(shape)} were expected"
+        plain = "raw files are compared as plain rows of numbers; --shape lets them be read as pictures"
+        return values, ("", plain)
+    return values, (path.name, f"{values.size} values of {dtype.name} where {list(shape)} were expected")
 
 
 def _raw_type(raw: RawLayout, size: int, shape: tuple[int, ...] | None, partner: Array | None) -> DType:

@@ -2,6 +2,10 @@
 
 RUN is a folder that a command wrote with -o, or its run.json. The HTML file
 needs no server and no network, holds both languages, and can be sent by e-mail.
+
+netron writes an .onnx file to be opened in Netron: the network without weights,
+with what the run knows of a node among its properties. model-explorer writes
+node data that Model Explorer lays over the model.
 """
 
 import argparse
@@ -17,9 +21,9 @@ if TYPE_CHECKING:
 
 SUMMARY = "write a run as one HTML file, or as Markdown, CSV or JUnit"
 
-_FORMATS = ("html", "md", "csv", "json", "junit")
+_FORMATS = ("html", "md", "csv", "json", "junit", "netron", "model-explorer")
 # By these an earlier report of ours is known, and may be replaced with --force.
-_STARTS = {"html": HTML_START, "md": b"# ", "json": b"{", "junit": b"<?xml"}
+_STARTS = {"html": HTML_START, "md": b"# ", "json": b"{", "junit": b"<?xml", "model-explorer": b"{"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,47 +57,77 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _by_ending(path: Path) -> str:
-    endings = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".xml": "junit", "": "csv"}
+    endings = {
+        ".onnx": "netron",
+        ".html": "html",
+        ".htm": "html",
+        ".md": "md",
+        ".json": "json",
+        ".xml": "junit",
+        "": "csv",
+    }
     return endings.get(path.suffix.lower(), "html")
 
 
 def _check_output(args: argparse.Namespace, chosen: str) -> None:
     """Refuse before the work what could not be written after it."""
     from roundoff.core.files import check_output_directory, check_output_file
+    from roundoff.graph.overlay import OVERLAY_START
     from roundoff.report.documents import DOCUMENT_NAME
 
     if chosen == "csv":
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
         return
-    ours = args.force and begins(args.output, _STARTS[chosen])
+    start = OVERLAY_START if chosen == "netron" else _STARTS[chosen]
+    ours = args.force and begins(args.output, start)
     if not ours:
         check_output_file(args.output, force=False, option="-o")
 
 
 def _write(args: argparse.Namespace, chosen: str, document: "RunDocument") -> tuple[Path, ...]:
-    from roundoff.core.files import write_text
+    from roundoff.core.files import write_bytes, write_text
     from roundoff.report.run_directory import write_run
 
     if chosen == "csv":
         return write_run(document, args.output, force=args.force)
+    if chosen == "netron":
+        write_bytes(args.output, _annotated(args, document))
+        return (args.output,)
     write_text(args.output, _text(args, chosen, document))
     return (args.output,)
+
+
+def _annotated(args: argparse.Namespace, document: "RunDocument") -> bytes:
+    from roundoff.graph.overlay import annotated_model
+    from roundoff.report.overlay import node_facts
+    from roundoff.report.pages import all_pages
+
+    if document.network is None:
+        what = f"{args.run_path} knows no network, so there is nothing for Netron to draw."
+        raise BadInput(what, fix="choose another --format, or give a run that read a float model")
+    return annotated_model(document.network, node_facts(all_pages(document), language=args.lang))
 
 
 def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str:
     from roundoff.report.documents import to_json
     from roundoff.report.html import html_report
-    from roundoff.report.junit import comparison_junit
+    from roundoff.report.junit import document_junit
     from roundoff.report.markdown import markdown_report
+    from roundoff.report.overlay import model_explorer_overlay
     from roundoff.report.pages import all_pages
 
     if chosen == "json":
         return to_json(document)
     if chosen == "junit":
-        if document.comparison is None:
-            what = f"{args.run_path} is no comparison, and only these can be written as JUnit."
-            raise BadInput(what, fix="choose another --format, or give a run of 'roundoff compare'")
-        return comparison_junit(document.comparison)
+        return _found(document_junit(document), f"{args.run_path} has nothing that passes or fails.")
+    if chosen == "model-explorer":
+        return _found(model_explorer_overlay(document), f"{args.run_path} has no number for each node.")
     render = html_report if chosen == "html" else markdown_report
     title = args.title or report_title(document)
     return render(all_pages(document), title=title, language=args.lang)
+
+
+def _found(text: str | None, missing: str) -> str:
+    if text is None:
+        raise BadInput(missing, fix="choose another --format, or give a run of 'layers', 'compare' or 'diagnose'")
+    return text

@@ -1,4 +1,4 @@
-"""Cut the fault that a run found out of the model: the smallest case that shows it.
+"""Cut a fault out of the model: the smallest case that shows what a run found.
 
 RUN is the folder that diagnose, layers or compare wrote with -o. Sets of nodes
 are left out as long as the rest, fed with what the float model computes (for

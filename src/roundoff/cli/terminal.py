@@ -4,6 +4,8 @@ import io
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,9 +13,13 @@ from roundoff.core.harmless import harmless
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console, RenderableType
     from rich.progress import Progress as RichProgress
     from rich.segment import Segment
+
+    from roundoff.core.progress_file import ProgressFile
 
 __all__ = ["Terminal"]
 
@@ -30,6 +36,7 @@ class Terminal:
         self._total = 0
         self._done = 0
         self._started = 0.0
+        self._file: ProgressFile | None = None
 
     @cached_property
     def out(self) -> "Console":
@@ -87,14 +94,33 @@ class Terminal:
         """Say something that is not a result."""
         self.err.print(harmless(text, newlines=True), markup=False, soft_wrap=True)
 
+    @contextmanager
+    def watched(self, output: "Path | None") -> Iterator[None]:
+        """While it lasts, others can read how far a command is that writes to `output`; None for nobody."""
+        if output is None:
+            yield
+            return
+        from roundoff.core.progress_file import ProgressFile
+
+        self._file = ProgressFile(output)
+        try:
+            yield
+        finally:
+            self._file.close()
+            self._file = None
+
     def start(self, title: str, total: int) -> None:
         """Begin a job; a bar appears once it has taken two seconds."""
         self.finish()
         self._title, self._total, self._done, self._started = title, total, 0, time.monotonic()
+        if self._file is not None:
+            self._file.start(title, total)
 
     def advance(self, steps: int = 1) -> None:
         """Count finished steps."""
         self._done += steps
+        if self._file is not None:
+            self._file.advance(steps)
         if self._bar is None:
             if not self.err.is_terminal or time.monotonic() - self._started < _QUIET_S:
                 return

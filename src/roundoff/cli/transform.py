@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options, samples_from
+from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits, rows
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
 from roundoff.cli.terminal import Terminal
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", nargs="+", default=[], metavar="NAME", help="limit the steps to these nodes")
     parser.add_argument("--force", action="store_true", help="replace what an earlier run wrote to DIR")
     parser.add_argument("--json", action="store_true", help="print the run document instead of the table")
+    add_html_option(parser)
     parser.add_argument(
         "--rows",
         type=rows,
@@ -97,6 +99,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     started = time.monotonic()
     check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
+    check_html(args)
     steps = _steps(args)
     settings = settings_from(args)
     evaluator = None if args.evaluator is None else load_evaluator(args.evaluator)
@@ -105,7 +108,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     samples: Samples = samples_from(args, specs) if specs else NO_INPUTS
     judge = replace(_judge(args, model, samples), evaluator=evaluator)
     trial = try_steps(model, samples, steps, settings=settings, judge=judge, progress=terminal)
-    document = _document(args, trial, time.monotonic() - started)
+    document = _document(args, model, trial, elapsed_s=time.monotonic() - started)
     _write(args, terminal, trial, document)
     return EXIT_OK if trial.report.kept or not trial.report.changed else EXIT_THRESHOLD_MISSED
 
@@ -171,9 +174,12 @@ def _judge(args: argparse.Namespace, model: "Model", samples: "Samples") -> "Jud
     return Judge(samples, unseen, labels)
 
 
-def _document(args: argparse.Namespace, trial: "TransformTrial", elapsed_s: float) -> "RunDocument":
+def _document(
+    args: argparse.Namespace, model: "Model", trial: "TransformTrial", *, elapsed_s: float
+) -> "RunDocument":
     from roundoff.cli.provenance import data_paths, environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
+    from roundoff.graph.interface import topology
 
     given = [("model", args.model), ("rules", args.rules), ("labels", args.labels), ("evaluator", args.evaluator)]
     if Path(args.target).is_file():
@@ -183,6 +189,7 @@ def _document(args: argparse.Namespace, trial: "TransformTrial", elapsed_s: floa
         schema=SCHEMA,
         command=("roundoff", *args.words),
         inputs=tuple(input_file(role, path) for role, path in given if path is not None),
+        network=topology(model),
         environment=environment(elapsed_s),
         transform=trial.report,
     )
@@ -211,4 +218,5 @@ def _write(args: argparse.Namespace, terminal: Terminal, trial: "TransformTrial"
         terminal.print(transform_verdict(trial.report, written=str(args.output / fake)))
         terminal.text("")
         terminal.print(transform_table(trial.report, rows=args.rows))
-    terminal.note(f"written: {args.output}")
+    written = [args.output, *write_html(args, document)]
+    terminal.note(f"written: {', '.join(map(str, written))}")

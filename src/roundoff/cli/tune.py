@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roundoff.cli.data_options import add_data_options, given_options, samples_from
+from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
 from roundoff.cli.settings_files import DIALECT_HELP
@@ -31,6 +32,7 @@ from roundoff.core.model_files import model_stem
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError
 
 if TYPE_CHECKING:
+    from roundoff.core.document import RunDocument
     from roundoff.core.tensors import Array
     from roundoff.core.tuning import Trial, Tuning
     from roundoff.graph.load import Model
@@ -92,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     effort.add_argument("--force", action="store_true", help="remove an earlier search in DIR and begin anew")
     effort.add_argument("--dialect", metavar="NAME,...", help=DIALECT_HELP)
     effort.add_argument("--json", action="store_true", help="print the run document instead of the table")
+    add_html_option(effort)
     more = parser.add_argument_group("more samples", "Read like those of --data.")
     more.add_argument(
         "--eval-data", action="append", metavar="PATH|INPUT=PATH", help="to measure on (default: --data)"
@@ -113,6 +116,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff import __version__
     from roundoff.cli.provenance import input_file
     from roundoff.graph.load import load_model
+    from roundoff.report.run_directory import run_files
     from roundoff.search.delivery import Delivery, discard_folder, open_folder
     from roundoff.search.judges.feeding import FedSamples
     from roundoff.search.settings import Keeping
@@ -143,9 +147,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.finish()
         terminal.note(f"note: the same command with --resume goes on; {args.output}/best holds the best so far")
         raise
-    document = _document(args, found.tuning, time.monotonic() - started)
-    written = delivery.final(found.built, {**document[1], **_dialect_texts(args, model, found.built)})
-    _print(args, terminal, found.tuning, document[1])
+    document = _document(args, model, found.tuning, elapsed_s=time.monotonic() - started)
+    files = run_files(document)
+    written = [
+        *delivery.final(found.built, {**files, **_dialect_texts(args, model, found.built)}),
+        *write_html(args, document),
+    ]
+    _print(args, terminal, found.tuning, files)
     terminal.note("written: " + ", ".join(str(path) for path in written))
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
 
@@ -158,12 +166,8 @@ def _dialect_texts(args: argparse.Namespace, model: "Model", built: "Built") -> 
 
     if args.dialect is None:
         return {}
-    made = Made(
-        stem=model_stem(args.model),
-        target=built.plan.target,
-        method=built.recipe.method,
-        samples=built.calibration.samples,
-        rules=tuple(each.rule for each in built.plan.resolutions),
+    made = Made.by_plan(
+        built.plan, stem=model_stem(args.model), method=built.recipe.method, samples=built.calibration.samples
     )
     decisions = decisions_of(built.quantized, made, origins=prepare(model).origins)
     return settings_for(decisions, find_dialects(args.dialect)).files()
@@ -188,6 +192,7 @@ def _check(args: argparse.Namespace) -> None:
     """Refuse options that contradict each other, or would have no effect."""
     from roundoff.core.files import regular_file
 
+    check_html(args)
     if args.dialect is not None:
         from roundoff.vendors.dialects import find_dialects
 
@@ -372,18 +377,20 @@ def _facts(args: argparse.Namespace, settings: "TuneSettings", version: str) -> 
     yield "the version of roundoff or its packages", f"{version} {packages}"
 
 
-def _document(args: argparse.Namespace, found: "Tuning", elapsed_s: float) -> "tuple[Any, dict[str, str]]":
-    """The run document, and the files of a run directory."""
+def _document(args: argparse.Namespace, model: "Model", found: "Tuning", *, elapsed_s: float) -> "RunDocument":
     from roundoff.cli.provenance import environment, input_file
     from roundoff.core.document import SCHEMA, RunDocument
-    from roundoff.report.run_directory import run_files
+    from roundoff.graph.interface import topology
 
     read = tuple(input_file(option.removeprefix("the ").strip("-"), path) for option, path in _files(args))
-    words = ("roundoff", *args.words)
-    document = RunDocument(
-        schema=SCHEMA, command=words, inputs=read, environment=environment(elapsed_s), tuning=found
+    return RunDocument(
+        schema=SCHEMA,
+        command=("roundoff", *args.words),
+        inputs=read,
+        network=topology(model),
+        environment=environment(elapsed_s),
+        tuning=found,
     )
-    return document, run_files(document)
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, found: "Tuning", files: dict[str, str]) -> None:

@@ -69,6 +69,8 @@ class MeasuredCurve:
         worst_samples: That sample.
         sqnr_db: Energy of the float tensor over energy of the error, all samples together; None where there is no
             score, -inf where the model alone has values that are not finite.
+        sample_sqnr_db: The same at each place for each of the first samples, NaN where there is none; of the base
+            line only, and empty in documents of older versions.
     """
 
     name: str
@@ -78,6 +80,7 @@ class MeasuredCurve:
     worst: tuple[float | None, ...]
     worst_samples: tuple[str, ...]
     sqnr_db: tuple[float | None, ...]
+    sample_sqnr_db: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.document import Environment
+from roundoff.core.findings import Finding
 from roundoff.core.layer_scores import VerdictKind
 
 __all__ = ["CaseNumbers", "Confidence", "DumpFault", "NodeRank", "Ticket"]
@@ -115,6 +116,7 @@ class Ticket:
         reproduce: Commands that show the fault again, in the folder of the bundle.
         environment: Where the run was made.
         confidence: What was done to keep secrets; None when nothing was to be kept.
+        findings: Causes that a diagnosis proved; of a confidential ticket, no more than their kind is told.
         files: What each file of the bundle is.
     """
 
@@ -132,4 +134,5 @@ class Ticket:
     reproduce: tuple[str, ...]
     environment: Environment
     confidence: Confidence | None
+    findings: tuple[Finding, ...] = ()
     files: dict[str, str]

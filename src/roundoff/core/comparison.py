@@ -38,6 +38,8 @@ class TensorComparison:
         kind: What the difference looks like; empty when it passes or has no score.
         difference: The same in words, with numbers.
         role: Whether the error starts here or comes from above.
+        sample_sqnr_db: SQNR of each of the first samples, NaN where there is none; empty in documents of older
+            versions and where a sample could not be read.
     """
 
     order: int
@@ -56,6 +58,7 @@ class TensorComparison:
     kind: DifferenceKind = ""
     difference: str = ""
     role: Role = ""
+    sample_sqnr_db: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

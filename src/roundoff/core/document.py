@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.accumulation import Accumulation
+from roundoff.core.audit import Audit
 from roundoff.core.calibration_check import CalibrationCheck
 from roundoff.core.channel_spread import ChannelReport
 from roundoff.core.comparison import Comparison
@@ -13,6 +14,7 @@ from roundoff.core.io_check import IoCheck
 from roundoff.core.layer_scores import LayerReport
 from roundoff.core.outliers import OutlierReport
 from roundoff.core.partial import PartialQuantization
+from roundoff.core.run_diff import RunDiff
 from roundoff.core.sensitivity_report import SensitivityReport
 from roundoff.core.topology import Topology
 from roundoff.core.transform_report import TransformReport
@@ -80,6 +82,8 @@ class RunDocument:
         io_check: What a check of a deployment's inputs and outputs found; None when it was none.
         calibration_check: What is wrong with a calibration set; None when none was checked.
         diagnosis: Why accuracy is lost, and what to do; None when that was not asked.
+        diff: What differs between two other runs; None when none were compared.
+        audit: Requested and effective precision of every node; None when that was not asked.
         environment: Versions, host and time.
     """
 
@@ -101,4 +105,6 @@ class RunDocument:
     io_check: IoCheck | None = None
     calibration_check: CalibrationCheck | None = None
     diagnosis: Diagnosis | None = None
+    diff: RunDiff | None = None
+    audit: Audit | None = None
     environment: Environment

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roundoff.core.listing import add_to_list, foreign_files, list_folder, remove_listed
+from roundoff.core.names import shown
 from roundoff.errors import BadInput
 
 __all__ = [
@@ -59,6 +60,8 @@ def regular_file(path: Path, *, what: str) -> int:
         path: The file.
         what: What it is, as the start of a sentence ("The model").
     """
+    if "\0" in str(path):
+        raise BadInput(f"{what} {shown(path)} does not exist: no path holds a NUL.", fix="check the path")
     with reading(path, what=what):
         status = path.stat()
     if not stat.S_ISREG(status.st_mode):

@@ -10,6 +10,7 @@ __all__ = [
     "Explanation",
     "InputChange",
     "IoCheck",
+    "SidePicture",
     "Stage",
     "StageCheck",
 ]
@@ -86,6 +87,19 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
+class SidePicture:
+    """What one side has, made visible.
+
+    Attributes:
+        side: Whose it is.
+        png: A small PNG, in base64.
+    """
+
+    side: Literal["training", "deployed"]
+    png: str
+
+
+@dataclass(frozen=True, slots=True)
 class StageCheck:
     """What was found at one stage.
 
@@ -94,8 +108,10 @@ class StageCheck:
         tolerance: Largest absolute difference allowed.
         samples: How many were compared; 0 where one side was not given.
         passed: Whether all are within the tolerance; None where one side was not given.
-        max_abs_error: Largest absolute difference; infinite where shapes differ, None without both sides.
-        mean_abs_error: Mean of the absolute differences; None like the above.
+        max_abs_error: Largest absolute difference; infinite where shapes differ or one side alone is not finite,
+            None without both sides.
+        mean_abs_error: Mean of the absolute differences; infinite where shapes differ, NaN where values are not
+            finite, None without both sides.
         worst_sample: Name of the sample with the largest difference.
         shapes: Shapes of training and of the deployed side, as text.
         explanation: How the deployed side differs; None when it passed or when nothing explains it.
@@ -103,6 +119,7 @@ class StageCheck:
         deployed_from_original: The same for the deployed side.
         excluded: What was tried and does not explain the difference.
         notes: What is worth knowing, such as what looks alike without being proven.
+        pictures: The worst sample on both sides, where it failed and looks like a picture.
     """
 
     stage: Stage
@@ -118,6 +135,7 @@ class StageCheck:
     deployed_from_original: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    pictures: tuple[SidePicture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

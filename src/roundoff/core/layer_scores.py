@@ -46,6 +46,8 @@ class LayerScore:
         worst_channel_sqnr_db: Its SQNR.
         worst_sample: Sample with the lowest SQNR; empty without error.
         worst_sample_sqnr_db: Its SQNR.
+        sample_sqnr_db: SQNR of each of the first samples, NaN where the float tensor is silent; empty in documents
+            of older versions.
     """
 
     status: Status
@@ -60,6 +62,7 @@ class LayerScore:
     worst_channel_sqnr_db: float | None = None
     worst_sample: str = ""
     worst_sample_sqnr_db: float | None = None
+    sample_sqnr_db: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

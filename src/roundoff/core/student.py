@@ -1,17 +1,23 @@
 """Student's t: how far a mean of few values can be off, and whether a difference can be chance."""
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from roundoff.core.tensors import Array
 
-__all__ = ["mean_interval", "paired_probability", "two_sided_probability", "two_sided_quantile"]
+__all__ = [
+    "false_discoveries", "mean_interval", "paired_probability", "two_sided_probability", "two_sided_quantile",
+    "unpaired_probability",
+]  # fmt: skip
 
 _CONFIDENCE = 0.95
 _STEPS = 300
 _TINY = 1e-300
+# So little against the mean is rounding alone.
+_NO_SPREAD = 1e-12
 
 
 def mean_interval(values: Array, confidence: float = _CONFIDENCE) -> tuple[float, float] | None:
@@ -53,9 +59,47 @@ def paired_probability(left: Array, right: Array) -> float | None:
     if not np.isfinite(differences).all():
         return _sign_probability(differences)
     mean, spread = float(differences.mean()), float(differences.std(ddof=1))
-    if spread <= 1e-12 * abs(mean):
+    if spread <= _NO_SPREAD * abs(mean):
         return 1.0 if mean == 0 else 0.0
     return two_sided_probability(mean / spread * math.sqrt(differences.size), differences.size - 1)
+
+
+def unpaired_probability(left: Array, right: Array) -> float | None:
+    """How probable means that differ at least this much are when both are draws of one population.
+
+    Welch's t-test, which does not ask for equal spreads.
+
+    Args:
+        left: Finite values of shape (n,).
+        right: Finite values of shape (m,).
+
+    Returns:
+        The two-sided probability; None for fewer than two values on one side.
+    """
+    if min(left.size, right.size) < 2:
+        return None
+    difference = float(left.mean() - right.mean())
+    shares = [float(side.var(ddof=1)) / side.size for side in (left, right)]
+    spread = math.sqrt(sum(shares))
+    if spread <= _NO_SPREAD * abs(difference):
+        return 1.0 if difference == 0 else 0.0
+    parts = [share / spread**2 for share in shares]
+    freedom = 1.0 / sum(part**2 / (side.size - 1) for part, side in zip(parts, (left, right), strict=True))
+    return two_sided_probability(difference / spread, freedom)
+
+
+def false_discoveries(probabilities: Sequence[float]) -> tuple[float, ...]:
+    """Probabilities of many tests corrected for their number, by the method of Benjamini and Hochberg.
+
+    Of what is found at a level at most that share is false; and where nothing is to be found, at most that share
+    of families finds anything.
+    """
+    order = sorted(range(len(probabilities)), key=lambda at: probabilities[at], reverse=True)
+    corrected, lowest = [1.0] * len(probabilities), 1.0
+    for rank, at in zip(range(len(order), 0, -1), order, strict=True):
+        lowest = min(lowest, probabilities[at] * (len(order) / rank))
+        corrected[at] = lowest
+    return tuple(corrected)
 
 
 def _sign_probability(differences: Array) -> float:
@@ -69,7 +113,7 @@ def _normal_tail(surplus: int, total: int) -> float:
     return math.erfc(abs(surplus) / math.sqrt(2.0 * total))
 
 
-def two_sided_probability(t: float, freedom: int) -> float:
+def two_sided_probability(t: float, freedom: float) -> float:
     """How probable a t at least this far from zero is."""
     return _beta_share(freedom / (freedom + t * t), freedom / 2, 0.5)
 

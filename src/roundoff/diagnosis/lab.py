@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.diagnosis.parts import output_parts
 from roundoff.errors import BadInput
@@ -100,6 +102,7 @@ class Lab:
         if not numbers:
             raise BadInput(f"No output of {model.path} holds numbers.", fix="cut the model before its last node")
         self._names = list(numbers)
+        self.notes = self._not_finite()
         shapes = {value.name: value.shape for value in everything if value.shape is not None}
         self.parts = output_parts(model, numbers, shapes)
 
@@ -124,6 +127,28 @@ class Lab:
             kept += sum(getattr(each, "nbytes", 0) for each in (*feed.values(), *found.values()))
             if kept > _MOST_KEPT_BYTES:
                 break
+
+    def _not_finite(self) -> tuple[str, ...]:
+        """What to know of float outputs that are NaN or infinite, which nothing can be compared with.
+
+        Raises:
+            BadInput: There are no others.
+        """
+        finite = [
+            np.concatenate([np.isfinite(each[name].astype(np.float64)).ravel() for name in self._names])
+            for each in self._exact
+        ]
+        whole = [
+            sample for (sample, _), good in zip(self._feeds, finite, strict=True) if good.size and not good.any()
+        ]
+        if len(whole) == len(finite):
+            raise BadInput(
+                f"{self.model.path} in float gives nothing but NaN and infinite values, for every sample.",
+                fix=f"check the samples in {self.samples.label}, then the model with 'roundoff dump --stats-only'",
+            )
+        many = counted(len(whole), "sample")
+        note = f"the float model gives nothing but NaN and infinite values for {many}, first"
+        return (f"{note} {shown(whole[0])}: left out",) if whole else ()
 
     def float_outputs(self) -> list[dict[str, Any]]:
         """The outputs of the float network, sample by sample."""

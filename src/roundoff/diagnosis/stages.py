@@ -64,8 +64,9 @@ class Stages:
     def _accuse(self, case: Case, candidates: Sequence[tuple[Suspect, Option]], *, design: bool = False) -> Case:
         """Find who must be put right, and why; with all of them right in the end."""
         stop = self.notebook.out_of_time
-        known = self.record.tensors
-        fresh = [(suspect, option) for suspect, option in candidates if suspect.tensor not in known]
+        fresh = [
+            (suspect, option) for suspect, option in candidates if not case.mended.keys() & suspect.quantizers
+        ]
         accused = find_needed(case, [(suspect, option.fixes) for suspect, option in fresh], out_of_time=stop)
         kinds = {suspect.name: (suspect.kind, option.kind) for suspect, option in fresh}
         case, accused = self._samples(case, accused, fresh)
@@ -146,8 +147,7 @@ class Stages:
         if stop():
             self.notebook.skip("which places need more than they have")
             return case, False
-        known = self.record.tensors
-        suspects = [each for each in case.facts.suspects if each.tensor not in known]
+        suspects = [each for each in case.facts.suspects if not case.mended.keys() & each.quantizers]
         accused = find_few(case, suspects, limit=_FEW, out_of_time=stop)
         if accused:
             found = explained(case, accused, out_of_time=stop)

@@ -74,6 +74,7 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     harmful = [each for each in findings if each.cause != "metric-artefact"]
     proven = [each for each in harmful if each.proven and each.cause != "accumulated-error"]
     kind = _kind(evidence, loss, proven, harmful)
+    hurried = kind == "not_enough_evidence" and bool(notebook.skipped)
     measures = loss_measures(loss, evidence.expected)
     scores = evidence.scores
     if scores is not None:
@@ -88,15 +89,18 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
         subject=notebook.settings.subject,
         side="quantization",
         kind=kind,
-        verdict=_sentence(kind, evidence, loss, proven),
+        verdict=_sentence(kind, evidence, loss, proven) + (_IN_TIME if hurried else ""),
         findings=findings,
         measures=measures,
         victims=_victims(evidence.case, findings) if kind == "culprits" else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *quantized.notes),
+        notes=(*notebook.notes, *evidence.case.lab.notes, *quantized.notes),
         samples=loss.samples,
     )
+
+
+_IN_TIME = " in the time that was given"
 
 
 def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -5,7 +5,17 @@ import math
 from roundoff.core.moments import PairMoments
 from roundoff.metrics.registry import metric
 
-__all__ = ["chebyshev", "mae", "max_abs_error", "mse", "norm_error", "relative_euclidean", "rmse", "sqnr_db"]
+__all__ = [
+    "chebyshev",
+    "mae",
+    "max_abs_error",
+    "mse",
+    "norm_error",
+    "relative_euclidean",
+    "rmse",
+    "sample_sqnr_db",
+    "sqnr_db",
+]
 
 
 @metric("sqnr_db", unit="dB", direction="higher", perfect=math.inf)
@@ -62,6 +72,13 @@ def max_abs_error(moments: PairMoments) -> float:
 def chebyshev(moments: PairMoments) -> float:
     """Largest absolute error, under the name some tools give it."""
     return moments.max_abs_error
+
+
+def sample_sqnr_db(moments: PairMoments) -> float:
+    """SQNR of one sample: NaN where the reference is silent, -inf where only the candidate is not finite."""
+    if moments.reference.square == 0:
+        return math.nan
+    return -math.inf if moments.candidate.nonfinite > moments.reference.nonfinite else sqnr_db(moments)
 
 
 def ratio_db(signal: float, noise: float) -> float:

@@ -30,6 +30,8 @@ PLAN_SCHEMA = 1
 CORRECTED = "corrected"
 """Under this name a plan has the model whose codes are not those that its scales give."""
 
+_MOST_BITS = 64
+
 
 @dataclass(frozen=True, slots=True)
 class SavedNumbers:
@@ -117,7 +119,7 @@ def load_plan(path: Path) -> SavedPlan:
         if schema != PLAN_SCHEMA:
             raise BadInput(f"{file} has schema {schema!r}; this version reads {PLAN_SCHEMA}.", fix=again)
         saved: SavedPlan = TypeAdapter(SavedPlan).validate_python(content)
-    except (ValueError, ValidationError) as error:
+    except (ValueError, ValidationError, RecursionError) as error:
         first = str(error).splitlines()[0]
         raise BadInput(f"{file} is not a plan: {first}", fix=again) from error
     for planned in saved.plan.quantizers:
@@ -129,6 +131,8 @@ def load_plan(path: Path) -> SavedPlan:
 
 
 def _sound(numbers: SavedNumbers, spec: QuantSpec) -> bool:
+    if not 1 <= spec.bits <= _MOST_BITS:
+        return False
     same = len(numbers.scale) == len(numbers.zero_point) and (spec.axis is not None or len(numbers.scale) == 1)
     codes = all(spec.code_min <= zero_point <= spec.code_max for zero_point in numbers.zero_point)
     return same and codes and all(math.isfinite(scale) and scale > 0 for scale in numbers.scale)

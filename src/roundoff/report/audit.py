@@ -19,7 +19,7 @@ from roundoff.core.quant_plan import FLOAT, Precision
 from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
 
-__all__ = ["AUDIT_SCHEMA", "audit_csv", "audit_json", "audit_table", "audit_verdict"]
+__all__ = ["AUDIT_SCHEMA", "audit_csv", "audit_json", "audit_table", "audit_verdict", "scale_text"]
 
 AUDIT_SCHEMA = 1
 _ORDER: tuple[Severity | None, ...] = ("silent", "explained", "info", None)
@@ -202,12 +202,13 @@ def _remarks(row: AuditRow, *, everything: bool, info: bool) -> Text:
         if row.reason and not any(row.reason in finding.text for finding in row.findings):
             text.append(f"{row.reason}\n", style="dim")
         for part in row.parts:
-            text.append(f"{part.part}: {_scale(part)}\n", style="dim")
+            text.append(f"{part.part}: {scale_text(part)}\n", style="dim")
     text.rstrip()
     return text
 
 
-def _scale(part: QuantizedPart) -> str:
+def scale_text(part: QuantizedPart) -> str:
+    """How one part is quantized, in a line."""
     size = f"{part.scale_min:.4g}"
     if part.scale_max != part.scale_min:
         size += f"..{part.scale_max:.4g}"

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from roundoff.core.bundle import CaseNumbers, Confidence, DumpFault, Ticket
+from roundoff.core.findings import Finding
 from roundoff.core.harmless import harmless
 from roundoff.core.wording import counted
 from roundoff.report.figures import number, percentage
@@ -71,9 +72,25 @@ def _fault(ticket: Ticket) -> Iterator[str]:
         yield from _dump(ticket.fault)
     if ticket.numbers is not None:
         yield from _numbers(ticket.numbers)
+    for finding in ticket.findings:
+        yield from _finding(finding, ticket.confidence)
     if ticket.whole is not None and ticket.numbers is not None:
         same = "the same" if ticket.whole == ticket.numbers else _scores(ticket.whole.sqnr_db, ticket.whole.cosine)
         yield f"On more of the worst samples: {same}"
+
+
+def _finding(finding: Finding, confidence: Confidence | None) -> Iterator[str]:
+    """A cause and its proof; what is said of a confidential network has no names and no values in it."""
+    node = finding.nodes[0] if finding.nodes else "no single node"
+    if confidence is not None and finding.nodes:
+        node = confidence.names.get(node, "a node")
+    yield f"Cause found: {finding.cause} at {node}, {percentage(finding.share)} of the loss"
+    if confidence is None:
+        yield f"   {finding.summary}"
+        yield f"   proven by: {finding.intervention}"
+    for measure in finding.measures[:1]:
+        what = measure.what if confidence is None else "then"
+        yield f"   {what}: {number(measure.before)} -> {number(measure.after)} {measure.unit}".rstrip()
 
 
 def _dump(fault: DumpFault) -> Iterator[str]:

@@ -22,9 +22,11 @@ _WORDS = {
     "elsewhere": ("ELSEWHERE", "bold yellow"),
     "not_enough_evidence": ("NOT ENOUGH EVIDENCE", "bold yellow"),
 }
-# More findings than this have one line each, so that all fits on a screen.
-_IN_FULL, _IN_SHORT = 2, 6
-_NAMED = 4
+# Findings are told in full while lines are left on a screen of 24, less those of loss, victims and what is next.
+_LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
+_SUSPECTED, _NAMED = 2, 4
+# Names in sentences are cut to this many characters, with both ends kept.
+_LONGEST, _START = 40, 16
 _Line = tuple[str, str]
 
 
@@ -74,19 +76,39 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
 
 def _findings(found: Diagnosis) -> Iterator[_Line]:
     proven = [each for each in found.findings if each.proven]
-    for finding in proven[:_IN_FULL]:
-        yield str(finding.number), f"{_where(finding)}: {finding.cause}"
-        yield "", finding.summary
-        if finding.measures:
-            yield "proof", f"{finding.intervention}: {measure_text(finding.measures[0])}"
-        if finding.remedy is not None:
-            yield "remedy", f"{finding.remedy.title} [{finding.remedy.cost}]"
-    for finding in proven[_IN_FULL : _IN_FULL + _IN_SHORT]:
+    left, shown = _LINES, 0
+    for finding in proven:
+        lines = list(_in_full(finding))
+        left -= sum(-(-len(text) // _COLUMNS) for _, text in lines)
+        if left < 0 and shown:
+            break
+        shown += 1
+        yield from lines
+    for finding in proven[shown : shown + _IN_SHORT]:
         change = f": {measure_text(finding.measures[0])}" if finding.measures else ""
         yield str(finding.number), f"{_where(finding)}: {finding.cause}{change}"
-    more = len(proven) - _IN_FULL - _IN_SHORT
+    more = len(proven) - shown - _IN_SHORT
     if more > 0:
         yield "", f"and {counted(more, 'more finding')}: see --json"
+
+
+def _in_full(finding: Finding) -> Iterator[_Line]:
+    """Where, why, the proof and what to do."""
+    yield str(finding.number), f"{_where(finding)}: {finding.cause}"
+    yield "", _cut(finding.summary, finding)
+    if finding.measures:
+        yield "proof", _cut(f"{finding.intervention}: {measure_text(finding.measures[0])}", finding)
+    if finding.remedy is not None:
+        yield "remedy", _cut(f"{finding.remedy.title} [{finding.remedy.cost}]", finding)
+
+
+def _cut(text: str, finding: Finding) -> str:
+    """A sentence with long names of nodes and tensors cut in their middle."""
+    names = sorted({*finding.nodes, *finding.tensors}, key=len, reverse=True)
+    for name in names:
+        if len(name) > _LONGEST:
+            text = text.replace(name, f"{name[:_START]}...{name[_START + 3 - _LONGEST :]}")
+    return text
 
 
 def _where(finding: Finding) -> str:
@@ -97,7 +119,7 @@ def _where(finding: Finding) -> str:
 
 def _suspected(found: Diagnosis) -> Iterator[_Line]:
     open_ones = [each for each in found.findings if not each.proven]
-    for index, finding in enumerate(open_ones[:_IN_FULL]):
+    for index, finding in enumerate(open_ones[:_SUSPECTED]):
         change = f" ({measure_text(finding.measures[0])})" if finding.measures else ""
         yield "" if index else "suspected", f"not proven: {finding.cause}, {finding.summary}{change}"
 

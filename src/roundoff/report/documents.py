@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from roundoff.core.document import SCHEMA, RunDocument
-from roundoff.core.files import reading
+from roundoff.core.files import reading, regular_file
 from roundoff.errors import BadInput
 
 __all__ = ["DOCUMENT_NAME", "RECORD_NAME", "json_text", "load_document", "to_json"]
@@ -12,6 +12,8 @@ __all__ = ["DOCUMENT_NAME", "RECORD_NAME", "json_text", "load_document", "to_jso
 DOCUMENT_NAME = "run.json"
 RECORD_NAME = "command.json"
 """The document of a run whose folder is known by another file: what was asked, on what, and where."""
+
+_OURS = "give a folder that roundoff wrote"
 
 
 def to_json(document: RunDocument) -> str:
@@ -36,19 +38,20 @@ def load_document(path: Path | str) -> RunDocument:
     from pydantic import TypeAdapter, ValidationError
 
     file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
+    regular_file(file, what="The run document")
     with reading(file, what="The run document"):
-        text = file.read_text(encoding="utf-8")
+        data = file.read_bytes()
     try:
-        content = json.loads(text)
+        content = json.loads(data.decode("utf-8"))
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != SCHEMA:
             what = f"{file} has schema {schema!r}; this version reads {SCHEMA}."
             raise BadInput(what, fix="run the command again with this version of roundoff")
         return TypeAdapter(RunDocument).validate_python(content)
-    except (json.JSONDecodeError, ValidationError) as error:
-        raise BadInput(
-            f"{file} is not a run document: {error}.", fix="give a folder that roundoff wrote"
-        ) from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{file} is not a run document: it is no JSON.", fix=_OURS) from error
+    except (ValueError, ValidationError) as error:
+        raise BadInput(f"{file} is not a run document: {error}.", fix=_OURS) from error
 
 
 def _plain(value: object) -> object:

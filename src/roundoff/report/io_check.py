@@ -50,9 +50,10 @@ def _stages(check: IoCheck) -> Iterator[VerdictLine]:
     for stage in check.stages:
         text = _WORDS[stage.passed]
         if stage.max_abs_error is not None:
-            shape = (
-                "shapes differ" if math.isinf(stage.max_abs_error) else f"max |a - b| {stage.max_abs_error:.3g}"
-            )
+            shape = f"max |a - b| {stage.max_abs_error:.3g}"
+            if math.isinf(stage.max_abs_error):
+                finite = stage.mean_abs_error is None or not math.isnan(stage.mean_abs_error)
+                shape = "shapes differ" if finite else "one side is not finite"
             allowed = f"allowed {stage.tolerance:g}"
             text += f"  {shape}, {allowed}, {counted(stage.samples, 'sample')}"
             if not stage.passed and stage.samples > 1 and stage.worst_sample:

@@ -1,59 +1,181 @@
-"""The comparison as JUnit XML, one test case per judged tensor."""
+"""Runs as JUnit XML, for build servers: what is wrong is a failure, what was not judged is skipped."""
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 from xml.sax.saxutils import quoteattr
 
+from roundoff.core.audit import Audit
+from roundoff.core.calibration_check import CalibrationCheck
 from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.core.document import RunDocument
+from roundoff.core.findings import Diagnosis
+from roundoff.core.io_check import IoCheck
+from roundoff.core.layer_scores import LayerReport
+from roundoff.core.run_diff import Gate, GateRow, RunDiff
+from roundoff.report.figures import percentage
 
-__all__ = ["comparison_junit"]
+__all__ = ["comparison_junit", "document_junit", "gate_junit"]
 
 # Characters that XML 1.0 cannot hold even when escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    kind: str
+    name: str
+    outcome: Literal["passed", "failure", "skipped"] = "passed"
+    why: str = ""
+
+
+def document_junit(document: RunDocument) -> str | None:
+    """A run as JUnit XML; None where it has nothing that passes or fails."""
+    if document.comparison is not None:
+        return comparison_junit(document.comparison)
+    if document.diff is not None and document.diff.gate is not None:
+        return gate_junit(document.diff, document.diff.gate)
+    cases: Iterator[_Case]
+    if document.diagnosis is not None:
+        suite, cases = "diagnose", _diagnosis(document.diagnosis)
+    elif document.layers is not None:
+        suite, cases = "layers", _layers(document.layers)
+    elif document.audit is not None:
+        suite, cases = "audit", _audit(document.audit)
+    elif document.io_check is not None:
+        suite, cases = "check-io", _io_check(document.io_check)
+    elif document.calibration_check is not None:
+        suite, cases = "check-calibration", _calibration(document.calibration_check)
+    else:
+        return None
+    return _text(suite, tuple(cases))
 
 
 def comparison_junit(comparison: Comparison) -> str:
     """Failed rows and missing outputs are failures; what was not judged, or has no partner, is a skipped case."""
     missing = comparison.verdict.missing_outputs
     inner = [name for name in comparison.unmatched_reference if name not in missing]
-    cases = [_case(row, comparison) for row in comparison.rows]
-    cases += [_failed("tensor", name, "only in the reference, and an output of the network") for name in missing]
-    cases += [_skipped(name, "only in the reference") for name in inner]
-    cases += [_skipped(name, "only in the candidate") for name in comparison.unmatched_candidate]
-    unmatched = len(inner) + len(comparison.unmatched_candidate)
-    skipped = unmatched + sum(row.passed is None for row in comparison.rows)
-    counts = f'tests="{len(cases)}" failures="{comparison.verdict.failed}" errors="0" skipped="{skipped}"'
+    cases = [_compared(row, comparison) for row in comparison.rows]
+    lost = "only in the reference, and an output of the network"
+    cases += [_Case("tensor", name, "failure", lost) for name in missing]
+    cases += [_Case("tensor", name, "skipped", "only in the reference") for name in inner]
+    cases += [_Case("tensor", name, "skipped", "only in the candidate") for name in comparison.unmatched_candidate]
+    return _text("compare", cases)
+
+
+def gate_junit(diff: RunDiff, gate: Gate) -> str:
+    """A test case for each row; over budget fails, what is not judged or in one run only is skipped."""
+    cases = [_gated(row) for row in gate.rows]
+    cases += [_Case("run", problem, "failure", problem) for problem in gate.problems]
+    cases += [_Case("tensor", name, "skipped", "only in the baseline") for name in diff.only_before]
+    cases += [_Case("tensor", name, "skipped", "only in the run") for name in diff.only_after]
+    return _text("gate", cases)
+
+
+def _gated(row: GateRow) -> _Case:
+    if row.passed is None:
+        return _Case("tensor", f"{row.tensor} ({row.measure})", "skipped", row.why)
+    if row.passed:
+        return _Case(row.measure, row.tensor)
+    return _Case(row.measure, row.tensor, "failure", row.why)
+
+
+def _compared(row: TensorComparison, comparison: Comparison) -> _Case:
+    if row.passed is None:
+        return _Case("tensor", row.reference, "skipped", "not judged by this profile")
+    kind = row.op_type or "tensor"
+    if row.passed:
+        return _Case(kind, row.reference)
+    missed = [t for t in comparison.thresholds.thresholds if not t.holds(row.score.values)]
+    reasons = [
+        f"{t.metric} {row.score.values.get(t.metric, float('nan')):.6g}, needs {t.describe()}" for t in missed
+    ]
+    message = "; ".join(filter(None, (row.score.detail, row.difference, *reasons)))
+    return _Case(kind, row.reference, "failure", message)
+
+
+def _layers(report: LayerReport) -> Iterator[_Case]:
+    """The outputs fail where they miss the thresholds, and layers that were proven to be the cause."""
+    verdict = report.verdict
+    guilty = {each.tensor: each for each in verdict.culprits}
+    for row in report.rows:
+        culprit = guilty.get(row.tensor)
+        if culprit is not None:
+            share = culprit.introduced.output_share if culprit.introduced is not None else None
+            adds = "" if share is None else f"adds {percentage(share)} of the error at the outputs; "
+            yield _Case(row.op_type, row.tensor, "failure", f"{adds}keep it in higher precision: {culprit.remedy}")
+        elif row.output and verdict.agrees is not True:
+            outcome: Literal["failure", "skipped"] = "skipped" if verdict.agrees is None else "failure"
+            why = "could not be judged" if verdict.agrees is None else f"needs {verdict.thresholds}"
+            yield _Case(row.op_type, row.tensor, outcome, why)
+        elif row.local is None and row.accumulated is None:
+            yield _Case(row.op_type, row.tensor, "skipped", "not measured")
+        else:
+            yield _Case(row.op_type, row.tensor)
+
+
+def _diagnosis(found: Diagnosis) -> Iterator[_Case]:
+    """Proven causes fail, suspected ones are skipped, and so is what was not looked at."""
+    for each in found.findings:
+        outcome: Literal["failure", "skipped"] = "failure" if each in found.accused else "skipped"
+        yield _Case(each.cause, each.nodes[0] if each.nodes else "whole network", outcome, each.summary)
+    if found.kind not in ("healthy", "culprits"):
+        yield _Case("verdict", found.kind.replace("_", " "), "failure", found.verdict)
+    for check in found.checks:
+        yield _Case("check", check.name, "passed" if check.ok else "skipped", check.result)
+    for text in found.not_looked_at:
+        yield _Case("check", text, "skipped", "not looked at")
+
+
+def _audit(audit: Audit) -> Iterator[_Case]:
+    """Silent differences fail; those with a reason on record pass."""
+    for row in audit.rows:
+        silent = "; ".join(each.text for each in row.findings if each.severity == "silent")
+        yield _Case(row.op_type, row.node, "failure" if silent else "passed", silent)
+    for each in audit.findings:
+        outcome: Literal["failure", "passed"] = "failure" if each.severity == "silent" else "passed"
+        yield _Case("model", each.kind, outcome, each.text)
+
+
+def _io_check(found: IoCheck) -> Iterator[_Case]:
+    for stage in found.stages:
+        if stage.passed is None:
+            yield _Case("stage", stage.stage, "skipped", "one side was not given")
+        elif stage.passed:
+            yield _Case("stage", stage.stage)
+        else:
+            why = "" if stage.explanation is None else "; ".join(each.text for each in stage.explanation.changes)
+            far = f"differs by {stage.max_abs_error:.6g}, {stage.tolerance:g} is allowed"
+            yield _Case("stage", stage.stage, "failure", "; ".join(filter(None, (far, why))))
+
+
+def _calibration(found: CalibrationCheck) -> Iterator[_Case]:
+    for each in found.findings:
+        yield _Case("samples", each.text, "failure" if each.severity == "fault" else "skipped", each.fix)
+    if not found.findings:
+        yield _Case("samples", "calibration set")
+
+
+def _text(suite: str, cases: Sequence[_Case]) -> str:
+    failures, skipped = (sum(each.outcome == kind for each in cases) for kind in ("failure", "skipped"))
+    counts = f'tests="{len(cases)}" failures="{failures}" errors="0" skipped="{skipped}"'
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f"<testsuites {counts}>",
-        f'<testsuite name="roundoff compare" {counts}>',
-        *cases,
+        f'<testsuite name="roundoff {suite}" {counts}>',
+        *map(_element, cases),
         "</testsuite>",
         "</testsuites>",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _case(row: TensorComparison, comparison: Comparison) -> str:
-    if row.passed is None:
-        return _skipped(row.reference, "not judged by this profile")
-    kind = row.op_type or "tensor"
-    if row.passed:
-        return f"<testcase classname={_quote(kind)} name={_quote(row.reference)}/>"
-    missed = [t for t in comparison.thresholds.thresholds if not t.holds(row.score.values)]
-    reasons = [
-        f"{t.metric} {row.score.values.get(t.metric, float('nan')):.6g}, needs {t.describe()}" for t in missed
-    ]
-    message = "; ".join(filter(None, (row.score.detail, row.difference, *reasons)))
-    return _failed(kind, row.reference, message)
-
-
-def _failed(kind: str, name: str, why: str) -> str:
-    head = f"<testcase classname={_quote(kind)} name={_quote(name)}>"
-    return f"{head}\n<failure message={_quote(why)}/>\n</testcase>"
-
-
-def _skipped(name: str, why: str) -> str:
-    return f'<testcase classname="tensor" name={_quote(name)}>\n<skipped message={_quote(why)}/>\n</testcase>'
+def _element(case: _Case) -> str:
+    head = f"<testcase classname={_quote(case.kind or 'tensor')} name={_quote(case.name)}"
+    if case.outcome == "passed":
+        return f"{head}/>"
+    return f"{head}>\n<{case.outcome} message={_quote(case.why)}/>\n</testcase>"
 
 
 def _quote(text: str) -> str:

@@ -18,7 +18,7 @@ _COLUMNS = (
     "order", "node", "op_type", "unit", "tensor", "shape", "dtype", "quantized", "output", "samples", "levels",
     "clipped",
 )  # fmt: skip
-_SCORES = tuple(field.name for field in fields(LayerScore))
+_SCORES = tuple(field.name for field in fields(LayerScore) if field.name != "sample_sqnr_db")
 _LAST = (
     "introduced_sqnr_db", "introduced_channel_sqnr_db", "output_share", "cause", "differing_codes",
     "distant_codes",

@@ -6,6 +6,8 @@ from roundoff.core.harmless import for_people
 from roundoff.report.pages.blocks import (
     Block,
     Commands,
+    Contents,
+    Entry,
     Facts,
     Headline,
     Network,
@@ -52,11 +54,18 @@ def _block(block: Block, language: Language) -> Iterator[str]:
         )
     elif isinstance(block, Commands):
         yield from ("```", *(line.replace("```", "'''") for line in block.lines), "```")
+    elif isinstance(block, Contents):
+        yield from (f"- {_escaped(_entry(each, language))}" for each in block.entries)
     elif isinstance(block, Table):
         yield from _table(block, language)
     elif isinstance(block, Network):
         # A drawing only; what colours it stands in a table of another page.
         return
+
+
+def _entry(entry: Entry, language: Language) -> str:
+    title, text = entry.title.within(language), entry.text.within(language)
+    return f"{title}: {text}" if text else title
 
 
 def _table(table: Table, language: Language) -> Iterator[str]:

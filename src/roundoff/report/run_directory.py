@@ -15,6 +15,7 @@ from roundoff.report.documents import DOCUMENT_NAME, to_json
 from roundoff.report.layers import layers_csv
 from roundoff.report.outliers import outliers_csv
 from roundoff.report.partial import partial_csv
+from roundoff.report.run_diff import diff_csv
 from roundoff.report.sensitivity import sensitivity_csv
 from roundoff.report.tables import comparison_csv
 from roundoff.report.transforms import transform_csv
@@ -74,5 +75,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("trials.csv", document.tuning, tuning_csv),
         ("calibration.csv", document.calibration_check, calibration_csv),
         ("findings.csv", document.diagnosis, findings_csv),
+        ("diff.csv", document.diff, diff_csv),
     )
     return {name: write(found) for name, found, write in tables if found is not None}

@@ -7,7 +7,7 @@ import pytest
 from roundoff.analysis.io_check import CheckSettings, StageValues, check_io
 from roundoff.core.io_check import IoCheck, Stage, StageCheck
 from roundoff.core.tensors import Array
-from tests.analysis.io_check.pictures import fed, natural
+from tests.analysis.io_check.pictures import STD, fed, natural, normalized
 
 NAMES = ("a", "b")
 RNG = np.random.default_rng(0)
@@ -85,6 +85,32 @@ def test_several_things_differ_on_the_way_from_the_original() -> None:
     numbers = next(change for change in explanation.changes if change.kind == "normalization")
     assert numbers.correction is not None
     assert numbers.correction.fields == "mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375]"
+
+
+@pytest.mark.parametrize("numbers", ["same", "std missing"])
+def test_raw_files_of_another_layout_are_followed_from_the_original(numbers: str) -> None:
+    """A raw file is given the shape of its partner: channels last lie under a shape of channels first."""
+    training = tuple(fed(small(p)) for p in ORIGINALS)
+
+    def board(picture: Array) -> Array:
+        values = normalized(small(picture, cv2.INTER_NEAREST))
+        if numbers == "std missing":
+            values = values * STD
+        return values.astype(np.float32).reshape(training[0].shape)
+
+    deployed = tuple(board(p) for p in ORIGINALS)
+    stages: dict[Stage, StageValues] = {
+        "original": both(ORIGINALS, ORIGINALS),
+        "preprocessed": both(training, deployed),
+    }
+    explanation = stage_of(check_io(stages), "preprocessed").explanation
+    assert explanation is not None
+    assert explanation.exact
+    assert set(explanation.kinds) == {"resize", "layout"} | ({"normalization"} if numbers != "same" else set())
+    corrections = {each.kind: each.correction for each in explanation.changes if each.correction is not None}
+    assert corrections["layout"].fields == "src_layout: NHWC, tensor_layout: NCHW"
+    if numbers != "same":
+        assert corrections["normalization"].fields == "mean: [0, 0, 0], std: [0.229, 0.224, 0.225]"
 
 
 def test_placement_and_border_from_the_original() -> None:

@@ -5,13 +5,15 @@ from typing import TypeVar
 
 import pytest
 
+from roundoff.core.audit import Audit
+from roundoff.core.quant_plan import Precision
 from roundoff.core.tuning import Tuning
 from roundoff.report.pages import all_pages
 from roundoff.report.pages.blocks import Chart, Headline, Network, Page, Table
 from roundoff.report.pages.cells import cell_text, cell_value
 from roundoff.report.pages.registry import PAGES
 from roundoff.report.words import Phrase
-from tests.report import test_layers, test_tuning
+from tests.report import test_audit, test_layers, test_tuning
 from tests.report.curves import sweep_of, without_goal
 from tests.report.documents import HOSTILE, chain, empty_document, full_document
 
@@ -38,7 +40,7 @@ def test_every_part_has_its_page_and_ids_are_unique() -> None:
     pages = all_pages(full_document())
     assert {page.id for page in pages} >= {
         "layers", "comparison", "distributions", "channels", "outliers", "samples", "accumulation", "partial",
-        "tuning", "network", "about",
+        "tuning", "diff", "network", "about",
     }  # fmt: skip
     ids = [page.id for page in whole(pages)]
     tables = [table.id for table in blocks(pages, Table)]
@@ -111,3 +113,21 @@ def test_cells_as_people_and_programs_read_them() -> None:
 def test_hostile_names_stay_what_they_are() -> None:
     table = next(block for block in page_of(full_document(), "layers").blocks if isinstance(block, Table))
     assert any(HOSTILE in row for row in table.rows)
+
+
+def test_an_audit_without_a_request_has_no_columns_for_it() -> None:
+    page = page_of(empty_document(audit=test_audit.AUDIT), "audit")
+    table = next(block for block in page.blocks if isinstance(block, Table))
+    assert [row[0] for row in table.rows] == ["stem", "pool", "=cmd('x')", "last"]
+    assert [column.id for column in table.columns][2:5] == [
+        "requested_activation",
+        "requested_weight",
+        "requested_output",
+    ]
+    assert isinstance(page.blocks[0], Headline)
+    assert page.blocks[0].text.en.startswith("Silent differences: 1, in 4 nodes")
+    alone = page_of(
+        empty_document(audit=Audit("m", "", (replace(test_audit.CLEAN, requested=Precision()),))), "audit"
+    )
+    columns = next(block for block in alone.blocks if isinstance(block, Table)).columns
+    assert not [column.id for column in columns if column.id.startswith("requested")]

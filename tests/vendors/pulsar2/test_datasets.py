@@ -244,6 +244,19 @@ def test_files_that_do_not_fit(
         opened(tmp_path, InputQuantConfig("x", "set", kind)).feed(0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "content"),
+    [(NUMPY, "a.npy", b"no"), (OBJECT, "a.npy", npy({"x": [1]}, pickled=True)), (IMAGE, "a.png", b"no picture")],
+)
+def test_files_are_called_by_their_archive(
+    kind: CalibrationFormat, name: str, content: bytes, tmp_path: Path
+) -> None:
+    zipped(tmp_path / "set.zip", {name: content})
+    with pytest.raises(BadInput) as caught:
+        opened(tmp_path, InputQuantConfig("x", "set.zip", kind)).feed(0)
+    assert caught.value.what.startswith(f"set.zip/{name} ")
+
+
 def test_binary_files_need_a_shape(tmp_path: Path) -> None:
     plain(tmp_path / "set", {"a.bin": b""})
     with pytest.raises(BadInput, match=r"Binary files say nothing of their shape"):
@@ -253,6 +266,8 @@ def test_binary_files_need_a_shape(tmp_path: Path) -> None:
 def test_data_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"The calibration data of 'x' does not exist: none\.tar"):
         opened(tmp_path, InputQuantConfig("x", "none.tar"))
+    with pytest.raises(BadInput, match=r"The calibration data a+ cannot be read: File name too long"):
+        opened(tmp_path, InputQuantConfig("x", "a" * 5000))
     with pytest.raises(BadInput, match=r"is at s3://a/b\.zip, and nothing is ever downloaded"):
         opened(tmp_path, InputQuantConfig("x", "s3://a/b.zip"))
     with pytest.raises(BadInput, match=r"No calibration data is configured for the input 'x'"):

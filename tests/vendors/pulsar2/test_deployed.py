@@ -185,6 +185,11 @@ def test_free_sizes_cannot_be_yuv() -> None:
         deployed(echo((1, 3, "H", "W")), processor)
 
 
+def test_more_padding_than_there_is() -> None:
+    with pytest.raises(BadInput, match=r"leave the input 'x' nothing to receive: \[1, 3, 4, -14\]"):
+        deployed(echo(), InputProcessor("x", padding=(0, 0, 0, 0, 0, 0, 10, 10)))
+
+
 def test_subgraphs_see_the_processed_input() -> None:
     model = model_from_proto(with_if(), path=MODEL)
     feed = {each.name: _some(each) for each in inputs(model)}

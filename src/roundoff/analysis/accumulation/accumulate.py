@@ -14,6 +14,7 @@ from roundoff.core.accumulation import BASE_LINE, Accumulation, Curve, MeasuredC
 from roundoff.core.light_measure import LightMeter
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.sample_scores import keep_samples
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
 from roundoff.errors import BadInput, nearest
@@ -234,6 +235,9 @@ def _curve(curve: Curve, tallies: Mapping[str, PlaceTally], places: Sequence[Pla
         worst=tuple(tally.mean.worst for tally in ordered),
         worst_samples=tuple(tally.mean.worst_sample for tally in ordered),
         sqnr_db=tuple(tally.sqnr_db for tally in ordered),
+        sample_sqnr_db=tuple(keep_samples(tally.sample_sqnr_db) for tally in ordered)
+        if curve.name == BASE_LINE
+        else (),
     )
 
 

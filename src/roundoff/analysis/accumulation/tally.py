@@ -10,7 +10,7 @@ from roundoff.core.light_measure import ErrorTotals, Job, LightMeter, noise_rati
 from roundoff.core.measure import channel_axis_of, measure_pair
 from roundoff.core.moments import PairMoments
 from roundoff.core.tensors import Array
-from roundoff.metrics.error import ratio_db
+from roundoff.metrics.error import ratio_db, sample_sqnr_db
 from roundoff.metrics.registry import Metric
 
 __all__ = ["Pair", "PlaceTally", "SampleMean", "compare"]
@@ -75,11 +75,13 @@ class PlaceTally:
         nonfinite: How many values are not finite in the candidate but in float.
         nonfinite_in_float: How many values are not finite in float.
         unlike: How many samples have another shape than in float.
+        sample_sqnr_db: Signal to noise of each sample, NaN where there is none.
     """
 
     def __init__(self, metric: Metric) -> None:
         self.mean = SampleMean(metric)
         self.nonfinite = self.nonfinite_in_float = self.unlike = 0
+        self.sample_sqnr_db: list[float] = []
         self._metric = metric
         self._reference = self._error = 0.0
         self._seen = False
@@ -88,8 +90,10 @@ class PlaceTally:
         """Take in one sample; None stands for shapes that differ."""
         if moments is None:
             self.unlike += 1
+            self.sample_sqnr_db.append(math.nan)
             return
         more = max(0, moments.candidate.nonfinite - moments.reference.nonfinite)
+        self.sample_sqnr_db.append(sample_sqnr_db(moments))
         # Where nothing is finite in float there is nothing to compare with.
         self._seen = self._seen or moments.count > 0 or more > 0 or not moments.excluded
         self._reference += moments.reference.square
@@ -104,6 +108,7 @@ class PlaceTally:
     def add_equal(self, sample: str) -> None:
         """Take in one sample in which both are the same."""
         self._seen = True
+        self.sample_sqnr_db.append(math.inf)
         if self._metric.perfect is not None:
             self.mean.add(self._metric.perfect, sample)
 

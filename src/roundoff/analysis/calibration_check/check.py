@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -80,6 +81,8 @@ def check_calibration(
     if labels is not None and len(labels) != total:
         what = f"There are {len(labels)} labels for {counted(total, 'sample')}."
         raise BadInput(what, fix="give the class of each sample, in their order")
+    if labels is not None and labels.min(initial=0) < 0:
+        raise BadInput(f"There is a label {labels.min()}; classes count from 0.", fix="correct the labels")
     kept, left = _split(total, settings) if held_out is None else (tuple(range(total)), ())
     seen, fed = Seen(watched, total, seed=settings.seed), InputRecord()
     see(watched, samples, kept, seen=seen, fed=fed, held_out=None, settings=settings, progress=progress)
@@ -116,6 +119,9 @@ def check_calibration(
         findings += saturation_findings(rows, record, kept_count)
     if held_out is not None:
         findings += strange_findings(fed, others, names, held_out.names)
+        findings += [
+            replace(each, text=f"held out: {each.text}") for each in broken_findings(others, held_out.names)
+        ]
     if labels is not None:
         findings += class_findings(labels, _classes(model, labels), names)
     findings += _prepared(model, samples, fed, labels=labels, settings=settings)

@@ -140,11 +140,11 @@ def saturation_findings(rows: Sequence[RangeRow], held_out: HeldOutRecord, sampl
         return
     found.sort(key=lambda pair: (-pair[0], -pair[1].overshoot))
     listed = ", ".join(f"{row.tensor} ({100 * (row.outside or 0):.2g} %)" for _, row in found[:_MOST_NAMED])
-    tensors = "tensor is" if len(found) == 1 else "tensors are"
+    ranges, are = ("the range", "is") if len(found) == 1 else ("ranges", "are")
     yield CheckFinding(
         "saturation",
         "fault",
-        f"ranges of {len(found)} of {len(rows)} {tensors} too narrow for held-out samples; "
+        f"{ranges} of {len(found)} of {counted(len(rows), 'tensor')} {are} too narrow for held-out samples; "
         f"values cut off: {listed}",
         "add samples like those to the set",
         weight=found[0][0] + len(found) / len(rows),

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -162,16 +163,18 @@ def class_findings(labels: Array, classes: int | None, names: Sequence[str]) -> 
     """
     counts = Counter(labels.tolist())
     total = max(classes or 0, max(counts) + 1)
-    absent = [number for number in range(total) if number not in counts]
+    # A label may be any number, such as one of a hash: classes are counted, not gone through.
+    absent = total - len(counts)
     if absent:
-        listed = ", ".join(map(str, absent[:8])) + (" ..." if len(absent) > 8 else "")
+        first = islice((number for number in range(total) if number not in counts), 8)
+        listed = ", ".join(map(str, first)) + (" ..." if absent > 8 else "")
         enough = len(labels) >= _PER_CLASS * total
         yield CheckFinding(
             "coverage",
             "fault" if enough else "remark",
-            f"no sample of {len(absent)} class{'' if len(absent) == 1 else 'es'} of {total}: {listed}",
+            f"no sample of {absent} class{'' if absent == 1 else 'es'} of {total}: {listed}",
             "add samples of these classes" + ("" if enough else f"; {_PER_CLASS * total} samples could have all"),
-            weight=len(absent) / total,
+            weight=absent / total,
         )
     number, most = counts.most_common(1)[0]
     if total > 2 and most > len(labels) * max(0.5, 3 / total) and len(labels) >= 2 * total:

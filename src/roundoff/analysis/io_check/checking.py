@@ -10,11 +10,17 @@ from roundoff.analysis.io_check.conventions import MeanStd
 from roundoff.analysis.io_check.explaining import differences, excluded, looks_alike, rows_of, search_difference
 from roundoff.analysis.io_check.matching import Judging
 from roundoff.analysis.io_check.origins import Origin, find_origin
+from roundoff.analysis.io_check.readings import other_layout
+from roundoff.analysis.io_check.showing import side_pictures
 from roundoff.core.io_check import STAGES, IoCheck, Stage, StageCheck
+from roundoff.core.names import shown
 from roundoff.core.tensors import Array
+from roundoff.core.wording import counted
 
 __all__ = ["CheckSettings", "StageValues", "check_io"]
 
+# What goes into a model may be a picture; what comes out is shown as numbers.
+_PICTURED: tuple[Stage, ...] = ("original", "preprocessed")
 _ORIGINAL_TRIED = (
     "from the original: stretch, letterbox, crop; nearest, bilinear, bicubic, area in all conventions"
 )
@@ -84,6 +90,8 @@ def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> Sta
         return StageCheck(stage, tolerance, 0, None, None, None, notes=(*values.notes, note))
     worst = [differences([one], [other])[0] for one, other in zip(values.training, values.deployed, strict=True)]
     place = int(np.argmax(worst))
+    notes = (*values.notes, *_not_finite("training", values.names, values.training))
+    notes += _not_finite("the deployed side", values.names, values.deployed)
     passed = worst[place] <= tolerance
     checked = StageCheck(
         stage=stage,
@@ -94,13 +102,18 @@ def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> Sta
         mean_abs_error=_mean_abs(values),
         worst_sample=values.names[place],
         shapes=_shapes(values),
-        notes=values.notes,
+        notes=notes,
     )
-    return checked if passed else _explained(checked, values, settings)
+    if passed:
+        return checked
+    one, other = rows_of([values.training[place]], [values.deployed[place]])
+    worst_row = int(np.argmax([differences([a], [b])[0] for a, b in zip(one, other, strict=True)]))
+    shown = side_pictures(one[worst_row], other[worst_row]) if stage in _PICTURED else ()
+    return _explained(replace(checked, pictures=shown), values, settings)
 
 
 def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings) -> StageCheck:
-    pictures = checked.stage in ("original", "preprocessed")
+    pictures = checked.stage in _PICTURED
     explanation, nearest = search_difference(
         list(values.training),
         list(values.deployed),
@@ -135,6 +148,11 @@ def _followed(
         ),
     }
     one, other = origins["training"], origins["deployed"]
+    if other is None and all(other_layout(each) is not None for each in values.deployed):
+        # A raw file has the shape of its partner, whatever the order in which it was written.
+        made = [each for each in map(other_layout, values.deployed) if each is not None]
+        known = originals.deployed or originals.training
+        other = _origin(originals.names, known, values.names, made, judging)
     checked = replace(
         checked,
         training_from_original=one.words() if one is not None and one.claim.accepted else (),
@@ -196,7 +214,20 @@ def _mean_abs(values: StageValues) -> float:
             error = np.abs(one.astype(np.float64) - other.astype(np.float64))
             total += float(error.sum())
         count += error.size
-    return total / max(count, 1)
+    return total / max(count, 1) if np.isfinite(total) else np.nan
+
+
+def _not_finite(side: str, names: Sequence[str], arrays: Sequence[Array]) -> tuple[str, ...]:
+    """That a side holds what is no number."""
+    with np.errstate(over="ignore"):
+        odd = [
+            name
+            for name, each in zip(names, arrays, strict=True)
+            if not np.isfinite(each.astype(np.float64)).all()
+        ]
+    if not odd:
+        return ()
+    return (f"{counted(len(odd), 'sample')} of {side} with NaN or infinite values, first {shown(odd[0])}",)
 
 
 def _shapes(values: StageValues) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from roundoff.analysis.io_check.naming import mean_std_correction
 from roundoff.analysis.io_check.origins import Origin
 from roundoff.analysis.io_check.readings import layout_change
 from roundoff.core.io_check import Correction, Explanation, InputChange
@@ -85,15 +86,7 @@ def _numbers(training: Origin, deployed: Origin) -> Iterator[InputChange]:
     if training.numbers == deployed.numbers:
         return
     gain, offset = _relative(training, deployed)
-    if gain is None or offset is None:
-        correction = None
-    else:
-        mean, std = (", ".join(f"{float(value):.6g}" for value in values) for values in (-offset / gain, 1 / gain))
-        correction = Correction(
-            "mean and std",
-            f"mean [{mean}], std [{std}] on what the deployed side has now",
-            f"mean: [{mean}], std: [{std}]",
-        )
+    correction = None if gain is None or offset is None else mean_std_correction(gain, offset)
     text = f"training has {training.numbers}, the deployed side {deployed.numbers}"
     yield InputChange("normalization", text, correction)
 

@@ -102,7 +102,7 @@ def name_values(
         found = _codes(values) or _inferred(values)
     numbers = f"gain {_shown(values.gain)}, offset {_shown(values.offset)}"
     text = f"training is the deployed side times a gain plus an offset: {numbers}"
-    plain = InputChange("affine", text, _mean_std_correction(values.gain, values.offset))
+    plain = InputChange("affine", text, mean_std_correction(values.gain, values.offset))
     return [*found, Named(plain, values.gain, values.offset, plain=True, fitted=True)]
 
 
@@ -184,7 +184,7 @@ def _implausibility(values: Values, deployed: Convention, places: list[int]) -> 
 
 
 def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> InputChange:
-    correction = _mean_std_correction(gain, offset)
+    correction = mean_std_correction(gain, offset)
     if training.source is None and deployed.source is None:
         text = f"training has values of {training.text}, the deployed side {deployed.text}"
         return InputChange("range", text, correction)
@@ -220,7 +220,7 @@ def _inferred(values: Values) -> list[Named]:
     text = "" if _one_number(values) else _inferred_words(values)
     if not text:
         return []
-    correction = _mean_std_correction(values.gain, values.offset)
+    correction = mean_std_correction(values.gain, values.offset)
     return [Named(InputChange("normalization", text, correction), values.gain, values.offset, fitted=True)]
 
 
@@ -283,7 +283,7 @@ def _one_number(values: Values) -> bool:
     return _predicts(values, np.full_like(values.gain, gain), np.full_like(values.offset, offset), slack)
 
 
-def _mean_std_correction(gain: Array, offset: Array) -> Correction:
+def mean_std_correction(gain: Array, offset: Array) -> Correction:
     """What to subtract from the deployed values, and what to divide them by."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mean, std = -offset / gain, 1 / gain

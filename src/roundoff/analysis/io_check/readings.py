@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
 
-__all__ = ["Reading", "layout_change", "picture_of", "readings", "squeezed"]
+__all__ = ["Reading", "layout_change", "other_layout", "picture_of", "readings", "squeezed"]
 
 _CHANNELS = (1, 3, 4)
 
@@ -50,6 +50,19 @@ def picture_of(shape: tuple[int, ...]) -> list[tuple[str, View]]:
     if shape[2] in _CHANNELS and min(shape[:2]) > 1:
         found.append(("NHWC", squeezed))
     return found
+
+
+def other_layout(array: Array) -> Array | None:
+    """The same memory with the channels at the other end; None where they are nowhere, at both or alone."""
+    layouts = picture_of(array.shape)
+    if len(layouts) != 1:
+        return None
+    layout, view = layouts[0]
+    height, width, channels = view(array).shape
+    if channels == 1:
+        return None
+    shape = (1, height, width, channels) if layout == "NCHW" else (1, channels, height, width)
+    return np.ascontiguousarray(array).reshape(shape)
 
 
 def readings(layout: str, picture: tuple[int, int, int], shape: tuple[int, ...]) -> Iterator[Reading]:

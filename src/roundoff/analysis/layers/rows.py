@@ -9,6 +9,7 @@ from roundoff.analysis.layers.copies import Variant
 from roundoff.analysis.layers.tally import Tally, VariantTally
 from roundoff.analysis.layers.tensors import LayerTensor
 from roundoff.core.layer_scores import LayerRow, LayerScore
+from roundoff.core.sample_scores import keep_samples
 from roundoff.metrics.error import mse, ratio_db, sqnr_db
 from roundoff.metrics.scoring import status_of
 from roundoff.metrics.shape import worst_channel, worst_channel_sqnr_db
@@ -79,6 +80,7 @@ def layer_score(tally: Tally, variant: Variant) -> LayerScore:
         worst_channel_sqnr_db=worst_channel_sqnr_db(moments) if channel >= 0 else None,
         worst_sample=part.worst_sample,
         worst_sample_sqnr_db=-ratio_db(part.worst_ratio, 1.0) if part.worst_sample else None,
+        sample_sqnr_db=keep_samples(-ratio_db(ratio, 1.0) for ratio in part.sample_ratios),
     )
 
 

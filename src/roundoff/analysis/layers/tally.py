@@ -1,5 +1,6 @@
 """What is summed up of one tensor over the samples, in each variant of it."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -31,6 +32,7 @@ class VariantTally:
         worst_ratio: That ratio.
         levels: Codes that occur; None when it has none.
         failure: Status and reason when a sample could not be compared.
+        sample_ratios: Energy of the error over that of the float values, by sample; NaN where these are silent.
     """
 
     totals: ErrorTotals = field(default_factory=ErrorTotals)
@@ -38,6 +40,7 @@ class VariantTally:
     worst_ratio: float = 0.0
     levels: LevelSet | None = None
     failure: tuple[Status, str] | None = None
+    sample_ratios: list[float] = field(default_factory=list)
 
 
 class Tally:
@@ -106,6 +109,7 @@ class Tally:
         for variant, candidate, before in zip(measured.variants, job.candidates, measured.before, strict=True):
             part = self.variants[variant]
             ratio = _ratio_since(part.totals, *before)
+            part.sample_ratios.append(math.nan if part.totals.reference == before[0] else ratio)
             if ratio > part.worst_ratio:
                 part.worst_ratio, part.worst_sample = ratio, sample
             self._see_levels(variant, candidate)

@@ -4,7 +4,7 @@ from roundoff.core.findings import Change, Remedy
 from roundoff.diagnosis.case import Case
 from roundoff.diagnosis.ideal import slices_of
 from roundoff.diagnosis.proving import option_fixes, spoken, tried
-from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["MixedRange"]
@@ -30,13 +30,13 @@ class MixedRange:
         node = case.facts.nodes[suspect.join]
         fixes = option_fixes(case, suspect, "per_slice")
         how = f"each input of {suspect.join!r} at a scale of its own, same bits"
-        if fixes is None and node.op_type != "Concat":
+        if fixes is None and node.op_type != "Concat" and not _could_do(case, suspect):
             fixes, how = case.in_float(suspect), f"{suspect.join!r} not rounded, its inputs still at their scales"
         if fixes is None:
             return None
         joined = sorted(_joined(case, suspect), key=lambda each: each[1][1] - each[1][0])
         small, large = joined[0], joined[-1]
-        verb = "has one scale for" if node.op_type == "Concat" else "adds up"
+        verb = "has one scale for" if node.op_type == "Concat" else "brings together"
         return tried(
             case,
             suspect,
@@ -54,15 +54,27 @@ class MixedRange:
         return Remedy(title, "free", (*proof.changes, wide))
 
 
+def _could_do(case: Case, suspect: Suspect) -> bool:
+    """Whether a range that fits, or the bits that others have, would do: then ranges that differ are no matter."""
+    found = (option_fixes(case, suspect, "range"), option_fixes(case, suspect, "bits"))
+    return any(fixes is not None and case.recovered(suspect, fixes) >= ENOUGH for fixes in found)
+
+
 def _joined(case: Case, suspect: Suspect) -> list[tuple[str, tuple[float, float]]]:
     """What is joined, with its range."""
     node = case.facts.nodes.get(suspect.join)
     if node is None:
         return []
     if node.op_type == "Concat":
-        found = slices_of(case.facts, suspect)
-        return [] if found is None else list(zip(node.input, found[2], strict=True))
-    return [(name, ends) for name in node.input if (ends := case.facts.tensor_range(name)) is not None]
+        slices = slices_of(case.facts, suspect)
+        return [] if slices is None else list(zip(node.input, slices[2], strict=True))
+    found: list[tuple[str, tuple[float, float]]] = [
+        (name, ends) for name in node.input if (ends := case.facts.tensor_range(name)) is not None
+    ]
+    # Large values that cancel each other leave a small sum.
+    sums = (each.tensor for each in case.facts.suspects if each.kind == "activation" and node.name in each.nodes)
+    left = [(name, case.facts.observed[name].range) for name in sums if name in case.facts.observed]
+    return [*found, *[each for each in left if each[0] not in dict(found)][:1]]
 
 
 def _change(case: Case, suspect: Suspect) -> Change:

@@ -5,10 +5,20 @@ from dataclasses import dataclass
 
 from roundoff.core.findings import Measure
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.reproducer.spots import Spot
 from roundoff.graph.load import Model
 
-__all__ = ["Reproducer", "ReproducerSample", "Spot"]
+__all__ = ["Reproducer", "ReproducerSample", "Spot", "clearly_better"]
+
+
+# The outputs of the whole network are clearly better from this on.
+_BETTER_DB = 1.0
+
+
+def clearly_better(before: Loss, after: Loss) -> bool:
+    """Whether the outputs of a network lose clearly less, or agree only then."""
+    return after.sqnr_db - before.sqnr_db >= _BETTER_DB or (after.agrees and not before.agrees)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

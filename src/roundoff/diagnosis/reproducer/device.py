@@ -8,7 +8,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.case import loss_measures
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.outputs import OutputLoss
-from roundoff.diagnosis.reproducer.case import Reproducer, ReproducerSample
+from roundoff.diagnosis.reproducer.case import Reproducer, ReproducerSample, clearly_better
 from roundoff.diagnosis.reproducer.placing import placed
 from roundoff.diagnosis.reproducer.spots import BEST_DB, Spot, sqnr_at
 from roundoff.errors import BadInput
@@ -22,7 +22,6 @@ _MOST_SAMPLES = 4
 # Other tensors, whose agreement says what a right one has.
 _MOST_OTHERS = 12
 _SMALLEST_DB = 3.0
-_BETTER_DB = 1.0
 
 
 def reproduce_device(
@@ -72,7 +71,7 @@ def reproduce_device(
     outputs = OutputLoss(bench)
     if outputs.can_tell:
         before, after = outputs.of_device(), outputs.with_right(tensor)
-        passes = after.agrees or after.sqnr_db - before.sqnr_db >= _BETTER_DB
+        passes = clearly_better(before, after)
     return Reproducer(
         nodes=tuple((name, kinds[name]) for name in part.nodes),
         float_model=model,

@@ -73,7 +73,7 @@ def _candidates(case: Case, finding: Finding, suspects: Sequence[Suspect]) -> It
             best[suspect.name] = better.fixes
     if best:
         yield (
-            "the same bits at their best",
+            "with the same bits at their best",
             {name: each for fixes in best.values() for name, each in fixes.items()},
         )
     tensors = tuple(tensor for each in suspects for tensor in each.tensors)

@@ -7,7 +7,7 @@ from roundoff.core.findings import Finding, Measure
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.case import Case
-from roundoff.diagnosis.reproducer.case import Reproducer, ReproducerSample
+from roundoff.diagnosis.reproducer.case import Reproducer, ReproducerSample, clearly_better
 from roundoff.diagnosis.reproducer.mending import Blame, blame
 from roundoff.diagnosis.reproducer.placing import placed
 from roundoff.diagnosis.reproducer.shrinking import shrink
@@ -26,8 +26,6 @@ __all__ = ["NotLocal", "reproduce_quantized"]
 _SMALLEST_DB = 3.0
 # A part shows the fault when it shows this much of what all that the fault touches shows.
 _SHARE = 0.5
-# The outputs are clearly better from this on.
-_BETTER_DB = 1.0
 _MOST_SAMPLES = 4
 
 Feeds = list[dict[str, Array]]
@@ -62,8 +60,16 @@ def reproduce_quantized(
     search = _Search(
         case, blamed, Parts(case.facts.quantized.float_model, values), _places(case, blamed, most_samples)
     )
-    nodes = search.smallest(finding)
-    return search.reproducer(nodes)
+    found = search.reproducer(search.smallest(finding))
+    if not (finding.proven or found.passes):
+        raise NotLocal(_harmless(found), fix="choose another row with --finding, or run roundoff diagnose")
+    return found
+
+
+def _harmless(found: Reproducer) -> str:
+    told = "" if found.complement is None else f"{found.complement.before:.1f} dB as it is and "
+    after = "" if found.complement is None else f"{found.complement.after:.1f} dB with these quantizers off"
+    return f"{found.nodes[0][0]!r} is not what makes the loss: the whole model has {told}{after}."
 
 
 def _places(case: Case, blamed: Blame, most: int) -> tuple[int, ...]:
@@ -207,7 +213,7 @@ class _Search:
             mending=self.blamed.what,
             complement=measure,
             alone=self.case.lab.loss(only, more=True).sqnr_db,
-            passes=after.agrees or after.sqnr_db - before.sqnr_db >= _BETTER_DB,
+            passes=clearly_better(before, after),
         )
 
 

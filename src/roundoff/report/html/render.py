@@ -9,8 +9,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from roundoff.core.harmless import for_people
-from roundoff.report.pages.blocks import Block, Chart, Network, Page, Picture
+from roundoff.report.pages.blocks import Block, Chart, Network, Page, Picture, Series, Table
 from roundoff.report.pages.cells import cell_text, cell_value
+from roundoff.report.pages.glossary import column_meaning
 from roundoff.report.words import LANGUAGES, Language, Phrase, plain, say
 
 if TYPE_CHECKING:
@@ -22,13 +23,16 @@ __all__ = ["html_report"]
 _LONGEST_LINE = 40
 
 
-def html_report(pages: Sequence[Page], *, title: str, language: Language = "en") -> str:
+def html_report(
+    pages: Sequence[Page], *, title: str, language: Language = "en", home: tuple[Phrase, str] | None = None
+) -> str:
     """A report as one file.
 
     Args:
         pages: What it shows; it may be nothing.
         title: Of the window.
         language: In which it opens.
+        home: The list of reports that it belongs to, by name and address; None for a file of its own.
     """
     script, style = _asset("report.js"), _asset("report.css")
     safe = tuple(for_people(page) for page in pages)
@@ -37,6 +41,7 @@ def html_report(pages: Sequence[Page], *, title: str, language: Language = "en")
         title=title,
         language=language,
         languages=LANGUAGES,
+        home=home,
         script=script,
         style=style,
         policy=_policy(script, style),
@@ -59,7 +64,8 @@ def _digest(text: str) -> str:
 
 def _data(pages: Sequence[Page]) -> str:
     """What the script draws from besides the tables, as JSON that cannot end the element it stands in."""
-    charts = [_chart(each) for each in _blocks(pages) if isinstance(each, Chart)]
+    tables = {each.id: each for each in _blocks(pages) if isinstance(each, Table)}
+    charts = [_chart(each, tables[each.table]) for each in _blocks(pages) if isinstance(each, Chart)]
     networks = [_network(each) for each in _blocks(pages) if isinstance(each, Network)]
     text = json.dumps({"charts": charts, "networks": networks}, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -71,17 +77,30 @@ def _blocks(pages: Sequence[Page]) -> Iterator[Block]:
         yield from _blocks(page.sections)
 
 
-def _chart(chart: Chart) -> dict[str, Any]:
+def _chart(chart: Chart, table: Table) -> dict[str, Any]:
     return {
         "id": chart.id,
         "table": chart.table,
         "x": chart.x,
         "series": [
-            {"columns": each.columns, "label": _spoken(each.label), "role": each.role} for each in chart.series
+            {"columns": each.columns, "label": _spoken(each.label), "role": each.role, **_names(each, table)}
+            for each in chart.series
         ],
         "yLabel": _spoken(chart.y_label),
         "yScale": chart.y_scale,
         "marks": [{"at": at, "label": _spoken(label)} for at, label in chart.marks],
+    }
+
+
+def _names(series: Series, table: Table) -> dict[str, Any]:
+    """What the rows of a heat map are called, and which way their values are better."""
+    if series.role != "heat":
+        return {}
+    columns = {column.id: column for column in table.columns}
+    shown = [columns[name] for name in series.columns]
+    return {
+        "names": [_spoken(each.label) for each in shown],
+        "higherIsBetter": all(each.higher_is_better is True for each in shown),
     }
 
 
@@ -130,6 +149,7 @@ def _template() -> "Template":
     )
     environment.globals |= {
         "cell_text": cell_text,
+        "column_meaning": column_meaning,
         "cell_value": cell_value,
         "longest_line": _LONGEST_LINE,
         "kind_of": lambda block: type(block).__name__,

@@ -17,7 +17,7 @@ _INPUTS = (
 _VERSIONS = (Column("what", say("about.what"), "text"), Column("value", say("about.value"), "text"))
 
 
-def about_page(document: RunDocument) -> Page | None:
+def about_page(document: RunDocument) -> Page:
     """The page on the run itself; every document has one."""
     inputs = tuple((each.role, each.path, each.size_bytes, each.sha256) for each in document.inputs)
     host = document.environment

@@ -15,6 +15,8 @@ __all__ = [
     "Column",
     "ColumnKind",
     "Commands",
+    "Contents",
+    "Entry",
     "Facts",
     "Headline",
     "Network",
@@ -37,10 +39,17 @@ Cell = str | int | float | bool | Phrase | None
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The answer in one sentence."""
+    """The answer in one sentence.
+
+    Attributes:
+        tone: Whether it is good news.
+        text: The answer.
+        term: Entry of the glossary that explains the verdict; empty when there is none.
+    """
 
     tone: Tone
     text: Phrase
+    term: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +212,33 @@ class Commands:
     lines: tuple[str, ...]
 
 
-Block = Headline | Paragraph | Facts | Table | Chart | Network | Pictures | Commands
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something in a list that leads to it.
+
+    Attributes:
+        page: Id of a page of this report; empty when it leads elsewhere.
+        title: Its name.
+        tone: Whether its verdict is good news.
+        text: Its verdict, which may be empty.
+        address: Where it is, when it is no page of this report.
+    """
+
+    page: str
+    title: Phrase
+    tone: Tone
+    text: Phrase
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A list of pages, or of reports."""
+
+    entries: tuple[Entry, ...]
+
+
+Block = Headline | Paragraph | Facts | Table | Chart | Network | Pictures | Commands | Contents
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """How the channels of tensors differ: the risk of one scale for all, a box and the levels of each channel."""
 
-from roundoff.core.channel_spread import ChannelSpread
+from itertools import zip_longest
+
+from roundoff.core.channel_spread import ChannelReport, ChannelSpread
 from roundoff.core.document import RunDocument
-from roundoff.report.pages.blocks import Chart, Column, Page, Series, Table
+from roundoff.report.pages.blocks import Block, Cell, Chart, Column, Page, Series, Table
 from roundoff.report.pages.parts import NODE_COLUMNS, notes
 from roundoff.report.words import plain, say
 
@@ -27,6 +29,9 @@ _CHANNEL_COLUMNS = (
     Column("levels", say("channels.levels"), "number", higher_is_better=True),
     Column("own_levels", say("channels.own_levels"), "number", higher_is_better=True),
 )
+# More rows than fit on a page, or columns than there are pixels, show nothing.
+_MOST_TENSORS = 40
+_MOST_CHANNELS = 512
 
 
 def channels_page(document: RunDocument) -> Page | None:
@@ -40,7 +45,24 @@ def channels_page(document: RunDocument) -> Page | None:
     )
     table = Table("channels", say("channels.table"), _COLUMNS, rows)
     sections = tuple(_tensor(number, each) for number, each in enumerate(report.spreads))
-    return Page("channels", say("channels.title"), (table, *notes(report.notes)), sections)
+    return Page("channels", say("channels.title"), (table, *_map(report), *notes(report.notes)), sections)
+
+
+def _map(report: ChannelReport) -> tuple[Block, ...]:
+    """The levels of all channels of all tensors at a glance; nothing where there is only one tensor."""
+    shown = report.spreads[:_MOST_TENSORS]
+    if len(shown) < 2:
+        return ()
+    columns = tuple(
+        Column(f"tensor_{number}", plain(each.name), "number", higher_is_better=True)
+        for number, each in enumerate(shown)
+    )
+    levels = [[box.levels for box in each.boxes[:_MOST_CHANNELS]] for each in shown]
+    rows: tuple[tuple[Cell, ...], ...] = tuple((at, *row) for at, row in enumerate(zip_longest(*levels)))
+    table = Table("channel-map", say("channels.map_table"), (_CHANNEL_COLUMNS[0], *columns), rows, folded=True)
+    heat = Series(tuple(column.id for column in columns), say("channels.levels"), "heat")
+    caption = say("channels.map", tensors=len(shown), all=len(report.spreads), channels=_MOST_CHANNELS)
+    return (Chart("channel-map-chart", caption, table.id, "channel", (heat,), say("common.tensor")), table)
 
 
 def _tensor(number: int, each: ChannelSpread) -> Page:

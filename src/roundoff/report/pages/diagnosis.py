@@ -55,7 +55,8 @@ def diagnosis_page(document: RunDocument) -> Page | None:
     found = document.diagnosis
     if found is None:
         return None
-    headline = Headline(_TONES.get(found.kind, "open"), say(f"diagnosis.{found.kind}", count=len(found.accused)))
+    text = say(f"diagnosis.{found.kind}", count=len(found.accused))
+    headline = Headline(_TONES.get(found.kind, "open"), text, f"diagnosis_{found.kind}")
     blocks = (headline, Paragraph(plain(found.verdict)), *_parts(found))
     return Page("diagnosis", say("diagnosis.title"), (*blocks, *notes(found.notes)))
 

@@ -1,8 +1,10 @@
 """The check of a deployment against training: stages, and the transformation between both sides."""
 
+import base64
+
 from roundoff.core.document import RunDocument
 from roundoff.core.io_check import StageCheck
-from roundoff.report.pages.blocks import Block, Cell, Column, Headline, Page, Table
+from roundoff.report.pages.blocks import Block, Cell, Column, Headline, Page, Picture, Pictures, Table
 from roundoff.report.pages.parts import notes
 from roundoff.report.words import say
 
@@ -43,8 +45,22 @@ def io_check_page(document: RunDocument) -> Page | None:
     )
     if corrections:
         blocks.append(Table("corrections", say("io.corrections"), _CORRECTIONS, corrections))
+    blocks += [_pictures(stage) for stage in found.stages if stage.pictures]
     said = [note for stage in found.stages for note in stage.notes]
     return Page("io", say("io.title"), (*blocks, *notes(said, found.notes)))
+
+
+def _pictures(stage: StageCheck) -> Pictures:
+    """The worst sample of a stage on both sides."""
+    return Pictures(
+        tuple(
+            Picture(
+                say("io.picture", side=say(f"io.{each.side}"), stage=stage.stage, sample=stage.worst_sample),
+                base64.b64decode(each.png),
+            )
+            for each in stage.pictures
+        )
+    )
 
 
 def _stage(stage: StageCheck) -> tuple[Cell, ...]:

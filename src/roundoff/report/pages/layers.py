@@ -37,7 +37,7 @@ def layers_page(document: RunDocument) -> Page | None:
     )
     curve = Chart("layers-along", say("layers.along"), "layers", "order", series, plain("dB"))
     notes = tuple(Paragraph(plain(note), note=True) for note in report.notes)
-    headline = Headline(_TONES[report.verdict.kind], _headline(report))
+    headline = Headline(_TONES[report.verdict.kind], _headline(report), f"layers_{report.verdict.kind}")
     return Page("layers", say("layers.title"), (headline, curve, table, *notes))
 
 

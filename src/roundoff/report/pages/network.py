@@ -1,15 +1,41 @@
 """The network as a graph, coloured by the most telling number that the run has for its nodes."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
-from roundoff.core.topology import Topology
 from roundoff.report.pages.blocks import ColumnKind, Network, NetworkNode, Page
 from roundoff.report.words import say
 
-__all__ = ["network_page"]
+__all__ = ["Colouring", "network_page", "node_colouring"]
 
 _Values = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Colouring:
+    """By what nodes are coloured.
+
+    Attributes:
+        name: Of its caption in the catalogue.
+        kind: What the numbers are.
+        higher_is_better: Which way they are better.
+        values: By the names of nodes.
+    """
+
+    name: str
+    kind: ColumnKind
+    higher_is_better: bool
+    values: _Values
+
+
+def node_colouring(document: RunDocument) -> Colouring | None:
+    """The most telling number that a run has for its nodes; None when it has none."""
+    for name, kind, higher, read in _COLOURINGS:
+        values = read(document)
+        if any(value is not None for value in values.values()):
+            return Colouring(name, kind, higher, values)
+    return None
 
 
 def network_page(document: RunDocument) -> Page | None:
@@ -17,20 +43,23 @@ def network_page(document: RunDocument) -> Page | None:
     topology = document.network
     if topology is None or not topology.nodes:
         return None
-    for caption, kind, higher, read in _COLOURINGS:
-        values = read(document)
-        if any(value is not None for value in values.values()):
-            return _page(topology, values, caption=caption, kind=kind, higher_is_better=higher)
-    return _page(topology, {}, caption="plain", kind="number", higher_is_better=True)
-
-
-def _page(topology: Topology, values: _Values, *, caption: str, kind: ColumnKind, higher_is_better: bool) -> Page:
+    colouring = node_colouring(document) or _PLAIN
     nodes = tuple(
-        NetworkNode(node.name, node.op_type, node.inputs, node.outputs, values.get(node.name))
+        NetworkNode(node.name, node.op_type, node.inputs, node.outputs, colouring.values.get(node.name))
         for node in topology.nodes
     )
-    block = Network("network", say(f"network.{caption}"), nodes, kind, higher_is_better)
+    caption = say(f"network.{colouring.name}")
+    block = Network("network", caption, nodes, colouring.kind, colouring.higher_is_better)
     return Page("network", say("network.title"), (block,))
+
+
+def _proven(document: RunDocument) -> _Values:
+    findings = () if document.diagnosis is None else document.diagnosis.accused
+    shares: dict[str, float | None] = {}
+    for each in findings:
+        for node in each.nodes:
+            shares[node] = max(each.share, shares.get(node) or 0.0)
+    return shares
 
 
 def _introduced(document: RunDocument) -> _Values:
@@ -57,9 +86,12 @@ def _accumulated(document: RunDocument) -> _Values:
 
 
 _COLOURINGS: tuple[tuple[str, ColumnKind, bool, Callable[[RunDocument], _Values]], ...] = (
+    ("proven", "share", False, _proven),
     ("introduced", "share", False, _introduced),
     ("sensitivity", "decibels", True, _sensitivity),
     ("comparison", "number", False, _comparison),
     ("accumulation", "decibels", True, _accumulated),
 )
 """What nodes can be coloured by, the most telling first: caption, kind, whether higher is better, values."""
+
+_PLAIN = Colouring("plain", "number", True, {})

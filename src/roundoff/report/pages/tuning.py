@@ -43,7 +43,7 @@ def _headline(found: Tuning) -> Headline:
         goal=found.goal,
         float_score=score_text(found.metric, found.float_score),
     )
-    return Headline("bad" if missed else "good", text)
+    return Headline("bad" if missed else "good", text, f"tuning_{found.verdict}")
 
 
 def _remaining(found: Tuning) -> Paragraph:

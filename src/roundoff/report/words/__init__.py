@@ -1,5 +1,5 @@
 """What is said to people, in every language: one catalogue, read by terminal and pages alike."""
 
-from roundoff.report.words.catalogue import LANGUAGES, Language, Phrase, plain, say
+from roundoff.report.words.catalogue import LANGUAGES, Language, Phrase, explained, plain, say
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "plain", "say"]
+__all__ = ["LANGUAGES", "Language", "Phrase", "explained", "plain", "say"]

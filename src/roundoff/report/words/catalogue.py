@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "catalogue", "plain", "say"]
+__all__ = ["LANGUAGES", "Language", "Phrase", "catalogue", "explained", "plain", "say"]
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
@@ -45,6 +45,16 @@ def say(key: str, **values: Any) -> Phrase:
     entry = catalogue()[key]
     filled = {language: entry[language].format(**_in(language, values)) for language in LANGUAGES}
     return Phrase(**filled)
+
+
+def explained(name: str) -> Phrase | None:
+    """What the glossary says of a column or a verdict; None when it says nothing.
+
+    Args:
+        name: Of its entry.
+    """
+    key = f"glossary.{name}"
+    return say(key) if name and key in catalogue() else None
 
 
 def _in(language: Language, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from roundoff.core.quant_plan import FLOAT, Precision, Rule
+from roundoff.core.quant_plan import FLOAT, Precision, QuantPlan, Rule
 from roundoff.core.quantizer import Quantizer
 from roundoff.graph.precisions import NodePrecisions
 from roundoff.graph.quantized_model import QuantizedModel
@@ -16,6 +16,8 @@ __all__ = ["COMMON_BITS", "Decisions", "Made", "NodeDecision", "decisions_of"]
 COMMON_BITS = 8
 """What every tool quantizes to unless it is told otherwise."""
 
+# What plans say where they were read from a model, and nobody knows.
+_AS_GIVEN = "as given"
 # Operations that compute nothing: tools give them the type of what they read.
 _MOVES = frozenset({
     "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Gather", "Expand",
@@ -33,6 +35,7 @@ class NodeDecision:
         outputs: The tensors it computes.
         precision: What it reads, its weight, and what it hands on.
         inputs: The dtype at each of its inputs that comes from outside of what it is fused with, by place.
+        float_between: Whether it is meant to compute in float although all it reads is quantized.
     """
 
     name: str
@@ -40,11 +43,12 @@ class NodeDecision:
     outputs: tuple[str, ...]
     precision: Precision
     inputs: Mapping[int, str] = field(default_factory=dict)
+    float_between: bool = False
 
     @property
     def in_float(self) -> bool:
-        """Whether it reads something that is not quantized."""
-        return self.precision.arithmetic == FLOAT
+        """Whether it computes in float: it is meant to, or reads something that is not quantized."""
+        return self.float_between or self.precision.arithmetic == FLOAT
 
     @property
     def bits(self) -> int:
@@ -77,6 +81,7 @@ class Made:
         method: Calibration method of its ranges; empty when that is not known.
         samples: On how many samples they were observed; 0 when that is not known.
         rules: What the user asked for.
+        float_between: Nodes meant to compute in float although all they read and hand on is quantized.
     """
 
     stem: str = "model"
@@ -84,6 +89,21 @@ class Made:
     method: str = ""
     samples: int = 0
     rules: tuple[Rule, ...] = ()
+    float_between: frozenset[str] = frozenset()
+
+    @classmethod
+    def by_plan(cls, plan: QuantPlan | None, *, stem: str, method: str, samples: int = 0) -> "Made":
+        """How a model was made for which a plan is known, or None is."""
+        if plan is None:
+            return cls(stem, method=method, samples=samples)
+        return cls(
+            stem,
+            target="" if plan.target == _AS_GIVEN else plan.target,
+            method="" if method == _AS_GIVEN else method,
+            samples=samples,
+            rules=tuple(each.rule for each in plan.resolutions),
+            float_between=frozenset(node.node for node in plan.nodes if node.float_between_integers),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +167,7 @@ def decisions_of(
         origins: Names of nodes in the user's model, each with that of the node that took it over.
     """
     names = _original_names(origins or {})
+    made = made or Made()
     precisions = NodePrecisions(quantized.float_model, quantized.quantizers)
     nodes = []
     for node in precisions.nodes:
@@ -155,8 +176,10 @@ def decisions_of(
             continue
         inputs = {at: precisions.dtype(precisions.seen_at(node, at)) for at in precisions.outer_operands(node)}
         outputs = tuple(name for name in node.output if name)
-        nodes.append(NodeDecision(names.get(node.name, node.name), node.op_type, outputs, precision, inputs))
-    return Decisions(quantized, tuple(nodes), made or Made())
+        name = names.get(node.name, node.name)
+        meant = bool({name, node.name} & made.float_between)
+        nodes.append(NodeDecision(name, node.op_type, outputs, precision, inputs, meant))
+    return Decisions(quantized, tuple(nodes), made)
 
 
 def _original_names(origins: Mapping[str, str]) -> dict[str, str]:

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.quant_plan import FLOAT
 from roundoff.core.quantizer import Quantizer
-from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions
+from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
 from roundoff.vendors.dialects.written import Dialect, Written, named, names_of, said_of, unsaid_codes
 
 __all__ = ["DIALECT"]
@@ -93,18 +94,25 @@ def _write(decisions: Decisions) -> Written:
         "activation_type": _TYPES.get(activation, "QUInt8"),
         "weight_type": _TYPES.get(weight, "QInt8"),
         "per_channel": decisions.mostly_per_channel,
-        # Also those that only pass values on: they would quantize what they pass.
-        "nodes_to_exclude": names_of(node for node in decisions.nodes if node.in_float),
+        "nodes_to_exclude": names_of(filter(_excluded, decisions.nodes)),
         "extra_options": options,
     }
     files = {
         settings_name: json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
         script: _SCRIPT.format(script=script, settings=settings_name),
     }
+    kept = [node.name for node in decisions.computing if not node.in_float and node.precision.output == FLOAT]
+    if kept:
+        missing.append(f"results of quantized nodes that stay in float: {named(kept)}")
     said = f"{said_of(decisions)}, scales of {len(overrides)} tensors"
     return Written(
         files, said, (*missing, *unsaid_codes(decisions)), f"python {script} FLOAT.onnx OUT.onnx SAMPLES.npz"
     )
+
+
+def _excluded(node: NodeDecision) -> bool:
+    """Whether a node is to be left out; those that only pass values on would quantize what they pass to others."""
+    return node.in_float or (node.moves and node.precision.output == FLOAT)
 
 
 def _needs_contrib(decisions: Decisions) -> bool:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from roundoff.core.quant_plan import PRECISION_PARTS, Precision, Rule
+from roundoff.core.quant_plan import FLOAT, PRECISION_PARTS, Precision, Rule
 from roundoff.vendors.dialects.decisions import Decisions
 from roundoff.vendors.dialects.written import Dialect, Written, said_of, unsaid_codes, unsaid_scales
 
@@ -19,9 +19,7 @@ def _write(decisions: Decisions) -> Written:
     if not rules:
         lines.append("rule = []")
     name = f"{decisions.made.stem}_rules.toml"
-    calibration = (
-        f" --calibration {decisions.made.method}" if decisions.made.method not in ("", "as given") else ""
-    )
+    calibration = f" --calibration {decisions.made.method}" if decisions.made.method else ""
     return Written(
         {name: "\n".join(lines).rstrip() + "\n"},
         said_of(decisions),
@@ -38,6 +36,8 @@ def _derived(decisions: Decisions) -> Iterable[Rule]:
     for node in decisions.computing:
         one = {part: getattr(node.precision, part).split("/")[-1] for part in ("activation", "weight")}
         differs = {part: dtype for part, dtype in one.items() if dtype and dtype != getattr(common, part)}
+        if node.float_between:
+            differs["activation"] = FLOAT
         if differs:
             found.setdefault(Precision(**differs), []).append(node.name)
     return [Rule("node", tuple(names), precision) for precision, names in found.items()]

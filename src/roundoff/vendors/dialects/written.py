@@ -89,7 +89,7 @@ def unsaid_weights(decisions: Decisions, allowed: Sequence[str] = ("s8",)) -> li
 
 def unsaid_method(decisions: Decisions, known: Mapping[str, str], instead: str) -> list[str]:
     """That a calibration method is none of the tool's."""
-    if not decisions.made.method or decisions.made.method in known or decisions.made.method == "as given":
+    if not decisions.made.method or decisions.made.method in known:
         return []
     return [f"calibration by {decisions.made.method}: {instead} instead"]
 

@@ -6,6 +6,8 @@ from roundoff.errors import BadInput, nearest
 
 __all__ = ["patched_attribute"]
 
+_INT64, _FLOAT32 = 2**63, float.fromhex("0x1.fffffep+127")
+
 
 def patched_attribute(node: Any, name: str, value: Any, *, opset: int, where: str) -> Any:
     """An attribute with a new value.
@@ -28,11 +30,11 @@ def patched_attribute(node: Any, name: str, value: Any, *, opset: int, where: st
 
     kind = _kind(node, name, opset=opset, where=where)
     expected = {
-        AttributeProto.INT: ("a whole number", _whole),
-        AttributeProto.FLOAT: ("a number", _number),
+        AttributeProto.INT: ("a whole number of 64 bits", _whole),
+        AttributeProto.FLOAT: ("a number of 32 bits", _number),
         AttributeProto.STRING: ("a text", _text),
-        AttributeProto.INTS: ("a list of whole numbers", _list_of(_whole)),
-        AttributeProto.FLOATS: ("a list of numbers", _list_of(_number)),
+        AttributeProto.INTS: ("a list of whole numbers of 64 bits", _list_of(_whole)),
+        AttributeProto.FLOATS: ("a list of numbers of 32 bits", _list_of(_number)),
         AttributeProto.STRINGS: ("a list of texts", _list_of(_text)),
     }
     if kind not in expected:
@@ -64,11 +66,12 @@ def _kind(node: Any, name: str, *, opset: int, where: str) -> int:
 def _whole(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return int(value) if isinstance(value, int) else None
+    return int(value) if isinstance(value, int) and abs(value) < _INT64 else None
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if plain and abs(value) <= _FLOAT32 else None
 
 
 def _text(value: Any) -> str | None:

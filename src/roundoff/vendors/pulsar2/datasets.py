@@ -1,9 +1,11 @@
 """Calibration data sets: archives or folders, one per input, as samples."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from roundoff.core.files import reading
 from roundoff.core.names import FileNames, shown
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
@@ -42,6 +44,7 @@ class CalibrationSet:
     folders: Mapping[str, Path]
     _columns: tuple[Column, ...]
     _readers: tuple[FileReader, ...]
+    _unpacked: Mapping[str, str]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -54,10 +57,11 @@ class CalibrationSet:
         """
         if not 0 <= index < len(self.names):
             raise IndexError(f"sample {index} of {len(self.names)}")
-        feed = {
-            column.spec.name: reader.read(column.path(index))
-            for column, reader in zip(self._columns, self._readers, strict=True)
-        }
+        with _called(self._unpacked):
+            feed = {
+                column.spec.name: reader.read(column.path(index))
+                for column, reader in zip(self._columns, self._readers, strict=True)
+            }
         where = f"{self.label}, sample {self.names[index]}"
         check_symbols(((column.spec, feed[column.spec.name].shape) for column in self._columns), where=where)
         return feed
@@ -91,9 +95,11 @@ def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -
     paired = pair(columns)
     count, notes = _count(calibrations, len(paired.names))
     chosen = _first(paired, count)
-    for column, reader in zip(chosen.columns, readers, strict=True):
-        for index in range(count):
-            reader.check(column.path(index))
+    unpacked = {shown(place): given for given, place in places.items()}
+    with _called(unpacked):
+        for column, reader in zip(chosen.columns, readers, strict=True):
+            for index in range(count):
+                reader.check(column.path(index))
     return CalibrationSet(
         label=", ".join(dict.fromkeys(each.calibration_dataset for each in calibrations)),
         names=chosen.names,
@@ -102,7 +108,22 @@ def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -
         folders={column.spec.name: column.base for column in columns},
         _columns=chosen.columns,
         _readers=readers,
+        _unpacked=unpacked,
     )
+
+
+@contextmanager
+def _called(unpacked: Mapping[str, str]) -> Iterator[None]:
+    """Call files by the archive they come from: the folder they are unpacked to has a passing name."""
+    try:
+        yield
+    except BadInput as error:
+        what = error.what
+        for folder, given in unpacked.items():
+            what = what.replace(folder, given)
+        if what == error.what:
+            raise
+        raise BadInput(what, fix=error.fix) from error
 
 
 def _calibration(settings: InputSettings) -> InputQuantConfig:
@@ -138,7 +159,8 @@ def _located(given: str, base: Path | None, *, input_name: str) -> Path:
         what = f"The calibration data of {input_name!r} is at {given}, and nothing is ever downloaded."
         raise BadInput(what, fix="fetch it, and give the path of the archive or folder")
     candidates = [Path(given), *([base / given] if base is not None else [])]
-    source = next((path for path in candidates if path.exists()), None)
+    with reading(Path(given), what="The calibration data"):
+        source = next((path for path in candidates if path.exists()), None)
     if source is None:
         what = f"The calibration data of {input_name!r} does not exist: {shown(given)}."
         raise BadInput(what, fix=f"give the path of an archive ({', '.join(ARCHIVE_SUFFIXES)}) or of a folder")

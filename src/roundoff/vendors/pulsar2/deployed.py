@@ -98,6 +98,9 @@ def _source_axes(processing: InputProcessing, spec: InputSpec) -> tuple[int | st
             what = f"The input {spec.name!r} takes {spec.describe()}; what it is fed cannot be of free size."
             raise BadInput(what, fix=f'fix it with "input_shapes": "{spec.name}:1x3x224x224"')
         found = processing.source_shape((1, *sizes[1:]))
+        if min(found) < 1:
+            what = f"padding and slicing leave the input {spec.name!r} nothing to receive: {list(found)}."
+            raise BadInput(what, fix=f"give less padding than it takes, {spec.describe()}")
         return found if axes[0] == 1 else (axes[0], *found[1:])
     order: tuple[int, ...] = (0, 1, 2, 3)
     if processing.source_layout != processing.model_layout:

@@ -141,7 +141,11 @@ def test_all_errors_are_listed_at_once(tmp_path: Path) -> None:
             "refine_weight_threshold: must be 0, less than 0.0001, or -1, not 0.0002",
         ),
         ({"refine_weight_threshold": -2}, "refine_weight_threshold: must be 0, less than 0.0001, or -1, not -2"),
-        ({"refine_weight_threshold": "nan"}, "refine_weight_threshold: takes a finite number, not 'nan'"),
+        ({"smooth_quant_strength": 1e39}, "smooth_quant_strength: takes a finite number of 32 bits, not 1e+39"),
+        (
+            {"refine_weight_threshold": "nan"},
+            "refine_weight_threshold: takes a finite number of 32 bits, not 'nan'",
+        ),
         ({"smooth_quant_strength": -0.1}, "smooth_quant_strength: must be from 0 to 1, not -0.1"),
         ({"transformer_opt_level": 3}, "transformer_opt_level: must be from 0 to 2, not 3"),
         ({"check": 2}, "check: must be from 0 to 1, not 2"),

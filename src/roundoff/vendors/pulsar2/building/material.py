@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from roundoff.core.files import reading
 from roundoff.core.tensors import InputSpec
 from roundoff.core.wording import counted
 from roundoff.data import open_samples
@@ -94,7 +95,8 @@ def gather(config: BuildConfig, folder: Path, *, base: Path | None, log: Log) ->
 def located(given: str, base: Path | None) -> Path:
     """A path of the configuration: from the current folder, else from that of the configuration."""
     here = Path(given)
-    return base / given if base is not None and not here.exists() and (base / given).exists() else here
+    with reading(here, what="The path"):
+        return base / given if base is not None and not here.exists() and (base / given).exists() else here
 
 
 def sample_directory(folder: Path, model: Model) -> Samples:

@@ -23,6 +23,7 @@ _SHOWN = 60
 _HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _INT32 = range(-(2**31), 2**31)
+_FLOAT32 = float.fromhex("0x1.fffffep+127")  # the largest
 
 
 def read_message(message: type[_Message], value: Any, *, place: Place, problems: list[Problem]) -> _Message:
@@ -118,7 +119,7 @@ def _number(value: Any) -> Any:
         read = _WRONG if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         return _WRONG
-    return read if read is _WRONG or math.isfinite(read) else _WRONG  # type: ignore[arg-type]
+    return read if read is _WRONG or abs(read) <= _FLOAT32 else _WRONG  # type: ignore[arg-type]
 
 
 def _text(value: Any) -> Any:
@@ -133,7 +134,7 @@ _READERS: dict[type, Callable[[Any], Any]] = {bool: _bool, int: _whole, float: _
 _EXPECTED: dict[type, str] = {
     bool: "true or false",
     int: "a whole number of 32 bits",
-    float: "a finite number",
+    float: "a finite number of 32 bits",
     str: "a text",
     dict: "a table of keys and values",
 }

@@ -1,0 +1,255 @@
+"""Two runs side by side: what got better, what got worse, where it starts, and whether chance explains it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from roundoff.analysis.run_diff.conditions import changed_conditions, same_samples
+from roundoff.analysis.run_diff.matching import Matched, match_readings
+from roundoff.analysis.run_diff.readings import FINE, Reading, readings_of, run_kind, sample_names
+from roundoff.analysis.run_diff.testing import Tested, compare_scores
+from roundoff.core.document import RunDocument
+from roundoff.core.findings import Diagnosis, Finding
+from roundoff.core.run_diff import Change, DiffKind, Pairing, RowDiff, RunDiff, RunKind
+from roundoff.core.student import false_discoveries
+from roundoff.core.topology import Topology
+from roundoff.errors import BadInput
+
+__all__ = ["FLOOR_DB", "LEVEL", "diff_runs"]
+
+FLOOR_DB = 0.5
+"""A smaller change is none: 0.5 dB is an eighth of the error's energy."""
+
+LEVEL = 0.05
+"""Probability up to which chance is excluded, over all rows of two runs together."""
+
+# A change this large, or this improbable taken alone, is told of even where chance is not excluded.
+_LARGE_DB, _SUSPICIOUS = 3.0, 0.01
+_COMMANDS = "compare, layers, sensitivity, accumulate or diagnose"
+
+
+def diff_runs(
+    before: tuple[str, RunDocument],
+    after: tuple[str, RunDocument],
+    *,
+    floor_db: float = FLOOR_DB,
+    paired: bool = False,
+) -> RunDiff:
+    """Compare two runs.
+
+    Args:
+        before: Path and document of the first run.
+        after: Path and document of the second.
+        floor_db: Changes smaller than this are none.
+        paired: Take samples of the same name for the same although their files differ.
+
+    Raises:
+        BadInput: They are not runs of one kind, or have no score in common.
+    """
+    old, new = before[1], after[1]
+    kind = _common_kind(before, after)
+    ours, theirs = readings_of(old, kind), readings_of(new, kind)
+    matched = match_readings(ours, theirs)
+    if not matched.pairs and kind != "diagnosis":
+        what = f"{before[0]} and {after[0]} have no node in common, neither by name nor by operation and shape."
+        raise BadInput(what, fix="give two runs of the same network")
+    pairing = _pairing(matched, same=paired or same_samples(old, new, kind))
+    rows = _with_starts(tuple(_rows(matched, pairing, floor_db)), new.network)
+    worse = [row for row in rows if row.change == "worse" and row.order is not None]
+    found = RunDiff(
+        before=before[0],
+        after=after[0],
+        compared=kind,
+        kind=_verdict(rows),
+        rows=rows,
+        first=worse[0].tensor if worse else None,
+        only_before=matched.only_before,
+        only_after=matched.only_after,
+        renamed=matched.renamed,
+        inputs=changed_conditions(old, new),
+        pairing=pairing,
+        samples=(_sample_count(old, kind), _sample_count(new, kind)),
+        floor_db=floor_db,
+        level=LEVEL,
+    )
+    found = replace(found, notes=tuple(_notes(found)))
+    return _with_findings(found, old.diagnosis, new.diagnosis)
+
+
+def _common_kind(before: tuple[str, RunDocument], after: tuple[str, RunDocument]) -> RunKind:
+    kinds = [run_kind(document) for _, document in (before, after)]
+    for (path, document), kind in zip((before, after), kinds, strict=True):
+        if kind is None:
+            what = f"{path} is a run of '{' '.join(document.command[:2])}', which scores no nodes."
+            raise BadInput(what, fix=f"give runs of {_COMMANDS}")
+    if kinds[0] is None or kinds[0] != kinds[1]:
+        names = [" ".join(document.command[:2]) for _, document in (before, after)]
+        what = f"{before[0]} is a run of '{names[0]}', {after[0]} one of '{names[1]}'."
+        raise BadInput(what, fix="give two runs of the same command")
+    return kinds[0]
+
+
+def _sample_count(document: RunDocument, kind: RunKind) -> int:
+    names = sample_names(document, kind)
+    return getattr(document, kind).samples if names is None else len(names)
+
+
+def _pairing(matched: Matched, *, same: bool) -> Pairing:
+    if not any(old.values and new.values for old, new in matched.pairs):
+        return "none"
+    return "paired" if same else "unpaired"
+
+
+def _rows(matched: Matched, pairing: Pairing, floor_db: float) -> Iterator[RowDiff]:
+    results = [compare_scores(old, new, pairing) for old, new in matched.pairs]
+    # What is the same bit for bit cannot be a false alarm, and is no test.
+    tests = [at for at, each in enumerate(results) if each.probability is not None and not each.identical]
+    corrected = false_discoveries([results[at].probability or 0.0 for at in tests])
+    losses = false_discoveries([_one_sided(results[at]) for at in tests])
+    chances = dict(zip(tests, zip(corrected, losses, strict=True), strict=True))
+    for at, ((old, new), tested) in enumerate(zip(matched.pairs, results, strict=True)):
+        yield _row(old, new, tested, chances=chances.get(at, (None, None)), floor_db=floor_db)
+
+
+def _one_sided(tested: Tested) -> float:
+    """Probability of so large a loss by chance."""
+    half = (tested.probability or 0.0) / 2
+    return half if (tested.change_db or 0.0) < 0 else 1 - half
+
+
+def _row(
+    old: Reading,
+    new: Reading,
+    tested: Tested,
+    *,
+    chances: tuple[float | None, float | None],
+    floor_db: float,
+) -> RowDiff:
+    change, detail = _change(tested, chances[0], floor_db), ""
+    if old.badness != new.badness:
+        change = "worse" if new.badness > old.badness else "better"
+        status = new.status if new.badness != FINE else f"no longer: {old.status}"
+        detail = status or "its score"
+    return RowDiff(
+        order=new.order,
+        node=new.node,
+        op_type=new.op_type,
+        tensor=new.tensor,
+        renamed_from="" if old.tensor == new.tensor else old.tensor,
+        measure=new.measure,
+        output=new.output,
+        before=tested.before,
+        after=tested.after,
+        change_db=tested.change_db,
+        samples=tested.samples,
+        probability=chances[0],
+        loss_probability=chances[1],
+        change=change,
+        detail=detail,
+    )
+
+
+def _change(tested: Tested, corrected: float | None, floor_db: float) -> Change:
+    difference = tested.change_db
+    if difference is None or tested.identical or abs(difference) < floor_db:
+        return "same"
+    if corrected is None or tested.probability is None:
+        return "untested"
+    if corrected <= LEVEL:
+        return "better" if difference > 0 else "worse"
+    suspicious = tested.probability <= _SUSPICIOUS or abs(difference) >= _LARGE_DB
+    return "unclear" if suspicious else "same"
+
+
+def _with_starts(rows: Sequence[RowDiff], network: Topology | None) -> tuple[RowDiff, ...]:
+    """Mark the worse rows that are worse by themselves."""
+    worse = tuple(row for row in rows if row.change == "worse")
+    alone = _alone(worse, network)
+    return tuple(replace(row, starts=row.change == "worse" and row.tensor in alone) for row in rows)
+
+
+def _alone(worse: Sequence[RowDiff], network: Topology | None) -> set[str]:
+    names = {row.tensor for row in worse}
+    measures = {row.measure for row in worse}
+    if not measures & {"local", "accumulated", "compared"}:
+        # In a ranking each subject stands for itself.
+        return names
+    if network is None:
+        return {row.tensor for row in worse if row.order is not None and row.order == worse[0].order}
+    producers = network.producers()
+    local = {row.tensor for row in worse if row.measure == "local"}
+    # A node alone still reads what the quantizers of its inputs leave.
+    own = {name for name in local if name not in producers or not local.intersection(producers[name].inputs)}
+    reached = _reached(names, network)
+    return own | {name for name in names - local if name not in reached}
+
+
+def _reached(worse: set[str], network: Topology) -> set[str]:
+    """Tensors that are computed from a worse one."""
+    reached: set[str] = set()
+    for node in network.nodes:
+        if any(name in worse or name in reached for name in node.inputs):
+            reached.update(node.outputs)
+    return reached
+
+
+def _verdict(rows: Sequence[RowDiff]) -> DiffKind:
+    changes = {row.change for row in rows}
+    if {"better", "worse"} <= changes:
+        return "mixed"
+    if "worse" in changes:
+        return "worse"
+    if "better" in changes:
+        return "better"
+    if "unclear" in changes:
+        return "unclear"
+    return "untested" if "untested" in changes else "same"
+
+
+def _notes(found: RunDiff) -> Iterator[str]:
+    if found.compared == "diagnosis":
+        yield "a diagnosis keeps no scores of single samples: nothing can be tested, differences are listed"
+    elif found.pairing == "none":
+        yield "no scores of single samples in both runs: nothing can be tested; run both again with this version"
+    elif found.pairing == "unpaired":
+        yield (
+            "the samples differ, so no pairs can be tested: they are taken for two draws of one population, "
+            "which shows large changes only; run both on the same samples for a sharp test"
+        )
+    elif max((row.samples for row in found.rows), default=0) == 0 and found.kind != "same":
+        yield "one sample: nothing can be tested, differences are listed; give more samples"
+    if found.pairing != "none" and any(row.samples for row in found.rows):
+        test = "paired t-test" if found.pairing == "paired" else "Welch's t-test"
+        yield (
+            f"{test} over samples at {100 * found.level:g} % over all rows (Benjamini-Hochberg); changes below "
+            f"{found.floor_db:g} dB count as none"
+        )
+
+
+def _with_findings(found: RunDiff, old: Diagnosis | None, new: Diagnosis | None) -> RunDiff:
+    """Findings that only one of two diagnoses has, and verdicts that differ."""
+    if old is None or new is None:
+        return found
+    ours, theirs = (dict.fromkeys(map(_finding, each.findings)) for each in (old, new))
+    verdicts = (f"the verdict was {old.kind}, and is {new.kind}",) if old.kind != new.kind else ()
+    return replace(
+        found,
+        only_before=tuple(name for name in ours if name not in theirs),
+        only_after=tuple(name for name in theirs if name not in ours),
+        notes=(*verdicts, *found.notes),
+        kind=_of_findings(found, old, new),
+    )
+
+
+def _of_findings(found: RunDiff, old: Diagnosis, new: Diagnosis) -> DiffKind:
+    ours, theirs = ({_finding(each) for each in side.accused} for side in (old, new))
+    if ours == theirs:
+        return found.kind
+    if ours - theirs and theirs - ours:
+        return "mixed"
+    return "better" if ours - theirs else "worse"
+
+
+def _finding(finding: Finding) -> str:
+    where = ", ".join((finding.nodes or finding.tensors)[:3])
+    proven = "" if finding.proven else " (suspected)"
+    return f"{finding.cause} at {where}{proven}" if where else f"{finding.cause}{proven}"

@@ -1,0 +1,109 @@
+"""A gate: whether a run lost more against its baseline than its nodes are allowed to."""
+
+from roundoff.analysis.run_diff.budgets import Budget, Budgets
+from roundoff.analysis.run_diff.comparing import LEVEL
+from roundoff.core.document import RunDocument
+from roundoff.core.run_diff import Gate, GateRow, RowDiff, RunDiff
+from roundoff.errors import BadInput
+
+__all__ = ["MAX_REGRESSION_DB", "judge_diff", "new_problems"]
+
+MAX_REGRESSION_DB = 1.0
+_NO_BUDGETS = Budgets()
+
+
+def judge_diff(
+    diff: RunDiff,
+    *,
+    budgets: Budgets = _NO_BUDGETS,
+    max_regression_db: float | None = None,
+    problems: tuple[str, ...] = (),
+    strict: bool = False,
+) -> Gate:
+    """Judge what differs.
+
+    A row fails when its loss is above what is allowed and chance is excluded; where the same samples were scored
+    but cannot be tested, as with a single one, the loss itself decides. It also fails when it lost its score, or
+    is below what it must reach.
+
+    Args:
+        diff: The baseline before, the run after.
+        budgets: Of single nodes.
+        max_regression_db: Loss allowed elsewhere; overrules what the budgets say in general.
+        problems: What else keeps the run from passing.
+        strict: Losses above what is allowed fail even where chance is not excluded.
+
+    Raises:
+        BadInput: Nothing can be judged.
+    """
+    if diff.pairing == "none" and _other_samples(diff) and diff.rows:
+        what = "The samples of run and baseline differ, and no scores of single samples are kept."
+        raise BadInput(what, fix="make the baseline again with this version, on the same samples")
+    general = max_regression_db if max_regression_db is not None else budgets.general_db
+    general = MAX_REGRESSION_DB if general is None else general
+    rows = []
+    used: set[str] = set()
+    for row in diff.rows:
+        budget = next((each for each in budgets.nodes if each.fits(row)), None)
+        if budget is not None:
+            used.add(budget.pattern)
+        rows.append(_judge(row, budget, general, comparable=diff.pairing != "unpaired", strict=strict))
+    unused = tuple(each.pattern for each in budgets.nodes if each.pattern not in used)
+    return Gate(general, tuple(rows), problems, unused)
+
+
+def _other_samples(diff: RunDiff) -> bool:
+    return any(each.what in ("data", "reference") for each in diff.inputs)
+
+
+def _judge(row: RowDiff, budget: Budget | None, general: float, *, comparable: bool, strict: bool) -> GateRow:
+    pattern = "" if budget is None else budget.pattern
+    if budget is not None and budget.ignored:
+        return GateRow(row.tensor, row.measure, pattern, None, None, None, "ignored by its budget")
+    allowed = general if budget is None or budget.loss_db is None else budget.loss_db
+    least = None if budget is None else budget.at_least_db
+    why = _broken(row) or _below(row, least) or _lost(row, allowed, comparable=comparable, strict=strict)
+    if not why and row.change_db is None:
+        return GateRow(row.tensor, row.measure, pattern, allowed, least, None, "no score in both runs")
+    return GateRow(row.tensor, row.measure, pattern, allowed, least, not why, why)
+
+
+def _broken(row: RowDiff) -> str:
+    return row.detail if row.change == "worse" and row.detail else ""
+
+
+def _below(row: RowDiff, least: float | None) -> str:
+    if least is None or (row.after is not None and row.after >= least):
+        return ""
+    found = "no score" if row.after is None else f"{row.after:.1f} dB"
+    return f"{found}, must reach {least:g} dB"
+
+
+def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool) -> str:
+    if row.change_db is None or -row.change_db <= allowed or row.change_db == 0:
+        return ""
+    told = f"lost {-row.change_db:.1f} dB ({row.before:.1f} to {row.after:.1f}), {allowed:g} dB allowed"
+    chance = row.loss_probability
+    if chance is None:
+        return f"{told}; chance could not be tested" if comparable or strict else ""
+    if chance > LEVEL:
+        return f"{told}; chance is not excluded" if strict else ""
+    return f"{told}; by chance in {_percent(chance)}"
+
+
+def _percent(probability: float) -> str:
+    return "less than 0.1 % of cases" if probability < 0.001 else f"{100 * probability:.1f} % of cases"
+
+
+def new_problems(before: RunDocument, after: RunDocument, diff: RunDiff) -> tuple[str, ...]:
+    """What keeps a run from passing beside its scores: outputs it lacks, causes that a diagnosis proves anew."""
+    lacking = () if after.comparison is None else after.comparison.verdict.missing_outputs
+    known = () if before.comparison is None else before.comparison.verdict.missing_outputs
+    outputs = () if before.network is None else before.network.outputs
+    gone = [name for name in lacking if name not in known]
+    gone += [name for name in diff.only_before if name in outputs and name not in gone]
+    found = tuple(f"the output {name} is missing" for name in gone)
+    if after.diagnosis is None:
+        return found
+    # Suspected findings are no verdict.
+    return (*found, *(f"new finding: {name}" for name in diff.only_after if not name.endswith("(suspected)")))

@@ -1,0 +1,163 @@
+"""Compare two runs: which nodes got better or worse, and can it be chance?
+
+RUN_A and RUN_B are folders that one command (compare, layers, sensitivity,
+accumulate or diagnose) wrote with -o, or their run.json: before and after
+another version, chip, calibration or option. Nodes are matched by name, renamed
+ones by operation, shape and place. A change counts when it is at least --floor
+large and chance is excluded over all nodes together.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.html_option import add_html_option, check_html, write_html
+from roundoff.cli.inspection_options import rows
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from roundoff.core.document import RunDocument
+    from roundoff.core.run_diff import RunDiff
+
+__all__ = [
+    "CSV_START", "SUMMARY", "add_arguments", "add_comparing_options", "add_diff_outputs", "check_diff_outputs",
+    "diff_document", "made_diff", "run", "write_diff",
+]  # fmt: skip
+
+SUMMARY = "which nodes got better or worse between two runs"
+
+CSV_START = "order,node,op_type,tensor,renamed_from,"
+"""By this an earlier table of ours is known."""
+
+_DEFAULT_ROWS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument(
+        "before", type=Path, metavar="RUN_A", help="the run before: a run directory or its run.json"
+    )
+    parser.add_argument("after", type=Path, metavar="RUN_B", help="the run after")
+    add_comparing_options(parser)
+    output = add_diff_outputs(parser)
+    output.add_argument("--sort", choices=("worst", "order"), default="worst", help="order of the table")
+
+
+def add_comparing_options(parser: argparse.ArgumentParser) -> None:
+    """Declare how runs are compared."""
+    judging = parser.add_argument_group("judging")
+    judging.add_argument(
+        "--floor", type=decibels_option, metavar="DB", help="smaller changes are none (default: 0.5dB)"
+    )
+    judging.add_argument(
+        "--paired", action="store_true", help="samples of one name are the same ones, although their files differ"
+    )
+
+
+def decibels_option(text: str) -> float:
+    """Decibels from 0 on, like ``1`` or ``0.5dB``."""
+    from roundoff.analysis.run_diff import decibels
+
+    try:
+        found = decibels(text)
+    except ValueError:
+        found = -1.0
+    if found < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} are no decibels; write them as 1 or 0.5dB")
+    return found
+
+
+def add_diff_outputs(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Declare where results go; the group, for more of them."""
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--top", type=rows, default=_DEFAULT_ROWS, metavar="N|all", help="rows shown (default: 20)"
+    )
+    output.add_argument("--json", action="store_true", help="print the run document instead of the table")
+    output.add_argument("--csv", type=Path, metavar="FILE", help="also write all rows and columns as CSV")
+    add_html_option(output)
+    output.add_argument("-o", "--output", type=Path, metavar="DIR", help="write run.json and diff.csv to DIR")
+    output.add_argument("--force", action="store_true", help="replace what an earlier run wrote")
+    return output
+
+
+def check_diff_outputs(args: argparse.Namespace) -> None:
+    """Refuse before the work what could not be written after it."""
+    from roundoff.cli.results import check_csv
+    from roundoff.core.files import check_output_directory
+    from roundoff.report.documents import DOCUMENT_NAME
+
+    if args.output is not None:
+        check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
+    check_html(args)
+    if args.csv is not None:
+        check_csv(args.csv, force=args.force, start=CSV_START)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Read, compare, print, write."""
+    from roundoff.core.harmless import for_people
+    from roundoff.report.documents import to_json
+    from roundoff.report.run_diff import diff_table, diff_verdict
+
+    started = time.monotonic()
+    check_diff_outputs(args)
+    before, after, diff = made_diff(args, args.before, args.after)
+    document = diff_document(args, (before, after), diff, time.monotonic() - started)
+    written = write_diff(args, document)
+    if args.json:
+        terminal.text(to_json(document))
+    else:
+        shown = for_people(diff)
+        terminal.print(diff_verdict(shown))
+        terminal.print("")
+        terminal.print(diff_table(shown, sort=args.sort, most=args.top))
+    if written:
+        terminal.note("written: " + ", ".join(map(str, written)))
+    return EXIT_OK
+
+
+def made_diff(args: argparse.Namespace, before: Path, after: Path) -> "tuple[RunDocument, RunDocument, RunDiff]":
+    """Both documents, and what differs."""
+    from roundoff.analysis.run_diff import FLOOR_DB, diff_runs
+    from roundoff.report.documents import load_document
+
+    old, new = load_document(before), load_document(after)
+    floor = FLOOR_DB if args.floor is None else args.floor
+    diff = diff_runs((str(before), old), (str(after), new), floor_db=floor, paired=args.paired)
+    return old, new, diff
+
+
+def diff_document(
+    args: argparse.Namespace, runs: "tuple[RunDocument, RunDocument]", diff: "RunDiff", elapsed_s: float
+) -> "RunDocument":
+    """The run document of a comparison of runs."""
+    from roundoff.cli.provenance import environment, input_file
+    from roundoff.core.document import SCHEMA, RunDocument
+    from roundoff.report.documents import DOCUMENT_NAME
+
+    files = {role: path / DOCUMENT_NAME if (path := Path(given)).is_dir() else path
+             for role, given in (("before", diff.before), ("after", diff.after))}  # fmt: skip
+    return RunDocument(
+        schema=SCHEMA,
+        command=("roundoff", *args.words),
+        inputs=tuple(input_file(role, path) for role, path in files.items()),
+        network=runs[1].network,
+        diff=diff,
+        environment=environment(elapsed_s),
+    )
+
+
+def write_diff(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
+    """Write the files that were asked for."""
+    from roundoff.core.files import write_text
+    from roundoff.report.run_diff import diff_csv
+    from roundoff.report.run_directory import write_run
+
+    written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
+    if args.csv is not None and document.diff is not None:
+        write_text(args.csv, diff_csv(document.diff))
+        written.append(args.csv)
+    return written + write_html(args, document)

@@ -1,0 +1,100 @@
+"""Let a run pass, or not: has any node lost more against a baseline than it may?
+
+RUN and the baseline are folders that one command (compare, layers, sensitivity,
+accumulate or diagnose) wrote with -o, or their run.json; any run can be a
+baseline. A loss counts when it is above its budget and chance is excluded over
+all nodes together. Leaves with 0 when RUN passes, 1 when it does not, 2 when it
+cannot be judged.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roundoff.cli.diff import (
+    add_comparing_options,
+    add_diff_outputs,
+    check_diff_outputs,
+    decibels_option,
+    diff_document,
+    made_diff,
+    write_diff,
+)
+from roundoff.cli.html_option import begins
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
+
+if TYPE_CHECKING:
+    from roundoff.core.run_diff import RunDiff
+
+SUMMARY = "fail when a run is worse than its baseline, for CI"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("run_path", type=Path, metavar="RUN", help="a run directory or its run.json")
+    parser.add_argument("--baseline", type=Path, required=True, metavar="RUN", help="the run it is held against")
+    parser.add_argument(
+        "--max-regression", type=decibels_option, metavar="DB", help="loss that is allowed (default: 1dB)"
+    )
+    parser.add_argument(
+        "--budget", type=Path, metavar="FILE", help="TOML or JSON: what nodes may lose, or must reach, by pattern"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="losses over budget fail even where chance is not excluded"
+    )
+    add_comparing_options(parser)
+    output = add_diff_outputs(parser)
+    output.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
+    output.add_argument("--annotate", action="store_true", help="also print a line per failure as GitHub reads it")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Read, compare, judge, print, write; 1 when the run does not pass."""
+    from roundoff.analysis.run_diff import Budgets, judge_diff, new_problems, read_budgets
+    from roundoff.core.files import check_output_file, write_text
+    from roundoff.core.harmless import for_people
+    from roundoff.report.documents import to_json
+    from roundoff.report.junit import gate_junit
+
+    started = time.monotonic()
+    check_diff_outputs(args)
+    if args.junit is not None and not (args.force and begins(args.junit, b"<?xml")):
+        check_output_file(args.junit, force=False, option="--junit")
+    budgets = Budgets() if args.budget is None else read_budgets(args.budget)
+    before, after, diff = made_diff(args, args.baseline, args.run_path)
+    gate = judge_diff(
+        diff,
+        budgets=budgets,
+        max_regression_db=args.max_regression,
+        problems=new_problems(before, after, diff),
+        strict=args.strict,
+    )
+    diff = replace(diff, gate=gate)
+    document = diff_document(args, (before, after), diff, time.monotonic() - started)
+    written = write_diff(args, document)
+    if args.junit is not None:
+        write_text(args.junit, gate_junit(diff, gate))
+        written.append(args.junit)
+    if args.json:
+        terminal.text(to_json(document))
+    else:
+        _print(args, terminal, for_people(diff))
+    if written:
+        terminal.note("written: " + ", ".join(map(str, written)))
+    return EXIT_OK if gate.passed else EXIT_THRESHOLD_MISSED
+
+
+def _print(args: argparse.Namespace, terminal: Terminal, diff: "RunDiff") -> None:
+    from roundoff.report.run_diff import annotations, gate_table, gate_verdict
+
+    gate = diff.gate
+    if gate is None:
+        return
+    terminal.print(gate_verdict(diff, gate))
+    terminal.print("")
+    terminal.print(gate_table(diff, gate, most=args.top))
+    if args.annotate and not gate.passed:
+        terminal.text(annotations(diff, gate))

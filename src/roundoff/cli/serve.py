@@ -1,0 +1,49 @@
+"""Browse the runs of a folder, with the pages of 'roundoff report'.
+
+Lists every run at or below DIR, renders it on request, shows two side by side,
+and how far commands are that write into DIR with -o. It only reads. It listens
+on this machine alone and prints an address with a random part that nobody can
+guess; give that address to no one. Ctrl-C ends it.
+"""
+
+import argparse
+from pathlib import Path
+
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import EXIT_OK, BadInput
+
+SUMMARY = "browse the runs of a folder on this machine"
+
+_LAST_PORT = 65535
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder with runs")
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="where to listen (default: any free one)"
+    )
+    parser.add_argument("--lang", choices=("en", "zh"), default="en", help="language in which pages open")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; give a number up to {_LAST_PORT}, or 0 for any")
+    return int(text)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Serve until interrupted."""
+    from roundoff.report.serving import make_server
+
+    if not args.folder.is_dir():
+        raise BadInput(f"{args.folder} is not a folder.", fix="give the folder that your runs are in")
+    server, address = make_server(args.folder, port=args.port, language=args.lang)
+    terminal.text(address)
+    terminal.note(f"serving {args.folder}, read-only; Ctrl-C ends it")
+    try:
+        with server:
+            server.serve_forever()
+    except KeyboardInterrupt:
+        terminal.note("ended")
+    return EXIT_OK

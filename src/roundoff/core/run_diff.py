@@ -1,0 +1,190 @@
+"""What differs between two runs of one command, node by node, as data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "Change",
+    "DiffKind",
+    "Gate",
+    "GateRow",
+    "InputChange",
+    "Pairing",
+    "RowDiff",
+    "RunDiff",
+    "RunKind",
+    "names_of",
+]
+
+RunKind = Literal["comparison", "layers", "sensitivity", "accumulation", "diagnosis"]
+DiffKind = Literal["same", "better", "worse", "mixed", "unclear", "untested"]
+"""unclear: there are differences, but chance is not excluded; untested: there are, but nothing can be tested."""
+
+Change = Literal["same", "better", "worse", "unclear", "untested"]
+Pairing = Literal["paired", "unpaired", "none"]
+"""paired: both runs scored the same samples; unpaired: other ones; none: they keep no scores of single samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputChange:
+    """Something that is not the same in both runs.
+
+    Attributes:
+        what: What: an input by its role, the command line, a package, the host.
+        before: In the first run; empty when it is not there.
+        after: In the second run.
+        environment: Whether it is where it ran rather than what was run.
+    """
+
+    what: str
+    before: str
+    after: str
+    environment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowDiff:
+    """One score of one tensor, or of one subject of a ranking, in both runs.
+
+    Attributes:
+        order: Position in execution order in the second run; None when unknown.
+        node: The node, in the second run.
+        op_type: Its operation.
+        tensor: What is scored, in the second run; for a ranking the name of the subject.
+        renamed_from: What it is called in the first run; empty when the same.
+        measure: Which score: ``local``, ``accumulated``, ``compared``, ``diagnosed`` or a kind of ranking.
+        output: Whether it is an output of the network.
+        before: In decibels, mean over the samples; None without a score.
+        after: The same in the second run.
+        change_db: By how much it is better, negative when it is worse; None without both scores.
+        samples: How many samples, or pairs of them, the change was tested on; 0 when it was not.
+        probability: Of a change at least this large by chance, corrected for the number of rows; None when that
+            could not be tested, and for rows that are the same bit for bit.
+        loss_probability: The same of a loss alone, which is all that a gate asks for.
+        change: What that means.
+        starts: Whether a worse row is worse by itself; otherwise something it is computed from is worse already.
+        detail: What else there is to say, such as a tensor that lost its score.
+    """
+
+    order: int | None
+    node: str
+    op_type: str
+    tensor: str
+    renamed_from: str
+    measure: str
+    output: bool
+    before: float | None
+    after: float | None
+    change_db: float | None
+    samples: int
+    probability: float | None
+    loss_probability: float | None
+    change: Change
+    starts: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateRow:
+    """One row as a gate judges it.
+
+    Attributes:
+        tensor: As in the diff.
+        measure: As in the diff.
+        budget: The pattern that decides; empty when it is the general limit.
+        allowed_db: The loss that is allowed; None when none is judged.
+        at_least_db: What it must reach; None when nothing was asked.
+        passed: Whether it is within its budget; None when it is not judged.
+        why: What is wrong, or why it is not judged; empty when it passes.
+    """
+
+    tensor: str
+    measure: str
+    budget: str
+    allowed_db: float | None
+    at_least_db: float | None
+    passed: bool | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether a run may pass.
+
+    Attributes:
+        max_regression_db: The loss that is allowed where no budget says otherwise.
+        rows: One for each row of the diff, in its order.
+        problems: What else keeps the run from passing: outputs that are missing, new findings of a diagnosis.
+        unused: Patterns of the budget that match nothing.
+    """
+
+    max_regression_db: float
+    rows: tuple[GateRow, ...]
+    problems: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> int:
+        """How many things keep the run from passing."""
+        return sum(row.passed is False for row in self.rows) + len(self.problems)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the run may pass."""
+        return not self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class RunDiff:
+    """Everything that differs between two runs.
+
+    Attributes:
+        before: Path of the first run, as given.
+        after: Path of the second run.
+        compared: What kind of runs they are.
+        kind: The verdict.
+        rows: What both have, in execution order where it is known.
+        first: First tensor in execution order that is worse; None when none is, or the order is unknown.
+        only_before: What only the first run has a score of.
+        only_after: What only the second has.
+        renamed: Names in the first and in the second run of what was taken for the same by operation, shape and
+            place.
+        inputs: What was not the same.
+        pairing: How samples of both runs belong together.
+        samples: Samples scored in the first and in the second run.
+        floor_db: Changes smaller than this are none.
+        level: Probability up to which chance is excluded, over all rows together.
+        notes: What the reader should know.
+        gate: What a gate says to it; None when none was asked.
+    """
+
+    before: str
+    after: str
+    compared: RunKind
+    kind: DiffKind
+    rows: tuple[RowDiff, ...]
+    first: str | None
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    renamed: tuple[tuple[str, str], ...]
+    inputs: tuple[InputChange, ...]
+    pairing: Pairing
+    samples: tuple[int, int]
+    floor_db: float
+    level: float
+    notes: tuple[str, ...] = ()
+    gate: Gate | None = None
+
+    def changed(self, *kinds: Change) -> tuple[RowDiff, ...]:
+        """The rows with one of these changes."""
+        return tuple(row for row in self.rows if row.change in kinds)
+
+    def tensors(self, *kinds: Change) -> tuple[str, ...]:
+        """The tensors of these rows, each once."""
+        return names_of(self.changed(*kinds))
+
+
+def names_of(rows: Sequence[RowDiff]) -> tuple[str, ...]:
+    """The tensors of rows, each once, in their order."""
+    return tuple(dict.fromkeys(row.tensor for row in rows))

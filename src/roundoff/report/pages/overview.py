@@ -1,0 +1,41 @@
+"""The first page: the verdict of every part in one line, with a link to it."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from roundoff.core.document import RunDocument
+from roundoff.report.pages.blocks import Block, Contents, Entry, Facts, Headline, Page
+from roundoff.report.words import Phrase, plain, say
+
+__all__ = ["overview_page"]
+
+# What a run is about; the other files it read stand on the page about the run.
+_SUBJECTS = ("model", "reference", "candidate")
+
+
+def overview_page(document: RunDocument, pages: Sequence[Page]) -> Page | None:
+    """The page on all others; None where none of them has a verdict.
+
+    Args:
+        document: The run.
+        pages: Its pages.
+    """
+    entries = tuple(_entry(page) for page in pages)
+    if not any(entry.text.en for entry in entries):
+        return None
+    facts = [
+        (say("overview.model") if each.role == "model" else plain(each.role), plain(PurePath(each.path).name))
+        for each in document.inputs
+        if each.role in _SUBJECTS
+    ]
+    if document.network is not None:
+        facts.append((say("overview.network"), say("overview.nodes", count=len(document.network.nodes))))
+    blocks: tuple[Block, ...] = (Contents(entries),)
+    return Page("overview", say("overview.title"), (*blocks, Facts(tuple(facts))) if facts else blocks)
+
+
+def _entry(page: Page) -> Entry:
+    first = next((block for block in page.blocks if isinstance(block, Headline)), None)
+    if first is None:
+        return Entry(page.id, page.title, "plain", Phrase("", ""))
+    return Entry(page.id, page.title, first.tone, first.text)

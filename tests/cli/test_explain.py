@@ -1,0 +1,28 @@
+"""The command ``roundoff explain``."""
+
+from pathlib import Path
+
+import pytest
+
+from roundoff.cli import main
+from roundoff.report.documents import to_json
+from tests.report import test_layers
+from tests.report.documents import empty_document
+
+
+def test_words_and_nodes_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["explain", "clipping"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("The range of a quantizer is smaller")
+    assert max(map(len, out.splitlines())) <= 80
+    (tmp_path / "run.json").write_text(to_json(empty_document(layers=test_layers.REPORT)), encoding="utf-8")
+    assert main(["explain", "logits", str(tmp_path)]) == 0
+    assert "Alone, fed with float tensors, it keeps" in " ".join(capsys.readouterr().out.split())
+
+
+def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "clippin"]) == 2
+    assert "did you mean 'clipping'?" in capsys.readouterr().err

@@ -1,0 +1,48 @@
+"""Progress for others: late, seldom, and gone at the end."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from roundoff.core.progress_file import ProgressFile, RunningJob, progress_path, read_progress
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_it_appears_after_two_seconds_and_changes_once_a_second(tmp_path: Path) -> None:
+    clock = Clock()
+    told = ProgressFile(tmp_path / "out", clock=clock)
+    told.start("layers", 100)
+    seen = []
+    for step in range(50):
+        clock.now = step / 10
+        told.advance()
+        seen += [job.done for job in read_progress(tmp_path)]
+    assert sorted(set(seen)) == [21, 31, 41]
+    told.finish()
+    assert read_progress(tmp_path)
+    told.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    clock = Clock()
+    told = ProgressFile(tmp_path / "none/out", clock=clock)
+    clock.now = 5
+    told.start("x", 1)
+    told.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_command_left_is_not_running(tmp_path: Path) -> None:
+    job = RunningJob("out", "x", 1, 2, 3.0, 2**22 + 1)
+    for process in (job.process, 0, -1):
+        left = replace(job, process=process)
+        content = {name: getattr(left, name) for name in left.__slots__}
+        progress_path(tmp_path / "out").write_text(json.dumps(content))
+        assert read_progress(tmp_path) == ()

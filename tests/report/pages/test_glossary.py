@@ -1,0 +1,95 @@
+"""The overview and the glossary: what a report says of itself."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roundoff.metrics.registry import all_metrics
+from roundoff.report.pages import all_pages
+from roundoff.report.pages.blocks import Column, Contents, Facts, Table
+from roundoff.report.pages.glossary import column_meaning
+from roundoff.report.words import plain, say
+from roundoff.report.words.catalogue import catalogue
+from tests.report import test_layers
+from tests.report.documents import chain, empty_document, full_document
+from tests.report.pages.test_pages import blocks, page_of
+
+PAGES = Path(__file__).parents[3] / "src/roundoff/report/pages"
+FRAME = {"title", "intro"}
+
+
+def test_the_overview_has_the_verdict_of_every_part_and_leads_to_it() -> None:
+    pages = all_pages(full_document())
+    assert pages[0].id == "overview"
+    (contents,) = blocks(pages[:1], Contents)
+    assert [each.page for each in contents.entries] == [page.id for page in pages[1:-2]]
+    layers = next(each for each in contents.entries if each.page == "layers")
+    assert (layers.tone, layers.text.en.startswith("Local")) == ("bad", True)
+    assert next(each for each in contents.entries if each.page == "channels").text.en == ""
+    assert pages[-2].id == "glossary"
+
+
+def test_without_a_verdict_there_is_no_overview() -> None:
+    assert [page.id for page in all_pages(empty_document(network=chain("a")))] == ["network", "about"]
+
+
+def test_only_words_that_the_report_uses_are_explained() -> None:
+    (facts,) = (block for block in page_of(full_document(), "glossary").blocks if isinstance(block, Facts))
+    words = [word.en for word, _ in facts.rows]
+    assert {"cosine", "adds", "Local", "level ≥ 1"} & set(words) >= {"cosine", "adds", "Local"}
+    assert "Distributed" not in words
+    assert len(set(facts.rows)) == len(facts.rows)
+    spread = replace(test_layers.REPORT, verdict=replace(test_layers.REPORT.verdict, kind="distributed"))
+    (facts,) = (
+        block for block in page_of(empty_document(layers=spread), "glossary").blocks if isinstance(block, Facts)
+    )
+    assert next(word.en for word, _ in facts.rows) == "Distributed"
+
+
+def test_the_same_name_means_something_else_in_another_table() -> None:
+    column = Column("largest", plain("largest"), "number")
+    meanings = {column_meaning(Table(name, plain(""), (column,), ()), column) for name in ("stages", "outliers")}
+    assert meanings == {say("glossary.largest"), say("glossary.outliers__largest")}
+
+
+def explained_names() -> list[str]:
+    names = [key.removeprefix("glossary.") for key in catalogue() if key.startswith("glossary.")]
+    return [name for name in names if name not in FRAME]
+
+
+@pytest.mark.parametrize("name", explained_names())
+def test_every_entry_explains_something(name: str) -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in PAGES.glob("*.py"))
+    if name.startswith("word_"):
+        assert f"glossary.{name.removeprefix('word_')}" in catalogue()
+        return
+    if f"glossary.word_{name}" in catalogue():
+        part, _, kind = name.partition("_")
+        assert f'f"{part}_{{' in code
+        assert kind
+        return
+    column = name.rpartition("__")[2]
+    known = set(re.findall(r'Column\(\s*f?"([a-z_0-9]+?)(?:_\{\w+\})?"', code)) | {
+        each.name for each in all_metrics()
+    }
+    assert column in known | {"accuracy", "same_top1"}
+
+
+def test_numbers_of_all_pages_are_explained() -> None:
+    plain_words = {
+        "number", "order", "rank", "size_bytes", "channel", "channels", "minimum", "maximum", "low", "high", "p25",
+        "median", "p75", "value", "before", "after", "samples", "seconds", "share", "count",
+    }  # fmt: skip
+    tables: list[Table] = blocks(all_pages(full_document()), Table)
+    bare = {
+        (table.id, column.id)
+        for table in tables
+        for column in table.columns
+        if table.id != "channel-map"
+        and column.kind not in ("text", "node")
+        and column.id not in plain_words
+        and not column_meaning(table, column)
+    }
+    assert bare == set()

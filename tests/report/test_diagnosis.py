@@ -1,0 +1,79 @@
+"""A diagnosis for people."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, Repair, RepairStep
+from roundoff.report.diagnosis import diagnosis_verdict, findings_csv, measure_text, repair_table
+
+LONG = "model/backbone/stage4/block2/branch_with_a_rather_long_name/conv"
+
+
+def shown(renderable: object) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(renderable)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined, no-any-return]
+
+
+def finding(number: int, *, proven: bool = True) -> Finding:
+    measure = Measure("SQNR of 'logits'", "dB", 2.0, 24.0, samples=32)
+    remedy = Remedy(f"set the range of {LONG!r} to -3.1 .. 6.2", "free")
+    what = f"{LONG!r} (Conv) is cut off: its range is 0 .. 1, its values reach -3.1 .. 6.2 (12.0% are outside)"
+    changed = f"the range of {LONG!r} (Conv) widened from 0 .. 1 to -3.1 .. 6.2, same bits"
+    return Finding(number, "clipping", (LONG,), (LONG,), what, {}, changed, (measure,), 0.125, remedy, proven)
+
+
+def diagnosis(kind: DiagnosisKind, *findings: Finding) -> Diagnosis:
+    measures = (Measure("SQNR of 'logits'", "dB", 2.0, 24.0), Measure("top-1 accuracy", "", 0.5, 0.9))
+    return Diagnosis("m.onnx", "q.onnx", "quantization", kind, "said", findings, measures, (LONG,) * 9, samples=32)
+
+
+def test_many_findings_fit_a_screen() -> None:
+    lines = shown(diagnosis_verdict(diagnosis("culprits", *(finding(number) for number in range(1, 4)))))
+    assert lines[0] == "CULPRITS: said"
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    assert "SQNR of 'logits' 2.0 dB (24.0 expected), top-1 accuracy 0.5 (0.9 in float); 32 samples" in text
+    assert "2.0 -> 24.0 dB" in text
+    assert "and 5 more: wrong only because of what they read" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [("healthy", "HEALTHY"), ("distributed", "DISTRIBUTED"), ("elsewhere", "ELSEWHERE")],
+)
+def test_each_verdict_has_its_word(kind: DiagnosisKind, word: str) -> None:
+    assert shown(diagnosis_verdict(diagnosis(kind)))[0].startswith(f"{word}: ")
+
+
+def test_what_is_only_suspected_is_said_to_be_so() -> None:
+    text = " ".join(" ".join(shown(diagnosis_verdict(diagnosis("healthy", finding(1, proven=False))))).split())
+    assert "suspected not proven: clipping, " in text
+    assert "proof" not in text
+
+
+def test_measures_are_told_with_their_unit() -> None:
+    assert measure_text(Measure("SQNR", "dB", 1.23, float("inf"))) == "SQNR 1.2 -> inf dB"
+    assert measure_text(Measure("same top-1", "", 0.5, 1.0)) == "same top-1 50.0% -> 100.0%"
+
+
+def test_steps_of_a_repair_are_a_table() -> None:
+    measure = Measure("SQNR", "dB", 1.0, 9.0)
+    steps = (
+        RepairStep("widen it", "free", 1, measure, kept=True),
+        RepairStep("16 bits", "16 bit", 2, measure, kept=False, why="no better"),
+    )
+    lines = shown(repair_table(Repair(steps, (measure,))))
+    assert "widen it" in lines[1]
+    assert "kept" in lines[1]
+    assert "no better" in lines[2]
+
+
+def test_all_findings_are_in_the_csv() -> None:
+    rows = findings_csv(diagnosis("culprits", finding(1), finding(2))).splitlines()
+    assert len(rows) == 3
+    assert rows[0].startswith("number,proven,cause,")
+    assert rows[1].startswith("1,True,clipping,")

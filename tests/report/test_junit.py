@@ -1,0 +1,77 @@
+"""Every kind of run that can fail, as JUnit XML."""
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+from roundoff.core.document import RunDocument
+from roundoff.core.findings import Check, Diagnosis, Finding
+from roundoff.core.io_check import IoCheck, StageCheck
+from roundoff.report.junit import document_junit
+from tests.report import test_audit, test_layers
+from tests.report.documents import HOSTILE, empty_document
+
+
+def cases(document: RunDocument) -> dict[str, tuple[str, str]]:
+    """Outcome and message of each case, by its name; the counts agree with them."""
+    text = document_junit(document)
+    assert text is not None
+    root = ET.fromstring(text)  # noqa: S314 - our own text
+    found = {}
+    for case in root.iter("testcase"):
+        outcome = next(iter(case), None)
+        found[case.get("name", "")] = (
+            ("passed", "") if outcome is None else (outcome.tag, outcome.get("message", ""))
+        )
+    assert root.get("tests") == str(len(list(root.iter("testcase"))))
+    assert root.get("failures") == str(len(list(root.iter("failure"))))
+    assert root.get("skipped") == str(len(list(root.iter("skipped"))))
+    return found
+
+
+def test_culprits_and_outputs_that_miss_their_limits_fail() -> None:
+    report = test_layers.REPORT
+    verdict = replace(report.verdict, agrees=False)
+    found = cases(empty_document(layers=replace(report, verdict=verdict)))
+    guilty = {each.tensor for each in verdict.culprits}
+    outputs = {row.tensor for row in report.rows if row.output}
+    failed = {name for name, (outcome, _) in found.items() if outcome == "failure"}
+    assert failed == (guilty & set(found)) | outputs
+    fine = replace(report, verdict=replace(verdict, agrees=True, culprits=()))
+    assert "failure" not in {outcome for outcome, _ in cases(empty_document(layers=fine)).values()}
+
+
+def test_silent_differences_fail() -> None:
+    found = cases(empty_document(audit=test_audit.AUDIT))
+    assert found["=cmd('x')"] == ("failure", "input 0 (x) is u8; target t makes it u16")
+    assert [outcome for outcome, _ in found.values()] == ["passed", "passed", "failure", "passed"]
+
+
+def test_stages_that_differ_fail_and_absent_ones_are_skipped() -> None:
+    stages = (
+        StageCheck("original", 0.1, 0, None, None, None),
+        StageCheck("preprocessed", 0.1, 2, False, 0.5, 0.1),
+        StageCheck("output", 0.1, 2, True, 0.0, 0.0),
+    )
+    assert cases(empty_document(io_check=IoCheck(stages))) == {
+        "original": ("skipped", "one side was not given"),
+        "preprocessed": ("failure", "differs by 0.5, 0.1 is allowed"),
+        "output": ("passed", ""),
+    }
+
+
+def test_proven_causes_fail_and_suspected_ones_do_not() -> None:
+    proven = Finding(number=1, cause="clipping", nodes=(HOSTILE,), tensors=(), proven=True, summary="cut off")
+    findings = (proven, replace(proven, number=2, nodes=("other",), proven=False))
+    found = Diagnosis(
+        "m", "s", "quantization", "culprits", "one", findings, checks=(Check("a", "fine"),), not_looked_at=("b",)
+    )
+    assert [outcome for outcome, _ in cases(empty_document(diagnosis=found)).values()] == [
+        "failure", "skipped", "passed", "skipped",
+    ]  # fmt: skip
+    assert "failure" in {
+        each for each, _ in cases(empty_document(diagnosis=replace(found, kind="elsewhere"))).values()
+    }
+
+
+def test_a_run_without_a_judgement_has_none() -> None:
+    assert document_junit(empty_document()) is None
