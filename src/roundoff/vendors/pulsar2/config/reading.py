@@ -23,7 +23,8 @@ _SHOWN = 60
 _HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _INT32 = range(-(2**31), 2**31)
-_FLOAT32 = float.fromhex("0x1.fffffep+127")  # the largest
+# From here on a number is rounded to infinity, when it is stored in the 32 bits that the vendor has for it.
+_BEYOND_FLOAT32 = float.fromhex("0x1.ffffffp+127")
 
 
 def read_message(message: type[_Message], value: Any, *, place: Place, problems: list[Problem]) -> _Message:
@@ -119,7 +120,7 @@ def _number(value: Any) -> Any:
         read = _WRONG if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         return _WRONG
-    return read if read is _WRONG or abs(read) <= _FLOAT32 else _WRONG  # type: ignore[arg-type]
+    return read if read is _WRONG or abs(read) < _BEYOND_FLOAT32 else _WRONG  # type: ignore[arg-type]
 
 
 def _text(value: Any) -> Any:
