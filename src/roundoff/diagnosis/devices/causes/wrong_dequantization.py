@@ -105,6 +105,8 @@ def _line(suspect: DeviceSuspect) -> tuple[float, float] | None:
 def _limits(case: Bench, suspect: DeviceSuspect) -> tuple[float, float]:
     """Where codes end: a device that goes on with a wrong gain cuts off there."""
     quantizer = case.golden.coded.get(suspect.tensor)
+    if not case.quantizers:
+        return case.numbers.limits.get(suspect.tensor, (-np.inf, np.inf))
     if quantizer is None or suspect.flow == "dump only":
         return -np.inf, np.inf
     low, high = representable_range(quantizer.params, quantizer.spec)
