@@ -12,7 +12,7 @@ from roundoff.diagnosis.devices.bench import Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention
 
-__all__ = ["called", "left_over", "recovered", "sqnr_db", "tried"]
+__all__ = ["called", "energy", "left_over", "recovered", "sqnr_db", "tried"]
 
 # An explanation may leave this many times the error that is expected anyway.
 _LEFT = 4.0
@@ -30,13 +30,13 @@ def _energies(pairs: Sequence[Pair], explained: Sequence[Array]) -> tuple[float,
     for pair, other in zip(pairs, explained, strict=True):
         largest = float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0))
         signal += float(np.square(np.nan_to_num(pair.exact, posinf=0, neginf=0).astype(np.float64)).sum())
-        before += _energy(pair.found, pair.exact, largest)
-        after += _energy(pair.found, other, largest)
+        before += energy(pair.found, pair.exact, largest)
+        after += energy(pair.found, other, largest)
         noise += pair.expected.noise * pair.exact.size
     return signal, before, after, noise
 
 
-def _energy(found: Array, exact: Array, largest: float) -> float:
+def energy(found: Array, exact: Array, largest: float) -> float:
     """Energy of a difference; an element that is not finite on one side only is off by the largest value."""
     with np.errstate(invalid="ignore", over="ignore"):
         difference = found.astype(np.float64) - exact

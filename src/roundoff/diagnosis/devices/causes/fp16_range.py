@@ -9,7 +9,7 @@ from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.half import in_half, is_emulated
-from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.proof import called, energy, tried
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.graph.weights import Weights
@@ -98,10 +98,9 @@ def _ends_so(suspect: DeviceSuspect, way: Callable[[Array], Array]) -> bool:
     """Whether the device's own values end where half precision does: brought to it once more, they stay."""
     moved = error = 0.0
     for pair in suspect.pairs:
-        found = pair.found.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            moved += float(np.square(np.nan_to_num(way(found) - found)).sum())
-            error += float(np.square(np.nan_to_num(found - pair.exact)).sum())
+        largest = float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0))
+        moved += energy(way(pair.found), pair.found, largest)
+        error += energy(pair.found, pair.exact, largest)
     return moved <= _STAYS * error
 
 
