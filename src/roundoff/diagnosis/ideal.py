@@ -120,7 +120,7 @@ def _of_constant(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float
         found.append(option("range", at_its_range(main, values)))
         bits = facts.prevailing_bits(main)
         if bits > main.spec.bits:
-            found.append(option("bits", with_bits(at_its_range(main, values), bits)))
+            found.append(option("bits", at_its_range(with_bits(main, bits), values)))
         if axis is not None and main.params.scale.size == 1:
             axes = tuple(at for at in range(values.ndim) if at != axis)
             sliced = with_slice_ranges(main, axis, values.min(axis=axes), values.max(axis=axes))
@@ -163,7 +163,8 @@ def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[flo
     found = [option("range", fixed)]
     bits = facts.prevailing_bits(main)
     if bits > main.spec.bits:
-        found.append(option("bits", {name: with_bits(each, bits) for name, each in fixed.items()}))
+        # The range comes last: with few bits it ends where their few codes do.
+        found.append(option("bits", {each.name: with_range(with_bits(each, bits), low, high) for each in members}))
     if main.spec.rounding != "half_even":
         found.append(option("codes", {each.name: rounded_again(each) for each in members}))
     node = facts.nodes.get(suspect.join)
