@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.quantizer import Quantizer, QuantParams
 from roundoff.core.tensors import Array
 from roundoff.data.arrays import ArraySamples
 from roundoff.diagnosis import causes
+from roundoff.diagnosis.alternatives import reach
 from roundoff.diagnosis.case import open_case
 from roundoff.diagnosis.ideal import Option
 from roundoff.diagnosis.lab import FEW_SAMPLES
@@ -277,3 +279,19 @@ def test_samples_in_which_a_fault_shows_are_looked_at() -> None:
     assert 6 not in spread(32, FEW_SAMPLES)
     assert 6 in case.lab.few()
     assert 4 <= len(set(case.lab.few())) <= FEW_SAMPLES
+
+
+def test_few_bits_that_leave_no_code_for_small_values_are_resolution() -> None:
+    """With 3 bits the negative tail has no code at all; more bits over that range would not bring it back."""
+    model, arrays = biased()
+    proto = type(model.proto)()
+    proto.CopyFrom(model.proto)
+    proto.graph.node[1].op_type = "LeakyRelu"
+    proto.graph.node[1].attribute.append(helper.make_attribute("alpha", 0.03))
+    quantized, samples = for_target(model_from_proto(proto, path=model.path), arrays)
+    coarse = changed(quantized, "r1", narrower(3))
+    (low,) = (float(reach(each)[0]) for each in coarse.quantizers if each.tensor == "r1")
+    assert low == 0
+    finding = only(diagnose_quantization(coarse, samples))
+    assert (finding.cause, finding.tensors[0]) == ("resolution", "r1")
+    assert finding.summary.endswith("has 3 bits where others have 8")
