@@ -13,7 +13,7 @@ from roundoff.data.arrays import ArraySamples
 from roundoff.diagnosis import causes
 from roundoff.diagnosis.alternatives import reach
 from roundoff.diagnosis.case import open_case
-from roundoff.diagnosis.ideal import Option
+from roundoff.diagnosis.ideal import Option, options
 from roundoff.diagnosis.lab import FEW_SAMPLES
 from roundoff.diagnosis.quantization import diagnose_quantization
 from roundoff.diagnosis.registry import all_causes, cause
@@ -281,7 +281,7 @@ def test_samples_in_which_a_fault_shows_are_looked_at() -> None:
     assert 4 <= len(set(case.lab.few())) <= FEW_SAMPLES
 
 
-def test_few_bits_that_leave_no_code_for_small_values_are_resolution() -> None:
+def test_more_bits_have_codes_for_what_few_bits_had_none_for() -> None:
     """With 3 bits the negative tail has no code at all; more bits over that range would not bring it back."""
     model, arrays = biased()
     proto = type(model.proto)()
@@ -289,9 +289,11 @@ def test_few_bits_that_leave_no_code_for_small_values_are_resolution() -> None:
     proto.graph.node[1].op_type = "LeakyRelu"
     proto.graph.node[1].attribute.append(helper.make_attribute("alpha", 0.03))
     quantized, samples = for_target(model_from_proto(proto, path=model.path), arrays)
-    coarse = changed(quantized, "r1", narrower(3))
-    (low,) = (float(reach(each)[0]) for each in coarse.quantizers if each.tensor == "r1")
-    assert low == 0
-    finding = only(diagnose_quantization(coarse, samples))
-    assert (finding.cause, finding.tensors[0]) == ("resolution", "r1")
-    assert finding.summary.endswith("has 3 bits where others have 8")
+    case = open_case(changed(quantized, "r1", narrower(3)), samples)
+    suspect = next(each for each in case.facts.suspects if each.tensor == "r1")
+    assert reach(case.facts.quantizers[suspect.name])[0] == 0
+    found = {each.kind: each.fixes[suspect.name] for each in options(case.facts, suspect)[1]}
+    wider = found["bits"]
+    assert wider is not None
+    assert wider.spec.bits == 8
+    assert reach(wider)[0] == pytest.approx(case.facts.value_range(suspect)[0], rel=0.1)
