@@ -12,7 +12,9 @@ it, so that a part is to blame only for what it does wrong by itself.
 
 Verdicts: HEALTHY, CULPRITS, DISTRIBUTED (the loss adds up over many places),
 ELSEWHERE (the quantization is not what is wrong), NOT ENOUGH EVIDENCE. Exit
-code 0 when healthy, or repaired by --fix; 1 otherwise.
+code 0 when healthy, or repaired by --fix; 1 otherwise. Where no place is to
+blame, or its remedies do not suffice, --fix searches for a better recipe as
+tune does; bound that with --time.
 """
 
 import argparse

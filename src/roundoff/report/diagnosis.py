@@ -69,7 +69,12 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
         unit = f" {measure.unit}" if measure.unit else ""
         word = "expected" if measure.unit == "dB" else "in float"
         told = f"{measure.what} {_number(measure.before, measure)}{unit}"
-        if measure.unit == "dB" or (measure.what not in ("same top-1",) and not measure.what.startswith("cosine")):
+        beyond = measure.unit == "dB" and measure.after < measure.before
+        if beyond:
+            told += " (as expected)"
+        elif measure.unit == "dB" or (
+            measure.what not in ("same top-1",) and not measure.what.startswith("cosine")
+        ):
             told += f" ({_number(measure.after, measure)} {word})"
         parts.append(told)
     if parts:
