@@ -33,7 +33,11 @@ def transcript(page: Path = PAGE) -> list[tuple[str, list[str]]]:
     """Each command of a page, with the pieces of its output that are shown."""
     steps: list[tuple[str, list[str]]] = []
     for block in CONSOLE.findall(page.read_text(encoding="utf-8")):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        more, *parts = re.split(r"^\$ ", block, flags=re.MULTILINE)
+        if more:
+            # The page goes on about the command before.
+            steps[-1][1].extend(piece for piece in re.split(r"^\.\.\.\n", more, flags=re.MULTILINE) if piece)
+        for part in parts:
             command, _, output = part.partition("\n")
             pieces = re.split(r"^\.\.\.\n", output, flags=re.MULTILINE)
             steps.append((command, [piece for piece in pieces if piece]))
