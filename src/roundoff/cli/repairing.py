@@ -13,7 +13,7 @@ from roundoff.errors import BadInput, RoundoffError
 if TYPE_CHECKING:
     from roundoff.cli.subject import Subject
     from roundoff.cli.terminal import Terminal
-    from roundoff.core.findings import CostClass, Diagnosis, Repair, RepairStep
+    from roundoff.core.findings import CostClass, Diagnosis, Measure, Repair, RepairStep
     from roundoff.core.recipe import Recipe
     from roundoff.core.target import Target
     from roundoff.core.tuning import Trial, Tuning
@@ -29,6 +29,8 @@ __all__ = ["repaired"]
 # So much of the time that is left goes to the search; what it found is measured and written in the rest.
 _FOR_SEARCH = 0.85
 _EIGHT = 8
+# A search of fewer has tried nothing.
+_TRIALS = 2
 
 
 def repaired(
@@ -124,10 +126,10 @@ def _searched(
     from roundoff.search.tune import tune
 
     number = next((each.number for each in found.accused), 0)
-    plain = RepairStep("search for a better recipe", "free", number, found.measures[-1], kept=False)
+    plain = RepairStep("search for a better recipe", "free", number, _measured(found, settings), kept=False)
     target, why = _target(args, subject)
     left = settings.deadline.left
-    if target is None or left <= 0:
+    if target is None or left <= _least_seconds(found, settings):
         return _unsearched(subject, plain, why or "no time was left")
     model = _model(args, subject)
     goal = aim(found, subject.quantized.float_model, subject.samples, settings)
@@ -147,6 +149,19 @@ def _searched(
     if not step.kept:
         return Fixed(subject.quantized, repair)
     return _fixed(result.built, target, replace(repair, reached=reached))
+
+
+def _measured(found: "Diagnosis", settings: "DiagnoseSettings") -> "Measure":
+    """What was measured before: the user's metric if there is one."""
+    name = "" if settings.metric is None else settings.metric.name
+    return next((each for each in found.measures if each.what == name), found.measures[0])
+
+
+def _least_seconds(found: "Diagnosis", settings: "DiagnoseSettings") -> float:
+    """What a search takes at least: samples are observed again, and two recipes are measured."""
+    metric = "" if settings.metric is None else settings.metric.name
+    known = {each.name: each.seconds for each in found.checks}
+    return settings.opened_s + _TRIALS * (known.get(metric, 0.0) + known.get("outputs", 0.0))
 
 
 def _unsearched(subject: "Subject", plain: "RepairStep", why: str) -> "Fixed":
