@@ -12,7 +12,9 @@ it, so that a part is to blame only for what it does wrong by itself.
 
 Verdicts: HEALTHY, CULPRITS, DISTRIBUTED (the loss adds up over many places),
 ELSEWHERE (the quantization is not what is wrong), NOT ENOUGH EVIDENCE. Exit
-code 0 when healthy, or repaired by --fix; 1 otherwise.
+code 0 when healthy, or repaired by --fix; 1 otherwise. Where no place is to
+blame, or its remedies do not suffice, --fix searches for a better recipe as
+tune does; bound that with --time.
 """
 
 import argparse
@@ -79,7 +81,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     _check_output(args)
     check_html(args)
     subject = open_subject(args, terminal)
-    settings = _settings(args, subject, terminal, Deadline.after(args.time, start=started))
+    settings = replace(
+        _settings(args, subject, terminal),
+        deadline=Deadline.after(args.time, start=started),
+        opened_s=time.monotonic() - started,
+    )
     found = _diagnosed(args, subject, settings)
     fixed = repaired(args, subject, found, settings, terminal) if args.fix else None
     if fixed is not None:
@@ -121,9 +127,7 @@ def _check_output(args: argparse.Namespace) -> None:
         raise BadInput("--force has no effect without -o or --html.", fix="add -o DIR, or leave it out")
 
 
-def _settings(
-    args: argparse.Namespace, subject: Subject, terminal: Terminal, deadline: Deadline
-) -> "DiagnoseSettings":
+def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) -> "DiagnoseSettings":
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.report.diagnosis import check_line
 
@@ -133,7 +137,6 @@ def _settings(
     return DiagnoseSettings(
         arithmetic=subject.arithmetic,
         metric=_metric(args, subject),
-        deadline=deadline,
         threads=args.threads,
         max_memory=args.max_memory,
         progress=terminal,

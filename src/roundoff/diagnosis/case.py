@@ -132,5 +132,8 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         max_memory=max_memory,
         progress=progress,
     )
-    facts = Facts(quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {})
+    partly = len(lab.indices) < len(samples.names)
+    facts = Facts(
+        quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {}, partly=partly
+    )
     return Case(facts, lab)
