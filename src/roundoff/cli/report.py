@@ -48,9 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=_FORMATS,
         help="form of the report (default: by the ending of FILE)",
     )
-    parser.add_argument(
-        "--lang", choices=("en", "zh"), default="en", help="language of Markdown, and in which HTML opens"
-    )
     parser.add_argument("--title", help="heading of the report (default: the command and the model)")
     parser.add_argument("--force", action="store_true", help="replace an earlier report")
 
@@ -64,7 +61,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     _check_run(args.run_path)
     document = load_document(args.run_path)
     written = _write(args, chosen, document)
-    terminal.note("written: " + ", ".join(str(path) for path in written))
+    terminal.written(written)
     return EXIT_OK
 
 
@@ -133,11 +130,12 @@ def _annotated(args: argparse.Namespace, document: "RunDocument") -> bytes:
     from roundoff.graph.overlay import annotated_model
     from roundoff.report.overlay import node_facts
     from roundoff.report.pages import all_pages
+    from roundoff.report.words import spoken
 
     if document.network is None:
         what = f"{args.run_path} knows no network, so there is nothing for Netron to draw."
         raise BadInput(what, fix="choose another --format, or give a run that read a float model")
-    return annotated_model(document.network, node_facts(all_pages(document), language=args.lang))
+    return annotated_model(document.network, node_facts(all_pages(document), language=spoken()))
 
 
 def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str:
@@ -147,6 +145,7 @@ def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str
     from roundoff.report.markdown import markdown_report
     from roundoff.report.overlay import model_explorer_overlay
     from roundoff.report.pages import all_pages
+    from roundoff.report.words import spoken
 
     if chosen == "json":
         return to_json(document)
@@ -156,7 +155,7 @@ def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str
         return _found(model_explorer_overlay(document), f"{args.run_path} has no number for each node.")
     render = html_report if chosen == "html" else markdown_report
     title = args.title or report_title(document)
-    return render(all_pages(document), title=title, language=args.lang)
+    return render(all_pages(document), title=title, language=spoken())
 
 
 def _found(text: str | None, missing: str) -> str:

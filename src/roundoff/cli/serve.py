@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=_port, default=0, metavar="N", help="where to listen (default: any free one)"
     )
-    parser.add_argument("--lang", choices=("en", "zh"), default="en", help="language in which pages open")
 
 
 def _port(text: str) -> int:
@@ -36,10 +35,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Serve until interrupted."""
     from roundoff.analysis.run_diff import diff_runs
     from roundoff.report.serving import make_server
+    from roundoff.report.words import spoken
 
     if not args.folder.is_dir():
         raise BadInput(f"{args.folder} is not a folder.", fix="give the folder that your runs are in")
-    server, address = make_server(args.folder, differ=diff_runs, port=args.port, language=args.lang)
+    server, address = make_server(args.folder, differ=diff_runs, port=args.port, language=spoken())
     terminal.text(address)
     terminal.note(f"serving {args.folder}, read-only; Ctrl-C ends it")
     try:

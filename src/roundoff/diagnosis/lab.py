@@ -1,11 +1,13 @@
 """Where interventions are made: the network runs with any quantizers, and its outputs are compared with float."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from roundoff.core.deadline import NO_DEADLINE, Deadline
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizer import Quantizer
@@ -30,6 +32,12 @@ __all__ = ["FEW_SAMPLES", "MORE_SAMPLES", "Lab", "Subset"]
 FEW_SAMPLES, MORE_SAMPLES = 8, 32
 """On so many samples, evenly spaced, interventions are chosen, and what came of them is confirmed."""
 
+# Of a limited time this part goes to what comes before any experiment, which takes so many times as long as the
+# float network: it is run, its tensors are looked at, and the quantized one is run.
+_FOR_A_START, _RUNS_AT_START = 0.3, 12
+# So many runs tell how long one takes.
+_TIMED = 2
+_A_MOMENT = 1e-6
 _NARROWEST_FUSED = 8
 # Inputs and float outputs are kept for all experiments; samples beyond this are left out.
 _MOST_KEPT_BYTES = 1 << 28
@@ -71,13 +79,21 @@ class Lab:
         everything: All tensors of the model with their shapes.
         threads: Threads per node; all cores by default.
         progress: Told of every experiment.
+        deadline: When all has to be done; the less time there is, the fewer samples are used.
+        most: Use so many samples at most.
+
+    Attributes:
+        runs: Experiments so far.
+        seconds: What one took at most.
+        sample_seconds: What one sample took in float.
+        indices: The samples that are used at most.
 
     Raises:
         BadInput: No output holds numbers that can be compared.
         ModelFailed: The model cannot be run.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what to run on what, and how much it may take
         self,
         model: Model,
         samples: Samples,
@@ -85,8 +101,12 @@ class Lab:
         everything: Sequence[Value],
         threads: int | None = None,
         progress: Progress = SILENT,
+        deadline: Deadline = NO_DEADLINE,
+        most: int = MORE_SAMPLES,
     ) -> None:
         check_repeatable(model)
+        self._most = most
+        self._deadline, self.seconds, self.sample_seconds = deadline, 0.0, math.inf
         self.model, self.samples = model, samples
         self._threads, self._progress = threads, progress
         chance = random_outputs(model)
@@ -95,6 +115,7 @@ class Lab:
         self._exact: list[dict[str, Any]] = []
         self._known: dict[tuple[tuple[int, ...], frozenset[tuple[str, int]]], Loss] = {}
         self._kept: list[Quantizer] = []  # as long as these live, no other has the id of one of them
+        self._few: tuple[int, ...] = ()
         self.runs = 0
         self._run_float()
         first = self._exact[0]
@@ -107,26 +128,39 @@ class Lab:
         self.parts = output_parts(model, numbers, shapes)
 
     @property
-    def indices(self) -> tuple[int, ...]:
-        """The samples that are used at most."""
-        return spread(len(self.samples.names), MORE_SAMPLES)[: len(self._exact)]
-
-    @property
     def chosen(self) -> Subset:
         """The same as samples."""
         return Subset(self.samples, self.indices)
 
     def _run_float(self) -> None:
         session = open_session(self.model, threads=self._threads, keep_memory=False)
-        names, kept = outputs(self.model), 0
-        for index in spread(len(self.samples.names), MORE_SAMPLES):
+        names, kept, clock = outputs(self.model), 0, self._deadline.clock
+        self.indices: tuple[int, ...] = spread(len(self.samples.names), self._most)
+        while len(self._exact) < len(self.indices):
+            began, index = clock(), self.indices[len(self._exact)]
             feed, sample = read_feed(self.model, self.samples, index), self.samples.names[index]
             found = dict(zip(names, session.run(feed, sample=sample), strict=True))
+            if len(self._exact) < _TIMED:
+                # The first one takes longer.
+                self.sample_seconds = min(self.sample_seconds, clock() - began)
             self._feeds.append((sample, feed))
             self._exact.append({name: found[name] for name in self._names})
             kept += sum(getattr(each, "nbytes", 0) for each in (*feed.values(), *found.values()))
+            if len(self._exact) == _TIMED:
+                self._choose(self._affordable())
             if kept > _MOST_KEPT_BYTES:
-                break
+                self.indices = self.indices[: len(self._exact)]
+
+    def _choose(self, most: int) -> None:
+        """Use so many samples; those that were run are among them."""
+        done, evenly = self.indices[: len(self._exact)], spread(len(self.samples.names), most)
+        others = [index for index in evenly if index not in done]
+        self.indices = (*done, *others[: max(0, most - len(done))])
+
+    def _affordable(self) -> int:
+        """How many samples there is time for."""
+        runs = self._deadline.left * _FOR_A_START / max(self.sample_seconds, _A_MOMENT)
+        return int(max(1, min(self._most, runs / _RUNS_AT_START)))
 
     def _not_finite(self) -> tuple[str, ...]:
         """What to know of float outputs that are NaN or infinite, which nothing can be compared with.
@@ -160,7 +194,20 @@ class Lab:
 
     def few(self) -> tuple[int, ...]:
         """Places of the samples on which interventions are chosen."""
-        return spread(len(self._exact), FEW_SAMPLES)
+        return self._few or spread(len(self._exact), FEW_SAMPLES)
+
+    def focus(self, quantizers: Sequence[Quantizer]) -> None:
+        """Choose interventions, from now on, half on the samples that lose most with these quantizers.
+
+        What is cut off in few of the samples would else not show in any that are looked at.
+        """
+        evenly = spread(len(self._exact), FEW_SAMPLES)
+        if len(evenly) == len(self._exact):
+            return
+        own = self.loss(quantizers, more=True).by_sample
+        worst = sorted(range(len(own)), key=lambda place: -own[place])[: FEW_SAMPLES // 2]
+        others = [place for place in spread(len(self._exact), FEW_SAMPLES // 2) if place not in worst]
+        self._few = tuple(sorted((*worst, *others)))
 
     def loss(
         self, quantizers: Sequence[Quantizer], *, more: bool = False, places: Sequence[int] | None = None
@@ -184,6 +231,7 @@ class Lab:
         return self._known[key]
 
     def _measure(self, quantizers: Sequence[Quantizer], chosen: Sequence[int]) -> Loss:
+        began = self._deadline.clock()
         model = switch_on(self.model, quantizers)
         session = open_session(model, threads=self._threads, fused=_can_fuse(quantizers))
         names = outputs(model)
@@ -193,8 +241,24 @@ class Lab:
             sample, feed = self._feeds[place]
             found = dict(zip(names, session.run(feed, sample=sample), strict=True))
             meter.add(self._exact[place], found)
+        self.seconds = max(self.seconds, self._deadline.clock() - began)
         self._progress.advance()
         return meter.loss()
+
+    def sample_losses(self, quantizers: Sequence[Quantizer]) -> list[Loss]:
+        """What the outputs lose in each sample with these quantizers on.
+
+        Raises:
+            ModelFailed: The model cannot be run.
+        """
+        model = switch_on(self.model, quantizers)
+        session = open_session(model, threads=self._threads, fused=_can_fuse(quantizers))
+        names, losses = outputs(model), []
+        for (sample, feed), exact in zip(self._feeds, self._exact, strict=True):
+            meter = LossMeter(self.parts)
+            meter.add(exact, dict(zip(names, session.run(feed, sample=sample), strict=True)))
+            losses.append(meter.loss())
+        return losses
 
     def tensor_cosines(self, quantizers: Sequence[Quantizer], tensors: Sequence[str]) -> dict[str, float]:
         """How the tensors of the running quantized network agree with those in float, on the first sample.

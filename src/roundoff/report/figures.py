@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from roundoff.core.time_left import duration_text
 from roundoff.report.cells import safe_cell
+from roundoff.report.words import told
 
 __all__ = ["csv_text", "decibels", "exactness", "number", "percentage", "shape_text", "time_text"]
 
@@ -53,8 +54,8 @@ def shape_text(shape: Sequence[int]) -> str:
 def exactness(resolution: float) -> str:
     """How exactly quantiles are known."""
     if not resolution:
-        return "every value is known"
-    return f"quantiles, peaks and histograms are read off bins {percentage(resolution)} of the value wide"
+        return told("distribution_text.every_value")
+    return told("distribution_text.bins", width=percentage(resolution))
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
