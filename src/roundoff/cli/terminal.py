@@ -16,7 +16,7 @@ from roundoff.report.words import sentence, told
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console, OverflowMethod, RenderableType
+    from rich.console import Console, RenderableType
     from rich.progress import Progress as RichProgress
     from rich.segment import Segment
 
@@ -124,14 +124,20 @@ class Terminal:
         self.err.print(harmless(text, newlines=True), markup=False, soft_wrap=True)
 
     def wrapped(self, text: str) -> None:
-        """Say something that is not a result, in lines that fit the screen."""
+        """Say something that is not a result, in lines that fit the screen; names are not torn."""
+        import textwrap
+
         from rich.text import Text
 
-        # Names are not torn, but scripts without blanks are.
-        fold: OverflowMethod = "ignore" if text.isascii() else "fold"
-        width = max(_NARROWEST, self.err.width - len(_INDENT))
-        lines = Text(harmless(text)).wrap(self.err, width, overflow=fold)
-        self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
+        clean, width = harmless(text), max(_NARROWEST, self.err.width)
+        if clean.isascii():
+            whole = textwrap.TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False)
+            whole.break_on_hyphens = False
+            self.note(whole.fill(clean))
+        else:
+            # Scripts without blanks, of letters that are two columns wide.
+            lines = Text(clean).wrap(self.err, width - len(_INDENT))
+            self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:
