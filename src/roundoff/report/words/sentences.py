@@ -15,7 +15,9 @@ __all__ = ["sentence"]
 
 _JOINT = "; "
 # Gaps with anything in them; all others hold a number or a word.
-_WIDE_GAPS = frozenset({"file", "folder", "name", "names", "places", "text"})
+_WIDE_GAPS = frozenset({"file", "folder", "name", "names", "places", "text", "what"})
+# What stands in this one may be words of ours, too.
+_NESTED = "what"
 
 
 def sentence(text: str) -> str:
@@ -36,7 +38,10 @@ def _known(text: str) -> str | None:
     for name, pattern in _patterns():
         found = pattern.fullmatch(text)
         if found is not None:
-            return told(f"sentences.{name}", **{gap: _counted(value) for gap, value in found.groupdict().items()})
+            gaps = found.groupdict()
+            if _NESTED in gaps:
+                gaps[_NESTED] = _known(gaps[_NESTED]) or gaps[_NESTED]
+            return told(f"sentences.{name}", **{gap: _counted(value) for gap, value in gaps.items()})
     return None
 
 
