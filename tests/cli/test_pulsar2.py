@@ -128,7 +128,7 @@ def test_everything_that_is_wrong_is_told_at_once(run: Run, tmp_path: Path) -> N
         "input_processors[0].tensor_name: the model has no input 'nosuch'",
         "output_processors[0].tensor_name: the model has no output 'nosuch'",
         "quant.input_sample_dir: nosuch is not a folder",
-        "quant.input_configs[0]: The calibration data of 'x' does not exist: nosuch.tar",
+        "does not exist: nosuch.tar",
         "quant.layer_configs[0]: 'nosuch' names nothing",
         "quant.layer_configs[1]: 'nosuch' names nothing",
     ):

@@ -8,7 +8,6 @@ import pytest
 from roundoff.core.deadline import Deadline
 from roundoff.core.findings import Diagnosis
 from roundoff.data.arrays import ArraySamples
-from roundoff.diagnosis import lab
 from roundoff.diagnosis.case import open_case
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.quantization import diagnose_quantization
@@ -17,6 +16,7 @@ from roundoff.graph.load import load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets import load_target
+from roundoff.runtime.session import open_session
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
 
@@ -32,10 +32,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found, opened = Clock(), lab.open_session
+    found = Clock()
 
     def open_ticking(*args: Any, **options: Any) -> Any:
-        session = opened(*args, **options)
+        session = open_session(*args, **options)
         run = session.run
 
         def ticking(*feed: Any, **more: Any) -> Any:
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(session, "run", ticking)
         return session
 
-    monkeypatch.setattr(lab, "open_session", open_ticking)
+    monkeypatch.setattr("roundoff.diagnosis.lab.open_session", open_ticking)
     return found
 
 

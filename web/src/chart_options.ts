@@ -51,6 +51,14 @@ function drawable(value: number | string | null | undefined, log: boolean): numb
   return typeof value === "number" && Number.isFinite(value) && (!log || value > 0) ? value : "-";
 }
 
+/** On a logarithmic scale nothing stands for 0: steps end at half of the smallest value instead, where the axis does. */
+function floorOf(spec: ChartSpec, columns: ColumnValues): number | null {
+  if (spec.yScale !== "log" || !spec.series.every((series) => series.role === "steps")) return null;
+  const values = spec.series.flatMap((series) => columns[series.columns[0] ?? ""] ?? []);
+  const smallest = values.reduce<number>((least, value) => (typeof value === "number" && value > 0 && value < least ? value : least), Infinity);
+  return Number.isFinite(smallest) ? smallest / 2 : null;
+}
+
 /** A value as a tooltip says it. */
 export function shortNumber(value: unknown): string {
   return typeof value === "number" ? String(Number(value.toPrecision(5))) : String(value ?? "");
@@ -60,6 +68,7 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
   const places = placesOf(spec, columns);
   const numeric = places.every((place) => typeof place === "number") && spec.series.every((s) => isPointwise(s.role));
   const log = spec.yScale === "log";
+  const floor = floorOf(spec, columns);
   const heat = spec.series.find((series) => series.role === "heat");
   const text = { color: colours.text };
   const many = places.length > MANY_PLACES;
@@ -70,7 +79,7 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
     textStyle: { fontFamily: "inherit", ...text },
     // The frame holds the numbers and titles of the axes as well, however wide they are.
     grid: { left: 8, right: 20, top: spec.series.length > 1 ? LEGEND : TOP, bottom: 8 + (many ? SLIDER : 0) + (heat ? SCALE : 0), outerBoundsMode: "same", outerBoundsContain: "all" },
-    tooltip: tooltip(spec, language, nodes),
+    tooltip: tooltip(spec, language, nodes, floor),
     xAxis: {
       type: numeric ? "value" : "category",
       ...title(spec.xLabel),
@@ -80,13 +89,15 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
       splitLine: { show: false },
     },
     yAxis: {
+      // Bars are as long as their values, so that they start at 0.
       type: log ? "log" : heat ? "category" : "value",
       ...title(spec.yLabel),
-      ...(heat ? { data: heatNames(heat, language), inverse: true } : { scale: true }),
+      ...(floor === null ? {} : { min: floor }),
+      ...(heat ? { data: heatNames(heat, language), inverse: true } : { scale: !spec.series.some((series) => series.role === "bars") }),
       axisLabel: heat ? { ...text, overflow: "truncate", width: 120 } : text,
       splitLine: { lineStyle: { color: colours.grid } },
     },
-    series: spec.series.flatMap((series) => drawn(series, spec, { columns, places, numeric, log, language })),
+    series: spec.series.flatMap((series) => drawn(series, spec, { columns, places, numeric, log, language, text: colours.text, floor })),
   };
   if (spec.series.length > 1) options.legend = { top: 0, textStyle: text, type: "scroll", data: spec.series.map((series) => say(series.label, language)) };
   if (many) {
@@ -131,7 +142,7 @@ interface Point {
 }
 
 // Tooltips as rich text: HTML ones would need inline styles, which the page forbids itself.
-function tooltip(spec: ChartSpec, language: Language, nodes: NodeNames): Options {
+function tooltip(spec: ChartSpec, language: Language, nodes: NodeNames, floor: number | null): Options {
   const common = { renderMode: "richText", confine: true };
   const heat = spec.series.find((series) => series.role === "heat");
   if (heat) {
@@ -144,13 +155,17 @@ function tooltip(spec: ChartSpec, language: Language, nodes: NodeNames): Options
   }
   if (spec.series.some((series) => series.role === "box")) return { ...common, trigger: "item", valueFormatter: shortNumber };
   const hidden = new Set(spec.series.filter((series) => series.role === "band").map((series) => say(series.label, language)));
+  const shown = (value: unknown): unknown => {
+    const found: unknown = Array.isArray(value) ? value[1] : value;
+    return found === floor ? 0 : found;
+  };
   const formatter = (given: Point | Point[]): string => {
     const points = (Array.isArray(given) ? given : [given]).filter((point) => !hidden.has((point.seriesName ?? "").trim()));
     const [first] = points;
     if (!first) return "";
     const place = `${say(spec.xLabel, language)} ${first.axisValueLabel ?? first.name ?? ""}`;
     const node = nodes[first.dataIndex];
-    const lines = points.map((point) => `${point.marker ?? ""}${point.seriesName ?? ""}: ${shortNumber(Array.isArray(point.value) ? point.value[1] : point.value)}`);
+    const lines = points.map((point) => `${point.marker ?? ""}${point.seriesName ?? ""}: ${shortNumber(shown(point.value))}`);
     return [...(node ? [node] : []), place, ...lines].join("\n");
   };
   return { ...common, trigger: "axis", formatter };
@@ -166,29 +181,32 @@ interface Context {
   numeric: boolean;
   log: boolean;
   language: Language;
+  /** Its colour. */
+  text: string;
+  floor: number | null;
 }
 
 function drawn(series: SeriesSpec, spec: ChartSpec, context: Context): Options[] {
   const name = say(series.label, context.language);
   const values = (column: string): (number | string)[] =>
-    chosen(series, spec, context, column).map((value) => drawable(value, context.log));
+    chosen(series, spec, context, column).map((value) => (value === 0 && context.floor !== null ? context.floor : drawable(value, context.log)));
   const placed = (column: string): unknown[] =>
     context.numeric ? values(column).map((value, at) => [context.places[at], value]) : values(column);
   const [first = "", second = ""] = series.columns;
   const marks = spec.series[0] === series ? markLines(spec, context) : {};
   switch (series.role) {
     case "bars":
-      return [{ name, type: "bar", data: placed(first), large: true, ...marks }];
+      return [{ name, type: "bar", data: placed(first), large: true, barMaxWidth: 40, ...marks }];
     case "points":
       return [{ name, type: "scatter", symbolSize: 6, data: placed(first), ...marks }];
     case "box":
-      return [{ name, type: "boxplot", data: context.places.map((_, at) => series.columns.map((c) => values(c)[at])), ...marks }];
+      return [{ name, type: "boxplot", boxWidth: [3, 40], data: context.places.map((_, at) => series.columns.map((c) => values(c)[at])), ...marks }];
     case "heat":
       return [{ name, type: "heatmap", data: heatCells(series, context) }];
     case "band":
       return bandSeries(name, values(first), values(second), context);
     default:
-      return [{ name, type: "line", step: series.role === "steps" ? "middle" : false, showSymbol: context.places.length <= MANY_PLACES, symbolSize: 4, data: placed(first), ...marks }];
+      return [{ name, type: "line", step: series.role === "steps" ? "middle" : false, showSymbol: context.places.length <= MANY_PLACES, symbol: "circle", symbolSize: 5, data: placed(first), ...marks }];
   }
 }
 
@@ -225,7 +243,7 @@ function markLines(spec: ChartSpec, context: Context): Options {
   if (!spec.marks.length) return {};
   const data = spec.marks.map((mark) => ({
     xAxis: context.numeric ? mark.at : context.places.map(String).indexOf(String(mark.at)),
-    label: { formatter: say(mark.label, context.language) },
+    label: { formatter: say(mark.label, context.language), color: context.text, textBorderWidth: 0 },
   }));
   return { markLine: { symbol: "none", silent: true, data } };
 }

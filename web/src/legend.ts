@@ -11,10 +11,16 @@ export function legendOf([low, high]: readonly [number, number], kind: string, h
   const [best, worst] = (higherIsBetter ? [high, low] : [low, high]).map((value) => endText(value, kind));
   const legend = document.createElement("div");
   legend.className = "legend";
-  const show = (): void => legend.replaceChildren(best ?? "", steps(), worst ?? "", word("noValue", current()));
+  const show = (): void => legend.replaceChildren(part(best), steps(), part(worst), part(word("noValue", current())));
   show();
   onChange(show);
   return [legend];
+}
+
+function part(text = ""): HTMLElement {
+  const element = document.createElement("span");
+  element.textContent = text;
+  return element;
 }
 
 function steps(): SVGElement {

@@ -22,6 +22,8 @@ export interface NetworkSpec {
   id: string;
   kind: string;
   higherIsBetter: boolean;
+  /** From which on a value is as good as can be; null where the best one of the network is. */
+  best: number | null;
   nodes: NodeSpec[];
 }
 
@@ -54,7 +56,8 @@ class NetworkView {
   constructor(figure: HTMLElement, private readonly spec: NetworkSpec) {
     this.byName = new Map(spec.nodes.map((node) => [node.name, node]));
     const values = spec.nodes.map((node) => numberOf(node.value)).filter((v): v is number => v !== null && Number.isFinite(v));
-    this.limits = values.reduce<[number, number]>(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
+    const [low, high] = values.reduce<[number, number]>(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
+    this.limits = spec.best === null || !values.length ? [low, high] : spec.higherIsBetter ? [Math.min(low, spec.best), spec.best] : [spec.best, Math.max(high, spec.best)];
     this.closed = closedAtFirst(this.boxes(), MANY_BOXES);
     this.svg.append(this.world);
     this.svg.setAttribute("tabindex", "0");

@@ -54,7 +54,6 @@ function setUpSorting(table: HTMLTableElement, data: TableData, rows: Rows): voi
     button.type = "button";
     button.append(...head.childNodes);
     head.append(button);
-    if (NUMBERS.has(data.columns[at]?.kind ?? "")) head.classList.add("number");
     // The first click shows the worst, or the largest where neither way is better.
     const first = head.dataset.better === "higher" || !NUMBERS.has(data.columns[at]?.kind ?? "");
     button.addEventListener("click", () => {

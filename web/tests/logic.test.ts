@@ -121,6 +121,13 @@ test("rows of several kinds share a place, and each kind is a series of its own"
   assert.deepEqual(options.series.map((each) => each.data), [[6, 5], [7, "-"]]);
 });
 
+test("steps on a logarithmic scale end where the axis does, and are still called 0", () => {
+  const spec: ChartSpec = { ...SPEC, yScale: "log", marks: [], series: [{ columns: ["n"], label: "n", role: "steps" }] };
+  const options = chartOptions(spec, { order: [0, 1], n: [4, 0] }, "en", COLOURS) as unknown as Axes & { yAxis: { min: number }; series: { data: unknown[] }[] };
+  assert.deepEqual([options.yAxis.min, options.series[0]?.data], [2, [[0, 4], [1, 2]]]);
+  assert.equal(options.tooltip.formatter([{ dataIndex: 1, seriesName: "n", value: [1, 2], axisValueLabel: "1" }]), "place 1\nn: 0");
+});
+
 test("the ends of a legend are in the unit of their values", () => {
   assert.deepEqual([endText(0.3243, "share"), endText(-11.26, "decibels"), endText(0.5, "number")], ["32.4 %", "-11.3 dB", "0.5"]);
 });

@@ -12,7 +12,9 @@ it, so that a part is to blame only for what it does wrong by itself.
 
 Verdicts: HEALTHY, CULPRITS, DISTRIBUTED (the loss adds up over many places),
 ELSEWHERE (the quantization is not what is wrong), NOT ENOUGH EVIDENCE. Exit
-code 0 when healthy, or repaired by --fix; 1 otherwise.
+code 0 when healthy, or repaired by --fix; 1 otherwise. Where no place is to
+blame, or its remedies do not suffice, --fix searches for a better recipe as
+tune does; bound that with --time.
 """
 
 import argparse
@@ -33,7 +35,7 @@ from roundoff.cli.next_steps import next_steps
 from roundoff.cli.quantize_options import settings_from
 from roundoff.cli.repairing import repaired
 from roundoff.cli.settings_files import DIALECT_HELP
-from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
+from roundoff.cli.subject import Subject, add_subject_options, check_subject, given_file, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
 from roundoff.core.deadline import Deadline
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from roundoff.diagnosis.fixing import Fixed
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.diagnosis.metric import Metric
-    from roundoff.graph.load import Model
 
 SUMMARY = "find out which nodes lose accuracy, why, and what helps"
 
@@ -80,7 +81,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     _check_output(args)
     check_html(args)
     subject = open_subject(args, terminal)
-    settings = _settings(args, subject, terminal, Deadline.after(args.time, start=started))
+    settings = replace(
+        _settings(args, subject, terminal),
+        deadline=Deadline.after(args.time, start=started),
+        opened_s=time.monotonic() - started,
+    )
     found = _diagnosed(args, subject, settings)
     fixed = repaired(args, subject, found, settings, terminal) if args.fix else None
     if fixed is not None:
@@ -122,25 +127,22 @@ def _check_output(args: argparse.Namespace) -> None:
         raise BadInput("--force has no effect without -o or --html.", fix="add -o DIR, or leave it out")
 
 
-def _settings(
-    args: argparse.Namespace, subject: Subject, terminal: Terminal, deadline: Deadline
-) -> "DiagnoseSettings":
+def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) -> "DiagnoseSettings":
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.report.diagnosis import check_line
 
     def tell(check: "Check") -> None:
-        terminal.told(check_line(check.name, check.result, check.seconds))
+        terminal.wrapped(check_line(check.name, check.result, check.seconds))
 
     return DiagnoseSettings(
         arithmetic=subject.arithmetic,
         metric=_metric(args, subject),
-        deadline=deadline,
         threads=args.threads,
         max_memory=args.max_memory,
         progress=terminal,
         tell=tell,
         subject=subject.words,
-        given=_given(args),
+        given=given_file(args),
         plan=_plan(args),
     )
 
@@ -158,13 +160,6 @@ def _plan(args: argparse.Namespace) -> "QuantPlan | None":
         return None
     prepared, how = prepare(load_model(args.model)), settings_from(args)
     return plan_quantization(prepared.model, how.target, rules=how.rules, origins=prepared.origins)
-
-
-def _given(args: argparse.Namespace) -> "Model | None":
-    """The file of the quantized model, where one was given."""
-    from roundoff.graph.load import load_model
-
-    return load_model(args.quantized) if args.quantized is not None and args.quantized.is_file() else None
 
 
 def _repaired(found: "Diagnosis") -> bool:

@@ -48,7 +48,7 @@ def next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
         steps = [[*again, *(["--fix", "-o", found_in, "--force"] if args.fix else [])]]
     elif found.kind in ("culprits", "distributed") and not args.fix:
         steps = [[*again, "--fix", "-o", found_in, *(["--force"] if args.output else [])]]
-    elif found.kind == "distributed":
+    elif found.kind == "distributed" or (found.kind == "elsewhere" and args.target and _judge(args)):
         steps = [["tune", *model, *data, "--target", args.target or "TARGET", *_judge(args), "-o", "tuned"]]
     elif found.kind == "culprits":
         tensors = [name for each in found.accused for name in each.tensors[:1]]

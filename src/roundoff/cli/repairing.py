@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roundoff.cli.quantize_options import settings_from
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, RoundoffError
 
 if TYPE_CHECKING:
     from roundoff.cli.subject import Subject
     from roundoff.cli.terminal import Terminal
-    from roundoff.core.findings import CostClass, Diagnosis, Repair, RepairStep
+    from roundoff.core.findings import CostClass, Diagnosis, Measure, Repair, RepairStep
     from roundoff.core.recipe import Recipe
     from roundoff.core.target import Target
     from roundoff.core.tuning import Trial, Tuning
@@ -29,6 +29,8 @@ __all__ = ["repaired"]
 # So much of the time that is left goes to the search; what it found is measured and written in the rest.
 _FOR_SEARCH = 0.85
 _EIGHT = 8
+# A search of fewer has tried nothing.
+_TRIALS = 2
 
 
 def repaired(
@@ -124,22 +126,22 @@ def _searched(
     from roundoff.search.tune import tune
 
     number = next((each.number for each in found.accused), 0)
-    plain = RepairStep("search for a better recipe", "free", number, found.measures[-1], kept=False)
+    plain = RepairStep("search for a better recipe", "free", number, _measured(found, settings), kept=False)
     target, why = _target(args, subject)
     left = settings.deadline.left
-    if target is None or left <= 0:
-        why = why or "no time was left"
-        told = replace(plain.measure, after=plain.measure.before)
-        step = replace(plain, measure=told, why=why)
-        return Fixed(subject.quantized, Repair((step,), (told,)))
+    if target is None or left <= _least_seconds(found, settings):
+        return _unsearched(subject, plain, why or "no time was left")
     model = _model(args, subject)
     goal = aim(found, subject.quantized.float_model, subject.samples, settings)
     before = goal.judged(subject.quantized)
     how = _tune_settings(args, subject, target, time_s=left * _FOR_SEARCH if args.time is not None else None)
-    terminal.told(f"searching for a better recipe for {target.name}, what is free on the chip first")
-    result = tune(
-        model, TuneData(subject.samples, subject.samples), how, keeping=_keeping(terminal), progress=terminal
-    )
+    terminal.wrapped(f"searching for a better recipe for {target.name}, what is free on the chip first")
+    try:
+        data = TuneData(subject.samples, subject.samples)
+        result = tune(model, data, how, keeping=_keeping(terminal), progress=terminal)
+    except RoundoffError as error:
+        # What was diagnosed is worth telling all the same.
+        return _unsearched(subject, plain, error.what)
     after = goal.judged(result.built.quantized)
     step = _step(plain, goal, result.tuning, before=before, after=after)
     reached = step.kept and (result.tuning.verdict != "best_effort" or after >= goal.score)
@@ -147,6 +149,28 @@ def _searched(
     if not step.kept:
         return Fixed(subject.quantized, repair)
     return _fixed(result.built, target, replace(repair, reached=reached))
+
+
+def _measured(found: "Diagnosis", settings: "DiagnoseSettings") -> "Measure":
+    """What was measured before: the user's metric if there is one."""
+    name = "" if settings.metric is None else settings.metric.name
+    return next((each for each in found.measures if each.what == name), found.measures[0])
+
+
+def _least_seconds(found: "Diagnosis", settings: "DiagnoseSettings") -> float:
+    """What a search takes at least: samples are observed again, and two recipes are measured."""
+    metric = "" if settings.metric is None else settings.metric.name
+    known = {each.name: each.seconds for each in found.checks}
+    return settings.opened_s + _TRIALS * (known.get(metric, 0.0) + known.get("outputs", 0.0))
+
+
+def _unsearched(subject: "Subject", plain: "RepairStep", why: str) -> "Fixed":
+    """No search, and why."""
+    from roundoff.core.findings import Repair
+    from roundoff.diagnosis.fixing import Fixed
+
+    told = replace(plain.measure, after=plain.measure.before)
+    return Fixed(subject.quantized, Repair((replace(plain, measure=told, why=why),), (told,)))
 
 
 def _fixed(built: "Built", target: "Target", repair: "Repair") -> "Fixed":
@@ -178,7 +202,7 @@ def _keeping(terminal: "Terminal") -> "Keeping":
     from roundoff.report.tuning import trial_line
     from roundoff.search.settings import Keeping
 
-    return Keeping(on_trial=lambda trial, best, metric: terminal.told(trial_line(trial, best, metric)))
+    return Keeping(on_trial=lambda trial, best, metric: terminal.wrapped(trial_line(trial, best, metric)))
 
 
 def _tune_settings(
@@ -204,6 +228,9 @@ def _judge(args: argparse.Namespace, subject: "Subject") -> "JudgeOptions":
     from roundoff.search.judges import JudgeOptions
 
     labels = None if args.labels is None else load_labels(args.labels, subject.samples.names)
+    if labels is not None and args.samples is not None:
+        # Whoever takes the first samples only means the first labels too.
+        labels = labels[: len(subject.samples.names)]
     metric = args.evaluator is not None or labels is not None
     return JudgeOptions(args.evaluator, labels=labels, decibels=not metric, threads=args.threads)
 

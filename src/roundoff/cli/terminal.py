@@ -16,7 +16,7 @@ from roundoff.report.words import sentence, told
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console, OverflowMethod, RenderableType
     from rich.progress import Progress as RichProgress
     from rich.segment import Segment
 
@@ -26,6 +26,8 @@ __all__ = ["Terminal"]
 
 # Progress is shown for anything longer than this (design, section 8).
 _QUIET_S = 2.0
+# What a line begins with that continues another, and the least that is left for its words.
+_INDENT, _NARROWEST = "  ", 20
 
 
 class Terminal:
@@ -110,7 +112,7 @@ class Terminal:
             names[-1] = told("terminal.written_more", files=names[-1], count=more)
         line = told("terminal.written", files=", ".join(names))
         if cell_len(line) > self.err.width:
-            line = "\n  ".join([told("terminal.written", files="").rstrip(), *names])
+            line = f"\n{_INDENT}".join([told("terminal.written", files="").rstrip(), *names])
         self.note(line)
 
     def remark(self, text: str) -> None:
@@ -121,20 +123,15 @@ class Terminal:
         """Say something that is not a result."""
         self.err.print(harmless(text, newlines=True), markup=False, soft_wrap=True)
 
-    def told(self, text: str) -> None:
-        """Say something in lines that fit the screen."""
-        import textwrap
+    def wrapped(self, text: str) -> None:
+        """Say something that is not a result, in lines that fit the screen."""
+        from rich.text import Text
 
-        if not text.isascii():
-            from rich.text import Text
-
-            # Letters of other scripts may be two columns wide.
-            parts = Text(text).wrap(self.err, self.err.width - 2)
-            self.note("\n  ".join(str(part).rstrip() for part in parts))
-            return
-        lines = textwrap.wrap(text, self.err.width, subsequent_indent="  ", break_long_words=False,
-                              break_on_hyphens=False)  # fmt: skip
-        self.note("\n".join(lines))
+        # Names are not torn, but scripts without blanks are.
+        fold: OverflowMethod = "ignore" if text.isascii() else "fold"
+        width = max(_NARROWEST, self.err.width - len(_INDENT))
+        lines = Text(harmless(text)).wrap(self.err, width, overflow=fold)
+        self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:

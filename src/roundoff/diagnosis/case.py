@@ -119,6 +119,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     lab = Lab(
         model, samples, everything=everything, threads=threads, progress=progress, deadline=deadline, most=most
     )
+    lab.focus(quantized.quantizers)
     constant = derived_constants(model.proto.graph)
     known = {each.name for each in everything}
     live = [each for each in quantized.quantizers if each.tensor not in constant and each.tensor in known]
@@ -131,5 +132,8 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         max_memory=max_memory,
         progress=progress,
     )
-    facts = Facts(quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {})
+    partly = len(lab.indices) < len(samples.names)
+    facts = Facts(
+        quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {}, partly=partly
+    )
     return Case(facts, lab)

@@ -34,6 +34,7 @@ class DiagnoseSettings:
         subject: What is diagnosed, in words.
         given: The file of the quantized model, as it was given; None where it is made here.
         plan: What was asked for each node, and what it got; None where that is not known.
+        opened_s: Seconds it took to read or make the quantized model.
     """
 
     arithmetic: Arithmetic = WIDEST
@@ -46,6 +47,7 @@ class DiagnoseSettings:
     subject: str = ""
     given: Model | None = None
     plan: QuantPlan | None = None
+    opened_s: float = 0.0
 
 
 @dataclass(slots=True)

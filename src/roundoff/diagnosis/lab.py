@@ -1,5 +1,6 @@
 """Where interventions are made: the network runs with any quantizers, and its outputs are compared with float."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,9 @@ FEW_SAMPLES, MORE_SAMPLES = 8, 32
 
 # Of a limited time this part goes to what comes before any experiment, which takes so many times as long as the
 # float network: it is run, its tensors are looked at, and the quantized one is run.
-_FOR_A_START, _RUNS_AT_START = 0.25, 16
+_FOR_A_START, _RUNS_AT_START = 0.3, 12
+# So many runs tell how long one takes.
+_TIMED = 2
 _A_MOMENT = 1e-6
 _NARROWEST_FUSED = 8
 # Inputs and float outputs are kept for all experiments; samples beyond this are left out.
@@ -103,7 +106,7 @@ class Lab:
     ) -> None:
         check_repeatable(model)
         self._most = most
-        self._deadline, self.seconds, self.sample_seconds = deadline, 0.0, 0.0
+        self._deadline, self.seconds, self.sample_seconds = deadline, 0.0, math.inf
         self.model, self.samples = model, samples
         self._threads, self._progress = threads, progress
         chance = random_outputs(model)
@@ -112,6 +115,7 @@ class Lab:
         self._exact: list[dict[str, Any]] = []
         self._known: dict[tuple[tuple[int, ...], frozenset[tuple[str, int]]], Loss] = {}
         self._kept: list[Quantizer] = []  # as long as these live, no other has the id of one of them
+        self._few: tuple[int, ...] = ()
         self.runs = 0
         self._run_float()
         first = self._exact[0]
@@ -136,14 +140,22 @@ class Lab:
             began, index = clock(), self.indices[len(self._exact)]
             feed, sample = read_feed(self.model, self.samples, index), self.samples.names[index]
             found = dict(zip(names, session.run(feed, sample=sample), strict=True))
-            if not self._exact:
-                self.sample_seconds = clock() - began
-                self.indices = spread(len(self.samples.names), self._affordable())
+            if len(self._exact) < _TIMED:
+                # The first one takes longer.
+                self.sample_seconds = min(self.sample_seconds, clock() - began)
             self._feeds.append((sample, feed))
             self._exact.append({name: found[name] for name in self._names})
             kept += sum(getattr(each, "nbytes", 0) for each in (*feed.values(), *found.values()))
+            if len(self._exact) == _TIMED:
+                self._choose(self._affordable())
             if kept > _MOST_KEPT_BYTES:
                 self.indices = self.indices[: len(self._exact)]
+
+    def _choose(self, most: int) -> None:
+        """Use so many samples; those that were run are among them."""
+        done, evenly = self.indices[: len(self._exact)], spread(len(self.samples.names), most)
+        others = [index for index in evenly if index not in done]
+        self.indices = (*done, *others[: max(0, most - len(done))])
 
     def _affordable(self) -> int:
         """How many samples there is time for."""
@@ -182,7 +194,20 @@ class Lab:
 
     def few(self) -> tuple[int, ...]:
         """Places of the samples on which interventions are chosen."""
-        return spread(len(self._exact), FEW_SAMPLES)
+        return self._few or spread(len(self._exact), FEW_SAMPLES)
+
+    def focus(self, quantizers: Sequence[Quantizer]) -> None:
+        """Choose interventions, from now on, half on the samples that lose most with these quantizers.
+
+        What is cut off in few of the samples would else not show in any that are looked at.
+        """
+        evenly = spread(len(self._exact), FEW_SAMPLES)
+        if len(evenly) == len(self._exact):
+            return
+        own = self.loss(quantizers, more=True).by_sample
+        worst = sorted(range(len(own)), key=lambda place: -own[place])[: FEW_SAMPLES // 2]
+        others = [place for place in spread(len(self._exact), FEW_SAMPLES // 2) if place not in worst]
+        self._few = tuple(sorted((*worst, *others)))
 
     def loss(
         self, quantizers: Sequence[Quantizer], *, more: bool = False, places: Sequence[int] | None = None

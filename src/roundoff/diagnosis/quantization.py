@@ -174,4 +174,6 @@ class _Diagnosing:
 def _outputs_text(loss: Loss) -> str:
     top1 = "" if loss.top1 is None else f", same top-1 {loss.top1:.1%}"
     name = loss.parts[loss.worst]
-    return f"{name!r}: SQNR {loss.sqnr_db:.1f} dB, cosine {loss.cosine:.5f}{top1} ({loss.samples} samples)"
+    return (
+        f"{name!r}: SQNR {loss.sqnr_db:.1f} dB, cosine {loss.cosine:.5f}{top1} ({counted(loss.samples, 'sample')})"
+    )

@@ -27,12 +27,14 @@ class Ranking:
         places: Costliest first.
         costs: By name; those of places that were not singled out are their shares of what their group costs.
         total: What all cost.
+        exact: Whether each of them was measured by itself.
         contributors: How many of them, or of their groups, cost something worth the name.
     """
 
     places: tuple[Suspect, ...]
     costs: Mapping[str, float]
     total: float
+    exact: bool
     contributors: int
 
 
@@ -62,7 +64,7 @@ def rank(case: Case, suspects: Sequence[Suspect], *, out_of_time: Callable[[], b
             return None
     known = search.shares()
     places = sorted((each for each in suspects if known[each.name] > 0), key=lambda each: -known[each.name])
-    return Ranking(tuple(places), known, total, contributors)
+    return Ranking(tuple(places), known, total, size == 1, contributors)
 
 
 def alone_loss(case: Case, *suspects: Suspect) -> Loss:

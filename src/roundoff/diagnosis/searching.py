@@ -19,6 +19,8 @@ __all__ = ["Accused", "find_few", "find_needed", "merged", "takes_most"]
 _AS_GOOD_DB = 1.5
 # A suspect that costs less than this part of what the worst costs is not looked at.
 _LEAST_COST = 0.02
+# So many are measured one by one, of more of them so many groups first.
+_ONE_BY_ONE, _GROUPS = 64, 16
 # One is needed when without it the loss is this much higher.
 _NEEDED_DB = 0.5
 # Of the places that contribute one in so many are few, as are two.
@@ -83,13 +85,26 @@ def _costs(
     goal: Loss,
     out_of_time: Callable[[], bool],
 ) -> list[Accused]:
-    """What each candidate costs when it alone is not put right."""
-    found = []
-    for suspect, fixes in candidates:
-        if out_of_time():
-            break
-        others = {name: each for name, each in best.items() if name not in fixes}
-        found.append(Accused(suspect, fixes, case.loss(others).value - goal.value))
+    """What each candidate costs when it alone is not put right; of many only those in groups that cost a lot."""
+
+    def cost(members: Sequence[tuple[Suspect, Fixes]]) -> float:
+        mine = {name for _, fixes in members for name in fixes}
+        return case.loss({name: each for name, each in best.items() if name not in mine}).value - goal.value
+
+    groups = [[each] for each in candidates]
+    if len(candidates) > _ONE_BY_ONE:
+        size = -(-len(candidates) // _GROUPS)
+        groups = [list(candidates[at : at + size]) for at in range(0, len(candidates), size)]
+    found, worst = list[Accused](), 0.0
+    while groups and not out_of_time():
+        members = groups.pop(0)
+        value = cost(members)
+        worst = max(worst, value)
+        if len(members) == 1:
+            found.append(Accused(*members[0], value))
+        elif value >= _LEAST_COST * worst:
+            middle = len(members) // 2
+            groups += [members[:middle], members[middle:]]
     return found
 
 

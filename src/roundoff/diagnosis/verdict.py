@@ -20,6 +20,8 @@ _MOST_VICTIMS = 12
 _WORSE_DB = 3.0
 # So near to chance, a network knows nothing of what it is fed.
 _ABOVE_CHANCE = 1.5
+# A coin falls on the same side so often in a row.
+_BY_CHANCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +176,22 @@ def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:
     if not scores.fine and agrees:
         return (
             f"nothing is wrong in the quantization: the outputs keep {now}, yet {scores.name} goes from "
-            f"{scores.in_float:.4g} to {scores.quantized:.4g}; look at what is done with the outputs"
+            f"{scores.in_float:.4g} to {scores.quantized:.4g}{_by_chance(scores)}; look at what is done with the "
+            "outputs"
         )
     return (
         f"the float model itself scores {scores.in_float:.4g}, about what guessing gives: look at how samples are "
         "processed, and at their labels"
     )
+
+
+def _by_chance(scores: Scores) -> str:
+    """A word of caution where a share of samples differs by so few of them that others may not confirm it."""
+    share = min(scores.in_float, scores.quantized) >= 0 and max(scores.in_float, scores.quantized) <= 1
+    lost = round(abs(scores.in_float - scores.quantized) * scores.samples)
+    if not share or not 0 < lost <= _BY_CHANCE:
+        return ""
+    return f" ({lost} of {counted(scores.samples, 'sample')}, which may be chance: more samples tell)"
 
 
 def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -73,7 +73,9 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
         unit = f" {measure.unit}" if measure.unit else ""
         text = f"{sentence(measure.what)} {_number(measure.before, measure)}{unit}"
         value = _number(measure.after, measure)
-        if measure.unit == "dB":
+        if measure.unit == "dB" and measure.after < measure.before:
+            text = told("diagnosis_text.as_expected", text=text)
+        elif measure.unit == "dB":
             text = told("diagnosis_text.expected", text=text, value=value)
         elif measure.what != "same top-1" and not measure.what.startswith("cosine"):
             text = told("diagnosis_text.in_float", text=text, value=value)

@@ -3,6 +3,8 @@
 import http.client
 import json
 import os
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -177,6 +179,17 @@ def test_a_command_that_writes_deeper_is_shown_by_its_place(client: Client) -> N
     path = progress_path(client.root / "deep/fourth")
     path.write_text(json.dumps({name: getattr(job, name) for name in job.__slots__}))
     assert "Running: deep/fourth: layers, 1 of 9, for 1 min" in client.get("")[1]
+
+
+def test_a_browser_that_leaves_early_is_no_fault(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        host, _, port = client.host.partition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as leaving:
+            leaving.sendall(f"GET {client.prefix} HTTP/1.0\r\nHost: {client.host}\r\n\r\n".encode())
+            # Closed at once, with a reset instead of a farewell.
+            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert client.get("")[0] == 200
+    assert capsys.readouterr().err == ""
 
 
 def test_a_port_that_is_taken_is_said(client: Client) -> None:

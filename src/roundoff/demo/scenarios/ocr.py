@@ -55,8 +55,10 @@ def make(target: str = _TARGET) -> Scenario:
 
     def command(inputs: Path, results: Path) -> list[list[str]]:
         return [
-            ["diagnose", str(inputs / _MODEL), "--target", target],
-            ["--data", str(inputs / "words"), "--evaluator", str(inputs / "evaluator.py")],
+            ["diagnose", str(inputs / _MODEL)],
+            ["--target", target],
+            ["--data", str(inputs / "words")],
+            ["--evaluator", str(inputs / "evaluator.py")],
             ["--fix", "-o", str(results), "--html", str(results.with_suffix(".html"))],
         ]
 

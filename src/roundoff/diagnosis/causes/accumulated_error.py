@@ -57,13 +57,14 @@ class AccumulatedError:
             ),
             *_kinds(case),
         )
+        which = "the worst" if ranked.exact else "among the worst"
         share = ranked.costs[places[0].name] / ranked.total
         return Intervention(
             f"with the {_listed(sizes)} worst of {len(places)} places in float {_decibels(worst)} dB, with as "
             f"many at random {_decibels(others)} dB; with the first half in float (golden inputs)",
             measures,
             0.0 if takes_most(case.loss(), few) else 1.0,
-            f"the loss adds up over {counted(len(places), 'place')}: the worst, {places[0].tensor!r}, makes "
+            f"the loss adds up over {counted(len(places), 'place')}: {which}, {places[0].tensor!r}, makes "
             f"{share:.0%} of it",
         )
 

@@ -119,6 +119,7 @@ def _network(network: Network) -> dict[str, Any]:
         "id": network.id,
         "kind": network.kind,
         "higherIsBetter": network.higher_is_better,
+        "best": network.best,
         "nodes": [
             {
                 "name": each.name,
@@ -138,14 +139,16 @@ def _spoken(phrase: Phrase) -> str | dict[str, str]:
     return phrase.en if phrase.en == phrase.zh else {"en": phrase.en, "zh": phrase.zh}
 
 
-def _wordy(table: Table) -> bool:
-    """Whether it is a table of sentences, which is no table any more where there is little room."""
+def _look(table: Table) -> str:
+    """How a table is shown: tall with many rows; one of sentences becomes a list where there is little room."""
     if len(table.rows) > _MANY_ROWS:
-        return False
+        return "tall"
+    if table.cards:
+        return "cards"
     cells = (
         cell_text(cell, column) for row in table.rows for cell, column in zip(row, table.columns, strict=True)
     )
-    return any(len(text.en) > _LONGEST_LINE and " " in text.en for text in cells)
+    return "wordy" if any(len(text.en) > _LONGEST_LINE and " " in text.en for text in cells) else ""
 
 
 def _asset(name: str) -> str:
@@ -172,11 +175,11 @@ def _template() -> "Template":
         "column_meaning": column_meaning,
         "cell_value": cell_value,
         "longest_line": _LONGEST_LINE,
+        "look_of": _look,
         "many_rows": _MANY_ROWS,
         "kind_of": lambda block: type(block).__name__,
         "picture_source": _picture_source,
         "plain": plain,
         "say": say,
-        "wordy": _wordy,
     }
     return environment.get_template("report.html.j2")

@@ -4,7 +4,7 @@ from roundoff.core.accumulation import Accumulation
 from roundoff.core.document import RunDocument
 from roundoff.report.pages.blocks import Chart, Column, Headline, Page, Series, Table
 from roundoff.report.pages.parts import NODE_COLUMNS, metric_axis, metric_column, notes
-from roundoff.report.words import plain, say
+from roundoff.report.words import Phrase, named, plain, say
 
 __all__ = ["accumulation_page"]
 
@@ -40,4 +40,10 @@ def _table(found: Accumulation) -> Table:
 
 def _curve_column(found: Accumulation, number: int) -> Column:
     like = metric_column(found.metric, higher_is_better=found.higher_is_better)
-    return Column(f"curve_{number}", plain(found.curves[number].name), like.kind, None, like.higher_is_better)
+    return Column(
+        f"curve_{number}", _curve_name(found.curves[number].name), like.kind, None, like.higher_is_better
+    )
+
+
+def _curve_name(name: str) -> Phrase:
+    return named(f"accumulation.curve_{name}") or plain(name)

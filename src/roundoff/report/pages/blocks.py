@@ -98,6 +98,7 @@ class Table:
         sort: Column by which it is sorted at first, with a minus before it for the largest first; empty to leave
             the rows as they are.
         folded: Whether it waits behind its caption to be opened.
+        cards: Whether each row is a story of its own that is read whole, rather than compared with the others.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     sort: str = ""
     folded: bool = False
+    cards: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class Network:
         nodes: In execution order.
         kind: What the number is.
         higher_is_better: Which way it is better.
+        best: From which value on it is as good as can be; None where the best one among the nodes is.
     """
 
     id: str
@@ -196,6 +199,7 @@ class Network:
     nodes: tuple[NetworkNode, ...]
     kind: ColumnKind
     higher_is_better: bool
+    best: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +234,7 @@ class Entry:
         tone: Whether its verdict is good news.
         text: Its verdict, which may be empty.
         address: Where it is, when it is no page of this report.
+        also: What else can be done with it: words and addresses.
     """
 
     page: str
@@ -237,6 +242,7 @@ class Entry:
     tone: Tone
     text: Phrase
     address: str = ""
+    also: tuple[tuple[Phrase, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

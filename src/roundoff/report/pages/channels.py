@@ -4,7 +4,7 @@ from roundoff.core.channel_spread import ChannelReport, ChannelSpread
 from roundoff.core.document import RunDocument
 from roundoff.report.pages.blocks import Block, Chart, Column, Page, Series, Table
 from roundoff.report.pages.parts import NODE_COLUMNS, notes
-from roundoff.report.words import plain, say
+from roundoff.report.words import Phrase, plain, say
 
 __all__ = ["channels_page"]
 
@@ -37,12 +37,16 @@ def channels_page(document: RunDocument) -> Page | None:
     if report is None:
         return None
     rows = tuple(
-        (each.name, each.node, each.op_type, each.dtype, each.risk, each.range_ratio, each.gain_db, each.advice)
+        (each.name, each.node, each.op_type, each.dtype, _risk(each), each.range_ratio, each.gain_db, each.advice)
         for each in report.spreads
     )
     table = Table("channels", say("channels.table"), _COLUMNS, rows)
     sections = tuple(_tensor(number, each) for number, each in enumerate(report.spreads))
     return Page("channels", say("channels.title"), (table, *_map(report), *notes(report.notes)), sections)
+
+
+def _risk(each: ChannelSpread) -> Phrase:
+    return say(f"channels.risk_{each.risk.replace(' ', '_')}")
 
 
 def _map(report: ChannelReport) -> tuple[Block, ...]:

@@ -92,7 +92,7 @@ def _parts(found: Diagnosis) -> Iterator[Block]:
 
 
 def _findings(name: str, caption: Phrase, findings: Iterable[Finding]) -> Table:
-    return Table(name, caption, _FINDINGS, tuple(_finding(each) for each in findings))
+    return Table(name, caption, _FINDINGS, tuple(_finding(each) for each in findings), cards=True)
 
 
 def _finding(each: Finding) -> tuple[Cell, ...]:

@@ -14,6 +14,7 @@ NODE_COLUMNS = (
 )
 
 _MOST_NAMED = 5
+_SHARES = frozenset({"accuracy", "same_top1"})
 
 
 def notes(*groups: Iterable[str]) -> tuple[Paragraph, ...]:
@@ -39,4 +40,6 @@ def metric_axis(name: str) -> Phrase:
     """What an axis of scores is called: the metric, and its unit where it has one."""
     if name == "sqnr_db":
         return say("common.sqnr_axis")
+    if name in _SHARES:
+        return say("common.share_axis", name=name)
     return plain(f"{name.removesuffix('_db')}, dB" if name.endswith("_db") else name)

@@ -45,14 +45,11 @@ def runs_page(folder: RunFolder, runs: Sequence[FoundRun], jobs: Sequence[Runnin
         jobs: Commands that are running.
     """
     blocks: list[Block] = [Headline("open", _running(job)) for job in jobs]
-    blocks.append(Contents(tuple(_entry(folder, run, f"run/{run.id}/") for run in runs)))
-    if not runs:
-        blocks.append(Paragraph(say("serving.none")))
-    elif len(runs) > 1:
-        pairs = tuple(
-            Entry("", plain(run.name), "plain", plain(run.written), f"compare/{run.id}/") for run in runs
-        )
-        blocks += [Paragraph(say("serving.compare")), Contents(pairs)]
+    several = len(runs) > 1
+    entries = tuple(
+        _entry(folder, run, f"run/{run.id}/", compare=f"compare/{run.id}/" if several else "") for run in runs
+    )
+    blocks.append(Contents(entries) if runs else Paragraph(say("serving.none")))
     return Page("runs", say("serving.title"), tuple(blocks))
 
 
@@ -121,17 +118,18 @@ def _running(job: RunningJob) -> Phrase:
     return say("serving.running", name=job.output, title=title, done=job.done, total=job.total, elapsed=elapsed)
 
 
-def _entry(folder: RunFolder, run: FoundRun, address: str) -> Entry:
+def _entry(folder: RunFolder, run: FoundRun, address: str, *, compare: str = "") -> Entry:
     try:
         document = folder.document(run)
     except BadInput as error:
         return Entry("", plain(run.name), "open", plain(error.what), address)
+    also = ((say("serving.compare"), compare),) if compare else ()
     headlines = _headlines(document)
     tone = headlines[0][1].tone if headlines else "plain"
     text = say(
         "serving.entry", command=" ".join(document.command[1:2]), written=run.written, verdict=_verdict(document)
     )
-    return Entry("", plain(run.name), tone, text, address)
+    return Entry("", plain(run.name), tone, text, address, also)
 
 
 def _headlines(document: RunDocument) -> list[tuple[Phrase, Headline]]:

@@ -7,6 +7,7 @@ guess. Addresses name runs by ids that are looked up, never files.
 import secrets
 import socket
 import struct
+import sys
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,6 +57,11 @@ class Served:
 
 class _Server(ThreadingHTTPServer):
     served: Served
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a browser that left before its page was written; anything else is a fault."""
+        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
