@@ -71,10 +71,10 @@ class Recorder(Terminal):
     def note(self, text: str) -> None:
         self._write(text)
 
-    def told(self, text: str) -> None:
+    def wrapped(self, text: str) -> None:
         for width in self.widths:
             self.err.width, self._current = width, (width,)
-            super().told(timeless(text))
+            super().wrapped(timeless(text))
         self._current = self.widths
 
     def written(self, paths: Sequence[Path], most: int | None = None) -> None:

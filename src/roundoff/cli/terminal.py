@@ -16,7 +16,7 @@ from roundoff.report.words import sentence, told
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console, OverflowMethod, RenderableType
+    from rich.console import Console, RenderableType
     from rich.progress import Progress as RichProgress
     from rich.segment import Segment
 
@@ -125,13 +125,18 @@ class Terminal:
 
     def wrapped(self, text: str) -> None:
         """Say something that is not a result, in lines that fit the screen."""
+        import textwrap
+
         from rich.text import Text
 
-        # Names are not torn, but scripts without blanks are.
-        fold: OverflowMethod = "ignore" if text.isascii() else "fold"
         width = max(_NARROWEST, self.err.width - len(_INDENT))
-        lines = Text(harmless(text)).wrap(self.err, width, overflow=fold)
-        self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
+        if text.isascii():
+            # Names are not torn, even where they are too long.
+            lines = textwrap.wrap(harmless(text), width, break_long_words=False, break_on_hyphens=False)
+        else:
+            # Letters of other scripts are two columns wide, and have no blanks between them.
+            lines = [line.plain.rstrip() for line in Text(harmless(text)).wrap(self.err, width)]
+        self.note(f"\n{_INDENT}".join(lines))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:
