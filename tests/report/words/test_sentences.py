@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.report.words import phrase_names, sentence, speaking
+from roundoff.report.words import known, phrase_names, sentence, speaking
 from roundoff.report.words.catalogue import english
 
 # Put together from words that say nothing alone.
@@ -58,3 +58,9 @@ def test_what_is_known_is_translated_and_the_rest_stays(text: str, parts: list[s
     with speaking("zh"):
         told = sentence(text)
     assert re.split("[\uff08-\uff1b]+", told.rstrip("\uff09")) == parts
+
+
+def test_pages_have_them_in_every_language() -> None:
+    found = known("noise")
+    assert (found.en, found.zh) == ("noise", "噪声")
+    assert known("").zh == ""

@@ -9,9 +9,9 @@ import string
 from collections.abc import Iterator
 from functools import cache
 
-from roundoff.report.words.catalogue import english, phrase_names, spoken, told
+from roundoff.report.words.catalogue import Phrase, english, phrase_names, speaking, spoken, told
 
-__all__ = ["sentence"]
+__all__ = ["known", "sentence"]
 
 _JOINT = "; "
 # Gaps with anything in them; all others hold a number or a word.
@@ -32,6 +32,12 @@ def sentence(text: str) -> str:
     for part in told_parts[1:]:
         joined = told("terminal.semicolon", before=joined, after=part)
     return joined
+
+
+def known(text: str) -> Phrase:
+    """A sentence of a result in every language, as far as it is known."""
+    with speaking("zh"):
+        return Phrase(text, sentence(text))
 
 
 def _known(text: str) -> str | None:
