@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
 from roundoff.cli import main
 from roundoff.cli.language import LANGUAGE_VARIABLE, chosen_command, chosen_language, without_language
+from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
 from roundoff.report.words import spoken
 
@@ -94,3 +96,15 @@ def test_a_wrong_language_is_left_to_the_parser(monkeypatch: pytest.MonkeyPatch)
         chosen_language([])
     with pytest.raises(SystemExit):
         main(["explain", "cosine", "--lang", "fr"])
+
+
+@pytest.mark.parametrize("word", ["checked", "检查"])
+def test_long_notes_fit_the_screen_in_every_language(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal()
+    terminal.err.width = 40
+    terminal.wrapped(f"{word} " * 20)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert all(cell_len(line) <= 40 for line in lines)
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert "".join(lines).count(word) == 20

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from roundoff.core.findings import Diagnosis, Finding, Measure, Repair
 from roundoff.core.harmless import short_name
-from roundoff.report.phrasing import commas, count_of, few, headline, semicolons
+from roundoff.report.phrasing import cause_name, commas, count_of, few, headline, semicolons
 from roundoff.report.words import named, sentence, spoken, told
 
 __all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_line", "repair_table"]
@@ -96,7 +96,7 @@ def _findings(found: Diagnosis) -> Iterator[_Line]:
         shown += 1
         yield from lines
     for finding in proven[shown : shown + _IN_SHORT]:
-        text = _said(_where(finding), _cause(finding))
+        text = _said(_where(finding), cause_name(finding.cause))
         yield str(finding.number), _said(text, measure_text(finding.measures[0])) if finding.measures else text
     more = len(proven) - shown - _IN_SHORT
     if more > 0:
@@ -105,7 +105,7 @@ def _findings(found: Diagnosis) -> Iterator[_Line]:
 
 def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
     """Where, why, the proof and what to do."""
-    yield str(finding.number), _said(_where(finding), _cause(finding))
+    yield str(finding.number), _said(_where(finding), cause_name(finding.cause))
     meaning = None if spoken() == "en" else named(f"causes.meaning_{finding.cause}")
     if meaning is not None and sentence(finding.summary) == finding.summary:
         # What is not known in this language is told in general before.
@@ -121,11 +121,6 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
 
 def _said(name: str, text: str) -> str:
     return told("diagnosis_text.said", name=name, text=text)
-
-
-def _cause(finding: Finding) -> str:
-    name = named(f"causes.name_{finding.cause}")
-    return finding.cause if name is None else name.within(spoken())
 
 
 def _cost(cost: str) -> str:
@@ -160,7 +155,9 @@ def _where(finding: Finding) -> str:
 def _suspected(found: Diagnosis) -> Iterator[_Line]:
     open_ones = [each for each in found.findings if not each.proven]
     for index, finding in enumerate(open_ones[:_SUSPECTED]):
-        text = told("diagnosis_text.not_proven", cause=_cause(finding), summary=sentence(finding.summary))
+        text = told(
+            "diagnosis_text.not_proven", cause=cause_name(finding.cause), summary=sentence(finding.summary)
+        )
         if finding.measures:
             text = told("diagnosis_text.changed", text=text, change=measure_text(finding.measures[0]))
         yield "" if index else told("diagnosis_text.suspected"), text

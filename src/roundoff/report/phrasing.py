@@ -4,14 +4,20 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from roundoff.report.words import spoken, told
+from roundoff.report.words import named, spoken, told
 
-__all__ = ["commas", "count_of", "few", "headline", "semicolons", "sentences"]
+__all__ = ["cause_name", "commas", "count_of", "few", "headline", "semicolons", "sentences"]
 
 
 def count_of(number: int, noun: str) -> str:
     """A number and its noun: ``1 tensor``, ``2 tensors``."""
     return told(f"counts.{noun}", count=number)
+
+
+def cause_name(cause: str) -> str:
+    """What a cause of a loss is called."""
+    name = named(f"causes.name_{cause}")
+    return cause if name is None else name.within(spoken())
 
 
 def few(names: Sequence[str], most: int) -> str:

@@ -10,9 +10,12 @@ import pytest
 from roundoff.core import (
     accumulation,
     audit,
+    calibration_check,
     channel_spread,
     comparison,
     distributions,
+    findings,
+    io_check,
     layer_scores,
     run_diff,
     sensitivity,
@@ -79,6 +82,10 @@ CHOSEN = [
     ("run_diff_text.word_", run_diff.DiffKind),
     ("run_diff_text.change_", run_diff.Change),
     ("run_diff_text.", run_diff.Pairing),
+    ("diagnosis_text.word_", findings.DiagnosisKind),
+    ("diagnosis_text.cost_", findings.CostClass),
+    ("calibration_text.kind_", calibration_check.FindingKind),
+    ("io_text.stage_", io_check.Stage),
 ]
 
 

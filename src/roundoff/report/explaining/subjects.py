@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from roundoff.core.document import RunDocument
 from roundoff.core.findings import Finding
 from roundoff.core.layer_scores import LayerReport, LayerRow, LayerScore
-from roundoff.report.phrasing import sentences
+from roundoff.report.phrasing import cause_name, sentences
 from roundoff.report.run_diff import measure_name
-from roundoff.report.words import named, sentence, spoken, told
+from roundoff.report.words import sentence, told
 
 __all__ = ["finding_text", "subject_names", "subject_text"]
 
@@ -39,8 +39,8 @@ def subject_text(document: RunDocument, name: str) -> str:
 
 def finding_text(finding: Finding) -> str:
     """A paragraph on a finding."""
-    summary = finding.summary
-    said = [told("explain_text.finding", number=finding.number, cause=_cause(finding), summary=sentence(summary))]
+    cause, summary = cause_name(finding.cause), sentence(finding.summary)
+    said = [told("explain_text.finding", number=finding.number, cause=cause, summary=summary)]
     if finding.proven:
         how = sentence(finding.intervention) or told("explain_text.put_right")
         said.append(told("explain_text.proven", how=how))
@@ -54,11 +54,6 @@ def finding_text(finding: Finding) -> str:
     if finding.remedy is not None:
         said.append(told("explain_text.remedy", title=sentence(finding.remedy.title), cost=finding.remedy.cost))
     return sentences(*said)
-
-
-def _cause(finding: Finding) -> str:
-    name = named(f"causes.name_{finding.cause}")
-    return finding.cause if name is None else name.within(spoken())
 
 
 def _place(document: RunDocument, name: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from roundoff.core.findings import CostClass, Diagnosis, Finding, Repair
 from roundoff.report.figures import number
 from roundoff.report.pages.blocks import Block, Cell, Column, Commands, Headline, Page, Paragraph, Table, Tone
 from roundoff.report.pages.parts import few_names, notes
-from roundoff.report.words import Phrase, named, plain, say
+from roundoff.report.words import Phrase, known, named, plain, say
 
 __all__ = ["diagnosis_page"]
 
@@ -57,7 +57,7 @@ def diagnosis_page(document: RunDocument) -> Page | None:
         return None
     text = say(f"diagnosis.{found.kind}", count=len(found.accused), places=_places(found))
     headline = Headline(_TONES.get(found.kind, "open"), text, f"diagnosis_{found.kind}")
-    blocks = (headline, Paragraph(plain(found.verdict)), *_parts(found))
+    blocks = (headline, Paragraph(known(found.verdict)), *_parts(found))
     return Page("diagnosis", say("diagnosis.title"), (*blocks, *notes(found.notes)))
 
 
@@ -102,16 +102,16 @@ def _finding(each: Finding) -> tuple[Cell, ...]:
         measure = (_unit(first.what, first.unit), first.before, first.after)
     remedy: tuple[Cell, ...] = (None, None)
     if each.remedy is not None:
-        remedy = (each.remedy.title, say(f"diagnosis.{_COSTS[each.remedy.cost]}"))
+        remedy = (known(each.remedy.title), say(f"diagnosis.{_COSTS[each.remedy.cost]}"))
     return (
         each.number,
         each.nodes[0] if each.nodes else None,
         named(f"causes.name_{each.cause}") or each.cause,
         each.share,
-        each.summary,
+        known(each.summary),
         *remedy,
         *measure,
-        each.intervention,
+        known(each.intervention),
     )
 
 
@@ -123,13 +123,13 @@ def _repair(repair: Repair) -> Iterator[Block]:
         yield Headline("good" if repair.reached else "bad", say(key, what=_unit(first.what, first.unit), **values))
     rows = tuple(
         (
-            step.title,
+            known(step.title),
             say(f"diagnosis.{_COSTS[step.cost]}"),
             _unit(step.measure.what, step.measure.unit),
             step.measure.before,
             step.measure.after,
             step.kept,
-            step.why,
+            known(step.why),
         )
         for step in repair.steps
     )

@@ -3,7 +3,8 @@
 from roundoff.core.document import RunDocument
 from roundoff.core.layer_scores import LayerReport, LayerRow
 from roundoff.report.figures import decibels, shape_text
-from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Paragraph, Series, Table, Tone
+from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Series, Table, Tone
+from roundoff.report.pages.parts import notes
 from roundoff.report.words import Phrase, plain, say
 
 __all__ = ["layers_page"]
@@ -37,9 +38,8 @@ def layers_page(document: RunDocument) -> Page | None:
         Series(("accumulated_sqnr_db",), say("layers.accumulated_db")),
     )
     curve = Chart("layers-along", say("layers.along"), "layers", "order", series, *_AXES)
-    notes = tuple(Paragraph(plain(note), note=True) for note in report.notes)
     headline = Headline(_TONES[report.verdict.kind], _headline(report), f"layers_{report.verdict.kind}")
-    return Page("layers", say("layers.title"), (headline, curve, table, *notes))
+    return Page("layers", say("layers.title"), (headline, curve, table, *notes(report.notes)))
 
 
 def _headline(report: LayerReport) -> Phrase:

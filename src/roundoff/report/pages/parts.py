@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from roundoff.core.wording import counted
 from roundoff.report.pages.blocks import Column, ColumnKind, Paragraph
-from roundoff.report.words import Phrase, plain, say
+from roundoff.report.words import Phrase, known, plain, say
 
 __all__ = ["NODE_COLUMNS", "few_names", "metric_axis", "metric_column", "notes"]
 
@@ -18,8 +18,8 @@ _SHARES = frozenset({"accuracy", "same_top1"})
 
 
 def notes(*groups: Iterable[str]) -> tuple[Paragraph, ...]:
-    """Remarks of a run, each as a note; they are in the language in which they were written down."""
-    return tuple(Paragraph(plain(note), note=True) for group in groups for note in group)
+    """Remarks of a run, each as a note; those that are not known again are in English."""
+    return tuple(Paragraph(known(note), note=True) for group in groups for note in group)
 
 
 def few_names(names: Sequence[str]) -> Phrase:

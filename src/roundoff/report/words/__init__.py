@@ -13,13 +13,14 @@ from roundoff.report.words.catalogue import (
     spoken,
     told,
 )
-from roundoff.report.words.sentences import sentence
+from roundoff.report.words.sentences import known, sentence
 
 __all__ = [
     "LANGUAGES",
     "Language",
     "Phrase",
     "explained",
+    "known",
     "named",
     "phrase_names",
     "plain",

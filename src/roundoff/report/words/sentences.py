@@ -9,13 +9,15 @@ import string
 from collections.abc import Iterator
 from functools import cache
 
-from roundoff.report.words.catalogue import english, phrase_names, spoken, told
+from roundoff.report.words.catalogue import Phrase, english, phrase_names, speaking, spoken, told
 
-__all__ = ["sentence"]
+__all__ = ["known", "sentence"]
 
 _JOINT = "; "
 # Gaps with anything in them; all others hold a number or a word.
-_WIDE_GAPS = frozenset({"file", "folder", "name", "names", "places", "text"})
+_WIDE_GAPS = frozenset({"file", "folder", "name", "names", "places", "text", "what"})
+# What stands in this one may be words of ours, too.
+_NESTED = "what"
 
 
 def sentence(text: str) -> str:
@@ -32,11 +34,20 @@ def sentence(text: str) -> str:
     return joined
 
 
+def known(text: str) -> Phrase:
+    """A sentence of a result in every language, as far as it is known."""
+    with speaking("zh"):
+        return Phrase(text, sentence(text))
+
+
 def _known(text: str) -> str | None:
     for name, pattern in _patterns():
         found = pattern.fullmatch(text)
         if found is not None:
-            return told(f"sentences.{name}", **{gap: _counted(value) for gap, value in found.groupdict().items()})
+            gaps = found.groupdict()
+            if _NESTED in gaps:
+                gaps[_NESTED] = _known(gaps[_NESTED]) or gaps[_NESTED]
+            return told(f"sentences.{name}", **{gap: _counted(value) for gap, value in gaps.items()})
     return None
 
 
