@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-__all__ = ["real_models"]
+__all__ = ["real_data", "real_model", "real_models"]
 
-_FOLDER = Path(__file__).resolve().parents[2] / "shared" / "models"
+_SHARED = Path(__file__).resolve().parents[2] / "shared"
+_FOLDER = _SHARED / "models"
 
 
 def real_models() -> list[Any]:
@@ -16,3 +17,19 @@ def real_models() -> list[Any]:
     return paths or [
         pytest.param(None, id="none", marks=pytest.mark.skip(reason="no real models beside this checkout"))
     ]
+
+
+def real_model(name: str) -> Path:
+    """One of the real models; without it the test is visibly skipped."""
+    return _present(_FOLDER / name)
+
+
+def real_data(name: str) -> Path:
+    """A file of real data; without it the test is visibly skipped."""
+    return _present(_SHARED / "data" / name)
+
+
+def _present(path: Path) -> Path:
+    if not path.exists():
+        pytest.skip(f"no {path.name} beside this checkout")
+    return path

@@ -4,16 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.quantizer import Quantizer, QuantParams
 from roundoff.core.tensors import Array
 from roundoff.data.arrays import ArraySamples
 from roundoff.diagnosis import causes
+from roundoff.diagnosis.alternatives import reach
+from roundoff.diagnosis.case import open_case
+from roundoff.diagnosis.ideal import Option, options
+from roundoff.diagnosis.lab import FEW_SAMPLES
 from roundoff.diagnosis.quantization import diagnose_quantization
 from roundoff.diagnosis.registry import all_causes, cause
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.quantize.agreement import spread
 from tests.diagnosis.planting import (
     biased,
     changed,
@@ -246,3 +252,48 @@ def test_a_sum_with_fewer_bits_than_others_is_resolution_whatever_it_adds_up() -
     quantized, samples = for_target(model_from_proto(proto, path=model.path), arrays)
     finding = only(diagnose_quantization(changed(quantized, "sum", narrower(2)), samples))
     assert (finding.cause, finding.nodes[0]) == ("resolution", "sum")
+
+
+@pytest.mark.parametrize(("factor", "cause"), [(0.08, "clipping"), (25.0, "resolution")])
+def test_a_wrong_range_of_channels_of_different_size_is_no_matter_of_channels(factor: float, cause: str) -> None:
+    quantized, samples = for_target(*unbalanced(6.0))
+    finding = only(diagnose_quantization(changed(quantized, "r1", scaled(factor)), samples))
+    assert (finding.cause, finding.tensors[0]) == (cause, "r1")
+    assert finding.remedy is not None
+    assert finding.remedy.changes[0].kind == "range"
+
+
+def test_what_few_large_channels_lose_is_seen_next_to_many_small_ones() -> None:
+    wider = Option("range", {}, loss=0.07, ratio=0.001, setting=True)
+    assert wider.is_better(0.04, 0.3)  # small channels lose more, and the tensor as a whole far less
+    assert wider.is_better(0.2, 0.001)
+    assert not wider.is_better(0.04, 0.005)
+
+
+def test_samples_in_which_a_fault_shows_are_looked_at() -> None:
+    model, arrays = unbalanced(1.0)
+    images = np.concatenate([arrays["x"], arrays["x"] * 0.9])[:32]
+    images[6] *= 12
+    quantized, samples = for_target(model, {"x": images})
+    case = open_case(changed(quantized, "r1", scaled(0.08)), samples)
+    assert 6 not in spread(32, FEW_SAMPLES)
+    assert 6 in case.lab.few()
+    assert 4 <= len(set(case.lab.few())) <= FEW_SAMPLES
+
+
+def test_more_bits_have_codes_for_what_few_bits_had_none_for() -> None:
+    """With 3 bits the negative tail has no code at all; more bits over that range would not bring it back."""
+    model, arrays = biased()
+    proto = type(model.proto)()
+    proto.CopyFrom(model.proto)
+    proto.graph.node[1].op_type = "LeakyRelu"
+    proto.graph.node[1].attribute.append(helper.make_attribute("alpha", 0.03))
+    quantized, samples = for_target(model_from_proto(proto, path=model.path), arrays)
+    case = open_case(changed(quantized, "r1", narrower(3)), samples)
+    suspect = next(each for each in case.facts.suspects if each.tensor == "r1")
+    assert reach(case.facts.quantizers[suspect.name])[0] == 0
+    found = {each.kind: each.fixes[suspect.name] for each in options(case.facts, suspect)[1]}
+    wider = found["bits"]
+    assert wider is not None
+    assert wider.spec.bits == 8
+    assert reach(wider)[0] == pytest.approx(case.facts.value_range(suspect)[0], rel=0.1)

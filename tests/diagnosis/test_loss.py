@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -75,3 +76,13 @@ def test_what_cannot_be_measured_is_lost() -> None:
 def test_what_is_not_finite_in_float_is_left_out() -> None:
     ours = np.array([[np.inf, 1.0, 2.0]], np.float32)
     assert lost(ours, np.array([[0.0, 1.0, 2.0]], np.float32)).value == 0.0
+
+
+def test_samples_that_lose_most_are_told() -> None:
+    meter = LossMeter([Part("y")])
+    exact = np.ones((1, 4))
+    for error in (0.0, 0.3, 0.1):
+        meter.add({"y": exact}, {"y": exact + error})
+    none, most, some = meter.loss().by_sample
+    assert none == 0 < some < most
+    assert none + some + most == pytest.approx(float(meter.loss().ratios[0]))

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         terminal.print(io_check_page(found))
     if written:
-        terminal.note(f"written: {', '.join(map(str, written))}")
+        terminal.written(written)
     return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
 
 

@@ -35,7 +35,7 @@ from roundoff.cli.next_steps import next_steps
 from roundoff.cli.quantize_options import settings_from
 from roundoff.cli.repairing import repaired
 from roundoff.cli.settings_files import DIALECT_HELP
-from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
+from roundoff.cli.subject import Subject, add_subject_options, check_subject, given_file, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
 from roundoff.core.deadline import Deadline
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from roundoff.diagnosis.fixing import Fixed
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.diagnosis.metric import Metric
-    from roundoff.graph.load import Model
 
 SUMMARY = "find out which nodes lose accuracy, why, and what helps"
 
@@ -133,7 +132,7 @@ def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) ->
     from roundoff.report.diagnosis import check_line
 
     def tell(check: "Check") -> None:
-        terminal.told(check_line(check.name, check.result, check.seconds))
+        terminal.wrapped(check_line(check.name, check.result, check.seconds))
 
     return DiagnoseSettings(
         arithmetic=subject.arithmetic,
@@ -143,7 +142,7 @@ def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) ->
         progress=terminal,
         tell=tell,
         subject=subject.words,
-        given=_given(args),
+        given=given_file(args),
         plan=_plan(args),
     )
 
@@ -161,13 +160,6 @@ def _plan(args: argparse.Namespace) -> "QuantPlan | None":
         return None
     prepared, how = prepare(load_model(args.model)), settings_from(args)
     return plan_quantization(prepared.model, how.target, rules=how.rules, origins=prepared.origins)
-
-
-def _given(args: argparse.Namespace) -> "Model | None":
-    """The file of the quantized model, where one was given."""
-    from roundoff.graph.load import load_model
-
-    return load_model(args.quantized) if args.quantized is not None and args.quantized.is_file() else None
 
 
 def _repaired(found: "Diagnosis") -> bool:
@@ -272,4 +264,4 @@ def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument"
         terminal.print(repair_line(shown))
         terminal.print(repair_table(shown.repair))
     for note in found.notes:
-        terminal.told(f"note: {note}")
+        terminal.remark(note)

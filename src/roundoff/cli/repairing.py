@@ -135,7 +135,7 @@ def _searched(
     goal = aim(found, subject.quantized.float_model, subject.samples, settings)
     before = goal.judged(subject.quantized)
     how = _tune_settings(args, subject, target, time_s=left * _FOR_SEARCH if args.time is not None else None)
-    terminal.told(f"searching for a better recipe for {target.name}, what is free on the chip first")
+    terminal.wrapped(f"searching for a better recipe for {target.name}, what is free on the chip first")
     try:
         data = TuneData(subject.samples, subject.samples)
         result = tune(model, data, how, keeping=_keeping(terminal), progress=terminal)
@@ -202,7 +202,7 @@ def _keeping(terminal: "Terminal") -> "Keeping":
     from roundoff.report.tuning import trial_line
     from roundoff.search.settings import Keeping
 
-    return Keeping(on_trial=lambda trial, best, metric: terminal.told(trial_line(trial, best, metric)))
+    return Keeping(on_trial=lambda trial, best, metric: terminal.wrapped(trial_line(trial, best, metric)))
 
 
 def _tune_settings(

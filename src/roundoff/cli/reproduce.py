@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         files = write_reproducer(staged, told, finding)
         checked = verify(staged)
     _print(args, terminal, found, finding, checked=checked, files=files)
-    terminal.note(f"written: {args.output}")
+    terminal.written([args.output])
     return EXIT_OK if checked.shows and checked.passes else EXIT_THRESHOLD_MISSED
 
 
@@ -146,9 +146,11 @@ def _findings(document: "RunDocument") -> "Iterator[Finding]":
 def _of_quantized(
     args: argparse.Namespace, again: argparse.Namespace, finding: "Finding", terminal: Terminal
 ) -> "Reproducer":
-    from roundoff.cli.subject import open_subject
+    from roundoff.cli.subject import given_file, open_subject
     from roundoff.diagnosis.case import open_case
     from roundoff.diagnosis.reproducer import reproduce_quantized
+    from roundoff.diagnosis.reproducer.accumulator import is_accumulator, reproduce_accumulator
+    from roundoff.diagnosis.reproducer.file_fault import is_of_file, reproduce_file
 
     subject = open_subject(again, terminal)
     case = open_case(
@@ -159,6 +161,11 @@ def _of_quantized(
         max_memory=again.max_memory,
         progress=terminal,
     )
+    if is_accumulator(finding):
+        return reproduce_accumulator(case, finding, most_samples=args.keep_samples)
+    given = given_file(again)
+    if given is not None and is_of_file(case, given, finding):
+        return reproduce_file(case, given, finding, most_samples=args.keep_samples)
     return reproduce_quantized(case, finding, values=case.facts.everything, most_samples=args.keep_samples)
 
 
@@ -243,13 +250,13 @@ def _lines(found: "Reproducer", checked: "Verified") -> "Iterator[tuple[str, str
     names = ", ".join(f"{name} ({kind})" for name, kind in found.nodes[:_NAMED])
     yield "nodes", names + (f" and {more} more" if more > 0 else "")
     yield "where", found.spot.text
-    fed = "the device's own inputs" if found.stored else "what the float model computes"
-    yield "alone", f"{found.faulty_db:.1f} dB, {found.mended_db:.1f} dB {found.mending}; fed with {fed}"
+    yield "alone", f"{found.faulty_db:.1f} dB, {found.mended_db:.1f} dB {found.mending}; fed with {found.fed_with}"
     result = "exit code 1 on what is observed" if checked.shows else "does NOT show the fault"
     passed = "0 on what is expected" if checked.passes else "and does NOT pass on what is expected"
     yield "run.py", f"{result}, {passed}"
     if found.complement is not None:
-        told = "with this tensor right" if found.stored else "with all other quantizers on and these off"
+        usual = "with this tensor right" if found.stored else "with all other quantizers on and these off"
+        told = found.right or usual
         verdict = "passes" if found.passes else "does not pass: more is wrong than this"
         after, before = found.complement.after, found.complement.before
         yield "complement", f"the whole model has {after:.1f} dB {told}, {before:.1f} dB as it is: {verdict}"

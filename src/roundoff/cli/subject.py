@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.runtime.feeds import Samples
 
-__all__ = ["Subject", "add_subject_options", "check_subject", "open_stored", "open_subject", "subject_inputs"]
+__all__ = [
+    "Subject",
+    "add_subject_options",
+    "check_subject",
+    "given_file",
+    "open_stored",
+    "open_subject",
+    "subject_inputs",
+]
 
 # AIMET's files of scales end so.
 _ENCODINGS = ".encodings"
@@ -94,6 +102,13 @@ def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_sample
     if args.target is not None:
         return _quantized_here(args, terminal)
     return _quantized_before(args, needs_samples=needs_samples)
+
+
+def given_file(args: argparse.Namespace) -> "Model | None":
+    """The file of the quantized model, where one was given."""
+    from roundoff.graph.load import load_model
+
+    return load_model(args.quantized) if args.quantized is not None and args.quantized.is_file() else None
 
 
 def subject_inputs(args: argparse.Namespace) -> "tuple[InputFile, ...]":

@@ -119,6 +119,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     lab = Lab(
         model, samples, everything=everything, threads=threads, progress=progress, deadline=deadline, most=most
     )
+    lab.focus(quantized.quantizers)
     constant = derived_constants(model.proto.graph)
     known = {each.name for each in everything}
     live = [each for each in quantized.quantizers if each.tensor not in constant and each.tensor in known]

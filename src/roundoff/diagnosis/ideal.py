@@ -25,10 +25,14 @@ OptionKind = Literal["codes", "range", "bits", "per_channel", "per_slice", "wide
 
 # Another quantizer is better when the tensor loses so many times less with it; the rest is chance of rounding.
 _CLEARLY = 1.5
+# So is one with which its error has so many times less energy, where that error is this part of the tensor: what
+# is cut off of few large channels hardly shows in the mean of all, small ones hide it.
+_FAR, _WRECKED = 10.0, 0.02
 # Mean squared error of rounding, in squared steps.
 _ROUNDING = 1 / 12
 # Biases of 32 bits lose nothing; a share of their energy above this is no rounding.
 _BIAS_NOISE = 1e-5
+_TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,13 +43,19 @@ class Option:
         kind: What is otherwise.
         fixes: The quantizers.
         loss: What the tensor loses then, on the scale on which losses add up.
+        ratio: Energy of its error over its own.
         setting: Whether it only puts numbers right, instead of asking for what the hardware may not have.
     """
 
     kind: OptionKind
     fixes: Fixes
     loss: float
+    ratio: float
     setting: bool
+
+    def is_better(self, loss: float, ratio: float) -> bool:
+        """Whether a tensor that loses so much loses clearly less this way."""
+        return self.loss * _CLEARLY < loss or (ratio > _WRECKED and self.ratio * _FAR < ratio)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,13 +92,15 @@ def ideals(case: Case) -> list[Ideal]:
 def options(facts: Facts, suspect: Suspect) -> tuple[float, list[Option]]:
     """What the tensor of a suspect loses, and the ways in which it clearly loses less."""
     main = facts.quantizers[suspect.name]
+    damage = facts.damage(suspect)
     if main.tensor in facts.weights:
         loss, found = _of_constant(facts, suspect, main)
     elif suspect.tensor in facts.observed:
         loss, found = _of_activation(facts, suspect, main)
     else:
         return 0.0, []
-    return loss, [each for each in found if each.loss * _CLEARLY < loss]
+    ratio = 0.0 if damage is None else damage.ratio
+    return loss, [each for each in found if each.is_better(loss, ratio)]
 
 
 def _of_constant(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float, list[Option]]:
@@ -98,7 +110,8 @@ def _of_constant(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float
         return _of_bias(facts, main, damage.ratio)
 
     def option(kind: OptionKind, other: Quantizer, *, setting: bool = True) -> Option:
-        return Option(kind, {main.name: other}, facts.constant_damage(other).channel_loss, setting)
+        then = facts.constant_damage(other)
+        return Option(kind, {main.name: other}, then.channel_loss, then.ratio, setting)
 
     found = []
     if main.codes is not None and not np.array_equal(main.codes, facts.rounded_codes(main)):
@@ -107,7 +120,7 @@ def _of_constant(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float
         found.append(option("range", at_its_range(main, values)))
         bits = facts.prevailing_bits(main)
         if bits > main.spec.bits:
-            found.append(option("bits", with_bits(at_its_range(main, values), bits)))
+            found.append(option("bits", at_its_range(with_bits(main, bits), values)))
         if axis is not None and main.params.scale.size == 1:
             axes = tuple(at for at in range(values.ndim) if at != axis)
             sliced = with_slice_ranges(main, axis, values.min(axis=axes), values.max(axis=axes))
@@ -128,9 +141,10 @@ def _of_bias(facts: Facts, main: Quantizer, ratio: float) -> tuple[float, list[O
     if ratio <= _BIAS_NOISE:
         return ratio, []
     again = rounded_again(main)
-    found = [Option("wide_bias", {main.name: None}, 0.0, setting=True)]
+    found = [Option("wide_bias", {main.name: None}, 0.0, 0.0, setting=True)]
     if main.codes is not None and not np.array_equal(main.codes, facts.rounded_codes(main)):
-        found.append(Option("codes", {main.name: again}, facts.constant_damage(again).ratio, setting=True))
+        rest = facts.constant_damage(again).ratio
+        found.append(Option("codes", {main.name: again}, rest, rest, setting=True))
     return ratio, found
 
 
@@ -141,15 +155,16 @@ def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[flo
     loss = max(facts.observed[each.tensor].damage[each.name].channel_loss for each in seen)
 
     def option(kind: OptionKind, fixes: dict[str, Quantizer], *, setting: bool = True) -> Option:
-        found = (_rounding(facts, fixes[each.name]) for each in seen)
-        return Option(kind, fixes, max(found), setting)
+        found = [_rounding(facts, fixes[each.name]) for each in seen]
+        return Option(kind, fixes, max(loss for loss, _ in found), max(ratio for _, ratio in found), setting)
 
     low, high = facts.value_range(suspect)
     fixed = {each.name: with_range(each, low, high) for each in members}
     found = [option("range", fixed)]
     bits = facts.prevailing_bits(main)
     if bits > main.spec.bits:
-        found.append(option("bits", {name: with_bits(each, bits) for name, each in fixed.items()}))
+        # The range comes last: with few bits it ends where their few codes do.
+        found.append(option("bits", {each.name: with_range(with_bits(each, bits), low, high) for each in members}))
     if main.spec.rounding != "half_even":
         found.append(option("codes", {each.name: rounded_again(each) for each in members}))
     node = facts.nodes.get(suspect.join)
@@ -162,10 +177,11 @@ def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[flo
     return loss, found
 
 
-def _rounding(facts: Facts, quantizer: Quantizer) -> float:
-    """What rounding alone loses of a tensor, with one scale."""
+def _rounding(facts: Facts, quantizer: Quantizer) -> tuple[float, float]:
+    """What rounding alone loses of a tensor, with one scale, and the energy of that over its own."""
     seen = facts.observed[quantizer.tensor]
-    return channel_loss(seen.energy, seen.nonzero * _step(quantizer) ** 2 * _ROUNDING)
+    noise = seen.nonzero * _step(quantizer) ** 2 * _ROUNDING
+    return channel_loss(seen.energy, noise), float(noise.sum() / max(seen.energy.sum(), _TINY))
 
 
 def _step(quantizer: Quantizer) -> float:
@@ -212,5 +228,6 @@ def _sliced(
     steps = main.params.scale.astype(np.float64)
     if seen.axis != axis or steps.size != seen.energy.size:
         steps = np.full(seen.energy.shape, float(np.min(steps)))
-    loss = channel_loss(seen.energy, seen.nonzero * np.square(steps) * _ROUNDING)
-    yield Option("per_slice", fixes, loss, setting=False)
+    noise = seen.nonzero * np.square(steps) * _ROUNDING
+    ratio = float(noise.sum() / max(seen.energy.sum(), _TINY))
+    yield Option("per_slice", fixes, channel_loss(seen.energy, noise), ratio, setting=False)

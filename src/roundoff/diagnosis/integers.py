@@ -9,13 +9,20 @@ from roundoff.diagnosis.case import Case, loss_measures
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.runtime.integer import IntegerRunner, Overflow
 
-__all__ = ["accumulator_finding"]
+__all__ = ["accumulator_finding", "accumulators"]
 
 # Exact integers take a while; a sum that overflows does so in most samples.
 _SAMPLES = 4
 _WIDE_BITS = 64
 # A loss in integers that is higher by so much is not the last bit of rounding.
 _WORSE_DB = 3.0
+
+
+def accumulators(arithmetic: Arithmetic) -> tuple[Arithmetic, Arithmetic]:
+    """The arithmetic of a hardware, with sums of 32 bits where that is not known, and the same with wide ones."""
+    if arithmetic.accumulator_bits >= _WIDE_BITS:
+        arithmetic = replace(arithmetic, accumulator_bits=32, overflow="wrap")
+    return arithmetic, replace(arithmetic, accumulator_bits=_WIDE_BITS, overflow="saturate")
 
 
 def accumulator_finding(case: Case, nodes: Sequence[str]) -> Finding | None:
@@ -31,14 +38,12 @@ def accumulator_finding(case: Case, nodes: Sequence[str]) -> Finding | None:
     Raises:
         BadInput: A quantizer has no integer version.
     """
-    arithmetic = case.facts.arithmetic
+    arithmetic, wider = accumulators(case.facts.arithmetic)
     bits = arithmetic.accumulator_bits
-    if bits >= _WIDE_BITS:
-        arithmetic, bits = replace(arithmetic, accumulator_bits=32, overflow="wrap"), 32
     narrow, overflows = _run(case, arithmetic)
     if not overflows:
         return None
-    wide, _ = _run(case, replace(arithmetic, accumulator_bits=_WIDE_BITS, overflow="saturate"))
+    wide, _ = _run(case, wider)
     worst = max(overflows, key=lambda each: each.worst_ratio)
     if narrow.excess_db(wide) < _WORSE_DB:
         return None

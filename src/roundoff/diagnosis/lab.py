@@ -115,6 +115,7 @@ class Lab:
         self._exact: list[dict[str, Any]] = []
         self._known: dict[tuple[tuple[int, ...], frozenset[tuple[str, int]]], Loss] = {}
         self._kept: list[Quantizer] = []  # as long as these live, no other has the id of one of them
+        self._few: tuple[int, ...] = ()
         self.runs = 0
         self._run_float()
         first = self._exact[0]
@@ -193,7 +194,20 @@ class Lab:
 
     def few(self) -> tuple[int, ...]:
         """Places of the samples on which interventions are chosen."""
-        return spread(len(self._exact), FEW_SAMPLES)
+        return self._few or spread(len(self._exact), FEW_SAMPLES)
+
+    def focus(self, quantizers: Sequence[Quantizer]) -> None:
+        """Choose interventions, from now on, half on the samples that lose most with these quantizers.
+
+        What is cut off in few of the samples would else not show in any that are looked at.
+        """
+        evenly = spread(len(self._exact), FEW_SAMPLES)
+        if len(evenly) == len(self._exact):
+            return
+        own = self.loss(quantizers, more=True).by_sample
+        worst = sorted(range(len(own)), key=lambda place: -own[place])[: FEW_SAMPLES // 2]
+        others = [place for place in spread(len(self._exact), FEW_SAMPLES // 2) if place not in worst]
+        self._few = tuple(sorted((*worst, *others)))
 
     def loss(
         self, quantizers: Sequence[Quantizer], *, more: bool = False, places: Sequence[int] | None = None

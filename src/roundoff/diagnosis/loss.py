@@ -66,6 +66,7 @@ class Loss:
         rows: Rows of classes that were compared.
         agreeing: Those with the same largest element.
         samples: Samples that were run.
+        by_sample: What each of them adds to the loss, all parts together.
     """
 
     parts: tuple[str, ...]
@@ -75,13 +76,12 @@ class Loss:
     rows: int = 0
     agreeing: int = 0
     samples: int = 0
+    by_sample: tuple[float, ...] = ()
 
     @property
     def ratios(self) -> Array:
         """Energy of the error over that of the signal, by part, at most `ENDLESS`."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(self.noise == 0, 0.0, self.noise / self.signal)
-        return np.asarray(np.minimum(np.nan_to_num(ratios, nan=ENDLESS, posinf=ENDLESS), ENDLESS))
+        return _ratios(self.noise, self.signal)
 
     @property
     def value(self) -> float:
@@ -138,6 +138,12 @@ class Loss:
         return float((10 * np.log10(ours / theirs)).max(initial=0.0))
 
 
+def _ratios(noise: Array, signal: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(noise == 0, 0.0, noise / signal)
+    return np.asarray(np.minimum(np.nan_to_num(ratios, nan=ENDLESS, posinf=ENDLESS), ENDLESS))
+
+
 @dataclass(slots=True)
 class LossMeter:
     """Adds up samples.
@@ -151,6 +157,7 @@ class LossMeter:
     _rows: int = 0
     _agreeing: int = 0
     _samples: int = 0
+    _noises: list[Array] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._sums = np.zeros((3, len(self.parts)))
@@ -158,10 +165,11 @@ class LossMeter:
     def add(self, reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> None:
         """Take in one sample: outputs by name."""
         self._samples += 1
+        noises = np.zeros(len(self.parts))
         for at, part in enumerate(self.parts):
             ours, theirs = reference[part.output], candidate[part.output]
             if ours.shape != theirs.shape:
-                self._sums[2, at] = np.inf
+                self._sums[2, at] = noises[at] = np.inf
                 continue
             ours, theirs = (part.of(each).astype(np.float64).ravel() for each in (ours, theirs))
             finite = np.isfinite(ours)
@@ -171,6 +179,8 @@ class LossMeter:
                 noise = float(np.square(ours - theirs).sum())
                 sums = float(np.square(ours).sum()), float(np.square(theirs).sum()), noise
             self._sums[:, at] += np.nan_to_num(sums, nan=np.inf)
+            noises[at] = noise
+        self._noises.append(noises)
         for name in dict.fromkeys(part.output for part in self.parts):
             self._compare_classes(reference[name], candidate[name])
 
@@ -186,4 +196,5 @@ class LossMeter:
         """What was lost so far."""
         names = tuple(part.source or part.output for part in self.parts)
         signal, candidate, noise = self._sums.copy()
-        return Loss(names, signal, candidate, noise, self._rows, self._agreeing, self._samples)
+        by_sample = tuple(float(_ratios(each, signal).sum()) for each in self._noises)
+        return Loss(names, signal, candidate, noise, self._rows, self._agreeing, self._samples, by_sample)

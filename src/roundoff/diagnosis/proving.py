@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from roundoff.core.findings import Change
 from roundoff.diagnosis.case import Case, Fixes
 from roundoff.diagnosis.ideal import OptionKind, options
-from roundoff.diagnosis.registry import Intervention
+from roundoff.diagnosis.registry import ENOUGH, Intervention
 from roundoff.diagnosis.suspects import Suspect
 
-__all__ = ["called", "option_fixes", "spoken", "tried"]
+__all__ = ["called", "numbers_would_do", "option_fixes", "spoken", "tried"]
 
 
 def tried(
@@ -30,6 +30,12 @@ def tried(
 def option_fixes(case: Case, suspect: Suspect, kind: OptionKind) -> Fixes | None:
     """The quantizers of a better way of this kind; None where there is none."""
     return next((each.fixes for each in options(case.facts, suspect)[1] if each.kind == kind), None)
+
+
+def numbers_would_do(case: Case, suspect: Suspect) -> bool:
+    """Whether one range that fits, or the bits that others have, would do: then nothing else is to blame."""
+    found = (option_fixes(case, suspect, "range"), option_fixes(case, suspect, "bits"))
+    return any(fixes is not None and case.recovered(suspect, fixes) >= ENOUGH for fixes in found)
 
 
 def called(suspect: Suspect) -> str:

@@ -272,3 +272,20 @@ def test_values_that_say_nothing_are_not_explained(training: Array, deployed: Ar
 def test_not_equally_many_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="2 arrays of training, 1 of the deployed side"):
         explain_difference([np.ones(3), np.ones(3)], [np.ones(3)])
+
+
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_padded_rows_that_were_copied_as_if_they_had_no_padding(planar: bool, dtype: str) -> None:
+    pixels = np.random.default_rng(3).integers(0, 255, (60, 50, 3)).astype(dtype)
+    picture = pixels.transpose(2, 0, 1) if planar else pixels
+    row = 50 if planar else 150
+    stride = 64 if planar else 160
+    rows = np.zeros((picture.size // row, stride), dtype)
+    rows[:, :row] = picture.reshape(-1, row)
+    deployed = rows.reshape(-1)[: picture.size].reshape(1, *picture.shape)
+    found = explain_difference(np.ascontiguousarray(picture)[None], deployed)
+    assert found is not None
+    assert found.kinds == ("row-padding",)
+    assert f"rows have {stride} values in memory, {stride - row} of them padding" in found.changes[0].text
+    assert "rows are lost" in found.changes[0].text

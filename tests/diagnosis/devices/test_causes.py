@@ -1,16 +1,21 @@
 """Each cause is found where it was planted, with numbers; clean devices are not accused."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.clean import clean_cases
-from benchmarks.planted.subject import subject
+from benchmarks.planted.device import Device, few_samples
+from benchmarks.planted.subject import subject, with_weights
 
+from roundoff.core.findings import Diagnosis
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices import causes
+from roundoff.data import ArraySamples
+from roundoff.diagnosis.devices import causes, diagnose_device
 from roundoff.diagnosis.registry import all_causes
-from tests.diagnosis.devices.devices import diagnosed, planted
+from tests.diagnosis.devices.devices import HeldDumps, diagnosed, planted
 
 CASES = {
     "kernel-wrong-tap": "kernel-fault",
@@ -152,3 +157,114 @@ def test_too_few_dumps_to_tell_which_node_it_is() -> None:
     assert "one of the 14 nodes between 'image' and 'classifier_out'" in found.findings[0].summary
     assert found.findings[0].remedy is not None
     assert found.findings[0].remedy.title.startswith("dump tensors between")
+
+
+def redumped(case: PlantedCase, change: Callable[[str, Array], Array]) -> PlantedCase:
+    """The same case with other tensors in its dump."""
+    assert case.dumps is not None
+    rows = tuple({name: change(name, array) for name, array in each.items()} for each in case.dumps.samples)
+    return replace(case, dumps=replace(case.dumps, samples=rows))
+
+
+def clean(name: str) -> PlantedCase:
+    made = (make() for make in clean_cases(subject("plain", 0)))
+    return next(case for case in made if case.fault == f"clean-dump-{name}")
+
+
+def channels_last(array: Array) -> Array:
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if array.ndim == 4 else array
+
+
+ODD = "conv3/relu_out"
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd"),
+    [
+        (lambda array: array, channels_last),
+        (channels_last, lambda array: channels_last(np.swapaxes(array, -1, -2))),
+    ],
+    ids=["channels last among others", "rows and columns exchanged among channels last"],
+)
+def test_one_tensor_in_a_layout_of_its_own(usual: Callable[[Array], Array], odd: Callable[[Array], Array]) -> None:
+    case = redumped(clean("integer"), lambda name, array: (odd if name == ODD else usual)(array))
+    found = diagnosed(case)
+    assert [(each.cause, each.tensors[0]) for each in found.findings] == [("layout", ODD)]
+    assert "in the dump only" in found.findings[0].summary
+
+
+def test_codes_in_half_precision_are_no_half_precision() -> None:
+    case = redumped(clean("integer-alone"), lambda _name, array: array.astype(np.float16))
+    found = diagnosed(case, with_quantized=False)
+    assert (found.kind, found.findings) == ("healthy", ())
+    assert found.checks[0].result.endswith("codes of integers")
+
+
+def test_an_input_may_have_a_layout_of_its_own() -> None:
+    found = diagnosed(redumped(clean("integer"), lambda n, x: channels_last(x) if n == "image" else x))
+    assert (found.kind, found.findings) == ("healthy", ())
+
+
+def run_with(change: Callable[[Array], Array], *, tensor: str = "", with_quantized: bool = True) -> Diagnosis:
+    """What is said of an integer device whose input, or one of whose tensors, is changed."""
+    network = subject("plain", 0)
+    samples = few_samples(network)
+    patches = {tensor: lambda array, _index, _held: change(array)} if tensor else {}
+    fed = samples if tensor else {name: change(array).astype(np.float32) for name, array in samples.items()}
+    rows = Device(network, network.healthy, patches=patches).run(fed)
+    rows = rows if tensor else [{name: array for name, array in each.items() if name != "image"} for each in rows]
+    known = network.healthy if with_quantized else network.model
+    return diagnose_device(known, ArraySamples(samples), HeldDumps(rows))
+
+
+@pytest.mark.parametrize("gain", [0.4, 1.7])
+def test_the_gain_of_an_input_that_was_not_dumped_is_found(gain: float) -> None:
+    (finding,) = run_with(lambda image: image * gain + 0.1).accused
+    assert (finding.cause, finding.measures[0].improved) == ("preprocessing", True)
+    assert f"{gain} times that" in finding.summary
+
+
+def test_rows_and_columns_of_an_input_that_was_not_dumped() -> None:
+    (finding,) = run_with(lambda image: np.swapaxes(image, -1, -2)).accused
+    assert finding.cause == "preprocessing"
+    assert "rows and columns exchanged" in finding.summary
+
+
+def test_a_gain_behind_an_input_that_was_not_dumped_is_not_the_inputs() -> None:
+    case = planted("requantized-wrong")
+    assert case.dumps is not None
+    network = subject("plain", 0)
+    first = network.nodes[network.readers("image")[0]].output[0]
+    tensor = first if first in case.dumps.samples[0] else network.nodes[network.readers(first)[0]].output[0]
+    rows = Device(network, network.healthy, patches={tensor: lambda x, _i, _h: x * np.float32(0.5)}).run(
+        few_samples(network)
+    )
+    rows = [{name: array for name, array in each.items() if name != "image"} for each in rows]
+    found = diagnose_device(network.healthy, ArraySamples(few_samples(network)), HeldDumps(rows))
+    assert [each.cause for each in found.accused] == ["wrong-dequantization"]
+
+
+@pytest.mark.parametrize("with_quantized", [True, False])
+def test_a_gain_although_codes_end_early(with_quantized: bool) -> None:
+    network = subject("plain", 0)
+    tensor = "conv3/relu_out"
+    coded = next(each for each in network.healthy.quantizers if each.tensor == tensor)
+    end = float(coded.params.scale) * (255 - int(coded.params.zero_point))
+    found = run_with(lambda x: np.minimum(x * np.float32(2.0), end), tensor=tensor, with_quantized=with_quantized)
+    (finding,) = found.accused
+    assert (finding.cause, finding.tensors[0]) == ("wrong-dequantization", tensor)
+    assert finding.evidence["gain"] == pytest.approx(2.0, rel=0.05)
+
+
+def test_large_values_of_integers_are_not_taken_for_half_precision() -> None:
+    """Limited to 65504, values a million times as large are next to nothing, which is near a quarter of them."""
+    network, tensor = subject("plain", 0), "conv3/relu_out"
+    first, second = network.nodes["conv3"], network.nodes[network.readers(tensor)[0]]
+    changes = {name: network.weights[name] * 1e8 for name in first.input[1:3]}
+    changes[second.input[1]] = network.weights[second.input[1]] * 1e-8
+    model = with_weights(network.model, changes)
+    large = replace(network, built=replace(network.built, model=model))
+    wrong = Device(large, large.healthy, patches={tensor: lambda x, _i, _h: x * np.float32(0.25)})
+    samples = few_samples(large)
+    found = diagnose_device(large.healthy, ArraySamples(samples), HeldDumps(wrong.run(samples)))
+    assert [(each.cause, each.tensors[0]) for each in found.accused] == [("wrong-dequantization", tensor)]

@@ -21,6 +21,21 @@ def test_float_values_lie_on_none(seed: int, size: float) -> None:
     assert grid_step(values) is None
 
 
+@given(st.floats(1e-2, 50), st.integers(0, 255), st.integers(0, 2**32 - 1))
+def test_codes_are_still_seen_in_half_precision(scale: float, zero: int, seed: int) -> None:
+    codes = np.random.default_rng(seed).integers(0, 256, 2000)
+    stored = ((codes - zero) * np.float32(scale)).astype(np.float16)
+    step = grid_step(stored.astype(np.float32))
+    assert step is not None
+    assert abs(step / scale - 1) < 2e-3
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-2, 1e3))
+def test_half_precision_alone_is_no_grid(seed: int, size: float) -> None:
+    values = np.random.default_rng(seed).standard_normal(500) * size
+    assert grid_step(values.astype(np.float16).astype(np.float32)) is None
+
+
 def test_too_few_values_tell_nothing() -> None:
     assert grid_step(np.array([0.0, 1.0, 2.0])) is None
     assert grid_step(np.zeros(100)) is None

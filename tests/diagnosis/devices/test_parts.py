@@ -14,6 +14,7 @@ from roundoff.diagnosis.devices.describing import pattern
 from roundoff.diagnosis.devices.expecting import Expected
 from roundoff.diagnosis.devices.golden import Golden
 from roundoff.diagnosis.devices.half import in_half, is_emulated
+from roundoff.diagnosis.devices.input_fit import fitted_input
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -113,3 +114,20 @@ def test_means_and_softmax_in_half_precision() -> None:
     assert np.isnan(risen).any()
     assert in_half("Conv", {}, [np.zeros(3)]) is None
     assert not is_emulated("Conv")
+
+
+@given(SEEDS, st.floats(0.2, 4), st.floats(-1, 1))
+def test_gain_and_offset_of_an_input_follow_from_what_is_computed(seed: int, gain: float, offset: float) -> None:
+    rng = np.random.default_rng(seed)
+    given_, weight = rng.standard_normal((64, 4)), rng.standard_normal((4, 6))
+
+    def computed(values: Array) -> Array:
+        return np.asarray(np.maximum(values @ weight + 0.5, 0))
+
+    fitted = fitted_input(computed, given_, computed(given_ * gain + offset))
+    assert fitted == pytest.approx((gain, offset), abs=0.05)
+
+
+def test_no_gain_of_an_input_without_values() -> None:
+    assert fitted_input(lambda x: x, np.ones(5), np.ones(5)) is None
+    assert fitted_input(lambda x: x, np.arange(5.0), np.full(5, np.nan)) is None

@@ -44,7 +44,8 @@ def _reads(training: Array, deployed: Array) -> Iterator[tuple[tuple[InputChange
         if training.ndim >= 2 and training.shape == deployed.shape and training.shape[-1] < training.size:
             yield _ROWS, _sorted_rows
     for storage in storages(training, deployed):
-        yield storage.changes, storage.read
+        if not storage.partial:
+            yield storage.changes, storage.read
 
 
 def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[tuple[InputChange, ...], Read]]:

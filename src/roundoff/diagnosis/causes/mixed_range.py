@@ -3,8 +3,8 @@
 from roundoff.core.findings import Change, Remedy
 from roundoff.diagnosis.case import Case
 from roundoff.diagnosis.ideal import slices_of
-from roundoff.diagnosis.proving import option_fixes, spoken, tried
-from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
+from roundoff.diagnosis.proving import numbers_would_do, option_fixes, spoken, tried
+from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["MixedRange"]
@@ -27,10 +27,12 @@ class MixedRange:
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
         """Each of them at its own range, same bits."""
+        if numbers_would_do(case, suspect):
+            return None
         node = case.facts.nodes[suspect.join]
         fixes = option_fixes(case, suspect, "per_slice")
         how = f"each input of {suspect.join!r} at a scale of its own, same bits"
-        if fixes is None and node.op_type != "Concat" and not _could_do(case, suspect):
+        if fixes is None and node.op_type != "Concat":
             fixes, how = case.in_float(suspect), f"{suspect.join!r} not rounded, its inputs still at their scales"
         if fixes is None:
             return None
@@ -52,12 +54,6 @@ class MixedRange:
         wide = Change("bits", tensors=suspect.tensors, nodes=(suspect.join,), value="s16")
         title = f"keep the inputs of {suspect.join!r} apart (outputs of their own), or 16 bits for what they share"
         return Remedy(title, "free", (*proof.changes, wide))
-
-
-def _could_do(case: Case, suspect: Suspect) -> bool:
-    """Whether a range that fits, or the bits that others have, would do: then ranges that differ are no matter."""
-    found = (option_fixes(case, suspect, "range"), option_fixes(case, suspect, "bits"))
-    return any(fixes is not None and case.recovered(suspect, fixes) >= ENOUGH for fixes in found)
 
 
 def _joined(case: Case, suspect: Suspect) -> list[tuple[str, tuple[float, float]]]:

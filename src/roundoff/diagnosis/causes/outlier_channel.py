@@ -9,7 +9,7 @@ from roundoff.core.recipe import Step
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.alternatives import with_slice_ranges
 from roundoff.diagnosis.case import Case, Fixes
-from roundoff.diagnosis.proving import called, spoken, tried
+from roundoff.diagnosis.proving import called, numbers_would_do, spoken, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.quantize.variations import PER_CHANNEL
@@ -31,7 +31,12 @@ class OutlierChannel:
         return Signal(min(1.0, largest / 100), {"largest_over_median": largest}) if largest >= _SPREAD else None
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
-        """A scale for each channel, same bits; of a weight for what it writes, else for what it reads."""
+        """A scale for each channel, same bits; of a weight for what it writes, else for what it reads.
+
+        Scales of channels also heal a range that is wrong for all of them, which is no matter of channels.
+        """
+        if numbers_would_do(case, suspect):
+            return None
         found = [
             self._sliced(case, suspect, axis, low, high)
             for axis, low, high in _candidates(case, suspect)

@@ -28,6 +28,8 @@ __all__ = ["Bench", "Pair"]
 
 # Values from which the grid of a tensor is told.
 _ENOUGH_VALUES = 1 << 14
+# What stands in for a wrong dump is not rounded as the device's own values were.
+_NOT_ROUNDED = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +40,18 @@ class Pair:
         found: What the device wrote.
         exact: What it should have computed from its own inputs.
         expected: What may differ.
+        unlimited: The same as `exact`, but not cut off where the device's values end; None when it is not.
     """
 
     found: Array
     exact: Array
     expected: Expected
+    unlimited: Array | None = None
+
+    @property
+    def free(self) -> Array:
+        """What it should have computed, wherever its codes end."""
+        return self.exact if self.unlimited is None else self.unlimited
 
 
 @dataclass(eq=False)
@@ -170,17 +179,19 @@ class Bench:
         numbers = self.numbers
         simulated = self._simulation.compute(tensor, given) if numbers.kind == "integer" else None
         largest = cancelling_input(self.golden, self.spans[tensor], given)
+        free = exact
         if simulated is not None and tensor in numbers.limits:
             simulated, exact = (np.clip(each, *numbers.limits[tensor]) for each in (simulated, exact))
         expected = expect_uncoded(
             tensor, exact, found, numbers=numbers, simulated=simulated, largest_input=largest
         )
-        return Pair(found, exact, expected.wider(self._fit_error(tensor) * float(exact.std())))
+        return Pair(found, exact, expected.wider(self._fit_error(tensor) * float(exact.std())), free)
 
     def _fit_error(self, tensor: str) -> float:
-        """How uncertain values are whose scales were fitted, relative to their spread."""
-        fits = self.readout.fits
-        return max((fits[name].rest for name in (tensor, *self.spans[tensor].reads) if name in fits), default=0.0)
+        """How uncertain values are, relative to their spread, by fitted scales and stand-ins for wrong dumps."""
+        fits, reads = self.readout.fits, self.spans[tensor].reads
+        errors = [fits[name].rest for name in (tensor, *reads) if name in fits]
+        return max([*errors, _NOT_ROUNDED * any(name in self.believed for name in reads)])
 
     @cached_property
     def _simulation(self) -> Golden:

@@ -24,6 +24,7 @@ from roundoff.diagnosis.devices.verdict import Evidence, conclude, kept_text
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import explain
+from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.agreement import spread
@@ -117,6 +118,7 @@ def _bench(
         *sources,
         tensors=[info.name for info in sources[0].tensors if not info.problem],
         quantizers=coded,
+        ends=(*(each.name for each in inputs(quantized.float_model)), *outputs(quantized.float_model)),
         names=names,
         progress=settings.progress,
     )

@@ -18,6 +18,8 @@ _MOST_LEVELS = 1 << 12
 _FEWEST_VALUES = 6
 # How far from a multiple of the step a value may be, in steps; float32 leaves a millionth.
 _OFF_GRID = 0.02
+# Half precision moves values by this part of them; off by more than that part of a step, chance would do as well.
+_HALF_ROUNDOFF, _NO_CHANCE = 2.0**-11, 0.2
 _LOOKED_AT = 1 << 16
 # Share of the tensors that must be on grids; others may be outputs in float, or too small to tell.
 _MOST_ON_GRID = 0.4
@@ -63,7 +65,27 @@ def grid_step(values: Array) -> float | None:
     near = gaps[gaps < 1.5 * step]
     step = span / max(1, round(span / float(near.mean())))
     places = (flat - flat[0]) / step
-    return step if np.all(np.abs(places - np.rint(places)) <= _OFF_GRID) else None
+    if np.all(np.abs(places - np.rint(places)) <= _OFF_GRID):
+        return step
+    return _rounded_step(np.unique(np.abs(flat))) if kind_of(flat) == "float16" else None
+
+
+def _rounded_step(sizes: Array) -> float | None:
+    """The step of codes that were dequantized and then stored in half precision; zero is one of them.
+
+    Args:
+        sizes: Magnitudes, from the smallest on; the smaller they are, the more exact.
+    """
+    gaps = np.diff(sizes, prepend=0.0)
+    exact = (sizes <= sizes[-1] / 8) & (gaps > sizes[-1] / _MOST_LEVELS)
+    step = float(gaps[exact].min(initial=sizes[-1]))
+    for reach in (4, 16, 64, 256, _MOST_LEVELS):
+        near = sizes[(sizes <= reach * step) & (sizes > step / 2)]
+        count = np.rint(near / step)
+        step = float(near @ count / (count @ count)) if near.size else step
+    places = sizes / step
+    allowed = np.minimum(_OFF_GRID + places * _HALF_ROUNDOFF, _NO_CHANCE)
+    return step if np.all(np.abs(places - np.rint(places)) <= allowed) else None
 
 
 def kind_of(values: Array) -> NumberKind:

@@ -12,10 +12,11 @@ from roundoff.diagnosis.devices.bench import Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention
 
-__all__ = ["called", "left_over", "recovered", "sqnr_db", "tried"]
+__all__ = ["called", "energy", "left_over", "recovered", "sqnr_db", "tried"]
 
 # An explanation may leave this many times the error that is expected anyway.
 _LEFT = 4.0
+_MOST = 0.5
 
 
 def called(suspect: DeviceSuspect) -> str:
@@ -29,13 +30,13 @@ def _energies(pairs: Sequence[Pair], explained: Sequence[Array]) -> tuple[float,
     for pair, other in zip(pairs, explained, strict=True):
         largest = float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0))
         signal += float(np.square(np.nan_to_num(pair.exact, posinf=0, neginf=0).astype(np.float64)).sum())
-        before += _energy(pair.found, pair.exact, largest)
-        after += _energy(pair.found, other, largest)
+        before += energy(pair.found, pair.exact, largest)
+        after += energy(pair.found, other, largest)
         noise += pair.expected.noise * pair.exact.size
     return signal, before, after, noise
 
 
-def _energy(found: Array, exact: Array, largest: float) -> float:
+def energy(found: Array, exact: Array, largest: float) -> float:
     """Energy of a difference; an element that is not finite on one side only is off by the largest value."""
     with np.errstate(invalid="ignore", over="ignore"):
         difference = found.astype(np.float64) - exact
@@ -50,7 +51,9 @@ def recovered(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
     wrong = before - noise
     if wrong <= 0:
         return 0.0
-    return max(0.0, min(1.0, 1 - max(0.0, after - _LEFT * noise) / wrong))
+    gone = max(0.0, 1 - after / before)
+    # Near to what is expected anyway, an explanation must still take most of the error away.
+    return min(1.0, 1 - max(0.0, after - _LEFT * noise) / wrong) if gone > _MOST else gone
 
 
 def left_over(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:

@@ -1,12 +1,15 @@
 """The tensors of a device under the names, in the layouts and as the values of the float model."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from roundoff.align import align, find_layout
+from roundoff.align.shapes import layouts_between, relabelled
 from roundoff.analysis.measuring import SamplePairs, find_samples, laid_out, read_pair
 from roundoff.core.pairing import TensorPair
 from roundoff.core.progress import SILENT, Progress
@@ -21,6 +24,10 @@ SURE = 0.5
 """Pairs that are less certain are not used to accuse anybody."""
 
 _FEWEST_FITTED = 8
+# Axes of a tensor that has more than channels.
+_MAP = 3
+# So many tensors of one layout make it the usual one; one against so many that are as they should be is wrong.
+_USUAL, _ONE_AGAINST = 3, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +160,13 @@ class View(Mapping[str, Array]):
         return other
 
 
-def read_out(
+def read_out(  # noqa: PLR0913 - two sides, and what is known of them
     reference: TensorSource,
     device: TensorSource,
     *,
     tensors: Sequence[str],
     quantizers: Mapping[str, Quantizer],
+    ends: Collection[str] = (),
     names: KnownNames | None = None,
     progress: Progress = SILENT,
 ) -> Readout:
@@ -169,6 +177,7 @@ def read_out(
         device: What the device wrote.
         tensors: Tensors of the float model that may be used, in execution order.
         quantizers: How tensors are coded, where that is known.
+        ends: Inputs and outputs of the network, which a device may hold in a layout of their own.
         names: Names of the device's tensors, where they are known.
         progress: Told how far it is.
 
@@ -179,6 +188,7 @@ def read_out(
     pairing = align(reference, device, aliases=known.aliases, origins=known.origins, progress=progress)
     matched = find_samples(reference, device)
     by_name = _with_usual_layout({pair.reference: pair for pair in pairing.pairs}, (reference, device), matched)
+    by_name |= _one_of_its_own(by_name, (reference, device), ends)
     usable = Readout(reference, device, by_name, matched.pairs, quantizers)
     kept: dict[str, TensorPair] = {}
     fits: dict[str, Fit] = {}
@@ -206,16 +216,47 @@ def read_out(
 def _with_usual_layout(
     pairs: dict[str, TensorPair], sources: tuple[TensorSource, TensorSource], samples: SamplePairs
 ) -> dict[str, TensorPair]:
-    """Where other tensors change their layout, one whose shape does not show that may do so too."""
-    usual = {pair.layout.name for pair in pairs.values() if pair.layout is not None}
+    """Tensors are stored as most others are: where the shape does not show it, and where values say otherwise.
+
+    What then disagrees has a layout of its own, which is for the diagnosis to say.
+    """
+    names = Counter(pair.layout.name for pair in pairs.values() if pair.layout is not None)
+    if not names:
+        return pairs
+    usual, count = names.most_common(1)[0]
     found = dict(pairs)
-    for name, pair in pairs.items() if usual else ():
-        if pair.layout is None:
-            with contextlib.suppress(BadInput):
-                layout = find_layout(*read_pair(sources, pair, samples.pairs[0]))
-                if layout is not None and layout.name in usual:
-                    found[name] = replace(pair, layout=layout)
+    for name, pair in pairs.items():
+        with contextlib.suppress(BadInput):
+            exact = sources[0].read(name, samples.pairs[0][0])
+            stored = sources[1].read(pair.candidate, samples.pairs[0][1])
+            layout = None
+            if exact.shape == stored.shape:
+                layout = find_layout(exact, stored)
+                layout = layout if layout is not None and layout.name in names else None
+            elif (pair.layout is None or pair.layout.name != usual) and count >= _USUAL:
+                options = layouts_between(exact.shape, stored.shape)
+                layout = next((each for each in options if each.name == usual), None)
+            if layout is not None:
+                found[name] = replace(pair, layout=layout)
     return found
+
+
+def _one_of_its_own(
+    pairs: Mapping[str, TensorPair], sources: tuple[TensorSource, TensorSource], ends: Collection[str]
+) -> dict[str, TensorPair]:
+    """The one tensor whose axes are in another order while all others are as they should be, taken as it lies."""
+    ours, theirs = ({info.name: info.shape for info in source.tensors} for source in sources)
+    odd = [
+        pair for name, pair in pairs.items() if name not in ends and pair.layout is not None and pair.layout.axes
+    ]
+    if len(odd) != 1 or len(ours.get(odd[0].reference) or ()) != len(theirs.get(odd[0].candidate) or ()):
+        return {}
+    pair = odd[0]
+    shape, stored = ours[pair.reference], theirs[pair.candidate]
+    plain = [each for each in pairs.values() if each.layout is None and len(ours[each.reference] or ()) >= _MAP]
+    if shape is None or stored is None or len(plain) < _ONE_AGAINST or math.prod(shape) != math.prod(stored):
+        return {}
+    return {pair.reference: replace(pair, layout=relabelled(shape, stored))}
 
 
 def _usable(readout: Readout, pair: TensorPair) -> tuple[str, Fit | None]:

@@ -56,6 +56,9 @@ class Reproducer:
         complement: Outputs of the whole network as it is, and with this part right.
         alone: SQNR of the outputs with nothing but the blamed quantizers on; None where that means nothing.
         passes: Whether the whole network is clearly better with this part right.
+        fed: What it is fed, in words, where that is neither the float network's nor a device's.
+        observer: What gave what was observed, likewise.
+        right: How the whole network was put right, likewise.
     """
 
     nodes: tuple[tuple[str, str], ...]
@@ -71,3 +74,11 @@ class Reproducer:
     complement: Measure | None
     alone: float | None
     passes: bool
+    fed: str = ""
+    observer: str = ""
+    right: str = ""
+
+    @property
+    def fed_with(self) -> str:
+        """What it is fed, in words."""
+        return self.fed or ("the device's own inputs" if self.stored else "what the float network computes")

@@ -51,7 +51,9 @@ def reproduce_device(
     exact, found = (
         [{tensor: array} for array in side] for side in zip(*((p.exact, p.found) for p in pairs), strict=True)
     )
-    faulty, healthy = sqnr_at(spot, exact, found), _healthy_db(bench, tensor)
+    # What is wrong everywhere is not less so because other tensors are no better.
+    everywhere = len(finding.tensors) > 1
+    faulty, healthy = sqnr_at(spot, exact, found), BEST_DB if everywhere else _healthy_db(bench, tensor)
     if healthy - faulty < _SMALLEST_DB:
         what = (
             f"On the device {tensor!r} follows from what it reads to {faulty:.1f} dB, as other tensors do "
@@ -85,7 +87,7 @@ def reproduce_device(
         faulty_db=faulty,
         mended_db=healthy,
         threshold_db=(faulty + healthy) / 2,
-        mending="in its other tensors",
+        mending="where results are rounded" if everywhere else "in its other tensors",
         complement=None if before is None or after is None else loss_measures(before, after)[0],
         alone=None,
         passes=passes,

@@ -82,19 +82,18 @@ def _archive(arrays: Mapping[str, Array]) -> bytes:
 def _readme(found: Reproducer, finding: Finding) -> str:
     """What this is, for whoever receives it."""
     nodes = ", ".join(f"{name} ({kind})" for name, kind in found.nodes)
-    observed = (
+    observed = found.observer or (
         "what the device wrote"
         if found.stored
         else "what quantized.onnx gives: the same nodes with quantize-dequantize pairs"
     )
-    source = "the device's own inputs" if found.stored else "what the float network computes"
     lines = [
         f"One fault: {finding.cause}",
         "",
         f"  nodes     {nodes}",
         f"  where     {found.spot.text}",
         f"  SQNR      {found.faulty_db:.2f} dB; {found.mended_db:.2f} dB {found.mending}",
-        f"  fed with  {source}, {counted(len(found.samples), 'sample')}",
+        f"  fed with  {found.fed_with}, {counted(len(found.samples), 'sample')}",
         "",
         "python run.py shows it, with numpy and onnxruntime alone: exit code 1 while",
         "the fault is there, 0 when it is gone. To judge other results, store them under",

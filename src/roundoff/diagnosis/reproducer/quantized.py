@@ -1,24 +1,21 @@
 """The smallest part of a quantized network that shows a fault, fed with what the float network computes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from roundoff.core.findings import Finding, Measure
 from roundoff.core.quantizer import Quantizer
-from roundoff.core.tensors import Array
 from roundoff.diagnosis.case import Case
 from roundoff.diagnosis.reproducer.case import Reproducer, ReproducerSample, clearly_better
+from roundoff.diagnosis.reproducer.feeding import GoldenFeeds, fixed_shapes, run_part
 from roundoff.diagnosis.reproducer.mending import Blame, blame
 from roundoff.diagnosis.reproducer.placing import placed
 from roundoff.diagnosis.reproducer.shrinking import shrink
 from roundoff.diagnosis.reproducer.spots import BEST_DB, Gap, largest_gap
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
-from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
 from roundoff.graph.subgraph import Part, Parts
-from roundoff.graph.tap import tap
-from roundoff.runtime.session import open_session
 
 __all__ = ["NotLocal", "reproduce_quantized"]
 
@@ -27,8 +24,6 @@ _SMALLEST_DB = 3.0
 # A part shows the fault when it shows this much of what all that the fault touches shows.
 _SHARE = 0.5
 _MOST_SAMPLES = 4
-
-Feeds = list[dict[str, Array]]
 
 
 class NotLocal(BadInput):
@@ -57,9 +52,8 @@ def reproduce_quantized(
             f"Finding {finding.number} ({finding.cause}) blames no quantizer, so that no part can be cut out.",
             fix="choose another finding with --finding, or send the whole case with roundoff bundle",
         )
-    search = _Search(
-        case, blamed, Parts(case.facts.quantized.float_model, values), _places(case, blamed, most_samples)
-    )
+    golden = GoldenFeeds(case, _places(case, blamed, most_samples))
+    search = _Search(case, blamed, Parts(case.facts.quantized.float_model, values), golden)
     found = search.reproducer(search.smallest(finding))
     if not (finding.proven or found.passes):
         raise NotLocal(_harmless(found), fix="choose another row with --finding, or run roundoff diagnose")
@@ -90,9 +84,8 @@ class _Search:
     case: Case
     blamed: Blame
     parts: Parts
-    places: tuple[int, ...]
+    golden: GoldenFeeds
     enough: float = _SMALLEST_DB
-    _golden: dict[str, list[Array]] = field(default_factory=dict)
     _measured: dict[tuple[str, ...], Gap | None] = field(default_factory=dict)
 
     def smallest(self, finding: Finding) -> list[str]:
@@ -143,10 +136,10 @@ class _Search:
         mine = any(each.name in self.blamed.quantizers for each in faulty)
         if not mine or not part.writes or not self.parts.can_be_fed(part):
             return None
-        feeds = self._feeds(part)
+        feeds = self.golden.of(part.reads)
         model = self.parts.model(part)
         exact, worse, better = (
-            self._run(insert_quantizers(model, each) if each else model, feeds)
+            run_part(insert_quantizers(model, each) if each else model, feeds)
             for each in ([], faulty, self._placed(part, mended=True))
         )
         return largest_gap(exact, worse, better)
@@ -155,45 +148,20 @@ class _Search:
         quantizers = self.case.quantizers(self.blamed.fixes if mended else None)
         return placed(quantizers, part, self.blamed.quantizers)
 
-    def _feeds(self, part: Part) -> Feeds:
-        """What the float network computes of what a part reads, by sample."""
-        self._compute([name for name in part.reads if name not in self._golden])
-        return [{name: self._golden[name][at] for name in part.reads} for at in range(len(self.places))]
-
-    def _compute(self, names: Collection[str]) -> None:
-        feeds = [self.case.lab.feeds()[place] for place in self.places]
-        given = [name for name in names if name in feeds[0][1]]
-        computed = [name for name in names if name not in feeds[0][1]]
-        for name in given:
-            self._golden[name] = [feed[name] for _, feed in feeds]
-        if computed:
-            model = self.case.lab.model
-            session = open_session(model, outputs=tap(model, computed))
-            found = [session.run(feed, sample=sample) for sample, feed in feeds]
-            for at, name in enumerate(computed):
-                self._golden[name] = [arrays[at] for arrays in found]
-
-    @staticmethod
-    def _run(model: Model, feeds: Feeds) -> list[dict[str, Array]]:
-        session = open_session(model)
-        names = [value.name for value in model.proto.graph.output]
-        return [dict(zip(names, session.run(feed), strict=True)) for feed in feeds]
-
     def reproducer(self, nodes: Sequence[str]) -> Reproducer:
         """The part with everything that proves it."""
         part, gap = self.parts.part(nodes), self._gap(nodes)
         if gap is None:
             raise ValueError("only a part that shows the fault can be handed on")
-        feeds = self._feeds(part)
+        feeds = self.golden.of(part.reads)
         bare = self.parts.model(part)
-        exact = self._run(bare, feeds)
-        model = self.parts.model(part, _fixed_shapes([*feeds, *exact]))
+        exact = run_part(bare, feeds)
+        model = self.parts.model(part, fixed_shapes([*feeds, *exact]))
         quantized = insert_quantizers(model, self._placed(part, mended=False))
-        observed = self._run(quantized, feeds)
-        names = [self.case.lab.feeds()[place][0] for place in self.places]
+        observed = run_part(quantized, feeds)
         samples = tuple(
             ReproducerSample(name, feed, right, wrong)
-            for name, feed, right, wrong in zip(names, feeds, exact, observed, strict=True)
+            for name, feed, right, wrong in zip(self.golden.names, feeds, exact, observed, strict=True)
         )
         kinds = {node.name: node.op_type for node in self.case.lab.model.proto.graph.node}
         off = dict.fromkeys(self.blamed.quantizers)
@@ -215,12 +183,3 @@ class _Search:
             alone=self.case.lab.loss(only, more=True).sqnr_db,
             passes=clearly_better(before, after),
         )
-
-
-def _fixed_shapes(arrays: Sequence[Mapping[str, Array]]) -> dict[str, tuple[int, ...]]:
-    """Shapes of tensors that have the same one in every sample."""
-    found: dict[str, set[tuple[int, ...]]] = {}
-    for each in arrays:
-        for name, array in each.items():
-            found.setdefault(name, set()).add(array.shape)
-    return {name: next(iter(shapes)) for name, shapes in found.items() if len(shapes) == 1}

@@ -23,6 +23,7 @@ _COLUMNS = (
     Column("clipped", say("layers.clipped"), "share", higher_is_better=False),
     Column("used_levels", say("layers.levels"), "count"),
 )
+_AXES = (say("common.place_axis"), say("common.sqnr_axis"))
 
 
 def layers_page(document: RunDocument) -> Page | None:
@@ -35,7 +36,7 @@ def layers_page(document: RunDocument) -> Page | None:
         Series(("local_sqnr_db",), say("layers.local_db")),
         Series(("accumulated_sqnr_db",), say("layers.accumulated_db")),
     )
-    curve = Chart("layers-along", say("layers.along"), "layers", "order", series, plain("dB"))
+    curve = Chart("layers-along", say("layers.along"), "layers", "order", series, *_AXES)
     notes = tuple(Paragraph(plain(note), note=True) for note in report.notes)
     headline = Headline(_TONES[report.verdict.kind], _headline(report), f"layers_{report.verdict.kind}")
     return Page("layers", say("layers.title"), (headline, curve, table, *notes))

@@ -6,7 +6,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.sensitivity import SubjectKind
 from roundoff.core.sensitivity_report import KindVerdict, SensitivityReport, SensitivityRow
 from roundoff.report.pages.blocks import Block, Cell, Chart, Column, Headline, Page, Series, Table, Tone
-from roundoff.report.pages.parts import NODE_COLUMNS, few_names, metric_column, notes
+from roundoff.report.pages.parts import NODE_COLUMNS, few_names, metric_axis, metric_column, notes
 from roundoff.report.words import plain, say
 
 __all__ = ["sensitivity_page"]
@@ -58,7 +58,8 @@ def _ranking(report: SensitivityReport, kind: SubjectKind, rows: Sequence[Sensit
         Series((first,), plain(first), "points"),
         Series(("low", "high"), say("sensitivity.interval"), "band"),
     )
-    chart = Chart(f"{table_id}-chart", say("sensitivity.chart", kind=word), table_id, "rank", series, plain(first))
+    axes = (say("sensitivity.rank"), metric_axis(first))
+    chart = Chart(f"{table_id}-chart", say("sensitivity.chart", kind=word), table_id, "rank", series, *axes)
     return chart, table
 
 

@@ -4,7 +4,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.tuning import Trial, Tuning
 from roundoff.report.figures import percentage
 from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Paragraph, Series, Table
-from roundoff.report.pages.parts import metric_column, notes
+from roundoff.report.pages.parts import metric_axis, metric_column, notes
 from roundoff.report.score_text import score_text
 from roundoff.report.words import plain, say
 
@@ -24,11 +24,12 @@ def tuning_page(document: RunDocument) -> Page | None:
         Column("cost", say("tuning.cost"), "number", higher_is_better=False),
         Column("met", say("tuning.goal_met"), "truth"),
         Column("samples", say("sensitivity.samples"), "count"),
-        Column("seconds", say("tuning.seconds"), "number"),
+        Column("seconds", say("tuning.seconds"), "seconds"),
     )
     table = Table("trials", say("tuning.history"), columns, tuple(map(_row, found.trials)))
     series = (Series((found.metric,), plain(found.metric), "points"),)
-    chart = Chart("trials-chart", say("tuning.front"), "trials", "cost", series, plain(found.metric))
+    axes = (say("tuning.cost_axis"), metric_axis(found.metric))
+    chart = Chart("trials-chart", say("tuning.front"), "trials", "cost", series, *axes)
     return Page(
         "tuning", say("tuning.title"), (_headline(found), _remaining(found), chart, table, *notes(found.notes))
     )

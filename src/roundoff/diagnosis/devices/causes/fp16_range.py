@@ -9,7 +9,7 @@ from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.half import in_half, is_emulated
-from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.proof import called, energy, tried
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.graph.weights import Weights
@@ -19,6 +19,8 @@ __all__ = ["Fp16Range"]
 LARGEST, SMALLEST_NORMAL, SMALLEST = 65504.0, 2.0**-14, 2.0**-24
 # Signals: this share of the values is beyond half precision.
 _SEEN = 1e-4
+# Values of which half precision would change more than this part of the error are not in half precision.
+_STAYS = 1e-3
 
 
 def _saturated(exact: Array) -> Array:
@@ -73,6 +75,8 @@ class Fp16Range:
         )
         what = called(suspect)
         for words, way in _WAYS:
+            if not _ends_so(suspect, way):
+                continue
             proof = tried(
                 suspect,
                 [way(pair.exact) for pair in suspect.pairs],
@@ -88,6 +92,16 @@ class Fp16Range:
         """More range, or smaller values."""
         title = f"run {suspect.nodes[0]!r} in float32 or bfloat16, or scale its weights so that values fit float16"
         return Remedy(title, "float", proof.changes)
+
+
+def _ends_so(suspect: DeviceSuspect, way: Callable[[Array], Array]) -> bool:
+    """Whether the device's own values end where half precision does: brought to it once more, they stay."""
+    moved = error = 0.0
+    for pair in suspect.pairs:
+        largest = float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0))
+        moved += energy(way(pair.found), pair.found, largest)
+        error += energy(pair.found, pair.exact, largest)
+    return moved <= _STAYS * error
 
 
 def _emulated_node(case: Bench, suspect: DeviceSuspect) -> Any | None:

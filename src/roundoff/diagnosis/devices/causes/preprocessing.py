@@ -8,13 +8,18 @@ from roundoff.analysis.io_check.explaining import explain_difference
 from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.causes.wrong_dequantization import robust_line
+from roundoff.diagnosis.devices.input_fit import fitted_input
+from roundoff.diagnosis.devices.proof import called, left_over, tried
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
-from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 
 __all__ = ["Preprocessing"]
 
 _Way = Callable[[Array], Array]
+_SIDES = ("exact", "found")
+# An input with a gain explains more than a result with one when it leaves less than this part of the error.
+_CLEARLY = 0.5
 # The usual means and deviations of ImageNet.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -96,21 +101,56 @@ def _behind_input(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
     best: Intervention | None = None
     for name in _hidden_inputs(case, suspect):
         for words, way in _usual_mistakes(case.feed(suspect.places[0])[name]):
-            made = []
-            for sample in suspect.places:
-                view = case.view(sample)
-                changed = way(view[name].astype(np.float64)).astype(view[name].dtype)
-                made.append(case.golden.compute(suspect.tensor, view.but({name: changed})))
-            proof = tried(
-                suspect,
-                made,
-                changed=f"the reference was fed {name!r} {words}",
-                summary=f"the device's input {name!r} is not that of the float model, but {words}",
-                changes=(Change("input", tensors=(name,), value=f"now {words}"),),
-            )
+            proof = _fed(case, suspect, name, words, way)
             if best is None or proof.recovered > best.recovered:
                 best = proof
+        if best is None or best.recovered < ENOUGH:
+            fitted = _scaled(case, suspect, name)
+            best = fitted if fitted is not None and fitted.recovered >= ENOUGH else best
     return best
+
+
+def _fed(case: Bench, suspect: DeviceSuspect, name: str, words: str, way: _Way) -> Intervention:
+    """What follows when an input was prepared in one way."""
+    return tried(
+        suspect,
+        _made(case, suspect, name, way),
+        changed=f"the reference was fed {name!r} {words}",
+        summary=f"the device's input {name!r} is not that of the float model, but {words}",
+        changes=(Change("input", tensors=(name,), value=f"now {words}"),),
+    )
+
+
+def _made(case: Bench, suspect: DeviceSuspect, name: str, way: _Way) -> list[Array]:
+    made = []
+    for sample in suspect.places:
+        view = case.view(sample)
+        changed = way(view[name].astype(np.float64)).astype(view[name].dtype)
+        made.append(case.golden.compute(suspect.tensor, view.but({name: changed})))
+    return made
+
+
+def _scaled(case: Bench, suspect: DeviceSuspect, name: str) -> Intervention | None:
+    """The gain and offset that explain it best, unless the result itself has a gain and an offset."""
+    view, first = case.view(suspect.places[0]), suspect.pairs[0]
+    if view[name].dtype.kind != "f":
+        return None
+    line = fitted_input(
+        lambda values: case.golden.compute(suspect.tensor, view.but({name: values})), view[name], first.found
+    )
+    if line is None:
+        return None
+    gain, offset = line
+
+    def way(values: Array) -> Array:
+        return values * gain + offset
+
+    behind = robust_line(*(np.concatenate([getattr(p, side).ravel() for p in suspect.pairs]) for side in _SIDES))
+    if behind is not None:
+        explained = [pair.exact * behind[0] + behind[1] for pair in suspect.pairs]
+        if left_over(suspect, _made(case, suspect, name, way)) > _CLEARLY * left_over(suspect, explained):
+            return None
+    return _fed(case, suspect, name, f"{gain:.3g} times that {offset:+.3g}", way)
 
 
 def _usual_mistakes(example: Array) -> Iterator[tuple[str, _Way]]:
@@ -142,6 +182,8 @@ def _usual_mistakes(example: Array) -> Iterator[tuple[str, _Way]]:
     if example.ndim == 4:
         yield "mirrored", _flipped(scales[0][1], -1)
         yield "upside down", _flipped(scales[0][1], -2)
+        if example.shape[-1] == example.shape[-2]:
+            yield "with rows and columns exchanged", lambda values: np.swapaxes(values, -1, -2)
 
 
 def _flipped(way: _Way, axis: int) -> _Way:

@@ -58,7 +58,7 @@ class WrongDequantization:
         line = _line(suspect)
         if line is None or line[0] <= 0:
             return None
-        spread = float(np.concatenate([pair.exact.ravel() for pair in suspect.pairs]).std())
+        spread = float(np.concatenate([pair.free.ravel() for pair in suspect.pairs]).std())
         if abs(line[0] - 1) < _NO_GAIN and abs(line[1]) < _NO_OFFSET * spread:
             return None
         return Signal(1.0, {"gain": line[0], "offset": line[1]})
@@ -77,7 +77,7 @@ class WrongDequantization:
         }
         best: Intervention | None = None
         for words, way in reversed(ways.items()):
-            explained = [np.clip(way(pair.exact.astype(np.float64)), *limit) for pair in suspect.pairs]
+            explained = [np.clip(way(pair.free.astype(np.float64)), *limit) for pair in suspect.pairs]
             if left_over(suspect, explained) > _MOST_LEFT:
                 continue
             proof = _tried(suspect, words, explained)
@@ -97,7 +97,7 @@ class WrongDequantization:
 def _line(suspect: DeviceSuspect) -> tuple[float, float] | None:
     exact, found = (
         np.concatenate([side.ravel() for side in sides])
-        for sides in zip(*((pair.exact, pair.found) for pair in suspect.pairs), strict=True)
+        for sides in zip(*((pair.free, pair.found) for pair in suspect.pairs), strict=True)
     )
     return robust_line(exact, found)
 
@@ -105,6 +105,8 @@ def _line(suspect: DeviceSuspect) -> tuple[float, float] | None:
 def _limits(case: Bench, suspect: DeviceSuspect) -> tuple[float, float]:
     """Where codes end: a device that goes on with a wrong gain cuts off there."""
     quantizer = case.golden.coded.get(suspect.tensor)
+    if not case.quantizers:
+        return case.numbers.limits.get(suspect.tensor, (-np.inf, np.inf))
     if quantizer is None or suspect.flow == "dump only":
         return -np.inf, np.inf
     low, high = representable_range(quantizer.params, quantizer.spec)

@@ -1,8 +1,9 @@
 """A whole build, step by step in the vendor's order."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from roundoff.analysis.outliers import find_outliers
 from roundoff.core.files import check_output_directory, output_directory, write_text
@@ -63,13 +64,13 @@ class BuildOptions:
     Attributes:
         base: Where relative paths of the configuration are looked for besides the current folder.
         force: Replace an earlier build in the same folder.
-        command: What was typed, for the record.
+        record: What the record of the build says besides: the command, the files that were read, versions.
         advise: Say what to type next when the precision is not enough.
     """
 
     base: Path | None = None
     force: bool = False
-    command: Sequence[str] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
     advise: bool = True
 
 
@@ -94,7 +95,7 @@ def build(config: BuildConfig, log: Log, *, options: BuildOptions = _PLAIN) -> B
     with output_directory(folder, marker=CONTEXT, force=options.force) as staged:
         work = _Build(config, log, Tree(staged, shown(config.output_dir)), options)
         outcome, analysis, macs = work.run()
-        content = context_document(config, outcome, analysis, macs=macs, command=options.command, log=log.lines)
+        content = context_document(config, outcome, analysis, macs=macs, record=options.record, log=log.lines)
         write_text(staged / CONTEXT, json_text(content))
     return BuildResult(outcome, analysis, folder)
 

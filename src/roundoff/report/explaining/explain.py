@@ -1,23 +1,25 @@
 """One paragraph on anything that a report mentions."""
 
 import re
+from collections.abc import Sequence
 
-from roundoff.analysis.explaining.subjects import finding_text, subject_names, subject_text
-from roundoff.analysis.explaining.terms import term_names, term_text
 from roundoff.core.document import RunDocument
 from roundoff.errors import BadInput, nearest
+from roundoff.report.explaining.subjects import finding_text, subject_names, subject_text
+from roundoff.report.explaining.terms import MetricFacts, term_names, term_text
 
 __all__ = ["explain"]
 
 _FINDING = re.compile(r"(?:finding\s*)?#?(\d+)", re.IGNORECASE)
 
 
-def explain(name: str, document: RunDocument | None = None) -> str:
+def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence[MetricFacts] = ()) -> str:
     """Explain a node, a tensor, a finding by its number, a metric, a verdict, a cause or a column.
 
     Args:
         name: What to explain; a name of the run comes before a word of the same spelling.
         document: The run whose numbers are wanted; None for what is true of all.
+        metrics: All metrics there are.
 
     Raises:
         BadInput: It is not known.
@@ -28,7 +30,7 @@ def explain(name: str, document: RunDocument | None = None) -> str:
     number = _FINDING.fullmatch(name.strip())
     if number is not None:
         return _finding(int(number[1]), document)
-    text = term_text(name)
+    text = term_text(name, metrics)
     if text is not None:
         return text
     if document is None:

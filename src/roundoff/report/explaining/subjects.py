@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from roundoff.core.document import RunDocument
 from roundoff.core.findings import Finding
 from roundoff.core.layer_scores import LayerReport, LayerRow, LayerScore
+from roundoff.report.phrasing import sentences
+from roundoff.report.run_diff import measure_name
+from roundoff.report.words import named, sentence, spoken, told
 
 __all__ = ["finding_text", "subject_names", "subject_text"]
 
@@ -28,27 +31,34 @@ def subject_names(document: RunDocument) -> tuple[str, ...]:
 def subject_text(document: RunDocument, name: str) -> str:
     """A paragraph on a node or tensor with the numbers of a run."""
     parts = (_place, _layer, _compared, _curve, _rank, _found, _changed)
-    told = [sentence for part in parts for sentence in part(document, name)]
-    if len(told) <= 1:
-        told.append("This run measured nothing of it.")
-    return " ".join(told)
+    said = [sentence for part in parts for sentence in part(document, name)]
+    if len(said) <= 1:
+        said.append(told("explain_text.nothing"))
+    return sentences(*said)
 
 
 def finding_text(finding: Finding) -> str:
     """A paragraph on a finding."""
-    told = [f"Finding {finding.number} ({finding.cause}): {finding.summary}."]
+    summary = finding.summary
+    said = [told("explain_text.finding", number=finding.number, cause=_cause(finding), summary=sentence(summary))]
     if finding.proven:
-        told.append(f"It is proven: {finding.intervention or 'it was put right'}.")
+        how = sentence(finding.intervention) or told("explain_text.put_right")
+        said.append(told("explain_text.proven", how=how))
     else:
-        told.append("It is suspected only; no intervention has proven it.")
+        said.append(told("explain_text.suspected"))
     for measure in finding.measures[:1]:
-        unit = f" {measure.unit}" if measure.unit else ""
-        told.append(f"{measure.what} went from {measure.before:.4g} to {measure.after:.4g}{unit}.")
+        before, after = f"{measure.before:.4g}", f"{measure.after:.4g} {measure.unit}".rstrip()
+        said.append(told("explain_text.went", what=sentence(measure.what), before=before, after=after))
     if finding.share:
-        told.append(f"It makes {100 * finding.share:.0f} % of the loss.")
+        said.append(told("explain_text.share", share=f"{100 * finding.share:.0f}"))
     if finding.remedy is not None:
-        told.append(f"What to do: {finding.remedy.title} (cost: {finding.remedy.cost}).")
-    return " ".join(told)
+        said.append(told("explain_text.remedy", title=sentence(finding.remedy.title), cost=finding.remedy.cost))
+    return sentences(*said)
+
+
+def _cause(finding: Finding) -> str:
+    name = named(f"causes.name_{finding.cause}")
+    return finding.cause if name is None else name.within(spoken())
 
 
 def _place(document: RunDocument, name: str) -> Iterator[str]:
@@ -56,9 +66,9 @@ def _place(document: RunDocument, name: str) -> Iterator[str]:
     for at, node in enumerate(() if network is None else network.nodes):
         if name == node.name or name in node.outputs:
             count = 0 if network is None else len(network.nodes)
-            yield f"{name}: operation {node.op_type}, node {at + 1} of {count}."
+            yield told("explain_text.place", name=name, op=node.op_type, at=at + 1, count=count)
             return
-    yield f"{name}:"
+    yield told("explain_text.no_place", name=name)
 
 
 def _layer(document: RunDocument, name: str) -> Iterator[str]:
@@ -68,19 +78,17 @@ def _layer(document: RunDocument, name: str) -> Iterator[str]:
     if report is None or row is None:
         return
     if row.local is not None:
-        yield f"Alone, fed with float tensors, it keeps {_score(row.local)}."
+        yield told("explain_text.local", score=_score(row.local))
     if row.accumulated is not None:
-        yield f"In the whole quantized network {_score(row.accumulated)} are left at it."
+        yield told("explain_text.accumulated", score=_score(row.accumulated))
     if row.introduced is not None:
-        share = 100 * row.introduced.output_share
-        yield (
-            f"It adds an estimated {share:.2g} % of the error at the outputs, mostly by {row.introduced.cause}."
-        )
+        cause = told(f"explain_text.cause_{row.introduced.cause.replace(' ', '_')}")
+        yield told("explain_text.adds", share=f"{100 * row.introduced.output_share:.2g}", cause=cause)
     if row.clipped:
-        yield f"{100 * row.clipped:.2g} % of its values are clipped."
+        yield told("explain_text.clipped", share=f"{100 * row.clipped:.2g}")
     used = None if row.accumulated is None else row.accumulated.used_levels
     if used is not None and row.levels:
-        yield f"{used} of {row.levels} codes occur."
+        yield told("explain_text.codes", used=used, all=row.levels)
     yield from _blame(report, row)
 
 
@@ -88,15 +96,17 @@ def _blame(report: LayerReport, row: LayerRow) -> Iterator[str]:
     if any(
         row.tensor == each.tensor or row.node in (each.node, each.weighted) for each in report.verdict.culprits
     ):
-        yield "It is a culprit: with it in float the loss at the outputs was measured to go away."
+        yield told("explain_text.culprit")
     elif row.tensor in report.verdict.masked:
-        yield "It is bad by itself, but hardly shows at the outputs as things are."
+        yield told("explain_text.masked")
     elif report.verdict.kind == "local":
-        yield "It is no culprit."
+        yield told("explain_text.no_culprit")
 
 
 def _score(score: LayerScore) -> str:
-    return f"no score ({score.detail or score.status})" if score.sqnr_db is None else f"{score.sqnr_db:.1f} dB"
+    if score.sqnr_db is None:
+        return told("explain_text.no_score", why=score.detail or score.status)
+    return f"{score.sqnr_db:.1f} dB"
 
 
 def _compared(document: RunDocument, name: str) -> Iterator[str]:
@@ -107,16 +117,17 @@ def _compared(document: RunDocument, name: str) -> Iterator[str]:
     scores = ", ".join(
         f"{key} {row.score.values[key]:.4g}" for key in ("cosine", "sqnr_db") if key in row.score.values
     )
-    judged = {True: "it passes", False: "it fails", None: "it is not judged"}[row.passed]
-    yield f"Compared with {row.candidate}: {scores or row.score.detail}; {judged}."
+    judged = {True: "passes", False: "fails", None: "not_judged"}[row.passed]
+    yield told(
+        "explain_text.compared",
+        candidate=row.candidate,
+        scores=scores or row.score.detail,
+        judged=told(f"explain_text.{judged}"),
+    )
     if row.difference:
-        yield f"What differs: {row.difference}."
+        yield told("explain_text.differs", difference=sentence(row.difference))
     if row.role:
-        yield (
-            "The error starts here."
-            if row.role == "introduces"
-            else "It is a victim: what it reads is wrong already."
-        )
+        yield told("explain_text.introduces" if row.role == "introduces" else "explain_text.victim_reads")
 
 
 def _curve(document: RunDocument, name: str) -> Iterator[str]:
@@ -125,7 +136,7 @@ def _curve(document: RunDocument, name: str) -> Iterator[str]:
         if found is not None and name in (place.tensor, place.node):
             value = found.base_line.sqnr_db[place.order]
             if value is not None:
-                yield f"On the curve of the quantized network it is at {value:.1f} dB."
+                yield told("explain_text.curve", db=f"{value:.1f}")
             return
 
 
@@ -135,9 +146,12 @@ def _rank(document: RunDocument, name: str) -> Iterator[str]:
         row = next((each for each in rows if name in (each.name, each.tensor, each.node)), None)
         if report is not None and row is not None:
             score = row.scores.get(report.metrics[0])
-            doing = "quantized alone" if report.mode == "alone" else "alone left in float"
-            told = "" if score is None else f": {report.metrics[0]} {score:.4g} at the outputs"
-            yield f"Of {len(rows)} subjects of kind {kind} it hurts as number {row.rank}; {doing}{told}."
+            doing = told(f"explain_text.{report.mode}")
+            if score is not None:
+                metric = report.metrics[0]
+                doing = told("explain_text.at_outputs", doing=doing, metric=metric, score=f"{score:.4g}")
+            named = told(f"sensitivity_text.kind_{kind}")
+            yield told("explain_text.rank", count=len(rows), kind=named, rank=row.rank, doing=doing)
 
 
 def _found(document: RunDocument, name: str) -> Iterator[str]:
@@ -148,10 +162,16 @@ def _found(document: RunDocument, name: str) -> Iterator[str]:
         if name in (*finding.nodes, *finding.tensors):
             yield finding_text(finding)
     if name in found.victims:
-        yield "It is a victim: wrong only because of what it reads."
+        yield told("explain_text.victim")
 
 
 def _changed(document: RunDocument, name: str) -> Iterator[str]:
     for row in () if document.diff is None else document.diff.rows:
         if name in (row.tensor, row.node) and row.before is not None and row.after is not None:
-            yield f"Its {row.measure} score went from {row.before:.1f} to {row.after:.1f} dB: {row.change}."
+            yield told(
+                "explain_text.changed",
+                measure=measure_name(row),
+                before=f"{row.before:.1f}",
+                after=f"{row.after:.1f}",
+                change=told(f"run_diff_text.change_{row.change}"),
+            )

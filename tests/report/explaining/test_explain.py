@@ -7,8 +7,6 @@ import pytest
 
 import roundoff.diagnosis.causes
 import roundoff.diagnosis.devices.causes  # noqa: F401 - registers its causes
-from roundoff.analysis.explaining import explain
-from roundoff.analysis.explaining.terms import term_names
 from roundoff.core.document import RunDocument
 from roundoff.core.findings import DiagnosedSide, Diagnosis, DiagnosisKind, Finding, Measure, Remedy
 from roundoff.core.layer_scores import VerdictKind
@@ -16,6 +14,8 @@ from roundoff.core.run_diff import DiffKind
 from roundoff.diagnosis.registry import all_causes
 from roundoff.errors import BadInput
 from roundoff.metrics import all_metrics
+from roundoff.report.explaining import explain as explain_with
+from roundoff.report.explaining.terms import term_names
 from tests.report import test_layers, test_reports
 from tests.report.curves import curves_of
 from tests.report.diffs import diff_of
@@ -25,6 +25,10 @@ FINDING = Finding(
     1, "clipping", ("conv",), ("t1",), "'t1' is cut off", {}, "its range widened",
     (Measure("SQNR of the outputs", "dB", 10.0, 31.0),), 0.9, Remedy("widen it", "free"), True,
 )  # fmt: skip
+
+
+def explain(name: str, document: RunDocument | None = None) -> str:
+    return explain_with(name, document, metrics=tuple(all_metrics()))
 
 
 def test_everything_that_has_a_name_is_explained() -> None:
