@@ -93,7 +93,7 @@ def _explained(explanation: Explanation) -> Iterator[VerdictLine]:
         if change.correction is not None:
             yield "   set", f"{change.correction.setting}: {change.correction.value}"
             if change.correction.fields:
-                yield "", f"Pulsar2: {change.correction.fields}"
+                yield "", change.correction.fields
     before = "another shape" if math.isinf(explanation.before) else f"max {explanation.before:.3g}"
     left = f"{before} before, max {explanation.residual:.3g} (rms {explanation.residual_rms:.3g}) once undone"
     yield "left", left
