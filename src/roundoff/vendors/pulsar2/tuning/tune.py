@@ -120,13 +120,6 @@ def _followed(
         max_memory=options.max_memory,
         progress=log.progress,
     )
-        material.model,
-        material.samples,
-        config,
-        measured=measured,
-        max_memory=options.max_memory,
-        progress=log.progress,
-    )
     refuse_unknown(resolve_layers(config.quant.layer_configs, trials.frontend))
     switches = [name for name in _SWITCHES if not getattr(config.quant, name)]
     return follow_charts(trials, methods, goal, switches=switches, told=lambda each: log.tell(_line(each)))
