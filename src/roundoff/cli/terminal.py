@@ -124,19 +124,20 @@ class Terminal:
         self.err.print(harmless(text, newlines=True), markup=False, soft_wrap=True)
 
     def wrapped(self, text: str) -> None:
-        """Say something that is not a result, in lines that fit the screen."""
+        """Say something that is not a result, in lines that fit the screen; names are not torn."""
         import textwrap
 
         from rich.text import Text
 
-        width = max(_NARROWEST, self.err.width - len(_INDENT))
-        if text.isascii():
-            # Names are not torn, even where they are too long.
-            lines = textwrap.wrap(harmless(text), width, break_long_words=False, break_on_hyphens=False)
+        clean, width = harmless(text), max(_NARROWEST, self.err.width)
+        if clean.isascii():
+            whole = textwrap.TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False)
+            whole.break_on_hyphens = False
+            self.note(whole.fill(clean))
         else:
-            # Letters of other scripts are two columns wide, and have no blanks between them.
-            lines = [line.plain.rstrip() for line in Text(harmless(text)).wrap(self.err, width)]
-        self.note(f"\n{_INDENT}".join(lines))
+            # Scripts without blanks, of letters that are two columns wide.
+            lines = Text(clean).wrap(self.err, width - len(_INDENT))
+            self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:
