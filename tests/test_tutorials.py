@@ -152,8 +152,9 @@ def test_the_way_back_of_the_recogniser(
     for words, pieces in demos:
         assert main(words[1:]) == 0
         captured = capsys.readouterr()
+        printed = plain(captured.out), plain(captured.err)
         for piece in map(plain, pieces):
-            assert piece in plain(captured.out) or piece in plain(captured.err), f"{words}: {piece}\n{captured}"
+            assert any(piece in each for each in printed), f"{words} does not print: {piece}\nbut: {printed}"
         told = re.findall(r"^  (in float|in 8 bits|repaired) +([\d.]+)% are read", captured.err, re.MULTILINE)
         rates = {name: float(share) for name, share in told}
         assert rates["repaired"] >= 0.98 * rates["in float"] > rates["in 8 bits"]

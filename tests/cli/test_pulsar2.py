@@ -135,6 +135,12 @@ def test_everything_that_is_wrong_is_told_at_once(run: Run, tmp_path: Path) -> N
         assert text in err, text
 
 
+def test_a_budget_that_is_too_small_says_what_would_do(run: Run) -> None:
+    code, _, err = run(*BUILD, "--max-memory", "1kB")
+    assert (code, "give --max-memory '" in err) == (2, True)
+    assert run(*BUILD, "--max-memory", "2GB")[0] == 0
+
+
 def test_a_model_that_is_missing_is_one_of_many(run: Run, tmp_path: Path) -> None:
     (tmp_path / "wrong.json").write_text('{"input": "no.onnx", "npu_mod": "NPU1"}', encoding="utf-8")
     code, _, err = run("build", "--output_dir", "out", "--config", "wrong.json")

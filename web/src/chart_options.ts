@@ -111,20 +111,29 @@ export function chartOptions(spec: ChartSpec, columns: ColumnValues, language: L
 /** Where something stands along the bottom: one place for each row, or for each x where rows of several kinds share it. */
 export function placesOf(spec: ChartSpec, columns: ColumnValues): (number | string | null)[] {
   const all = columns[spec.x] ?? [];
-  if (!spec.series.some((series) => series.only)) return all;
+  if (!spec.series.some((series) => series.only) || spec.series.every((series) => isPointwise(series.role))) return all;
   return [...new Set(all)].filter((place) => place !== null).sort((a, b) => Number(a) - Number(b));
 }
 
 /** The values of a column that belong to a series, by place. */
 function chosen(series: SeriesSpec, spec: ChartSpec, context: Context, column: string): (number | string | null)[] {
   const values = context.columns[column] ?? [];
-  if (!series.only) return values;
+  if (!series.only || context.numeric) return values;
   const [where, what] = series.only;
   const found = new Map<number | string | null, number | string | null>();
   (context.columns[spec.x] ?? []).forEach((place, row) => {
-    if (context.columns[where]?.[row] === what) found.set(place, values[row] ?? null);
+    if (String(context.columns[where]?.[row]) === what) found.set(place, values[row] ?? null);
   });
   return context.places.map((place) => found.get(place) ?? null);
+}
+
+/** Points of the rows that belong to a series, from left to right. */
+function pairs([where, what]: [string, string], values: readonly (number | string)[], context: Context): unknown[] {
+  const rows = values.map((value, row) => [context.places[row], value, row] as const);
+  return rows
+    .filter(([, , row]) => String(context.columns[where]?.[row]) === what)
+    .sort(([a], [b]) => Number(a) - Number(b))
+    .map(([x, value]) => [x, value]);
 }
 
 function heatNames(heat: SeriesSpec, language: Language): string[] {
@@ -191,7 +200,7 @@ function drawn(series: SeriesSpec, spec: ChartSpec, context: Context): Options[]
   const values = (column: string): (number | string)[] =>
     chosen(series, spec, context, column).map((value) => (value === 0 && context.floor !== null ? context.floor : drawable(value, context.log)));
   const placed = (column: string): unknown[] =>
-    context.numeric ? values(column).map((value, at) => [context.places[at], value]) : values(column);
+    context.numeric && series.only ? pairs(series.only, values(column), context) : context.numeric ? values(column).map((value, at) => [context.places[at], value]) : values(column);
   const [first = "", second = ""] = series.columns;
   const marks = spec.series[0] === series ? markLines(spec, context) : {};
   switch (series.role) {

@@ -67,7 +67,8 @@ function nodesOf(table: HTMLTableElement, columns: ColumnValues, spec: ChartSpec
   if (!column) return [];
   const names = (columns[column.id] ?? []).map((value) => (value === null ? null : String(value)));
   const rows = columns[spec.x] ?? [];
-  return placesOf(spec, columns).map((place, at) => names[spec.series.some((series) => series.only) ? rows.indexOf(place) : at] ?? null);
+  const places = placesOf(spec, columns);
+  return places === rows ? names : places.map((place) => names[rows.indexOf(place)] ?? null);
 }
 
 /** In the order in which the rows were written, however the table is sorted now. */

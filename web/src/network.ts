@@ -278,6 +278,13 @@ class NetworkView {
       this.pan(event.clientX - held.x, event.clientY - held.y);
       held = { x: event.clientX, y: event.clientY };
     });
+    // Who walks through the boxes by keyboard sees the one that has the focus.
+    this.svg.addEventListener("focusin", (event) => {
+      const box = event.target instanceof SVGElement ? event.target.closest<SVGAElement>(".box") : null;
+      if (!box) return;
+      const view = this.svg.getBoundingClientRect(), own = box.getBoundingClientRect();
+      if (own.top < view.top || own.bottom > view.bottom || own.left < view.left || own.right > view.right) this.centre(box.dataset.id ?? "");
+    });
     const step = 60;
     const keys: Record<string, () => void> = {
       ArrowLeft: () => this.pan(step, 0), ArrowRight: () => this.pan(-step, 0),

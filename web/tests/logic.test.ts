@@ -128,6 +128,12 @@ test("steps on a logarithmic scale end where the axis does, and are still called
   assert.equal(options.tooltip.formatter([{ dataIndex: 1, seriesName: "n", value: [1, 2], axisValueLabel: "1" }]), "place 1\nn: 0");
 });
 
+test("a line through some of the points leaves the others where they are", () => {
+  const spec: ChartSpec = { ...SPEC, marks: [], series: [{ columns: ["db"], label: "all", role: "points" }, { columns: ["db"], label: "some", role: "line", only: ["on", "1"] }] };
+  const options = chartOptions(spec, { order: [2, 1, 1], on: [1, 0, 1], db: [5, 6, 7] }, "en", COLOURS) as { series: { data: unknown[] }[] };
+  assert.deepEqual(options.series.map((each) => each.data), [[[2, 5], [1, 6], [1, 7]], [[1, 7], [2, 5]]]);
+});
+
 test("the ends of a legend are in the unit of their values", () => {
   assert.deepEqual([endText(0.3243, "share"), endText(-11.26, "decibels"), endText(0.5, "number")], ["32.4 %", "-11.3 dB", "0.5"]);
 });

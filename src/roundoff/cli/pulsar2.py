@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from roundoff.cli.pulsar2_run import add_run_flags, run_files
 from roundoff.cli.terminal import Terminal
+from roundoff.cli.values import size
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def _build_flags(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="FILE", help="configuration: .json, .yaml, .toml, .prototxt"
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier build in the same folder")
+    parser.add_argument("--max-memory", type=size, metavar="SIZE", help="memory to stay within, e.g. 2GB")
 
 
 def _build(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -142,7 +144,7 @@ def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
     # Paths may start in the folder of the configuration, too.
     base = None if args.config is None else Path(args.config).parent
     record = build_record(("roundoff", *args.words), config, config_file=args.config)
-    return BuildOptions(base, force=args.force, record=record)
+    return BuildOptions(base, force=args.force, record=record, max_memory=args.max_memory)
 
 
 def _configuration(args: argparse.Namespace) -> "BuildConfig":

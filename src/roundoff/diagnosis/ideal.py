@@ -12,12 +12,19 @@ import numpy as np
 
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.alternatives import per_slice, rounded_again, with_bits, with_range, with_slice_ranges
+from roundoff.diagnosis.alternatives import (
+    per_slice,
+    reach,
+    rounded_again,
+    with_bits,
+    with_range,
+    with_slice_ranges,
+)
 from roundoff.diagnosis.case import Case, Fixes
 from roundoff.diagnosis.facts import Facts
 from roundoff.diagnosis.observing import channel_loss
 from roundoff.diagnosis.parts import joined_slices
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.suspects import Suspect, same_grid
 
 __all__ = ["Ideal", "Option", "OptionKind", "at_its_range", "ideals", "options", "slices_of"]
 
@@ -32,6 +39,8 @@ _FAR, _WRECKED = 10.0, 0.02
 _ROUNDING = 1 / 12
 # Biases of 32 bits lose nothing; a share of their energy above this is no rounding.
 _BIAS_NOISE = 1e-5
+# Operations whose results have codes for 0 to 1, up to a code, in most kernels.
+_UNIT_RANGE, _ONE_CODE = frozenset({"Softmax", "Sigmoid"}), 1 / 128
 _TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -160,7 +169,7 @@ def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[flo
 
     low, high = facts.value_range(suspect)
     fixed = {each.name: with_range(each, low, high) for each in members}
-    found = [option("range", fixed)]
+    found = [option("range", fixed, setting=not _is_tied(facts, suspect, main))]
     bits = facts.prevailing_bits(main)
     if bits > main.spec.bits:
         # The range comes last: with few bits it ends where their few codes do.
@@ -175,6 +184,20 @@ def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[flo
         own = {each.name: with_range(each, *facts.observed[each.tensor].range) for each in seen}
         found.append(option("per_slice", {**fixed, **own}, setting=False))
     return loss, found
+
+
+def _is_tied(facts: Facts, suspect: Suspect, main: Quantizer) -> bool:
+    """Whether a kernel asks for the range: that of what it reads, or 0 to 1 for a Softmax or Sigmoid."""
+    node = facts.nodes.get(suspect.node)
+    if node is None:
+        return False
+    low, high = reach(main)
+    if node.op_type in _UNIT_RANGE and low == 0 and abs(high - 1) <= _ONE_CODE:
+        return True
+    others = (each for each in facts.quantizers.values() if each.name not in suspect.quantizers)
+    return any(
+        each.tensor in node.input and each.kind == "activation" and same_grid(each, main) for each in others
+    )
 
 
 def _rounding(facts: Facts, quantizer: Quantizer) -> tuple[float, float]:

@@ -20,8 +20,6 @@ __all__ = ["Stages", "best_fixes"]
 _FEW = 4
 # Worse than its quantizers could be by this much, a network has a fault in the numbers of its quantizers ...
 _FAULT_DB = 3.0
-# ... or by this much where its outputs are good: tools give tensors the range of others for speed, ...
-_NOTICED_DB = 8.0
 # ... and by this much, in what the hardware is asked to do: scales per channel help any network a bit.
 _DESIGN_DB = 6.0
 # Causes that other hardware would take away.
@@ -53,8 +51,7 @@ class Stages:
         """Find faults stage by stage, each put right before the next is looked for."""
         if self._late("which quantizers could be better"):
             return case
-        fault = _FAULT_DB if case.loss(more=True).sqnr_db < _GOOD_DB else _NOTICED_DB
-        if _excess_db(case, best_fixes(better, settings=True)) >= fault:
+        if _excess_db(case, best_fixes(better, settings=True)) >= _FAULT_DB:
             case = self._accuse(case, _options(better, settings=True))
         if self._late("which scales per channel or slice would help"):
             return case

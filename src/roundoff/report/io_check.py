@@ -99,7 +99,7 @@ def _explained(explanation: Explanation) -> Iterator[VerdictLine]:
         if change.correction is not None:
             yield f"   {told('io_text.set')}", f"{change.correction.setting}: {change.correction.value}"
             if change.correction.fields:
-                yield "", f"Pulsar2: {change.correction.fields}"
+                yield "", change.correction.fields
     before = told("io_text.another_shape")
     if not math.isinf(explanation.before):
         before = told("io_text.most", value=f"{explanation.before:.3g}")

@@ -136,7 +136,7 @@ def test_means_of_nobodys() -> None:
     assert "training applies mean [0.3, 0.31, 0.29] and std [0.2, 0.21, 0.22]" in text_of(missing)
     correction = missing.changes[0].correction
     assert correction is not None
-    assert correction.fields == "mean: [0.3, 0.31, 0.29], std: [0.2, 0.21, 0.22]"
+    assert dict(correction.facts) == {"mean": "[0.3, 0.31, 0.29]", "std": "[0.2, 0.21, 0.22]"}
     twice = explained(
         training, [planes(((p / 255 - mean) / std - mean) / std).astype(np.float32) for p in pictures]
     )
@@ -164,7 +164,7 @@ def test_codes_are_dequantized() -> None:
     assert found.residual <= 0.0187 * 0.52
     correction = found.changes[0].correction
     assert correction is not None
-    assert correction.fields.endswith("zeropoint: -14")
+    assert dict(correction.facts)["zero point"] == "-14"
     assert 0.0186 < float(correction.value.split()[1].strip(",")) < 0.0188
     assert any("rounding" in note for note in found.notes)
 

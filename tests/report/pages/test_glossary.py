@@ -8,9 +8,9 @@ import pytest
 
 from roundoff.metrics.registry import all_metrics
 from roundoff.report.pages import all_pages
-from roundoff.report.pages.blocks import Column, Contents, Facts, Headline, Table
-from roundoff.report.pages.glossary import column_meaning
-from roundoff.report.words import plain, say
+from roundoff.report.pages.blocks import Column, Contents, Facts, Headline, Page, Table
+from roundoff.report.pages.glossary import column_meaning, glossary_page
+from roundoff.report.words import named, phrase_names, plain, say
 from roundoff.report.words.catalogue import catalogue
 from tests.report import test_layers
 from tests.report.documents import chain, empty_document, full_document
@@ -94,3 +94,19 @@ def test_numbers_of_all_pages_are_explained() -> None:
         and not column_meaning(table, column)
     }
     assert bare == set()
+
+
+def test_every_cause_has_a_name_in_both_languages_and_is_explained_where_it_occurs() -> None:
+    causes = [name.removeprefix("cause_") for name in phrase_names("terms") if name.startswith("cause_")]
+    assert causes
+    for cause in causes:
+        name = named(f"causes.name_{cause}")
+        assert name is not None, cause
+        assert (name.en, cause in name.zh, name.zh != name.en) == (cause, True, True)
+    column = Column("cause", plain("cause"), "text")
+    table = Table("findings", plain("t"), (column,), ((named("causes.name_outlier-channel"),), ("unheard-of",)))
+    page = glossary_page((Page("p", plain("p"), (table,)),))
+    assert page is not None
+    (facts,) = (block for block in page.blocks if isinstance(block, Facts))
+    assert [word.en for word, _ in facts.rows] == ["outlier-channel"]
+    assert facts.rows[0][1].zh != facts.rows[0][1].en

@@ -212,9 +212,9 @@ def residuals(pairs: PixelPairs, linear: LinearFit, *, channels_used: int) -> _L
     worst = total = square = mean = 0.0
     largest, count = 0.0, 0
     for training, deployed in (
-        (training[start : start + _ROWS], deployed[start : start + _ROWS, :channels_used])
-        for training, deployed in pairs
-        for start in range(0, len(training), _ROWS)
+        (one[start : start + _ROWS], other[start : start + _ROWS, :channels_used])
+        for one, other in pairs
+        for start in range(0, len(one), _ROWS)
     ):
         wanted = training.astype(np.float64)
         error = np.abs(wanted - linear.apply(deployed))
@@ -272,7 +272,7 @@ def order_change(order: tuple[int, ...], channels: int) -> InputChange | None:
         return InputChange(
             "channels",
             f"training has {len(order)} channels, the deployed side one gray channel",
-            Correction("colours", f"{len(order)} channels", "src_format and tensor_format: RGB or BGR"),
+            Correction("colours", f"{len(order)} channels", (("colours", "RGB or BGR"),)),
         )
     turned = order == plain[:3][::-1] + plain[3:]
     if order == plain or (turned and channels > len(order)):
@@ -286,7 +286,7 @@ def order_change(order: tuple[int, ...], channels: int) -> InputChange | None:
             Correction(
                 "order of channels",
                 "training's; swap red and blue before the model is fed",
-                "tensor_format and src_format: both training's order (a difference is not swapped)",
+                (("order of channels", "training's"),),
             ),
         )
     places = ", ".join(map(str, order))

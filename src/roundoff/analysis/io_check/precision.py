@@ -46,7 +46,7 @@ def _rounded(name: str) -> InputChange:
     return InputChange(
         "element-type",
         f"the deployed side has training's values rounded to {name}",
-        Correction("element type", "float32", "src_dtype: FP32"),
+        Correction("element type", "float32", (("element type", "float32"),)),
     )
 
 

@@ -76,14 +76,14 @@ def _signs(deployed: Array) -> Iterator[Storage]:
         change = InputChange(
             "signedness",
             "bytes from 0 to 255 were read as int8: values from 128 on became negative",
-            Correction("element type", "uint8", "src_dtype: U8"),
+            Correction("element type", "uint8", (("element type", "uint8"),)),
         )
         yield Storage((change,), lambda array: np.where(array < 0, array.astype(np.float64) + _CODES, array))
     elif low >= 0 and high >= _CODES / 2 and high < _CODES:
         change = InputChange(
             "signedness",
             "values from -128 to 127 were read as uint8: negative ones became 128 and more",
-            Correction("element type", "int8", "src_dtype: S8"),
+            Correction("element type", "int8", (("element type", "int8"),)),
         )
         yield Storage(
             (change,), lambda array: np.where(array >= _CODES // 2, array.astype(np.float64) - _CODES, array)
@@ -151,8 +151,8 @@ def _truncated(count: int, row: int, stride: int, shape: tuple[int, ...]) -> Sto
     there = count * row // stride
     change = InputChange(
         "row-padding",
-        f"rows have {stride} values in memory, {stride - row} of them padding behind the {row} that count, and were "
-        f"copied as if they had {row}: the last {count - there} of {count} rows are lost",
+        f"rows have {stride} values in memory, {stride - row} of them padding behind the {row} that count, and "
+        f"were copied as if they had {row}: the last {count - there} of {count} rows are lost",
         Correction("row stride", f"copy {row} of every {stride} values, of {count * stride} in all"),
     )
 

@@ -57,7 +57,9 @@ def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[t
             if tuple(had[axis] for axis in order) == wanted and order != tuple(axes):
                 text = f"axes are permuted: training's are the deployed side's {list(order)}"
                 change = InputChange(
-                    "axes", text, Correction("layout", f"transpose by {list(order)}", f"dst_perm: {list(order)}")
+                    "axes",
+                    text,
+                    Correction("layout", f"transpose by {list(order)}", (("axes", str(list(order))),)),
                 )
                 yield (change,), _transposing(order)
     if wanted != had:

@@ -7,12 +7,11 @@ from roundoff.core.findings import Change, Finding
 from roundoff.diagnosis.case import Case, Fixes
 from roundoff.diagnosis.edits import edit
 from roundoff.diagnosis.ideal import options
+from roundoff.diagnosis.registry import ENOUGH
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["Blame", "blame"]
 
-# A mending is one when it takes away this part of what float would.
-_ENOUGH = 0.5
 _WIDE_DTYPE = "s16"
 
 
@@ -32,7 +31,7 @@ class Blame:
 
 
 def blame(case: Case, finding: Finding) -> Blame | None:
-    """The quantizers of a finding, with the first mending that helps the outputs.
+    """The quantizers of a finding, with the first mending that takes away most of what float would.
 
     Args:
         case: The network.
@@ -49,7 +48,7 @@ def blame(case: Case, finding: Finding) -> Blame | None:
     before, best = case.loss().value, case.loss(in_float).value
     for what, fixes in _candidates(case, finding, suspects):
         kept = {name: each for name, each in fixes.items() if name in names}
-        if kept and before - case.loss(kept).value >= _ENOUGH * (before - best):
+        if kept and before - case.loss(kept).value >= ENOUGH * (before - best):
             return Blame(names, kept, what)
     return Blame(names, in_float, "in float")
 

@@ -122,7 +122,8 @@ class Series:
         role: How it is drawn.
         tables: The table of each column, where they are several; empty when all are in the chart's.
         names: Of the rows of a heat map.
-        only: A column and what stands in it, in English, in the rows that are drawn; None for all rows.
+        only: A column and what stands in it in the rows that are drawn: its value, else its English text; None for
+            all rows.
     """
 
     columns: tuple[str, ...]

@@ -42,7 +42,7 @@ def _causes(table: Table) -> Iterator[tuple[Phrase, Phrase]]:
     at = next((place for place, column in enumerate(table.columns) if column.id == "cause"), None)
     for row in table.rows if at is not None else ():
         cause = row[at] if at is not None else None
-        meaning = named(f"causes.meaning_{cause.en}") if isinstance(cause, Phrase) else None
+        meaning = named(f"terms.cause_{cause.en}") if isinstance(cause, Phrase) else None
         if isinstance(cause, Phrase) and meaning is not None:
             yield cause, meaning
 

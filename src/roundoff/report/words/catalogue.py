@@ -96,8 +96,9 @@ def named(key: str) -> Phrase | None:
     Args:
         key: As for `say`; it may end in a name as users type it, with dashes.
     """
-    stem, _, name = key.replace("-", "_").partition(".")
-    return say(f"{stem}.{name}") if name in _phrases(stem) else None
+    stem, _, name = key.partition(".")
+    found = next((each for each in (name, name.replace("-", "_")) if each in _phrases(stem)), None)
+    return None if found is None else say(f"{stem}.{found}")
 
 
 def english(key: str) -> str:

@@ -93,7 +93,7 @@ def tune_build(
     folder, goal = Path(config.output_dir), goal or Goal()
     check_output_directory(folder, marker=CONTEXT, force=options.force, option="--output_dir")
     with tempfile.TemporaryDirectory() as unpacked:
-        followed = _followed(config, log, Path(unpacked), methods=methods, goal=goal, base=options.base)
+        followed = _followed(config, log, Path(unpacked), methods=methods, goal=goal, options=options)
     log.table(decisions_table(followed.decisions, width=log.width))
     final = replace(config, quant=tuned_config(config.quant, followed.settings))
     log.tell(f"building with {_answer(followed.settings)}")
@@ -106,13 +106,20 @@ def tune_build(
 
 
 def _followed(
-    config: BuildConfig, log: Log, unpacked: Path, *, methods: Sequence[str], goal: Goal, base: Path | None
+    config: BuildConfig, log: Log, unpacked: Path, *, methods: Sequence[str], goal: Goal, options: BuildOptions
 ) -> Followed:
-    material = gather(config, unpacked, base=base, log=Log())
+    material = gather(config, unpacked, base=options.base, log=Log())
     measured = None
     if config.quant.input_sample_dir:
-        measured = sample_directory(located(config.quant.input_sample_dir, base), material.model)
-    trials = ModelTrials(material.model, material.samples, config, measured=measured, progress=log.progress)
+        measured = sample_directory(located(config.quant.input_sample_dir, options.base), material.model)
+    trials = ModelTrials(
+        material.model,
+        material.samples,
+        config,
+        measured=measured,
+        max_memory=options.max_memory,
+        progress=log.progress,
+    )
     refuse_unknown(resolve_layers(config.quant.layer_configs, trials.frontend))
     switches = [name for name in _SWITCHES if not getattr(config.quant, name)]
     return follow_charts(trials, methods, goal, switches=switches, told=lambda each: log.tell(_line(each)))
