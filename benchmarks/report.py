@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.browser.chromium import BROWSERS, find_browser, open_browser
+from tests.browser.chromium import BROWSERS, Browser, find_browser, open_browser
 from tests.report.documents import large_document
 
 from roundoff.report.html import html_report
@@ -18,6 +18,8 @@ __all__ = ["main"]
 _PROMISES = ((500, 5.0, 2.0), (2000, 10.0, 3.0))
 _REPETITIONS = 5
 _MEGABYTE = 1 << 20
+# The first frame draws the charts in view, the second one shows them.
+_DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 
 
 def main() -> int:
@@ -36,7 +38,7 @@ def main() -> int:
             rendered = time.perf_counter() - began
             path = Path(place) / f"{nodes}.html"
             path.write_text(text, encoding="utf-8")
-            ready = statistics.median(browser.open(path) for _ in range(_REPETITIONS))
+            ready = statistics.median(_seconds(browser, path) for _ in range(_REPETITIONS))
             size = path.stat().st_size / _MEGABYTE
             kept = kept and size < most_megabytes and ready < most_seconds
             print(
@@ -44,6 +46,14 @@ def main() -> int:
                 f"{ready:>7.2f} s{most_seconds:>7.0f} s"
             )
     return 0 if kept else 1
+
+
+def _seconds(browser: Browser, path: Path) -> float:
+    """From opening a report until what is seen of it is drawn."""
+    began = time.perf_counter()
+    browser.open(path)
+    browser.run(_DRAWN)
+    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

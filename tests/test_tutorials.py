@@ -16,10 +16,12 @@ from scripts.make_repvgg import BLOCKS, PLANTED, build
 from roundoff.cli import main
 from roundoff.core.tensors import Array
 from roundoff.demo import load_split
+from roundoff.demo.ocr import find_model
 from roundoff.report.documents import load_document
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "tutorials" / "repvgg.md"
+RECOGNISER = ROOT / "docs" / "tutorials" / "ocr.md"
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 SHARED = ROOT.parent / "shared"
@@ -27,11 +29,15 @@ REAL = SHARED / "models" / "repvgg_fmnist" / "repvgg_fmnist_deploy_planted_conv5
 FASHION = SHARED / "data" / "fashion_mnist_t10k-{}-ubyte.gz"
 
 
-def transcript() -> list[tuple[str, list[str]]]:
-    """Each command of the page, with the pieces of its output that are shown."""
+def transcript(page: Path = PAGE) -> list[tuple[str, list[str]]]:
+    """Each command of a page, with the pieces of its output that are shown."""
     steps: list[tuple[str, list[str]]] = []
-    for block in CONSOLE.findall(PAGE.read_text(encoding="utf-8")):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+    for block in CONSOLE.findall(page.read_text(encoding="utf-8")):
+        more, *parts = re.split(r"^\$ ", block, flags=re.MULTILINE)
+        if more:
+            # The page goes on about the command before.
+            steps[-1][1].extend(piece for piece in re.split(r"^\.\.\.\n", more, flags=re.MULTILINE) if piece)
+        for part in parts:
             command, _, output = part.partition("\n")
             pieces = re.split(r"^\.\.\.\n", output, flags=re.MULTILINE)
             steps.append((command, [piece for piece in pieces if piece]))
@@ -132,3 +138,34 @@ def test_the_same_way_leads_to_the_fault_of_a_trained_network(
     assert found.float_score > 0.9
     assert found.steps[0].score < quantized
     assert found.steps[2].score >= 0.99 * found.float_score
+
+
+@pytest.mark.skipif(find_model() is None, reason="the package rapidocr-onnxruntime is not installed")
+def test_the_way_back_of_the_recogniser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    steps = [(shlex.split(command), pieces) for command, pieces in transcript(RECOGNISER)]
+    demos = [(words, pieces) for words, pieces in steps if words[:3] == ["roundoff", "demo", "ocr"]]
+    assert len(demos) == 2
+    for words, pieces in demos:
+        assert main(words[1:]) == 0
+        captured = capsys.readouterr()
+        printed = plain(captured.out), plain(captured.err)
+        for piece in map(plain, pieces):
+            assert any(piece in each for each in printed), f"{words} does not print: {piece}\nbut: {printed}"
+        told = re.findall(r"^  (in float|in 8 bits|repaired) +([\d.]+)% are read", captured.err, re.MULTILINE)
+        rates = {name: float(share) for name, share in told}
+        assert rates["repaired"] >= 0.98 * rates["in float"] > rates["in 8 bits"]
+
+
+def test_the_recogniser_s_page_is_complete_without_it() -> None:
+    """What the page tells to type is what there is, also where the network is not."""
+    commands = [shlex.split(command) for command, _ in transcript(RECOGNISER)]
+    assert any(words[:2] == ["pip", "install"] and "rapidocr-onnxruntime==1.4.4" in words for words in commands)
+    for words in commands:
+        if words[0] == "roundoff":
+            with pytest.raises(SystemExit) as left:
+                main([words[1], "--help"])
+            assert left.value.code == 0

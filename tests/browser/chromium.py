@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ def find_browser() -> str | None:
     return next((found for name in BROWSERS if (found := shutil.which(name))), None)
 
 
+class PageLeft(AssertionError):
+    """The page was left while it was asked something."""
+
+
 class Browser:
     """One tab.
 
@@ -57,20 +61,41 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def open(self, path: Path, fragment: str = "", *, width: int = 1280, height: int = 900) -> float:
-        """Open a file and wait until its script is ready; the seconds that took."""
+    def open(self, path: Path | str, fragment: str = "", *, width: int = 1280, height: int = 900) -> float:
+        """Open a file or an address and wait until its script is ready; the seconds that took."""
+        began = time.monotonic()
+        self.show(path, fragment, width=width, height=height)
+        self.wait("document.documentElement?.dataset.ready === 'yes'")
+        return time.monotonic() - began
+
+    def show(self, path: Path | str, fragment: str = "", *, width: int = 1280, height: int = 900) -> None:
+        """Open a file or an address."""
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         self.complaints.clear()
         self.requests.clear()
-        began = time.monotonic()
         self._call("Page.navigate", url="about:blank")
-        self._call("Page.navigate", url=path.as_uri() + fragment)
-        while self.run("document.documentElement?.dataset.ready") != "yes":
-            if time.monotonic() - began > _LONGEST_WAIT_S:
-                raise TimeoutError(f"{path} did not get ready: {self.complaints}")
-        return time.monotonic() - began
+        self._call("Page.navigate", url=(path if isinstance(path, str) else path.as_uri()) + fragment)
+
+    @contextmanager
+    def without_scripts(self) -> Iterator[None]:
+        """Pages run no script meanwhile."""
+        self._call("Emulation.setScriptExecutionDisabled", value=True)
+        try:
+            yield
+        finally:
+            self._call("Emulation.setScriptExecutionDisabled", value=False)
+
+    def wait(self, condition: str) -> None:
+        """Wait until an expression holds in the page, which may be loading another one meanwhile."""
+        began = time.monotonic()
+        held = False
+        while not held:
+            with suppress(PageLeft):
+                held = self.run(condition) is True
+            if not held and time.monotonic() - began > _LONGEST_WAIT_S:
+                raise TimeoutError(f"{condition} did not come true: {self.complaints}")
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; a promise is waited for."""
@@ -108,7 +133,8 @@ class Browser:
             answer = self._receive(deadline)
             if answer.get("id") == self._count:
                 if "error" in answer:
-                    raise AssertionError(f"{method}: {answer['error']}")
+                    kind = PageLeft if method == "Runtime.evaluate" else AssertionError
+                    raise kind(f"{method}: {answer['error']}")
                 result: dict[str, Any] = answer["result"]
                 return result
             self._notice(answer)

@@ -15,7 +15,7 @@ from roundoff.plots import channels, distribution, outliers
 from tests.analysis.layers.support import demo_network
 from tests.quantized import with_scale_times
 
-__all__ = ["MODEL", "Run", "runner"]
+__all__ = ["MODEL", "Run", "runner", "save_quantized"]
 
 Run = Callable[..., tuple[int, str, str]]
 MODEL = str(model_path())
@@ -29,12 +29,17 @@ def _quantized() -> bytes:
     return bytes(insert_quantizers(spoilt.float_model, spoilt.quantizers).proto.SerializeToString())
 
 
+def save_quantized(path: Path) -> None:
+    """Write the demo's network, quantized, with a range that is too small at one place."""
+    onnx.save(onnx.ModelProto.FromString(_quantized()), path)
+
+
 def runner(command: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs one command in a folder with ``images.npy`` and ``quantized.onnx``."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "100")
     np.save("images.npy", load_split("calibration")[0][:12])
-    onnx.save(onnx.ModelProto.FromString(_quantized()), "quantized.onnx")
+    save_quantized(Path("quantized.onnx"))
     # What is in the pictures is tested with them; drawing each again would take most of the time.
     for module in (channels, distribution, outliers):
         monkeypatch.setattr(

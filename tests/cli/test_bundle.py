@@ -186,9 +186,36 @@ def test_a_comparison_with_a_dump(bundle: Run) -> None:
     done = run_script("case")
     assert done.returncode == 0, done.stderr
     assert "block3/relu: 5.97 dB" in done.stdout
-    code, _, err = bundle("cmp", "-o", "secret.zip", "--confidential")
-    assert code == 2
-    assert "A comparison cannot be made confidential" in err
+    inputs = json.loads(members["tensors/inputs.json"])
+    assert [each["tensor"] for each in inputs] == ["block3/pointwise_norm"]
+    assert set(inputs[0]) == {"tensor", "reference"}, "the device did not dump it"
+    assert inputs[0]["reference"] in members
+
+
+def test_a_comparison_with_a_dump_without_names(bundle: Run) -> None:
+    folder = model_path().parent
+    words = [NET, str(folder / "board_dump"), "--data", str(folder / "samples.npy"), "-o", "cmp"]
+    assert main(["compare", *words]) == 0
+    code, out, err = bundle("cmp", "-o", "secret.zip", "--confidential")
+    assert code == 0, out + err
+    assert "tensor_0: 5.973 dB" in out
+    members = unpacked("secret.zip", "secret")
+    check_manifest(members)
+    assert "model/float.onnx" not in members
+    everything = b"\n".join([*members.values(), *(name.encode() for name in members)])
+    for text in (*SECRETS, "digits", "board_dump"):
+        assert text.encode() not in everything, text
+    assert run_script("secret").returncode == 0
+    open_pair = [np.load(f"secret/tensors/{side}.npy") for side in ("reference", "candidate")]
+    assert bundle("cmp", "-o", "case.zip")[0] == 0
+    unpacked("case.zip", "case")
+    for mixed, side in zip(open_pair, ("reference", "candidate"), strict=True):
+        stored = np.load(f"case/tensors/{side}.npy")
+        assert not np.array_equal(mixed, stored), "another order"
+        assert np.array_equal(np.sort(mixed, axis=None), np.sort(stored, axis=None))
+    assert json.loads(Path("secret.names.json").read_text(encoding="utf-8"))["nodes and tensors"] == {
+        "block3/relu": "tensor_0"
+    }
 
 
 def test_a_diagnosis_becomes_a_ticket_of_the_model_that_was_diagnosed(bundle: Run) -> None:
@@ -210,13 +237,34 @@ def test_a_diagnosis_becomes_a_ticket_of_the_model_that_was_diagnosed(bundle: Ru
     assert "block3" not in secret
 
 
-def test_a_diagnosis_of_dumps_says_what_to_bundle_instead(bundle: Run) -> None:
+def test_a_diagnosis_of_dumps_becomes_a_ticket_of_the_tensor_accused(bundle: Run) -> None:
     folder = model_path().parent
     words = [NET, "--dumps", str(folder / "board_dump"), "--data", str(folder / "samples.npy"), "-o", "found"]
     assert main(["diagnose", *words]) == 1
-    code, _, err = bundle("found", "-o", "case.zip")
-    assert (code, "found is a diagnosis of --dumps" in err) == (2, True)
-    assert f"roundoff compare {NET} {folder / 'board_dump'} --data {folder / 'samples.npy'} -o compared" in err
+    code, out, err = bundle("found", "-o", "case.zip")
+    assert code == 0, out + err
+    assert "block3/relu: 5.973 dB" in out
+    members = unpacked("case.zip", "case")
+    form = members["TICKET.txt"].decode()
+    assert "Found by: roundoff diagnose" in form
+    assert "Cause found: " in form
+    assert run_script("case").returncode == 0
+    code, out, err = bundle("found", "-o", "secret.zip", "--confidential")
+    assert code == 0, out + err
+    secret = unpacked("secret.zip", "secret")["TICKET.txt"].decode()
+    assert "causes proven: " in secret
+    assert "block3" not in secret
+
+
+def test_a_search_becomes_a_ticket_of_what_it_found(bundle: Run) -> None:
+    words = ["--target", "generic-int8-per-tensor", "--data", "images.npy", "--max-trials", "2", "-o", "tuned"]
+    assert main(["tune", NET, *words]) in (0, 1)
+    code, out, err = bundle("tuned", "-o", "case.zip")
+    assert code == 0, out + err
+    members = unpacked("case.zip", "case")
+    assert {"config/plan.json", "config/target.toml", "run.json"} <= set(members)
+    assert "Found by: roundoff tune; tuned, quantized for generic-int8" in members["TICKET.txt"].decode()
+    assert run_script("case").returncode == 0
 
 
 def test_inputs_that_are_gone_or_changed(bundle: Run) -> None:
@@ -248,10 +296,10 @@ def test_other_folders_and_runs_are_refused(bundle: Run) -> None:
     code, _, err = bundle("empty", "-o", "case.zip")
     assert (code, "empty holds no run: it has neither run.json nor command.json" in err) == (2, True)
     content = json.loads(Path("lay/run.json").read_text(encoding="utf-8"))
-    content["command"] = ["roundoff", "tune", "x.onnx"]
+    content["command"] = ["roundoff", "convert", "x.onnx"]
     Path("lay/run.json").write_text(json.dumps(content), encoding="utf-8")
     code, _, err = bundle("lay", "-o", "case.zip")
-    assert (code, "is a run of 'tune', of which no bundle can be made" in err) == (2, True)
+    assert (code, "is a run of 'convert', of which no bundle can be made" in err) == (2, True)
     content["command"] = ["roundoff", "layers", "--nosuch"]
     Path("lay/run.json").write_text(json.dumps(content), encoding="utf-8")
     code, _, err = bundle("lay", "-o", "case.zip")

@@ -101,7 +101,13 @@ def test_single_files_and_archives(tmp_path: Path, capsys: pytest.CaptureFixture
     values = np.arange(24, dtype=np.float32).reshape(1, 24) / 7
     np.save(tmp_path / "a.npy", values)
     values.astype(np.float32).tofile(tmp_path / "anything.dump")
-    assert run("--result", tmp_path / "a.npy", tmp_path / "anything.dump") == 0
+    assert run("--result", tmp_path / "a.npy", tmp_path / "anything.dump", "--dtype", "float32") == 0
+    for name in ("anything.dump", "result.json", "result.txt"):
+        values.tofile(tmp_path / name)
+        assert run("--result", tmp_path / "a.npy", tmp_path / name) == 2
+        message = flat(capsys.readouterr().err)
+        assert f"{name} is none of .npy, .npz, .bin, .raw or a picture" in message
+        assert "raw bytes of any ending are read with --dtype float32" in message
     np.savez(tmp_path / "a.npz", boxes=values, scores=values * 2)
     np.savez(tmp_path / "b.npz", boxes=values, scores=values * 2 + 1)
     assert run("--result", tmp_path / "a.npz", tmp_path / "b.npz") == 1
@@ -191,7 +197,7 @@ def some_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (["--output", "a.npy", "complex.npy"], 2, "holds complex64 numbers", "real and imaginary"),
         (["--output", "one", "two"], 3, "is named like one of", "name the files"),
-        (["--output", "one", "odd"], 2, "odd/x.xyz is none of .npy", "endings"),
+        (["--output", "one", "odd"], 2, "odd/x.xyz is none of .npy", "--dtype"),
         (["--output", "one", "twice"], 2, "two files for the sample 's1'", "keep one"),
         (["--output", "one", "nothing"], 2, "holds no values", "give .npy"),
         (["--output", "a.npy", "empty.bin"], 2, "empty.bin is empty", "write it again"),

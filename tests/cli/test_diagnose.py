@@ -77,7 +77,7 @@ def test_the_document_holds_everything(run: Run) -> None:
     assert (finding["cause"], finding["proven"], finding["tensors"]) == ("clipping", True, ["block3/relu"])
     measure = finding["measures"][0]
     assert measure["after"] > measure["before"] + 10
-    assert [each["name"] for each in found["checks"]] == ["numbers in the file", "the file itself", "outputs"]
+    assert [each["name"] for each in found["checks"]] == ["numbers in the file", "outputs", "the file itself"]
 
 
 def test_a_run_can_be_written_and_read_again(run: Run) -> None:
@@ -198,3 +198,30 @@ def test_without_time_the_next_command_is_the_same_with_more(run: Run) -> None:
     text = " ".join(out.split())
     assert (code, "and no intervention proves why in the time that was given" in text) == (1, True), text
     assert f"next roundoff diagnose {MODEL} --data images.npy --quantized bad.onnx --fix -o found --force" in text
+
+
+def test_two_diagnoses_are_told_apart_over_their_samples(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run("-o", "before")
+    run("-o", "after", quantized="good.onnx")
+    assert main(["diff", "before", "after", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["diff"]
+    assert (found["kind"], found["pairing"]) == ("better", "paired")
+    (row,) = found["rows"]
+    assert row["samples"] == 24
+    assert row["probability"] < 0.01
+    assert main(["diff", "before", "before"]) == 0
+    assert capsys.readouterr().out.startswith("SAME")
+
+
+def test_the_commands_behind_a_culprit_can_be_typed(run: Run) -> None:
+    _, out, _ = run("-o", "found")
+    steps = [line.strip() for line in out.splitlines() if line.strip().startswith("roundoff ")]
+    assert steps[-2:] == ["roundoff reproduce found --finding 1 -o case", "roundoff bundle found -o ticket.zip"]
+    assert main(steps[-2].split()[1:]) == 0
+    assert Path("case/run.py").is_file()
+
+
+def test_a_file_of_another_tool_that_no_remedy_saves_is_quantized_anew(run: Run) -> None:
+    code, out, err = run("--fix", "-o", "found")
+    assert (code, "REPAIRED: SQNR of the outputs" in out) == (0, True), out + err
+    assert "trial" not in err

@@ -107,7 +107,7 @@ def test_results_go_where_ci_reads_them(run: Run, tmp_path: Path) -> None:
     code, out, err = run(*words, "--annotate", "-o", str(tmp_path / "run"), "--csv", str(tmp_path / "gate.csv"))
     assert code == 1
     assert f"::error title={FAULT}::local: lost " in out
-    assert "written: " in err
+    assert err.startswith("written:\n  ")
     suite = ET.parse(junit).getroot()  # noqa: S314 - our own file
     found = load_document(tmp_path / "run").diff
     assert found is not None

@@ -96,6 +96,58 @@ def test_an_unknown_layer_is_refused_after_the_table_that_says_why(run: Run, tmp
     assert not Path("out").exists()
 
 
+def test_everything_that_is_wrong_is_told_at_once(run: Run, tmp_path: Path) -> None:
+    config = {
+        "input_shapes": "imag:1x3x8x8",
+        "npu_mode": "NPU9",
+        "const_processors": [{"name": "nosuch", "data": [1]}],
+        "op_processors": [{"op_name": "nosuch", "attrs": {"axis": 1}}],
+        "output_processors": [{"tensor_name": "nosuch"}],
+        "input_processors": [{"tensor_name": "nosuch"}],
+        "quant": {
+            "input_sample_dir": "nosuch",
+            "calibration_metod": "MSE",
+            "input_configs": [{"tensor_name": "DEFAULT", "calibration_dataset": "nosuch.tar"}],
+            "layer_configs": [
+                {"layer_name": "nosuch", "data_type": "U16"},
+                {"start_tensor_names": ["nosuch"], "end_tensor_names": ["DEFAULT"], "data_type": "U16"},
+            ],
+        },
+    }
+    (tmp_path / "wrong.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    model = BUILD[BUILD.index("--input") + 1]
+    code, _, err = run("build", "--input", model, "--output_dir", "out", "--config", "wrong.json")
+    assert code == 2
+    assert err.startswith("error: wrong.json has 11 errors:")
+    for text in (
+        "quant.calibration_metod: ",
+        "npu_mode: ",
+        "line 2: input_shapes: the model has no input 'imag'",
+        "const_processors[0].name: the model has no constant 'nosuch'",
+        "op_processors[0].op_name: the model has no operation 'nosuch'",
+        "input_processors[0].tensor_name: the model has no input 'nosuch'",
+        "output_processors[0].tensor_name: the model has no output 'nosuch'",
+        "quant.input_sample_dir: nosuch is not a folder",
+        "does not exist: nosuch.tar",
+        "quant.layer_configs[0]: 'nosuch' names nothing",
+        "quant.layer_configs[1]: 'nosuch' names nothing",
+    ):
+        assert text in err, text
+
+
+def test_a_budget_that_is_too_small_says_what_would_do(run: Run) -> None:
+    code, _, err = run(*BUILD, "--max-memory", "1kB")
+    assert (code, "give --max-memory '" in err) == (2, True)
+    assert run(*BUILD, "--max-memory", "2GB")[0] == 0
+
+
+def test_a_model_that_is_missing_is_one_of_many(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "wrong.json").write_text('{"input": "no.onnx", "npu_mod": "NPU1"}', encoding="utf-8")
+    code, _, err = run("build", "--output_dir", "out", "--config", "wrong.json")
+    assert (code, err.count("\n  ")) == (2, 2)
+    assert "input: The model no.onnx does not exist" in err
+
+
 def test_the_check_of_types_decides_the_exit_code(run: Run, tmp_path: Path) -> None:
     write_all(tmp_path, mixed(), layer_configs=[{"op_type": "MatMul", "data_type": "FP32"}])
     assert run(*BUILD)[0] == 0
@@ -114,7 +166,7 @@ def test_tune(run: Run, tmp_path: Path) -> None:
     code, _, err = run("tune", *BUILD[1:], "--force", "--min_cosine", "0.9999999")
     assert code == 1
     told = [line.split()[1:] for line in err.splitlines() if line.startswith("  roundoff ")]
-    assert [words[0] for words in told] == ["layers", "bundle"]
+    assert [words[0] for words in told] == ["bundle"]
     for words in told:
         assert main(words) == 0, words
     assert zipfile.is_zipfile("case.zip")

@@ -39,6 +39,35 @@ def test_every_format(run: Path, tmp_path: Path, name: str, more: list[str], sta
     assert out.read_text(encoding="utf-8").lstrip().startswith(start)
 
 
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("r.pdf", [], "no report ends in .pdf"),
+        ("r.html", ["--format", "md"], "ends as html does, and --format is md"),
+        ("r.json", ["--format", "junit"], "end the file in .xml"),
+        ("r.md", ["--format", "csv"], "it is a folder"),
+    ],
+)
+def test_the_ending_says_the_format_and_must_not_contradict_it(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, more: list[str], said: str
+) -> None:
+    assert main(["report", str(run), "-o", str(tmp_path / name), *more]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / name).exists()
+
+
+def test_a_folder_of_tables_may_have_a_dot(run: Path, tmp_path: Path) -> None:
+    assert main(["report", str(run), "-o", str(tmp_path / "v1.2"), "--format", "csv"]) == 0
+    assert (tmp_path / "v1.2/run.json").is_file()
+
+
+def test_a_quantized_model_is_no_report_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "int8").mkdir()
+    (tmp_path / "int8/command.json").write_text("{}")
+    assert main(["report", str(tmp_path / "int8"), "-o", str(tmp_path / "r.html")]) == 2
+    assert "roundoff audit" in capsys.readouterr().err
+
+
 def test_tables_go_to_a_folder(run: Path, tmp_path: Path) -> None:
     assert main(["report", str(run), "-o", str(tmp_path / "tables"), "--format", "csv"]) == 0
     assert (tmp_path / "tables/layers.csv").read_text(encoding="utf-8").startswith("order,")

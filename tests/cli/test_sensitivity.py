@@ -59,7 +59,8 @@ def test_what_stands_out_comes_first(run: Run) -> None:
 def test_everything_can_be_written_and_read_again(run: Run) -> None:
     code, out, err = run("--kind", "weight", "--metric", "cosine,mse", "--csv", "table.csv", "--json", "-o", "run")
     assert code == 0
-    assert "run/run.json, run/sensitivity.csv, run/sensitivity_of_weight.png, table.csv" in err
+    names = ["run/run.json", "run/sensitivity.csv", "run/sensitivity_of_weight.png", "table.csv"]
+    assert err.split() == ["written:", *names]
     printed, stored = json.loads(out), load_document(Path("run")).sensitivity
     assert stored is not None
     rows = stored.rankings["weight"]

@@ -1,12 +1,13 @@
 """A diagnosis for people."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, Repair, RepairStep
-from roundoff.report.diagnosis import diagnosis_verdict, findings_csv, measure_text, repair_table
+from roundoff.report.diagnosis import diagnosis_verdict, findings_csv, measure_text, repair_line, repair_table
 
 LONG = "model/backbone/stage4/block2/branch_with_a_rather_long_name/conv"
 
@@ -39,6 +40,45 @@ def test_many_findings_fit_a_screen() -> None:
     assert "SQNR of 'logits' 2.0 dB (24.0 expected), top-1 accuracy 0.5 (0.9 in float); 32 samples" in text
     assert "2.0 -> 24.0 dB" in text
     assert "and 5 more: wrong only because of what they read" in text
+
+
+def test_twenty_findings_fit_a_larger_screen() -> None:
+    steps = (
+        "roundoff diagnose m.onnx --fix -o repaired",
+        "roundoff reproduce repaired",
+        "roundoff bundle repaired",
+    )
+    found = replace(diagnosis("culprits", *(finding(number) for number in range(1, 21))), next_steps=steps)
+    lines = shown(diagnosis_verdict(found))
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert any("and 13 more findings: see --json" in line for line in lines)
+
+
+def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
+    whole = Measure("SQNR of 'logits'", "dB", 2.0, 24.0, samples=32)
+    for measure, said in (
+        (replace(whole, before=1.0, samples=8), "1.0 -> 24.0 dB (on 8 samples)"),
+        (replace(whole, before=9.0), "9.0 -> 24.0 dB (with the other findings put right)"),
+        (whole, "2.0 -> 24.0 dB remedy"),
+    ):
+        first = replace(finding(1), measures=(measure,))
+        found = replace(diagnosis("culprits", first, finding(2)), measures=(whole,))
+        assert said in " ".join(" ".join(shown(diagnosis_verdict(found))).split())
+
+
+@pytest.mark.parametrize(
+    ("after", "reached", "line"),
+    [
+        (0.89, True, "REPAIRED: top-1 accuracy 0.5 -> 0.89 (0.9 in float)"),
+        (0.7, False, "BETTER: top-1 accuracy 0.5 -> 0.7 (0.9 in float)"),
+        (0.5, False, "NOT REPAIRED: top-1 accuracy 0.5 -> 0.5 (0.9 in float)"),
+    ],
+)
+def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> None:
+    measure = Measure("top-1 accuracy", "", 0.5, after)
+    found = replace(diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached))
+    assert shown(repair_line(found)) == [line]
 
 
 @pytest.mark.parametrize(

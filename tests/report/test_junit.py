@@ -6,8 +6,11 @@ from dataclasses import replace
 from roundoff.core.document import RunDocument
 from roundoff.core.findings import Check, Diagnosis, Finding
 from roundoff.core.io_check import IoCheck, StageCheck
+from roundoff.core.run_diff import Change
 from roundoff.report.junit import document_junit
-from tests.report import test_audit, test_layers
+from tests.report import test_audit, test_layers, test_tuning
+from tests.report.curves import sweep_of, without_goal
+from tests.report.diffs import diff_of
 from tests.report.documents import HOSTILE, empty_document
 
 
@@ -75,3 +78,26 @@ def test_proven_causes_fail_and_suspected_ones_do_not() -> None:
 
 def test_a_run_without_a_judgement_has_none() -> None:
     assert document_junit(empty_document()) is None
+
+
+def test_goals_that_are_missed_fail() -> None:
+    found = test_tuning.FOUND
+    assert cases(empty_document(tuning=found)) == {found.goal: ("passed", "")}
+    missed = cases(empty_document(tuning=replace(found, verdict="best_effort")))
+    assert missed[found.goal][0] == "failure"
+    sweep = sweep_of()
+    assert [outcome for outcome, _ in cases(empty_document(partial=sweep)).values()] == ["passed"]
+    failed = cases(empty_document(partial=without_goal(sweep)))
+    assert [outcome for outcome, _ in failed.values()] == ["failure"]
+
+
+def test_what_got_worse_between_runs_fails() -> None:
+    made = diff_of("bad", "unsure", "fine")
+    kinds: tuple[Change, ...] = ("worse", "unclear", "same")
+    rows = tuple(replace(row, change=kind) for row, kind in zip(made.rows, kinds, strict=True))
+    diff = replace(made, rows=rows)
+    worse = {f"{row.tensor} ({row.measure})" for row in diff.rows if row.change == "worse"}
+    found = cases(empty_document(diff=diff))
+    assert found["unsure (local)"][0] == "skipped"
+    assert found["fine (local)"][0] == "passed"
+    assert {name for name, (outcome, _) in found.items() if outcome == "failure"} == worse

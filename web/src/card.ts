@@ -34,7 +34,7 @@ export function setUpCards(networks: NetworkSpec[]): void {
       dialog.close();
       return;
     }
-    dialog.replaceChildren(...content(name, nodes.get(name)), closer(dialog));
+    dialog.replaceChildren(closer(dialog), ...content(name, nodes.get(name)));
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
   };

@@ -1,58 +1,74 @@
 // Draws charts from the tables of their pages, when they come into view.
 import { BarChart, BoxplotChart, HeatmapChart, LineChart, ScatterChart } from "echarts/charts";
-import { AriaComponent, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent, VisualMapComponent } from "echarts/components";
+import { DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent, VisualMapComponent } from "echarts/components";
 import { type ECharts, init, use } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 import { readTable, textOf, valueOf } from "./cells";
-import { type ChartSpec, type ColumnValues, chartOptions } from "./chart_options";
+import { type ChartSpec, type ColumnValues, chartOptions, placesOf } from "./chart_options";
 import { colours } from "./colours";
 import { current, onChange } from "./language";
+import { onceInView } from "./viewing";
 import { word } from "./words";
 
 use([
   BarChart, BoxplotChart, HeatmapChart, LineChart, ScatterChart,
-  AriaComponent, DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent, VisualMapComponent,
+  DataZoomComponent, GridComponent, LegendComponent, MarkLineComponent, TooltipComponent, VisualMapComponent,
   CanvasRenderer,
 ]);
 
+// A heat map with more rows needs more height.
+const MANY_ROWS = 12;
+
 export function setUpCharts(specs: ChartSpec[]): void {
-  const waiting = new Map<Element, ChartSpec>();
-  const watcher = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      const spec = waiting.get(entry.target);
-      if (!entry.isIntersecting || !spec) continue;
-      watcher.unobserve(entry.target);
-      draw(entry.target as HTMLElement, spec);
-    }
-  }, { rootMargin: "400px" });
   for (const spec of specs) {
     const figure = document.getElementById(`chart-${spec.id}`);
-    if (!figure) continue;
-    waiting.set(figure, spec);
-    watcher.observe(figure);
+    if (figure) onceInView(figure, () => draw(figure, spec));
   }
-  // Paper shows everything at once.
-  addEventListener("beforeprint", () => {
-    for (const [figure, spec] of waiting) if (!figure.querySelector(".canvas")) draw(figure as HTMLElement, spec);
-  });
 }
 
 function draw(figure: HTMLElement, spec: ChartSpec): void {
-  const table = document.getElementById(`table-${spec.table}`);
-  if (!(table instanceof HTMLTableElement)) return;
+  const table = tableOf(spec.table);
+  if (!table) return;
   const columns = columnsOf(table);
+  const heat = spec.series.find((series) => series.role === "heat");
+  heat?.columns.forEach((column, row) => {
+    const own = tableOf(heat.tables?.[row] ?? spec.table);
+    columns[String(row)] = own ? columnsOf(own)[column] ?? [] : [];
+  });
+  const nodes = nodesOf(table, columns, spec);
   const place = document.createElement("div");
-  place.className = "canvas";
+  place.className = heat && heat.columns.length > MANY_ROWS ? "canvas high" : "canvas";
   place.setAttribute("role", "img");
   figure.append(place);
   const chart: ECharts = init(place);
   const show = (): void => {
-    chart.setOption(chartOptions(spec, columns, current(), colours()), { notMerge: true });
-    place.setAttribute("aria-label", word("seeTable", current(), { table: readTable(table).caption }));
+    chart.setOption(chartOptions(spec, columns, current(), colours(), nodes), { notMerge: true });
+    const key = heat ? "seeTables" : "seeTable";
+    const caption = figure.querySelector("figcaption");
+    place.setAttribute("aria-label", `${caption ? textOf(caption) : ""} ${word(key, current(), { table: readTable(table).caption, n: heat?.columns.length ?? 1 })}`);
   };
   show();
   onChange(show);
+  chart.on("click", ({ dataIndex }) => {
+    const node = nodes[dataIndex];
+    if (node) location.hash = `#node=${encodeURIComponent(node)}`;
+  });
   new ResizeObserver(() => chart.resize()).observe(place);
+}
+
+function tableOf(id: string): HTMLTableElement | null {
+  const found = document.getElementById(`table-${id}`);
+  return found instanceof HTMLTableElement ? found : null;
+}
+
+/** The node at each place, where the table has a column of nodes. */
+function nodesOf(table: HTMLTableElement, columns: ColumnValues, spec: ChartSpec): (string | null)[] {
+  const column = readTable(table).columns.find((each) => each.kind === "node");
+  if (!column) return [];
+  const names = (columns[column.id] ?? []).map((value) => (value === null ? null : String(value)));
+  const rows = columns[spec.x] ?? [];
+  const places = placesOf(spec, columns);
+  return places === rows ? names : places.map((place) => names[rows.indexOf(place)] ?? null);
 }
 
 /** In the order in which the rows were written, however the table is sorted now. */
@@ -71,7 +87,8 @@ function columnsOf(table: HTMLTableElement): ColumnValues {
       column.id,
       rows.map((row) => {
         const cell = row.cells[at];
-        return cell ? valueOf(cell) ?? (textOf(cell) || null) : null;
+        // Texts in English, as series choose rows by them; names are the same in every language.
+        return cell ? valueOf(cell) ?? (textOf(cell, "en") || null) : null;
       }),
     ]),
   );

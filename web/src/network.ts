@@ -5,6 +5,8 @@ import { matcher } from "./glob";
 import { type Grouped, closedAtFirst, grouped, scopesOf } from "./groups";
 import { type Spoken, current, onChange } from "./language";
 import { edgesOf, layOut } from "./layout";
+import { legendOf } from "./legend";
+import { onceInView } from "./viewing";
 import { word } from "./words";
 
 export interface NodeSpec {
@@ -20,6 +22,8 @@ export interface NetworkSpec {
   id: string;
   kind: string;
   higherIsBetter: boolean;
+  /** From which on a value is as good as can be; null where the best one of the network is. */
+  best: number | null;
   nodes: NodeSpec[];
 }
 
@@ -52,7 +56,8 @@ class NetworkView {
   constructor(figure: HTMLElement, private readonly spec: NetworkSpec) {
     this.byName = new Map(spec.nodes.map((node) => [node.name, node]));
     const values = spec.nodes.map((node) => numberOf(node.value)).filter((v): v is number => v !== null && Number.isFinite(v));
-    this.limits = values.reduce<[number, number]>(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
+    const [low, high] = values.reduce<[number, number]>(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
+    this.limits = spec.best === null || !values.length ? [low, high] : spec.higherIsBetter ? [Math.min(low, spec.best), spec.best] : [spec.best, Math.max(high, spec.best)];
     this.closed = closedAtFirst(this.boxes(), MANY_BOXES);
     this.svg.append(this.world);
     this.svg.setAttribute("tabindex", "0");
@@ -61,12 +66,14 @@ class NetworkView {
     const tell = (): void => this.svg.setAttribute("aria-label", caption ? textOf(caption) : "");
     tell();
     onChange(tell);
-    figure.append(this.tools(), this.svg);
+    figure.append(this.tools(), ...legendOf(this.limits, this.spec.kind, this.spec.higherIsBetter), this.svg);
     this.listen();
-    this.draw();
-    onChange(() => this.draw());
-    new ResizeObserver(() => this.move()).observe(this.svg);
-    requestAnimationFrame(() => this.start());
+    onceInView(figure, () => {
+      this.draw();
+      this.start();
+      onChange(() => this.draw());
+      new ResizeObserver(() => this.move()).observe(this.svg);
+    });
   }
 
   private boxes(): { id: string; inputs: string[]; outputs: string[] }[] {
@@ -219,7 +226,11 @@ class NetworkView {
     if (!at) return;
     const view = this.svg.getBoundingClientRect();
     this.scale = Math.max(this.scale, READABLE);
-    this.offset = { x: view.width / 2 - at.x * this.scale, y: view.height / 2 - (at.y + HEIGHT / 2) * this.scale };
+    const bottom = Math.max(...[...this.places.values()].map((place) => place.y)) + HEIGHT + GAP_Y / 2;
+    const middle = view.height / 2 - (at.y + HEIGHT / 2) * this.scale;
+    // The ends of the network stay at the ends of the view.
+    const y = Math.min((GAP_Y / 2) * this.scale, Math.max(middle, view.height - bottom * this.scale));
+    this.offset = { x: view.width / 2 - at.x * this.scale, y };
     this.move();
   }
 
@@ -266,6 +277,13 @@ class NetworkView {
       if (!held) return;
       this.pan(event.clientX - held.x, event.clientY - held.y);
       held = { x: event.clientX, y: event.clientY };
+    });
+    // Who walks through the boxes by keyboard sees the one that has the focus.
+    this.svg.addEventListener("focusin", (event) => {
+      const box = event.target instanceof SVGElement ? event.target.closest<SVGAElement>(".box") : null;
+      if (!box) return;
+      const view = this.svg.getBoundingClientRect(), own = box.getBoundingClientRect();
+      if (own.top < view.top || own.bottom > view.bottom || own.left < view.left || own.right > view.right) this.centre(box.dataset.id ?? "");
     });
     const step = 60;
     const keys: Record<string, () => void> = {

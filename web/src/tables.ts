@@ -1,12 +1,14 @@
 // Sorting, searching and downloading of every table; names of nodes become links to their cards.
-import { type TableData, readTable, textOf, valueOf } from "./cells";
+import { type Column, type TableData, readTable, textOf, valueOf } from "./cells";
 import { type Plain, csvText, download, jsonText } from "./exporting";
 import { matcher } from "./glob";
 import { current, onChange } from "./language";
+import { Rows } from "./rows";
 import { type Key, sortedPlaces } from "./sorting";
+import { onceInView } from "./viewing";
 import { word, wordElement } from "./words";
 
-const NUMBERS = new Set(["count", "number", "decibels", "share", "score", "truth"]);
+const NUMBERS = new Set(["count", "number", "decibels", "share", "score", "truth", "seconds"]);
 // A table this short needs no search.
 const FEW_ROWS = 8;
 
@@ -16,11 +18,16 @@ export function setUpTables(): void {
 
 function setUp(table: HTMLTableElement): void {
   const data = readTable(table);
-  linkNodes(data);
-  setUpSorting(table, data);
+  const rows = new Rows(data, table, (row) => linkNodes(row, data.columns));
+  // Long tables cost time for every row; none is touched before it comes into view.
+  onceInView(table.closest("details") ?? table, () => {
+    sortAtFirst(table, data, rows);
+    rows.start();
+  });
+  setUpSorting(table, data, rows);
   const tools = document.createElement("div");
   tools.className = "tools";
-  if (data.rows.length > FEW_ROWS) tools.append(searchField(data));
+  if (data.rows.length > FEW_ROWS) tools.append(searchField(data, rows));
   tools.append(downloads(data));
   table.closest(".scroll")?.before(tools);
 }
@@ -32,36 +39,35 @@ export function nodeLink(name: string): HTMLAnchorElement {
   return link;
 }
 
-function linkNodes(data: TableData): void {
-  data.columns.forEach((column, at) => {
-    for (const row of data.rows) {
-      const cell = row.cells[at];
-      if (!cell) continue;
-      if (NUMBERS.has(column.kind)) cell.classList.add("number");
-      const name = column.kind === "node" ? textOf(cell) : "";
-      if (name) cell.replaceChildren(nodeLink(name));
-    }
+function linkNodes(row: HTMLTableRowElement, columns: readonly Column[]): void {
+  columns.forEach((column, at) => {
+    const cell = row.cells[at];
+    const name = cell && column.kind === "node" ? textOf(cell) : "";
+    if (name) cell?.replaceChildren(nodeLink(name));
   });
 }
 
-function setUpSorting(table: HTMLTableElement, data: TableData): void {
+function setUpSorting(table: HTMLTableElement, data: TableData, rows: Rows): void {
   const heads = [...(table.tHead?.rows[0]?.cells ?? [])];
   heads.forEach((head, at) => {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
     head.append(button);
-    if (NUMBERS.has(data.columns[at]?.kind ?? "")) head.classList.add("number");
     // The first click shows the worst, or the largest where neither way is better.
     const first = head.dataset.better === "higher" || !NUMBERS.has(data.columns[at]?.kind ?? "");
     button.addEventListener("click", () => {
       const now = head.getAttribute("aria-sort");
-      sort(table, data, at, now === null ? !first : now === "ascending");
+      sort(table, data, at, now === null ? !first : now === "ascending", rows);
     });
   });
+}
+
+function sortAtFirst(table: HTMLTableElement, data: TableData, rows: Rows): void {
   const asked = table.dataset.sort ?? "";
+  if (table.querySelector("[aria-sort]")) return;
   const place = data.columns.findIndex((column) => column.id === asked.replace(/^-/, ""));
-  if (asked && place >= 0) sort(table, data, place, asked.startsWith("-"));
+  if (asked && place >= 0) sort(table, data, place, asked.startsWith("-"), rows);
 }
 
 function keyOf(row: HTMLTableRowElement, at: number): Key {
@@ -70,27 +76,26 @@ function keyOf(row: HTMLTableRowElement, at: number): Key {
   return valueOf(cell) ?? (textOf(cell) || null);
 }
 
-function sort(table: HTMLTableElement, data: TableData, at: number, descending: boolean): void {
+function sort(table: HTMLTableElement, data: TableData, at: number, descending: boolean, rows: Rows): void {
   const keys = data.rows.map((row) => keyOf(row, at));
-  const body = table.tBodies[0];
-  body?.append(...sortedPlaces(keys, descending).flatMap((place) => data.rows[place] ?? []));
+  rows.sorted(sortedPlaces(keys, descending).flatMap((place) => data.rows[place] ?? []));
   for (const head of table.tHead?.rows[0]?.cells ?? []) head.removeAttribute("aria-sort");
   table.tHead?.rows[0]?.cells[at]?.setAttribute("aria-sort", descending ? "descending" : "ascending");
 }
 
-function searchField(data: TableData): HTMLElement {
+function searchField(data: TableData, rows: Rows): HTMLElement {
   const label = document.createElement("label");
   const input = document.createElement("input");
   input.type = "search";
   input.id = `search-${data.id}`;
   const count = document.createElement("output");
   count.htmlFor.add(input.id);
-  const names = data.rows.map((row) =>
+  const namesOf = (row: HTMLTableRowElement): string[] =>
     data.columns.flatMap((column, at) => {
       const cell = row.cells[at];
       return cell && !NUMBERS.has(column.kind) ? [textOf(cell)] : [];
-    }),
-  );
+    });
+  let names: Map<HTMLTableRowElement, string[]> | null = null;
   let shown = data.rows.length;
   const tell = (): void => {
     input.placeholder = word("search", current());
@@ -99,11 +104,9 @@ function searchField(data: TableData): HTMLElement {
   };
   input.addEventListener("input", () => {
     const fits = matcher(input.value);
-    shown = 0;
-    data.rows.forEach((row, at) => {
-      row.hidden = !(names[at] ?? []).some(fits);
-      shown += Number(!row.hidden);
-    });
+    names ??= new Map(data.rows.map((row) => [row, namesOf(row)]));
+    const all = names;
+    shown = rows.filter((row) => (all.get(row) ?? []).some(fits));
     tell();
   });
   onChange(tell);

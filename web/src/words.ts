@@ -24,9 +24,11 @@ const WORDS = {
   zoomOut: { en: "Zoom out", zh: "缩小" },
   whole: { en: "Show all", zh: "显示全部" },
   find: { en: "Find a node", zh: "查找节点" },
+  noValue: { en: "(white: no value)", zh: "（白色：无数值）" },
   group: { en: "{n} nodes", zh: "{n} 个节点" },
   expand: { en: "Open all groups", zh: "展开全部分组" },
   collapse: { en: "Close all groups", zh: "收起全部分组" },
+  seeTables: { en: "The numbers of this chart are in the tables of its {n} rows, below.", zh: "此图的数据见下方 {n} 个张量各自的表。" },
   seeTable: { en: "The numbers of this chart are in the table {table}.", zh: "此图的数据见表：{table}。" },
 } as const;
 

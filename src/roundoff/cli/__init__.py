@@ -11,8 +11,10 @@ from typing import NoReturn
 
 from roundoff import __version__
 from roundoff.cli.hearing import heard
+from roundoff.cli.language import add_language_option, chosen_command, chosen_language, without_language
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest
+from roundoff.report.words import speaking, told
 
 __all__ = ["COMMANDS", "main", "parse_words"]
 
@@ -34,36 +36,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Words after the program's name; the process's own by default.
     """
-    terminal = Terminal()
     words = sys.argv[1:] if argv is None else list(argv)
     if argv is None:
         _prepare_process()
+    try:
+        language = chosen_language(words)
+    except BadInput as error:
+        Terminal().error(error)
+        return error.exit_code
+    with speaking(language):
+        return _run(words, leave=argv is None)
+
+
+def _run(words: list[str], *, leave: bool) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        words: After the program's name.
+        leave: End the process when interrupted.
+    """
+    terminal = Terminal()
     arguments: argparse.Namespace | None = None
     try:
         arguments = parse_words(words)
         if arguments is None:
             return BadInput.exit_code
-        arguments.words = words
+        arguments.words = without_language(words)
         with heard(terminal), terminal.watched(_output_folder(arguments)):
             return int(arguments.run(arguments, terminal))
     except RoundoffError as error:
         terminal.finish()
-        terminal.note(f"error: {error}")
+        terminal.error(error)
         return error.exit_code
     except KeyboardInterrupt:
         terminal.finish()
-        terminal.note("interrupted: nothing incomplete was left behind")
-        if argv is None:
+        terminal.note(told("terminal.interrupted"))
+        if leave:
             _leave(EXIT_INTERRUPTED)
         return EXIT_INTERRUPTED
     except MemoryError:
         terminal.finish()
-        fix = (
-            "give a smaller --max-memory, or free some"
-            if arguments and "max_memory" in arguments
-            else "free some, or add some"
-        )
-        terminal.note(f"error: There is not enough memory.\nfix: {fix}")
+        limited = arguments is not None and "max_memory" in arguments
+        fix = told("terminal.less_memory") if limited else told("terminal.more_memory")
+        terminal.error(RoundoffError(told("terminal.no_memory"), fix=fix))
         return RoundoffError.exit_code
     finally:
         terminal.finish()
@@ -118,7 +133,8 @@ class _Parser(argparse.ArgumentParser):
         # Where nothing is alike the help is the better list.
         meant = nearest(wrong, known) if wrong else ""
         see = f"{meant} See" if meant.endswith("?") else "see"
-        self.exit(BadInput.exit_code, f"error: {message}\nfix: {see} '{self.prog} --help'\n")
+        error = told("terminal.error", what=message, fix=f"{see} '{self.prog} --help'")
+        self.exit(BadInput.exit_code, f"{error}\n")
 
 
 def _formatter() -> type[argparse.HelpFormatter]:
@@ -145,9 +161,10 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
         formatter_class=formatter,
     )
     parser.add_argument("--version", action="version", version=f"roundoff {__version__}")
+    add_language_option(parser)
     # Without `prog` argparse would format a usage for it, through rich, on every start.
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, prog="roundoff")
-    chosen = next((word for word in argv if not word.startswith("-")), None)
+    chosen = chosen_command(argv)
     for name in COMMANDS:
         module: ModuleType = importlib.import_module(f"roundoff.cli.{name.replace('-', '_')}")
         command = commands.add_parser(
@@ -159,6 +176,7 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
         # Declaring the options of every command would take longer than showing the help.
         if name == chosen:
             module.add_arguments(command)
+            add_language_option(command)
             command.set_defaults(run=module.run, parser=command)
     if not argv:
         parser.print_help(sys.stderr)

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             terminal.print("")
             terminal.print(table)
     if written:
-        terminal.note(f"written: {', '.join(map(str, written))}")
+        terminal.written(written)
     return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
 
 

@@ -1,9 +1,9 @@
 """Pack what a run found into a ticket that someone else can reproduce.
 
-RUN is the folder that a command wrote with -o. The archive holds the float
-model, the fewest samples that show the fault (verified), a test script that
-needs numpy and onnxruntime only, plan and target, the environment, the command,
-and a form that is filled in as far as the run knows.
+RUN is the folder that a command wrote with -o, or pulsar2 build or tune. The
+archive holds the float model, the fewest samples that show the fault, a test
+script that needs numpy and onnxruntime only, configuration and target, the
+environment, the command, and a form that is filled in as far as is known.
 
 With --confidential weights become random ones of the same statistics, names
 become numbers, samples become synthetic, and it is verified that the fault is
@@ -12,9 +12,8 @@ still there. What was called how is written beside the archive, not into it.
 
 import argparse
 import contextlib
-import shlex
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from roundoff.cli.earlier_runs import check_inputs, options_of, read_run
 from roundoff.cli.inspection_options import add_limits, limits_from
@@ -28,7 +27,7 @@ _OF_SUBJECTS = (
     "diagnose", "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers",
     "samples",
 )  # fmt: skip
-SUPPORTED = ("quantize", "compare", *_OF_SUBJECTS)
+SUPPORTED = ("quantize", "tune", "compare", *_OF_SUBJECTS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,8 +69,6 @@ class Packed(NamedTuple):
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read the run, choose, verify, write; 1 when the fault is not shown."""
-    from roundoff.cli.bundle_case import pack_case
-    from roundoff.cli.bundle_dump import pack_dump
     from roundoff.core.files import write_bytes, write_text
     from roundoff.core.zip_writing import zip_bytes
     from roundoff.report.documents import json_text
@@ -84,17 +81,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     _check_free(args.output, args)
     if args.confidential:
         _check_free(names_file, args)
-    file, document = read_run(args.run_folder, SUPPORTED, what="bundle")
-    again = options_of(document, file)
-    check_inputs(document)
-    limits = limits_from(args)
-    again.threads, again.max_memory = limits.threads, limits.max_memory
-    if getattr(again, "dumps", None) is not None:
-        _refuse_dumps(args, again)
-    if document.command[1] == "compare":
-        packed = pack_dump(args, terminal, document, again)
-    else:
-        packed = pack_case(args, terminal, document, again, folder=file.parent)
+    packed = _packed(args, terminal)
     if packed.shown:
         write_bytes(args.output, zip_bytes(packed.members))
         if packed.names is not None:
@@ -103,14 +90,27 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_OK if packed.shown else EXIT_THRESHOLD_MISSED
 
 
-def _refuse_dumps(args: argparse.Namespace, again: argparse.Namespace) -> NoReturn:
-    """Say what packs the fault of a device: its diagnosis is about parts, a ticket about a tensor."""
-    words = ["roundoff", "compare", str(again.model or again.quantized), str(again.dumps)]
-    words += [word for text in again.data or () for word in ("--data", text)]
-    raise BadInput(
-        f"{args.run_folder} is a diagnosis of --dumps, of which no bundle can be made.",
-        fix=f"type '{shlex.join([*words, '-o', 'compared'])}' and bundle 'compared', or use 'roundoff reproduce'",
-    )
+def _packed(args: argparse.Namespace, terminal: Terminal) -> Packed:
+    """Pack what the folder holds: a build, a comparison, or something quantized."""
+    from roundoff.cli.bundle_case import pack_case
+    from roundoff.cli.bundle_dump import pack_device, pack_dump
+    from roundoff.cli.bundle_pulsar2 import is_build, open_build
+    from roundoff.cli.bundle_runs import RunExtras, source_of
+
+    if is_build(args.run_folder):
+        with open_build(args, terminal) as (source, extras):
+            return pack_case(args, terminal, source, extras)
+    file, document = read_run(args.run_folder, SUPPORTED, what="bundle")
+    again = options_of(document, file)
+    check_inputs(document)
+    limits = limits_from(args)
+    again.threads, again.max_memory = limits.threads, limits.max_memory
+    if getattr(again, "dumps", None) is not None:
+        return pack_device(args, terminal, document, again)
+    if document.command[1] == "compare":
+        return pack_dump(args, terminal, document, again)
+    source = source_of(document, again, terminal, folder=file.parent)
+    return pack_case(args, terminal, source, RunExtras(document, again, file.parent))
 
 
 def _check_free(path: Path, args: argparse.Namespace) -> None:
@@ -137,21 +137,30 @@ def _print(args: argparse.Namespace, terminal: Terminal, packed: Packed, names_f
     from roundoff.core.harmless import for_people
     from roundoff.core.sizes import format_size
     from roundoff.report.verdict import verdict_page
+    from roundoff.report.words import sentence, told
 
     headline = Text()
     if packed.shown:
-        headline.append("PACKED", style="bold green")
-        headline.append(f": {args.output} shows what the run found")
+        headline.append(told("bundle_text.word_packed"), style="bold green")
+        headline.append(told("bundle_text.packed", file=args.output))
     else:
-        headline.append("NOT PACKED", style="bold red")
-        headline.append(": no disguise that was tried shows the fault; nothing was written")
-    lines = list(for_people(packed.lines))
+        headline.append(told("bundle_text.word_not_packed"), style="bold red")
+        headline.append(told("bundle_text.not_packed"))
+    lines = [(_label(label), sentence(text)) for label, text in for_people(packed.lines)]
     if packed.shown:
         files = sorted(packed.members.items())
         for place, (name, content) in enumerate(files):
-            lines.append(("" if place else "files", f"{name}, {format_size(len(content))}"))
+            lines.append(("" if place else _label("files"), f"{name}, {format_size(len(content))}"))
     terminal.print(verdict_page(headline, lines))
     if packed.shown and packed.names is not None:
-        terminal.note(f"written: {args.output}; keep {names_file} to yourself: it says what everything was called")
+        terminal.note(told("bundle_text.keep", file=args.output, names=names_file))
     elif packed.shown:
-        terminal.note(f"written: {args.output}")
+        terminal.written([args.output])
+
+
+def _label(word: str) -> str:
+    """The word before a line, in the language of the terminal."""
+    from roundoff.report.words import named, spoken
+
+    found = named(f"bundle_text.label_{word.replace(' ', '_')}")
+    return word if found is None else found.within(spoken())

@@ -2,12 +2,13 @@
 
 import argparse
 import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from roundoff.cli.bundle import Packed
 from roundoff.cli.inspection_options import limits_from
-from roundoff.cli.subject import Subject, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
 
@@ -15,10 +16,14 @@ if TYPE_CHECKING:
     from roundoff.analysis.bundle.case import Case, Chosen
     from roundoff.analysis.bundle.disguising import Found
     from roundoff.core.bundle import CaseNumbers, Confidence, Ticket
-    from roundoff.core.document import RunDocument
+    from roundoff.core.document import Environment
+    from roundoff.core.findings import Finding
     from roundoff.core.quantizer import Quantizer
+    from roundoff.graph.load import Model
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.runtime.feeds import Samples
 
-__all__ = ["environment_text", "pack_case"]
+__all__ = ["Extra", "Extras", "Source", "environment_text", "pack_case", "refuse_leaks"]
 
 _WHAT = {
     "TICKET.txt": "this form",
@@ -36,122 +41,112 @@ _WHAT = {
 }
 
 
-def pack_case(
-    args: argparse.Namespace,
-    terminal: Terminal,
-    document: "RunDocument",
-    again: argparse.Namespace,
-    *,
-    folder: Path,
-) -> Packed:
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """What a bundle of a quantized model is made of.
+
+    Attributes:
+        kind: The command whose run it is.
+        quantized: The model that shows the fault.
+        samples: What it was fed.
+        original: The float model that is handed on.
+        model: How that one is called in the ticket.
+        words: What is wrong, in words: quantized how.
+        command: The command of the run, word by word.
+        environment: Where the run was made.
+        paths: Files of the run, whose names are secrets.
+        findings: Causes that were proven.
+        texts: More secrets: names that only the run knows.
+    """
+
+    kind: str
+    quantized: "QuantizedModel"
+    samples: "Samples"
+    original: "Model"
+    model: str
+    words: str
+    command: tuple[str, ...]
+    environment: "Environment"
+    paths: tuple[str, ...]
+    findings: "tuple[Finding, ...]" = ()
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What one kind of run adds to a bundle.
+
+    Attributes:
+        members: Files.
+        target: For which chip, in words.
+        reproduce: Commands that show the fault again.
+        recalibrated: What calibrating on few samples gives, in words.
+        files: What each of the files is, where not every bundle has it.
+        vocabulary: Words that stand in its files whatever the model is.
+    """
+
+    members: dict[str, bytes]
+    target: str = ""
+    reproduce: tuple[str, ...] = ()
+    recalibrated: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    vocabulary: tuple[str, ...] = ()
+
+
+class Extras(Protocol):
+    """Knows what a run adds."""
+
+    def open(self, case: "Case", chosen: "Chosen") -> Extra:
+        """As it is."""
+        ...
+
+    def secret(self, found: "Found", chosen: "Chosen") -> Extra:
+        """Under other names."""
+        ...
+
+
+# The same in every bundle for a target and a machine.
+_OURS = ("environment.json", "config/target.toml")
+
+
+def pack_case(args: argparse.Namespace, terminal: Terminal, source: Source, extras: Extras) -> Packed:
     """Choose the samples, verify, disguise if asked, and describe."""
     from roundoff.analysis.bundle import Case, choose_samples
     from roundoff.analysis.bundle.disguising import find_disguise
+    from roundoff.analysis.bundle.members import quantized_members
 
-    subject = _subject(document, again, terminal, folder)
-    if not again.data and not subject.quantized.float_model.proto.graph.input:
-        raise BadInput("The run had no samples, so that there is no fault to show.", fix="run it with --data")
     limits = limits_from(args)
-    chosen = choose_samples(subject.quantized, subject.samples, limits=limits, progress=terminal)
-    case = Case(subject.quantized, chosen.samples)
+    chosen = choose_samples(source.quantized, source.samples, limits=limits, progress=terminal)
+    case = Case(source.quantized, chosen.samples)
     if not args.confidential:
-        members, ticket = _open(document, again, subject, case, chosen, folder)
-        return Packed(members, None, tuple(_lines(chosen.numbers, chosen, None, ticket)), shown=True)
+        members, description = quantized_members(case, source.original, chosen.numbers)
+        extra = extras.open(case, chosen)
+        ticket = _ticket(source, extra, numbers=chosen.numbers, chosen=chosen, confidence=None)
+        members = _finished(members | extra.members, description, case, ticket, extra=extra)
+        return Packed(members, None, tuple(_lines(chosen.numbers, chosen, None, extra)), shown=True)
     found = find_disguise(
         case, chosen.numbers, keep_data=args.keep_data, seed=args.seed, limits=limits, progress=terminal
     )
-    lines = tuple(_lines(found.numbers, chosen, found.confidence, None))
     if found.confidence.reasons:
+        lines = tuple(_lines(found.numbers, chosen, found.confidence, None))
         return Packed({}, None, lines, shown=False)
-    members = _secret(document, again, found, chosen)
-    said = (found.confidence.weights, found.confidence.data)
-    _check_leaks(document, case, members, said=said)
+    secret = found.disguised.case
+    members, description = quantized_members(secret, secret.quantized.float_model, found.numbers)
+    extra = extras.secret(found, chosen)
+    ticket = _ticket(source, extra, numbers=found.numbers, chosen=chosen, confidence=found.confidence)
+    members = _finished(
+        members | extra.members, description, secret, replace(ticket, samples=secret.samples.names), extra=extra
+    )
+    said = (found.confidence.weights, found.confidence.data, *extra.files.values(), *extra.reproduce)
+    _check_leaks(source, members, said=(*said, *extra.vocabulary, extra.recalibrated))
     names = {"nodes and tensors": found.disguised.names, "others": found.disguised.others}
+    lines = tuple(_lines(found.numbers, chosen, found.confidence, extra))
     return Packed(members, names, lines, shown=True)
 
 
-def _subject(document: "RunDocument", again: argparse.Namespace, terminal: Terminal, folder: Path) -> Subject:
-    """What the run analyzed; what quantize made is read from its folder."""
-    if document.command[1] != "quantize":
-        if again.quantized is None and again.target is None:
-            what = f"The run of {document.command[1]} looked at a float model: nothing in it is quantized."
-            raise BadInput(what, fix="run it with --quantized or --target")
-        if not again.data:
-            raise BadInput("The run had no samples, so that there is no fault to show.", fix="run it with --data")
-        return open_subject(again, terminal)
-    if not again.data:
-        what = "The model was quantized without samples (--statistics), so that there is no fault to show."
-        raise BadInput(what, fix="analyze it with roundoff layers --data, and bundle that run")
-    stored = argparse.Namespace(**{**vars(again), "quantized": folder, "target": None})
-    for name in ("calibration", "weight_method", "rules"):
-        setattr(stored, name, None)
-    stored.calibration_option, stored.set = [], []
-    return open_subject(stored, terminal)
-
-
-def _open(
-    document: "RunDocument",
-    again: argparse.Namespace,
-    subject: Subject,
-    case: "Case",
-    chosen: "Chosen",
-    folder: Path,
-) -> "tuple[dict[str, bytes], Ticket]":
-    """Everything as it is."""
-    from roundoff.analysis.bundle.members import quantized_members
-    from roundoff.core.names import shown
-    from roundoff.graph.load import load_model
-    from roundoff.report.documents import to_json
-
-    original = subject.quantized.float_model if again.model is None else load_model(again.model)
-    members, description = quantized_members(case, original, chosen.numbers)
-    members |= _configuration(again, folder)
-    members["run.json"] = to_json(document).encode()
-    ticket = _ticket(
-        document,
-        again,
-        numbers=chosen.numbers,
-        chosen=chosen,
-        confidence=None,
-        model="model/float.onnx" + ("" if again.model is None else f" ({shown(again.model.name)})"),
-        subject=subject.words or "quantized as in config/quantizers.csv",
-        recalibrated=_recalibrated(again, case),
-    )
-    return _finished(members, description, case, ticket, document), ticket
-
-
-def _secret(
-    document: "RunDocument", again: argparse.Namespace, found: "Found", chosen: "Chosen"
-) -> dict[str, bytes]:
-    """Everything under other names."""
-    from roundoff.analysis.bundle.members import quantized_members
-
-    case = found.disguised.case
-    members, description = quantized_members(case, case.quantized.float_model, found.numbers)
-    members |= _target(again, own=False)
-    ticket = _ticket(
-        document,
-        again,
-        numbers=found.numbers,
-        chosen=chosen,
-        confidence=found.confidence,
-        model="model/float.onnx, with batch normalization folded",
-        subject="quantized as in config/quantizers.csv",
-        recalibrated="",
-        names=case.samples.names,
-    )
-    return _finished(members, description, case, ticket, document)
-
-
 def _finished(
-    members: dict[str, bytes],
-    description: "dict[str, object]",
-    case: "Case",
-    ticket: "Ticket",
-    document: "RunDocument",
+    members: dict[str, bytes], description: "dict[str, object]", case: "Case", ticket: "Ticket", *, extra: Extra
 ) -> dict[str, bytes]:
-    from dataclasses import replace
-
     from roundoff.report.bundle import ticket_text
     from roundoff.report.bundle_script import TEST_SCRIPT
 
@@ -159,23 +154,22 @@ def _finished(
     members["test_case.py"] = TEST_SCRIPT.encode()
     members["case.json"] = (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()
     members["config/quantizers.csv"] = _quantizers(case.quantized.quantizers).encode()
-    members["environment.json"] = environment_text(document)
+    members["environment.json"] = environment_text(ticket.environment)
     names = sorted({*members, "TICKET.txt"})
-    files = {name: _WHAT[name] for name in names if name in _WHAT}
+    known = {**_WHAT, **extra.files}
+    files = {name: known[name] for name in names if name in known}
     members["TICKET.txt"] = ticket_text(replace(ticket, files=files)).encode()
     return members
 
 
-def environment_text(document: "RunDocument") -> bytes:
+def environment_text(found: "Environment") -> bytes:
     """Versions and host of the run, and those of this one, which packed it."""
-    from dataclasses import asdict
-
     from roundoff.cli.provenance import environment
 
     def plain(each: object) -> dict[str, object]:
         return {key: value for key, value in asdict(each).items() if key != "elapsed_s"}  # type: ignore[call-overload]
 
-    content = {"run": plain(document.environment), "packed": plain(environment(0.0))}
+    content = {"run": plain(found), "packed": plain(environment(0.0))}
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
@@ -195,91 +189,40 @@ def _quantizers(quantizers: "tuple[Quantizer, ...]") -> str:
     return csv_text(heading, map(row, quantizers))
 
 
-def _configuration(again: argparse.Namespace, folder: Path) -> dict[str, bytes]:
-    """Plan, rules and target, as far as the run had them."""
-    from roundoff.core.files import read_small
-    from roundoff.quantize.plan_file import PLAN_NAME
-
-    members = _target(again, own=True)
-    quantized = getattr(again, "quantized", None)
-    # What diagnose --fix left in its folder is the repaired model's.
-    for place in (folder if again.words[0] == "quantize" else None, quantized):
-        if place is not None and (place / PLAN_NAME).is_file():
-            members["config/plan.json"] = read_small(place / PLAN_NAME, what="The plan")
-            break
-    if again.rules is not None:
-        members["config/rules.toml"] = read_small(again.rules, what="The rules")
-    return members
-
-
-def _target(again: argparse.Namespace, *, own: bool) -> dict[str, bytes]:
-    """The target's file; one of the user's own only where that is allowed."""
-    from roundoff.quantize.targets.loading import target_text
-
-    if not again.target or (Path(again.target).is_file() and not own):
-        return {}
-    return {"config/target.toml": target_text(again.target).encode()}
-
-
-def _recalibrated(again: argparse.Namespace, case: "Case") -> str:
-    """What calibrating on the chosen samples alone gives: the minimal calibration set of the vendor's form."""
-    from roundoff.cli.quantize_options import settings_from
-    from roundoff.core.wording import counted
-    from roundoff.graph.load import load_model
-    from roundoff.quantize.pipeline import quantize_model
-
-    if not again.target or again.model is None:
-        return ""
-    result = quantize_model(load_model(again.model), case.samples, settings_from(again))
-    few = counted(len(case.samples.names), "sample")
-    return f"calibrated on {few} alone: {result.best.sqnr_db:.4g} dB at the worst output"
-
-
-def _ticket(  # noqa: PLR0913 - all that its text says
-    document: "RunDocument",
-    again: argparse.Namespace,
+def _ticket(
+    source: Source,
+    extra: Extra,
     *,
     numbers: "CaseNumbers",
     chosen: "Chosen",
     confidence: "Confidence | None",
-    model: str,
-    subject: str,
-    recalibrated: str,
-    names: tuple[str, ...] = (),
 ) -> "Ticket":
     from roundoff.core.bundle import Ticket
 
-    built_in = bool(again.target) and not Path(again.target).is_file()
-    target = again.target or ""
-    if target and not built_in:
-        target = "one of the sender's own" if confidence else "config/target.toml"
-    data = "--data data/worst.txt"
-    commands = [f"roundoff layers model/float.onnx --quantized model/quantized.onnx {data}"]
-    if again.target and (built_in or confidence is None):
-        chip = again.target if built_in else "config/target.toml"
-        commands.append(f"roundoff quantize model/float.onnx --target {chip} {data} -o again")
+    layers = "roundoff layers model/float.onnx --quantized model/quantized.onnx --data data/worst.txt"
+    folded = "model/float.onnx, with batch normalization folded"
     return Ticket(
-        kind=document.command[1],
-        model=model,
-        subject=subject,
+        kind=source.kind,
+        model=folded if confidence else source.model,
+        subject="quantized as in config/quantizers.csv" if confidence else source.words,
         numbers=numbers,
         fault=None,
         whole=None if confidence else chosen.whole,
-        samples=names or chosen.samples.names,
+        samples=chosen.samples.names,
         total=chosen.total,
-        recalibrated=recalibrated,
-        target=target,
-        original=() if confidence else document.command,
-        reproduce=tuple(commands),
-        environment=document.environment,
+        recalibrated=extra.recalibrated,
+        target=extra.target,
+        original=() if confidence else source.command,
+        reproduce=(layers, *extra.reproduce),
+        environment=source.environment,
         confidence=confidence,
-        findings=() if document.diagnosis is None else document.diagnosis.accused,
+        findings=source.findings,
         files={},
     )
 
 
 def _lines(
-    numbers: "CaseNumbers", chosen: "Chosen", confidence: "Confidence | None", ticket: "Ticket | None"
+    numbers: "CaseNumbers", chosen: "Chosen", confidence: "Confidence | None", extra: Extra | None
 ) -> "list[tuple[str, str]]":
     from roundoff.core.wording import counted
     from roundoff.report.figures import number
@@ -295,8 +238,8 @@ def _lines(
         lines.insert(1, ("made by" if numbers.culprits else "mostly by", ", ".join(makers)))
     if numbers.verdict == "fine":
         lines.append(("note", "the outputs agree with those of the float model: there is little to show"))
-    if ticket is not None and ticket.recalibrated:
-        lines.append(("", ticket.recalibrated))
+    if extra is not None and extra.recalibrated:
+        lines.append(("", extra.recalibrated))
     if confidence is not None:
         before = confidence.before
         same = (
@@ -313,23 +256,45 @@ def _lines(
     return lines
 
 
-def _check_leaks(
-    document: "RunDocument", case: "Case", members: dict[str, bytes], *, said: tuple[str, ...]
+def _check_leaks(source: Source, members: dict[str, bytes], *, said: tuple[str, ...]) -> None:
+    from roundoff.graph.anonymous import texts_of
+
+    model = source.quantized.float_model
+    texts = [*texts_of(model), *texts_of(source.original), *source.samples.names, *source.texts]
+    texts += [each.name for each in source.quantized.quantizers]
+    operations = tuple(node.op_type for node in model.proto.graph.node)
+    models = [model, source.original]
+    refuse_leaks(members, texts, paths=source.paths, models=models, said=(*said, *operations))
+
+
+def refuse_leaks(
+    members: dict[str, bytes],
+    texts: Iterable[str],
+    *,
+    paths: Iterable[str],
+    models: "Sequence[Model]",
+    said: tuple[str, ...],
 ) -> None:
-    """Refuse to hand out anything that tells; that it does would be a fault of ours."""
+    """Refuse to hand out anything that tells; that it does would be a fault of ours.
+
+    Args:
+        members: The files of the bundle.
+        texts: Names that must not be in them.
+        paths: Files of the run, whose names must not be in them.
+        models: Their weights must not be in them.
+        said: Words that stand in the bundle whatever the model is.
+
+    Raises:
+        BadInput: Something is in them.
+    """
     from roundoff.analysis.bundle.leaks import find_leaks, secrets_of
     from roundoff.cli import COMMANDS
-    from roundoff.graph.anonymous import texts_of
     from roundoff.report.bundle_script import TEST_SCRIPT
 
-    model = case.quantized.float_model
-    texts = [*texts_of(model), *case.samples.names, *(each.name for each in case.quantized.quantizers)]
-    secrets = secrets_of(texts, [each.path for each in document.inputs])
     # Words that are in every bundle tell nothing, whatever else is called so.
-    known = [*COMMANDS, *members, *said, *(node.op_type for node in model.proto.graph.node), TEST_SCRIPT]
-    known += [content.decode() for name, content in members.items() if name == "environment.json"]
-    known += [content.decode() for name, content in members.items() if name == "config/target.toml"]
-    leaks = find_leaks(members, secrets, ours="\n".join([*known, _plain_words()]), models=[model])
+    known = [*COMMANDS, *members, *said, TEST_SCRIPT, _plain_words()]
+    known += [content.decode() for name, content in members.items() if name in _OURS]
+    leaks = find_leaks(members, secrets_of(texts, paths), ours="\n".join(known), models=models)
     if leaks:
         raise BadInput(
             f"The bundle was not written, it would give away {leaks[0]}"

@@ -78,6 +78,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.report.documents import DOCUMENT_NAME, to_json
     from roundoff.report.io_check import io_check_page
     from roundoff.report.run_directory import write_run
+    from roundoff.vendors.pulsar2.io_fields import with_fields
 
     started = time.monotonic()
     paths = _paths(args)
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.output_dir is not None:
         check_output_directory(args.output_dir, marker=DOCUMENT_NAME, force=args.force)
     check_html(args)
-    found = check_io(_values(args, paths), settings)
+    found = with_fields(check_io(_values(args, paths), settings))
     document = _document(args, paths, found, elapsed_s=time.monotonic() - started)
     written = [] if args.output_dir is None else list(write_run(document, args.output_dir, force=args.force))
     written += write_html(args, document)
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         terminal.print(io_check_page(found))
     if written:
-        terminal.note(f"written: {', '.join(map(str, written))}")
+        terminal.written(written)
     return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
 
 

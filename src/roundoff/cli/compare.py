@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from roundoff.graph.load import Model
     from roundoff.runtime.feeds import Samples
 
-__all__ = ["SUMMARY", "Sides", "add_arguments", "open_sides", "run"]
+__all__ = ["SUMMARY", "Sides", "add_arguments", "compare_sides", "open_sides", "run"]
 
 SUMMARY = "which tensors of two runs differ, how, and where it started"
 
@@ -89,12 +89,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     started = time.monotonic()
     _check_outputs(args)
     thresholds = _thresholds(args)
-    comparison, network = _compare(args, terminal, thresholds)
+    comparison, network = compare_sides(args, terminal, thresholds)
     document = _document(args, network, comparison, time.monotonic() - started)
     written = _write(args, document, comparison)
     _print(args, terminal, document, comparison)
     if written:
-        terminal.note("written: " + ", ".join(str(path) for path in written))
+        terminal.written(written)
     missed = comparison.verdict.gated and comparison.verdict.failed > 0
     return EXIT_THRESHOLD_MISSED if missed else EXIT_OK
 
@@ -127,7 +127,7 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
     return None if args.profile is None else load_profile(args.profile)
 
 
-def _compare(
+def compare_sides(
     args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
 ) -> "tuple[Comparison, Topology | None]":
     """What differs, and the network that the names are of."""

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.text(json.dumps(_described(args, imported), indent=1, ensure_ascii=False))
     else:
         _print(args, terminal, imported)
-    terminal.note(f"written: {args.output}")
+    terminal.written([args.output])
     return EXIT_OK
 
 

@@ -12,7 +12,9 @@ it, so that a part is to blame only for what it does wrong by itself.
 
 Verdicts: HEALTHY, CULPRITS, DISTRIBUTED (the loss adds up over many places),
 ELSEWHERE (the quantization is not what is wrong), NOT ENOUGH EVIDENCE. Exit
-code 0 when healthy, or repaired by --fix; 1 otherwise.
+code 0 when healthy, or repaired by --fix; 1 otherwise. Where no place is to
+blame, or its remedies do not suffice, --fix searches for a better recipe as
+tune does; bound that with --time.
 """
 
 import argparse
@@ -31,21 +33,21 @@ from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.next_steps import next_steps
 from roundoff.cli.quantize_options import settings_from
+from roundoff.cli.repairing import repaired
 from roundoff.cli.settings_files import DIALECT_HELP
 from roundoff.cli.subject import Subject, add_subject_options, check_subject, given_file, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
+from roundoff.core.deadline import Deadline
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.core.findings import Check, Diagnosis
     from roundoff.core.quant_plan import QuantPlan
-    from roundoff.core.recipe import Recipe
     from roundoff.diagnosis.fixing import Fixed
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.diagnosis.metric import Metric
-    from roundoff.quantize.recipes import RecipeBuilder
 
 SUMMARY = "find out which nodes lose accuracy, why, and what helps"
 
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fix", action="store_true", help="try remedies, cheapest first, and write the repaired model to -o DIR"
     )
     parser.add_argument("--dialect", metavar="NAME,...", help=f"with --fix: {DIALECT_HELP}")
-    parser.add_argument("--time", type=seconds, metavar="TIME", help="begin nothing after it, as 90s or 10m")
+    parser.add_argument("--time", type=seconds, metavar="TIME", help="be done by then, as 90s or 10m")
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="print the run document instead of the verdict")
     add_html_option(output)
@@ -79,9 +81,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     _check_output(args)
     check_html(args)
     subject = open_subject(args, terminal)
-    settings = _settings(args, subject, terminal)
+    settings = replace(
+        _settings(args, subject, terminal),
+        deadline=Deadline.after(args.time, start=started),
+        opened_s=time.monotonic() - started,
+    )
     found = _diagnosed(args, subject, settings)
-    fixed = _fixed(args, subject, found, settings, terminal) if args.fix and found.accused else None
+    fixed = repaired(args, subject, found, settings, terminal) if args.fix else None
     if fixed is not None:
         found = replace(found, repair=fixed.repair)
     found = replace(found, next_steps=tuple(next_steps(args, found)))
@@ -90,7 +96,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     written = [*written, *write_html(args, document)]
     _print(args, terminal, document, found)
     if written:
-        terminal.note("written: " + ", ".join(str(path) for path in written))
+        terminal.written(written)
     return EXIT_OK if found.kind == "healthy" or _repaired(found) else EXIT_THRESHOLD_MISSED
 
 
@@ -126,12 +132,11 @@ def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) ->
     from roundoff.report.diagnosis import check_line
 
     def tell(check: "Check") -> None:
-        terminal.note(check_line(check.name, check.result, check.seconds))
+        terminal.wrapped(check_line(check.name, check.result, check.seconds))
 
     return DiagnoseSettings(
         arithmetic=subject.arithmetic,
         metric=_metric(args, subject),
-        time_s=args.time,
         threads=args.threads,
         max_memory=args.max_memory,
         progress=terminal,
@@ -155,39 +160,6 @@ def _plan(args: argparse.Namespace) -> "QuantPlan | None":
         return None
     prepared, how = prepare(load_model(args.model)), settings_from(args)
     return plan_quantization(prepared.model, how.target, rules=how.rules, origins=prepared.origins)
-
-
-def _fixed(
-    args: argparse.Namespace,
-    subject: Subject,
-    found: "Diagnosis",
-    settings: "DiagnoseSettings",
-    terminal: Terminal,
-) -> "Fixed":
-    """Try remedies: on the recipe of a model that is made here, else on the quantizers of the given one."""
-    from roundoff.diagnosis.fixing import fix_model, fix_recipe
-
-    def out_of_time() -> bool:
-        return args.time is not None and time.monotonic() - began > args.time
-
-    began = time.monotonic()
-    if args.target is None:
-        return fix_model(found, subject.quantized, subject.samples, settings, out_of_time=out_of_time)
-    builder, recipe = _recipe(args, subject, terminal)
-    return fix_recipe(found, builder, recipe, subject.samples, settings=settings, out_of_time=out_of_time)
-
-
-def _recipe(args: argparse.Namespace, subject: Subject, terminal: Terminal) -> "tuple[RecipeBuilder, Recipe]":
-    """What makes the model that was diagnosed, and how."""
-    from roundoff.core.recipe import Recipe
-    from roundoff.graph.load import load_model
-    from roundoff.quantize.recipes import Making, RecipeBuilder
-
-    how = settings_from(args)
-    making = Making(how.options, threads=args.threads, max_memory=args.max_memory, progress=terminal)
-    builder = RecipeBuilder(load_model(args.model), subject.samples, how.target, making=making)
-    method = how.methods[0] if how.methods else ""
-    return builder, Recipe(method=method, weight_method=how.weight_method, rules=how.rules)
 
 
 def _repaired(found: "Diagnosis") -> bool:
@@ -279,7 +251,7 @@ def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", el
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", found: "Diagnosis") -> None:
     from roundoff.core.harmless import for_people
-    from roundoff.report.diagnosis import diagnosis_verdict, repair_table
+    from roundoff.report.diagnosis import diagnosis_verdict, repair_line, repair_table
     from roundoff.report.documents import to_json
 
     if args.json:
@@ -289,6 +261,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument"
     terminal.print(diagnosis_verdict(shown))
     if shown.repair is not None:
         terminal.text("")
+        terminal.print(repair_line(shown))
         terminal.print(repair_table(shown.repair))
     for note in found.notes:
-        terminal.note(f"note: {note}")
+        terminal.remark(note)

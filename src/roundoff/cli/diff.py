@@ -115,7 +115,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.print("")
         terminal.print(diff_table(shown, sort=args.sort, most=args.top))
     if written:
-        terminal.note("written: " + ", ".join(map(str, written)))
+        terminal.written(written)
     return EXIT_OK
 
 

@@ -167,7 +167,7 @@ def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "Liv
         terminal.text(statistics_json(summaries))
     else:
         terminal.print(statistics_table(for_people(summaries)))
-    terminal.note(f"written: {args.output / _STATS_TABLE}, {args.output / _STATS}")
+    terminal.written([args.output / _STATS_TABLE, args.output / _STATS])
 
 
 def _named(

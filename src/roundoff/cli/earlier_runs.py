@@ -1,16 +1,16 @@
 """Runs of earlier commands, from which others go on: what they found, with which options, on which files."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
-    from roundoff.core.document import RunDocument
+    from roundoff.core.document import InputFile, RunDocument
 
-__all__ = ["check_inputs", "options_of", "read_run"]
+__all__ = ["check_inputs", "options_of", "read_run", "refuse_changed"]
 
 
 def read_run(path: Path, supported: Sequence[str], *, what: str) -> "tuple[Path, RunDocument]":
@@ -69,11 +69,20 @@ def check_inputs(document: "RunDocument") -> None:
     Raises:
         BadInput: One of them has.
     """
+    refuse_changed(document.inputs)
+
+
+def refuse_changed(inputs: "Iterable[InputFile]") -> None:
+    """Refuse files that are gone or are not what a run read.
+
+    Raises:
+        BadInput: One of them is.
+    """
     from roundoff.cli.provenance import input_file
     from roundoff.core.model_files import model_files
 
     wrong = []
-    for each in document.inputs:
+    for each in inputs:
         path = Path(each.path)
         if not path.is_dir() and not all(file.exists() for file in model_files(path)):
             wrong.append(f"the {each.role} {each.path} is missing")

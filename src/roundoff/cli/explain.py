@@ -25,10 +25,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Look it up and print it."""
     from rich.text import Text
 
-    from roundoff.analysis.explaining import explain
     from roundoff.core.harmless import harmless
+    from roundoff.metrics import all_metrics
     from roundoff.report.documents import load_document
+    from roundoff.report.explaining import explain
 
     document = None if args.run_path is None else load_document(args.run_path)
-    terminal.print(Text(harmless(explain(args.name, document))))
+    terminal.print(Text(harmless(explain(args.name, document, metrics=tuple(all_metrics())))))
     return EXIT_OK

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         if name:
             save_model(model, staged / name)
     _print(args, terminal, settings, model_name=name)
-    terminal.note(f"written: {args.output}")
+    terminal.written([args.output])
     return EXIT_OK
 
 

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         _print(args, terminal, for_people(diff))
     if written:
-        terminal.note("written: " + ", ".join(map(str, written)))
+        terminal.written(written)
     return EXIT_OK if gate.passed else EXIT_THRESHOLD_MISSED
 
 

@@ -48,10 +48,12 @@ def write_html(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     from roundoff.core.files import write_text
     from roundoff.report.html import html_report
     from roundoff.report.pages import all_pages
+    from roundoff.report.words import spoken
 
     if args.html is None:
         return []
-    write_text(args.html, html_report(all_pages(document), title=report_title(document)))
+    page = html_report(all_pages(document), title=report_title(document), language=spoken())
+    write_text(args.html, page)
     return [args.html]
 
 

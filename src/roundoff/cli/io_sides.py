@@ -9,6 +9,7 @@ import numpy as np
 
 from roundoff.core.dtypes import parse_dtype
 from roundoff.core.files import reading, regular_file
+from roundoff.core.mapped import map_array, stat_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array, DType
 from roundoff.core.wording import counted
@@ -67,7 +68,7 @@ def read_sides(training: Path | None, deployed: Path | None, raw: RawLayout) -> 
         BadInput: Something cannot be read.
         CannotAlign: No file of one side has a partner on the other.
     """
-    files = [_files(path) if path is not None else {} for path in (training, deployed)]
+    files = [_files(path, raw) if path is not None else {} for path in (training, deployed)]
     sides = [{name: _typed(path, kind) for name, (path, kind) in each.items()} for each in files]
     first, second = _flat(sides[0]), _flat(sides[1])
     if training is None or deployed is None:
@@ -95,21 +96,21 @@ Loaded = Array | Path
 """Values, or a raw file that does not say what its bytes mean."""
 
 
-def _files(path: Path) -> dict[str, tuple[Path, Kind]]:
+def _files(path: Path, raw: RawLayout) -> dict[str, tuple[Path, Kind]]:
     with reading(path, what="The path"):
         is_folder = path.is_dir()
     if not is_folder:
         regular_file(path, what="The file")
-        return {"": (path, kind_of(path.name) or "bin")}
+        kind = kind_of(path.name)
+        if kind is None and not raw.dtype:
+            raise _unknown(path)
+        return {"": (path, kind or "bin")}
     listing = list_folder(path)
     found: dict[str, tuple[Path, Kind]] = {}
     for file in listing.files:
         kind = kind_of(file)
         if kind is None:
-            raise BadInput(
-                f"{shown(path / file)} is none of .npy, .npz, .bin, .raw or a picture.",
-                fix="remove it, or give it one of these endings",
-            )
+            raise _unknown(path / file)
         name = str(PurePosixPath(file).with_suffix(""))
         if name in found:
             raise BadInput(
@@ -121,6 +122,11 @@ def _files(path: Path) -> dict[str, tuple[Path, Kind]]:
     if not found:
         raise BadInput(f"The folder {shown(path)} holds no values.", fix="give .npy, .npz, .bin files or pictures")
     return found
+
+
+def _unknown(path: Path) -> BadInput:
+    what = f"{shown(path)} is none of .npy, .npz, .bin, .raw or a picture."
+    return BadInput(what, fix="save it as one of these; raw bytes of any ending are read with --dtype float32")
 
 
 def _typed(path: Path, kind: Kind) -> dict[str, Loaded]:
@@ -211,16 +217,18 @@ def _comparable(array: Array, name: str) -> Array:
 def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, tuple[str, str] | None]:
     """The values, and what is to be said of the file: its name, where that matters, and the words."""
     with reading(path, what="The file"):
-        content = np.fromfile(path, np.uint8)
+        size = stat_file(path)
     shape = raw.shape if raw.shape is not None else None if partner is None else partner.shape
-    dtype = _raw_type(raw, len(content), shape, partner)
-    if len(content) % dtype.itemsize:
+    dtype = _raw_type(raw, size, shape, partner)
+    if size % dtype.itemsize:
         raise BadInput(
-            f"{shown(path)} has {len(content)} bytes, which are no whole number of values of {dtype.name}.",
+            f"{shown(path)} has {size} bytes, which are no whole number of values of {dtype.name}.",
             fix="give the right type with --dtype",
         )
-    values: Array = content.view(dtype)
-    values = values.astype(dtype.newbyteorder("="))
+    with reading(path, what="The file"):
+        values = map_array(path, offset=0, dtype=dtype, shape=(size // dtype.itemsize,))
+    if dtype != dtype.newbyteorder("="):
+        values = values.astype(dtype.newbyteorder("="))
     if shape is not None and values.size == math.prod(shape):
         return values.reshape(shape), None
     if shape is None:

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     written = _write(args, document, report)
     _print(args, terminal, document, report)
     if written:
-        terminal.note("written: " + ", ".join(str(path) for path in written))
+        terminal.written(written)
     return EXIT_OK
 
 

@@ -6,45 +6,72 @@ Loaded for every --help, so it imports the standard library alone.
 import argparse
 import shlex
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import given_options
 from roundoff.cli.device_options import device_next_steps
 from roundoff.cli.quantize_options import given_quantize_options
+from roundoff.core.model_files import model_stem
 
 if TYPE_CHECKING:
     from roundoff.core.findings import Diagnosis
 
-__all__ = ["next_steps"]
+__all__ = ["next_steps", "passing_on"]
+
+# Where a run goes that has no folder yet.
+_REPAIRED, _RUN = "repaired", "run"
 
 
 def next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     """What to type next; nothing where there is nothing to do."""
     if args.dumps is not None:
-        return device_next_steps(args, found)
+        folder = str(args.output or _RUN)
+        # Of dumps there is no bundle.
+        told = passing_on(found, folder)[:1]
+        first = [["diagnose", *args.words[1:], "-o", folder]] if told and args.output is None else []
+        return [*device_next_steps(args, found), *(shlex.join(["roundoff", *words]) for words in (*first, *told))]
     data = _said(args, given_options(args))
     model = [] if args.model is None else [str(args.model)]
     if args.target is None:
         given = ["--quantized", str(args.quantized)]
     else:
         given = ["--target", args.target, *_said(args, given_quantize_options(args))]
+    again = ["diagnose", *model, *data, *given, *_judge(args)]
+    found_in = str(args.output or _REPAIRED)
+    steps: list[list[str]] = []
     if found.repair is not None and found.repair.reached:
-        words = ["layers", *data, "--quantized", str(args.output)]
-    elif found.kind == "distributed":
-        words = ["tune", *model, *data, "--target", args.target or "TARGET", *_judge(args), "-o", "tuned"]
+        # Scales belong to the float model that was written with them.
+        written = Path(found_in) / f"{model_stem(args.model or args.quantized)}_float_model.onnx"
+        steps = [["layers", str(written), *data, "--quantized", found_in]]
     elif found.kind == "not_enough_evidence" and found.not_looked_at:
-        repair = ["--fix", "-o", str(args.output), "--force"] if args.fix else []
-        words = ["diagnose", *model, *data, *given, *_judge(args), *repair]
-    elif found.kind == "culprits" and not args.fix:
-        words = ["diagnose", *model, *data, *given, *_judge(args), "--fix", "-o", "repaired"]
+        steps = [[*again, *(["--fix", "-o", found_in, "--force"] if args.fix else [])]]
+    elif found.kind in ("culprits", "distributed") and not args.fix:
+        steps = [[*again, "--fix", "-o", found_in, *(["--force"] if args.output else [])]]
+    elif found.kind == "distributed" or (found.kind == "elsewhere" and args.target and _judge(args)):
+        steps = [["tune", *model, *data, "--target", args.target or "TARGET", *_judge(args), "-o", "tuned"]]
     elif found.kind == "culprits":
         tensors = [name for each in found.accused for name in each.tensors[:1]]
-        words = ["distribution", *model, *tensors[:1], *data, *given]
+        steps = [["distribution", *model, *tensors[:1], *data, *given]]
     elif found.kind == "not_enough_evidence":
-        words = ["layers", *model, *data, *given]
-    else:
+        steps = [["layers", *model, *data, *given]]
+    return [shlex.join(["roundoff", *words]) for words in (*steps, *passing_on(found, found_in))]
+
+
+def passing_on(found: "Diagnosis", run: str) -> list[list[str]]:
+    """Commands that make something of a finding for others, once the run is in its folder.
+
+    Args:
+        found: The diagnosis.
+        run: The folder.
+    """
+    number = next((each.number for each in found.accused if each.nodes or each.tensors), None)
+    if found.kind != "culprits" or number is None:
         return []
-    return [shlex.join(["roundoff", *words])]
+    return [
+        ["reproduce", run, "--finding", str(number), "-o", "case"],
+        ["bundle", run, "-o", "ticket.zip"],
+    ]
 
 
 def _judge(args: argparse.Namespace) -> list[str]:

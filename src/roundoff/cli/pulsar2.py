@@ -13,11 +13,13 @@ run feeds files to a model. 'roundoff pulsar2 SUB --help' lists flags.
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from roundoff.cli.pulsar2_run import add_run_flags, run_files
 from roundoff.cli.terminal import Terminal
+from roundoff.cli.values import size
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
@@ -119,6 +121,7 @@ def _build_flags(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="FILE", help="configuration: .json, .yaml, .toml, .prototxt"
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier build in the same folder")
+    parser.add_argument("--max-memory", type=size, metavar="SIZE", help="memory to stay within, e.g. 2GB")
 
 
 def _build(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -126,7 +129,7 @@ def _build(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.vendors.pulsar2.building.build import build
 
     config = _configuration(args)
-    result = build(config, _log(terminal), options=_options(args))
+    result = build(config, _log(terminal), options=_options(args, config))
     terminal.note(f"written: {result.folder}")
     if config.quant.check and not result.followed:
         terminal.note("quant.check: not every layer has the type that layer_configs ask for")
@@ -134,18 +137,23 @@ def _build(args: argparse.Namespace, terminal: Terminal) -> int:
     return EXIT_OK
 
 
-def _options(args: argparse.Namespace) -> "BuildOptions":
+def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
+    from roundoff.cli.bundle_pulsar2 import build_record
     from roundoff.vendors.pulsar2.building.build import BuildOptions
 
     # Paths may start in the folder of the configuration, too.
     base = None if args.config is None else Path(args.config).parent
-    return BuildOptions(base, force=args.force, command=("roundoff", *args.words))
+    record = build_record(("roundoff", *args.words), config, config_file=args.config)
+    return BuildOptions(base, force=args.force, record=record, max_memory=args.max_memory)
 
 
 def _configuration(args: argparse.Namespace) -> "BuildConfig":
+    from roundoff.vendors.pulsar2.building.fitting import model_problems
     from roundoff.vendors.pulsar2.config.loading import load_config
 
-    return load_config(args.config, args.settings)
+    base = None if args.config is None else Path(args.config).parent
+    check = partial(model_problems, base=base)
+    return load_config(args.config, args.settings, check=check)
 
 
 def _log(terminal: Terminal) -> "Log":
@@ -180,12 +188,13 @@ def _tune(args: argparse.Namespace, terminal: Terminal) -> int:
 
     output = GOOD_OUTPUT if args.min_cosine is None else args.min_cosine
     layer = GOOD_LAYER if args.min_layer_cosine is None else args.min_layer_cosine
+    config = _configuration(args)
     tuned = tune_build(
-        _configuration(args),
+        config,
         _log(terminal),
         methods=args.methods or DEFAULT_METHODS,
         goal=Goal(output, layer),
-        options=_options(args),
+        options=_options(args, config),
     )
     folder = tuned.result.folder
     terminal.note(f"written: {folder}, {folder / CONFIG_NAME}")

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     document = _document(args, origin, time.monotonic() - started)
     _write(args, result, document, prefix=prefix)
     _print(args, terminal, result)
-    terminal.note(f"written: {args.output}")
+    terminal.written([args.output])
     return EXIT_OK
 
 
@@ -152,17 +152,23 @@ def _write(args: argparse.Namespace, result: "Quantization", document: "RunDocum
 
 def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization") -> None:
     from roundoff.core.harmless import for_people
-    from roundoff.core.wording import counted
     from roundoff.metrics.thresholds import load_profile
+    from roundoff.report.phrasing import count_of
     from roundoff.report.quantization import methods_table, quantization_verdict, resolutions_table
+    from roundoff.report.words import told
 
     if args.json:
         terminal.text(_json(result))
         return
     best = for_people(result.best)
-    seen = counted(result.calibration.samples, "sample")
-    title = f"{model_files(args.model)[0].name} quantized for {result.target.name}, {best.method} on {seen}"
-    advice = f"roundoff layers {args.model} --quantized {args.output} with the same --data shows where it is lost"
+    title = told(
+        "quantization_text.title",
+        model=model_files(args.model)[0].name,
+        target=result.target.name,
+        method=best.method,
+        samples=count_of(result.calibration.samples, "sample"),
+    )
+    advice = told("quantization_text.advice", model=args.model, folder=args.output)
     limits = load_profile("default")
     terminal.print(quantization_verdict(title, best.agreement, best.plan, limits=limits, advice=advice))
     if len(result.trials) > 1:
@@ -173,7 +179,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization")
         terminal.text("")
         terminal.print(resolutions_table(best.plan.resolutions))
     for note in result.notes:
-        terminal.note(f"note: {note}")
+        terminal.remark(note)
 
 
 def _json(result: "Quantization") -> str:

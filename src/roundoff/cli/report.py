@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 SUMMARY = "write a run as one HTML file, or as Markdown, CSV or JUnit"
 
 _FORMATS = ("html", "md", "csv", "json", "junit", "netron", "model-explorer")
+# What an ending stands for: the first when no --format is given, the others only with it.
+_ENDINGS = {
+    ".html": ("html",),
+    ".htm": ("html",),
+    ".md": ("md",),
+    ".markdown": ("md",),
+    ".json": ("json", "model-explorer"),
+    ".xml": ("junit",),
+    ".onnx": ("netron",),
+    "": ("csv",),
+}
 # By these an earlier report of ours is known, and may be replaced with --force.
 _STARTS = {"html": HTML_START, "md": b"# ", "json": b"{", "junit": b"<?xml", "model-explorer": b"{"}
 
@@ -35,10 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=_FORMATS,
-        help="form of the report (default: by the ending of FILE, else html)",
-    )
-    parser.add_argument(
-        "--lang", choices=("en", "zh"), default="en", help="language of Markdown, and in which HTML opens"
+        help="form of the report (default: by the ending of FILE)",
     )
     parser.add_argument("--title", help="heading of the report (default: the command and the model)")
     parser.add_argument("--force", action="store_true", help="replace an earlier report")
@@ -48,25 +56,46 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, render, write."""
     from roundoff.report.documents import load_document
 
-    chosen = args.format or _by_ending(args.output)
+    chosen = _chosen_format(args.output, args.format)
     _check_output(args, chosen)
+    _check_run(args.run_path)
     document = load_document(args.run_path)
     written = _write(args, chosen, document)
-    terminal.note("written: " + ", ".join(str(path) for path in written))
+    terminal.written(written)
     return EXIT_OK
 
 
-def _by_ending(path: Path) -> str:
-    endings = {
-        ".onnx": "netron",
-        ".html": "html",
-        ".htm": "html",
-        ".md": "md",
-        ".json": "json",
-        ".xml": "junit",
-        "": "csv",
-    }
-    return endings.get(path.suffix.lower(), "html")
+def _chosen_format(path: Path, asked: str | None) -> str:
+    """The format that was asked for, or that the ending of the file stands for.
+
+    Raises:
+        BadInput: Nothing is written with such an ending, or it stands for another format than was asked for.
+    """
+    # Folders may have dots in their names: what is no known ending says nothing.
+    known = _ENDINGS.get(path.suffix.lower())
+    if asked is None:
+        if known is None:
+            fix = f"end it in {', '.join(filter(None, _ENDINGS))}, or say --format"
+            raise BadInput(f"-o {path}: no report ends in {path.suffix}.", fix=fix)
+        return known[0]
+    if known is not None and path.suffix and asked not in known:
+        fix = f"leave out --format, or end the file in {_usual_ending(asked)}"
+        raise BadInput(f"-o {path} ends as {known[0]} does, and --format is {asked}.", fix=fix)
+    return asked
+
+
+def _usual_ending(chosen: str) -> str:
+    found = next(ending for ending, formats in _ENDINGS.items() if chosen in formats)
+    return found or "nothing: it is a folder"
+
+
+def _check_run(path: Path) -> None:
+    """Say of a folder that holds a model and no findings what to do with it."""
+    from roundoff.report.documents import DOCUMENT_NAME, RECORD_NAME
+
+    if (path / RECORD_NAME).is_file() and not (path / DOCUMENT_NAME).is_file():
+        fix = f"'roundoff audit {path} --html FILE' reports its precisions, 'roundoff layers' its errors"
+        raise BadInput(f"{path} holds a quantized model, and nothing that was found out about it.", fix=fix)
 
 
 def _check_output(args: argparse.Namespace, chosen: str) -> None:
@@ -101,11 +130,12 @@ def _annotated(args: argparse.Namespace, document: "RunDocument") -> bytes:
     from roundoff.graph.overlay import annotated_model
     from roundoff.report.overlay import node_facts
     from roundoff.report.pages import all_pages
+    from roundoff.report.words import spoken
 
     if document.network is None:
         what = f"{args.run_path} knows no network, so there is nothing for Netron to draw."
         raise BadInput(what, fix="choose another --format, or give a run that read a float model")
-    return annotated_model(document.network, node_facts(all_pages(document), language=args.lang))
+    return annotated_model(document.network, node_facts(all_pages(document), language=spoken()))
 
 
 def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str:
@@ -115,6 +145,7 @@ def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str
     from roundoff.report.markdown import markdown_report
     from roundoff.report.overlay import model_explorer_overlay
     from roundoff.report.pages import all_pages
+    from roundoff.report.words import spoken
 
     if chosen == "json":
         return to_json(document)
@@ -124,7 +155,7 @@ def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str
         return _found(model_explorer_overlay(document), f"{args.run_path} has no number for each node.")
     render = html_report if chosen == "html" else markdown_report
     title = args.title or report_title(document)
-    return render(all_pages(document), title=title, language=args.lang)
+    return render(all_pages(document), title=title, language=spoken())
 
 
 def _found(text: str | None, missing: str) -> str:

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         files = write_reproducer(staged, told, finding)
         checked = verify(staged)
     _print(args, terminal, found, finding, checked=checked, files=files)
-    terminal.note(f"written: {args.output}")
+    terminal.written([args.output])
     return EXIT_OK if checked.shows and checked.passes else EXIT_THRESHOLD_MISSED
 
 

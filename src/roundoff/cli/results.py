@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roundoff.cli.html_option import add_html_option, begins, check_html, write_html
 from roundoff.errors import BadInput
+from roundoff.report.words import told
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,10 +36,10 @@ Painter = Callable[["PictureForm"], bytes]
 _PICTURE_STARTS = (b"\x89PNG", b"<?xml")
 # Only the first two can be drawn; whoever writes another one means a file all the same.
 _PICTURE_ENDINGS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".eps")
-# Drawing takes a third of a second; more pictures are drawn where they are asked for with --plot.
-_MOST_UNASKED = 20
 # Of more files that were written the first ones are named.
 _MOST_NAMED = 6
+# Drawing takes a third of a second; more pictures are drawn where they are asked for with --plot.
+_MOST_UNASKED = 20
 
 
 class Results(NamedTuple):
@@ -187,7 +188,7 @@ def show_results(args: argparse.Namespace, terminal: "Terminal", results: Result
         written.append(args.csv)
     for path, painter in _picture_files(args, results.picture):
         if path.exists() and not (args.force and begins(path, *_PICTURE_STARTS)):
-            terminal.note(f"note: {path} exists and was not replaced")
+            terminal.remark(told("terminal.not_replaced", path=path))
             continue
         write_bytes(path, painter(picture_form(path)))
         written.append(path)
@@ -200,8 +201,7 @@ def show_results(args: argparse.Namespace, terminal: "Terminal", results: Result
                 terminal.text("")
             terminal.print(page)
     if written:
-        more = f" and {len(written) - _MOST_NAMED} more" if len(written) > _MOST_NAMED else ""
-        terminal.note(f"written: {', '.join(map(str, written[:_MOST_NAMED]))}{more}")
+        terminal.written(written, _MOST_NAMED)
 
 
 def _picture_files(
@@ -240,8 +240,8 @@ def _unasked_pictures(picture: "Painter | Mapping[str, Painter]", terminal: "Ter
     try:
         require_matplotlib()
     except MissingExtra as error:
-        terminal.note(f"note: no pictures in the folder; {error.fix} to have them")
+        terminal.remark(told("terminal.no_pictures", fix=error.fix))
         return {}
     if len(picture) > _MOST_UNASKED:
-        terminal.note(f"note: pictures of the first {_MOST_UNASKED} of {len(picture)} only; --plot DIR draws all")
+        terminal.remark(told("terminal.some_pictures", some=_MOST_UNASKED, all=len(picture)))
     return {f"{stem}.png": painter("png") for stem, painter in list(_stems(picture).items())[:_MOST_UNASKED]}

@@ -89,6 +89,7 @@ def _check_copy(args: argparse.Namespace) -> None:
 def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst: "WorstSamples") -> None:
     from roundoff.core.files import output_directory
     from roundoff.data.copying import LIST_NAME, copy_samples
+    from roundoff.report.words import told
 
     with output_directory(args.copy_to, marker=LIST_NAME, force=args.force) as staged:
         copy_samples(
@@ -96,7 +97,7 @@ def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst:
             ((each.sample, subject.samples.feed(each.index)) for each in worst.samples[: args.top]),
             heading=f"the worst samples of {worst.data} by {worst.metrics[0]}, worst first",
         )
-    terminal.note(f"written: {args.copy_to}; use them with --data {args.copy_to / LIST_NAME}")
+    terminal.note(told("samples_text.copied", folder=args.copy_to, list=args.copy_to / LIST_NAME))
 
 
 def _results(args: argparse.Namespace, model: "Model", worst: "WorstSamples", elapsed_s: float) -> Results:

@@ -22,6 +22,7 @@ from roundoff.cli.subject import add_subject_options, check_subject, open_subjec
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, seconds
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, BadInput
+from roundoff.report.words import told
 
 if TYPE_CHECKING:
     from roundoff.analysis.sensitivity import SensitivitySettings
@@ -127,7 +128,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     report = report_sensitivity(found, subject.quantized)
     show_results(args, terminal, _results(args, subject.quantized.float_model, report, time.monotonic() - started))
     if interrupted and args.resume is not None:
-        terminal.note(f"interrupted: the same command goes on where {args.resume} ends")
+        terminal.note(told("sensitivity_text.interrupted", file=args.resume))
     return EXIT_INTERRUPTED if interrupted else EXIT_OK
 
 

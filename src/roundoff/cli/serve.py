@@ -1,9 +1,9 @@
 """Browse the runs of a folder, with the pages of 'roundoff report'.
 
-Lists every run at or below DIR, renders it on request, shows two side by side,
-and how far commands are that write into DIR with -o. It only reads. It listens
-on this machine alone and prints an address with a random part that nobody can
-guess; give that address to no one. Ctrl-C ends it.
+Lists every run at or below DIR, renders it on request, compares any two as
+'roundoff diff' does, and shows how far commands are that write into DIR with
+-o. It only reads. It listens on this machine alone and prints an address with a
+random part that nobody can guess; give that address to no one. Ctrl-C ends it.
 """
 
 import argparse
@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=_port, default=0, metavar="N", help="where to listen (default: any free one)"
     )
-    parser.add_argument("--lang", choices=("en", "zh"), default="en", help="language in which pages open")
 
 
 def _port(text: str) -> int:
@@ -34,11 +33,13 @@ def _port(text: str) -> int:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Serve until interrupted."""
+    from roundoff.analysis.run_diff import diff_runs
     from roundoff.report.serving import make_server
+    from roundoff.report.words import spoken
 
     if not args.folder.is_dir():
         raise BadInput(f"{args.folder} is not a folder.", fix="give the folder that your runs are in")
-    server, address = make_server(args.folder, port=args.port, language=args.lang)
+    server, address = make_server(args.folder, differ=diff_runs, port=args.port, language=spoken())
     terminal.text(address)
     terminal.note(f"serving {args.folder}, read-only; Ctrl-C ends it")
     try:

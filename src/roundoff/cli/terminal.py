@@ -4,13 +4,14 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from roundoff.core.harmless import harmless
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, RoundoffError
+from roundoff.report.words import sentence, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,8 @@ __all__ = ["Terminal"]
 
 # Progress is shown for anything longer than this (design, section 8).
 _QUIET_S = 2.0
+# What a line begins with that continues another, and the least that is left for its words.
+_INDENT, _NARROWEST = "  ", 20
 
 
 class Terminal:
@@ -90,9 +93,51 @@ class Terminal:
             fix = "send it somewhere else, or write the result to a folder with -o"
             raise BadInput(f"The standard output cannot be written: {reason}.", fix=fix) from error
 
+    def error(self, error: RoundoffError) -> None:
+        """Say what went wrong, and what to do about it."""
+        self.note(told("terminal.error", what=error.what, fix=error.fix))
+
+    def written(self, paths: "Sequence[Path]", most: int | None = None) -> None:
+        """Name files that were written: in a line where they fit in one, else each in its own.
+
+        Args:
+            paths: The files.
+            most: Name at most so many of them.
+        """
+        from rich.cells import cell_len
+
+        names = [str(path) for path in paths[:most]]
+        more = len(paths) - len(names)
+        if more:
+            names[-1] = told("terminal.written_more", files=names[-1], count=more)
+        line = told("terminal.written", files=", ".join(names))
+        if cell_len(line) > self.err.width:
+            line = f"\n{_INDENT}".join([told("terminal.written", files="").rstrip(), *names])
+        self.note(line)
+
+    def remark(self, text: str) -> None:
+        """Say what the reader should know of a result."""
+        self.note(told("terminal.note", text=sentence(text)))
+
     def note(self, text: str) -> None:
         """Say something that is not a result."""
         self.err.print(harmless(text, newlines=True), markup=False, soft_wrap=True)
+
+    def wrapped(self, text: str) -> None:
+        """Say something that is not a result, in lines that fit the screen; names are not torn."""
+        import textwrap
+
+        from rich.text import Text
+
+        clean, width = harmless(text), max(_NARROWEST, self.err.width)
+        if clean.isascii():
+            whole = textwrap.TextWrapper(width, subsequent_indent=_INDENT, break_long_words=False)
+            whole.break_on_hyphens = False
+            self.note(whole.fill(clean))
+        else:
+            # Scripts without blanks, of letters that are two columns wide.
+            lines = Text(clean).wrap(self.err, width - len(_INDENT))
+            self.note(f"\n{_INDENT}".join(line.plain.rstrip() for line in lines))
 
     @contextmanager
     def watched(self, output: "Path | None") -> Iterator[None]:

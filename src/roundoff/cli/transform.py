@@ -219,4 +219,4 @@ def _write(args: argparse.Namespace, terminal: Terminal, trial: "TransformTrial"
         terminal.text("")
         terminal.print(transform_table(trial.report, rows=args.rows))
     written = [args.output, *write_html(args, document)]
-    terminal.note(f"written: {', '.join(map(str, written))}")
+    terminal.written(written)

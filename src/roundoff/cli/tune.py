@@ -30,6 +30,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, seconds
 from roundoff.core.model_files import model_stem
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError
+from roundoff.report.words import told
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
@@ -133,7 +134,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         facts["what calibration() feeds"] = data.calibration.digest
     again = open_folder(args.output, resume=args.resume, force=args.force)
     if args.resume and not again:
-        terminal.note(f"note: {args.output} holds nothing to resume; the search begins")
+        terminal.remark(told("tuning_text.begins", folder=args.output))
     stem = model_stem(args.model)
     delivery = Delivery(args.output, stem, str(args.model), origin.sha256, settings.target, __version__)
     try:
@@ -145,7 +146,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         raise
     except KeyboardInterrupt:
         terminal.finish()
-        terminal.note(f"note: the same command with --resume goes on; {args.output}/best holds the best so far")
+        terminal.remark(told("tuning_text.resume", folder=args.output))
         raise
     document = _document(args, model, found.tuning, elapsed_s=time.monotonic() - started)
     files = run_files(document)
@@ -154,7 +155,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         *write_html(args, document),
     ]
     _print(args, terminal, found.tuning, files)
-    terminal.note("written: " + ", ".join(str(path) for path in written))
+    terminal.written(written)
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
 
 
@@ -176,14 +177,15 @@ def _dialect_texts(args: argparse.Namespace, model: "Model", built: "Built") -> 
 def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
     """Tells of each trial in a line, so that a long search can be watched, and how long it may still take."""
     from roundoff.core.time_left import TimeLeft, duration_text
+    from roundoff.report.phrasing import semicolons
     from roundoff.report.tuning import trial_line
 
     left = TimeLeft(args.max_trials, args.time)
 
     def tell(trial: "Trial", best: "Trial", metric: str) -> None:
         seconds = left.step(trial.number)
-        most = "" if seconds is None else f"; at most about {duration_text(seconds)} left"
-        terminal.note(trial_line(trial, best, metric) + most)
+        most = "" if seconds is None else told("tuning_text.time_left", time=duration_text(seconds))
+        terminal.note(semicolons(trial_line(trial, best, metric), most))
 
     return tell
 
@@ -404,7 +406,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, found: "Tuning", files:
     terminal.text("")
     terminal.print(tuning_table(found))
     for note in found.notes:
-        terminal.note(f"note: {note}")
+        terminal.remark(note)
 
 
 def _finite(text: str) -> float:

@@ -117,6 +117,7 @@ class Ticket:
         environment: Where the run was made.
         confidence: What was done to keep secrets; None when nothing was to be kept.
         findings: Causes that a diagnosis proved; of a confidential ticket, no more than their kind is told.
+        disguise: What was done to keep the secrets of a comparison, a sentence each; empty when nothing was.
         files: What each file of the bundle is.
     """
 
@@ -135,4 +136,5 @@ class Ticket:
     environment: Environment
     confidence: Confidence | None
     findings: tuple[Finding, ...] = ()
+    disguise: tuple[str, ...] = ()
     files: dict[str, str]

@@ -220,6 +220,8 @@ class Diagnosis:
         samples: Samples that were used.
         next_steps: Commands to go on with.
         repair: What came of repairing it; None when that was not asked.
+        sample_names: Samples of which the next are, where they are known.
+        sample_sqnr_db: Signal to noise of each, at the part of the outputs that the first measure is of.
     """
 
     reference: str
@@ -236,6 +238,8 @@ class Diagnosis:
     samples: int = 0
     next_steps: tuple[str, ...] = ()
     repair: Repair | None = None
+    sample_names: tuple[str, ...] = ()
+    sample_sqnr_db: tuple[float, ...] = ()
 
     @property
     def accused(self) -> tuple[Finding, ...]:

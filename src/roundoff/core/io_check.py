@@ -33,11 +33,13 @@ class Correction:
     Attributes:
         setting: What it is called among people, e.g. ``order of channels``.
         value: What it has to be.
-        fields: Fields of a compiler's configuration that say so, as ``src_format: RGB``; may be empty.
+        facts: The same for programs: names of facts and their values, all texts.
+        fields: Fields of a compiler's configuration that say so, in the words of whoever made it; may be empty.
     """
 
     setting: str
     value: str
+    facts: tuple[tuple[str, str], ...] = ()
     fields: str = ""
 
 

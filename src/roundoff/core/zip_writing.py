@@ -23,11 +23,17 @@ def manifest_of(members: Mapping[str, bytes]) -> bytes:
     return (json.dumps(entries, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def zip_bytes(members: Mapping[str, bytes]) -> bytes:
-    """An archive of these files and a list of them with their hashes."""
+def zip_bytes(members: Mapping[str, bytes], *, manifest: bool = True) -> bytes:
+    """An archive of these files.
+
+    Args:
+        members: The files, by their names.
+        manifest: Whether a list of them with their hashes is put in, too.
+    """
+    listed = {MANIFEST_NAME: manifest_of(members)} if manifest else {}
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for name, content in sorted({**members, MANIFEST_NAME: manifest_of(members)}.items()):
+        for name, content in sorted({**members, **listed}.items()):
             info = zipfile.ZipInfo(name, _TIME)
             info.compress_type, info.create_system = zipfile.ZIP_DEFLATED, _UNIX
             info.external_attr = _REGULAR_FILE << 16

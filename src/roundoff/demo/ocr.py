@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.graph.load import Model
 
 __all__ = ["EVALUATOR", "PACKAGE", "Words", "characters", "decoded", "drawn", "find_model", "vocabulary"]
 
@@ -56,12 +57,11 @@ class Words:
         """The picture of a word, as the network wants it."""
         return {_INPUT: drawn(self.names[index])}
 
-    def read_by(self, path: Path, letters: Sequence[str]) -> float:
+    def read_by(self, model: Model, letters: Sequence[str]) -> float:
         """The share of the words that a network reads exactly."""
         from roundoff.analysis.evaluation import make_run
-        from roundoff.graph.load import load_model
 
-        run = make_run(load_model(path))
+        run = make_run(model)
         right = [
             decoded(next(iter(run(self.feed(index)).values()))[0], letters) == word
             for index, word in enumerate(self.names)

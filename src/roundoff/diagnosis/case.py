@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from roundoff.analysis.channel_axes import channel_axes
+from roundoff.core.deadline import NO_DEADLINE, Deadline
 from roundoff.core.findings import Measure
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.diagnosis.facts import Facts
-from roundoff.diagnosis.lab import Lab
+from roundoff.diagnosis.lab import MORE_SAMPLES, Lab
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.observing import observe
 from roundoff.diagnosis.suspects import Suspect
@@ -91,6 +92,8 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     threads: int | None = None,
     max_memory: int | None = None,
     progress: Progress = SILENT,
+    deadline: Deadline = NO_DEADLINE,
+    most: int = MORE_SAMPLES,
 ) -> Case:
     """Run the float network and look at its tensors.
 
@@ -102,6 +105,8 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         threads: Threads to use.
         max_memory: Bytes the process may take.
         progress: Told how far it is.
+        deadline: When all has to be done.
+        most: Use so many samples at most.
 
     Raises:
         BadInput: The samples do not fit, or no output can be compared.
@@ -111,7 +116,9 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     feed = read_feed(model, samples, 0)
     inferred = values(model, {name: array.shape for name, array in feed.items()})
     everything = complete_values(model, inferred, feed, threads=threads)
-    lab = Lab(model, samples, everything=everything, threads=threads, progress=progress)
+    lab = Lab(
+        model, samples, everything=everything, threads=threads, progress=progress, deadline=deadline, most=most
+    )
     lab.focus(quantized.quantizers)
     constant = derived_constants(model.proto.graph)
     known = {each.name for each in everything}
@@ -125,5 +132,8 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         max_memory=max_memory,
         progress=progress,
     )
-    facts = Facts(quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {})
+    partly = len(lab.indices) < len(samples.names)
+    facts = Facts(
+        quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {}, partly=partly
+    )
     return Case(facts, lab)

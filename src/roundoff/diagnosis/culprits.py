@@ -31,11 +31,18 @@ def explained(
     total = sum(max(0.0, each.cost) for each in accused) or 1.0
     found: list[Finding] = []
     for each in accused[:most]:
-        if found and out_of_time():
+        if out_of_time():
             break
         others = case.mend(merged(other.fixes for other in accused if other is not each))
         suspect = each.suspect
-        finding = explain(others, suspect, side="quantization", nodes=suspect.nodes, tensors=suspect.tensors)
+        finding = explain(
+            others,
+            suspect,
+            side="quantization",
+            nodes=suspect.nodes,
+            tensors=suspect.tensors,
+            out_of_time=out_of_time,
+        )
         if finding is not None:
             found.append(replace(_confirmed(finding), share=max(0.0, each.cost) / total))
     return found

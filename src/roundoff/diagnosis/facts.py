@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.analysis.channel_axes import weight_axis
+from roundoff.core.quantization import representable_range
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
@@ -20,6 +21,9 @@ from roundoff.graph.weights import Weights
 
 __all__ = ["Facts"]
 
+# Samples that were not looked at may reach so many times as far.
+_UNSEEN = 2.0
+
 
 class Facts:
     """A quantized network and what its tensors hold.
@@ -30,6 +34,7 @@ class Facts:
         observed: What each activation that is quantized holds.
         arithmetic: How its hardware computes.
         asked: Quantizers that were to be wider, with the bits that were asked for.
+        partly: Whether some of the samples were not looked at, so that tensors may hold more.
     """
 
     def __init__(
@@ -40,9 +45,11 @@ class Facts:
         observed: Mapping[str, Observed],
         arithmetic: Arithmetic,
         asked: Mapping[str, int],
+        partly: bool = False,
     ) -> None:
         self.quantized, self.everything = quantized, everything
         self.observed, self.arithmetic, self.asked = observed, arithmetic, asked
+        self._partly = partly
         self.quantizers = {each.name: each for each in quantized.quantizers}
         self.weights = Weights(quantized.float_model)
         self._damage: dict[int, tuple[Quantizer, Damage]] = {}
@@ -122,7 +129,13 @@ class Facts:
             values = self.values(suspect.tensor)
             return float(values.min(initial=0.0)), float(values.max(initial=0.0))
         ranges = [self.observed[name].range for name in suspect.tensors if name in self.observed]
-        return min(low for low, _ in ranges), max(high for _, high in ranges)
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        quantizer = self.quantizers[suspect.name]
+        if not self._partly or quantizer.params.scale.size != 1:
+            return low, high
+        own = (float(each) for each in representable_range(quantizer.params, quantizer.spec))
+        low, high = (_not_narrower(seen, end) for seen, end in zip((low, high), own, strict=True))
+        return low, high
 
     def tensor_range(self, tensor: str) -> tuple[float, float] | None:
         """Smallest and largest value of a tensor, zero included; None where it was not seen."""
@@ -144,6 +157,11 @@ class Facts:
             return [_slice_ranges(values, each) for each in axes]
         seen = self.observed.get(suspect.tensor)
         return [] if seen is None or seen.axis is None else [(seen.axis, seen.low, seen.high)]
+
+
+def _not_narrower(seen: float, end: float) -> float:
+    """The end of a range: its own where samples that were not looked at may reach so far."""
+    return end if abs(seen) < abs(end) <= _UNSEEN * abs(seen) and seen * end > 0 else seen
 
 
 def _slice_ranges(values: Array, axis: int) -> tuple[int, Array, Array]:

@@ -1,8 +1,8 @@
 """Repairing what was diagnosed: remedies on a model that was given, or on the recipe of one that is made here."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from roundoff.core.deadline import Deadline
 from roundoff.core.findings import Diagnosis, Measure, Repair, RepairStep
 from roundoff.core.quant_plan import QuantPlan
 from roundoff.core.recipe import Recipe
@@ -10,7 +10,7 @@ from roundoff.diagnosis.case import open_case
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.lab import Lab
 from roundoff.diagnosis.metric import Metric
-from roundoff.diagnosis.repairing import Judged, repair
+from roundoff.diagnosis.repairing import Judged, attempts, repair
 from roundoff.diagnosis.workpieces import EditedModel, RecipeModel
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
@@ -20,7 +20,7 @@ from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
 
-__all__ = ["Fixed", "fix_model", "fix_recipe"]
+__all__ = ["Fixed", "Goal", "aim", "fix_model", "fix_recipe"]
 
 # As good as what was expected, within so many decibels; and a metric within this part of its value in float.
 _GOOD_DB, _GOOD_PART = 1.5, 0.01
@@ -45,13 +45,31 @@ class Fixed:
     method: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What networks are scored by.
+
+    Attributes:
+        judged: Scores a network, higher being better.
+        measure: What it measures: name, unit and direction.
+        score: A score that is good enough.
+    """
+
+    judged: Judged
+    measure: Measure
+    score: float
+
+    @property
+    def sign(self) -> int:
+        """What a score is multiplied by to be a value of the measure."""
+        return 1 if self.measure.higher_is_better else -1
+
+
 def fix_model(
     found: Diagnosis,
     quantized: QuantizedModel,
     samples: Samples,
     settings: DiagnoseSettings,
-    *,
-    out_of_time: Callable[[], bool],
 ) -> Fixed:
     """Repair a model by changing its quantizers.
 
@@ -59,12 +77,53 @@ def fix_model(
         BadInput: The user's metric fails.
         ModelFailed: The model cannot be run.
     """
-    case = open_case(quantized, samples, arithmetic=settings.arithmetic, threads=settings.threads)
-    judged, measure, goal = _judge(found, quantized.float_model, samples, settings)
+    pace = _Pace(settings.deadline)
+    if pace.out_of_time():
+        return Fixed(quantized, _untried(found))
+    case = open_case(
+        quantized,
+        samples,
+        arithmetic=settings.arithmetic,
+        threads=settings.threads,
+        most=found.samples,
+    )
+    goal = aim(found, quantized.float_model, samples, settings)
     piece, done = repair(
-        EditedModel(case), found.findings, judged, measure=measure, goal=goal, out_of_time=out_of_time
+        EditedModel(case),
+        found.findings,
+        goal.judged,
+        measure=goal.measure,
+        goal=goal.score,
+        out_of_time=pace.out_of_time,
     )
     return Fixed(piece.quantized(), _with_file(done, found))
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Whether there is time for another attempt, if it takes as long as the longest so far."""
+
+    deadline: Deadline
+    _asked: float | None = None
+    _longest: float = 0.0
+
+    def out_of_time(self) -> bool:
+        now = self.deadline.clock()
+        if self._asked is not None:
+            self._longest = max(self._longest, now - self._asked)
+        self._asked = now
+        return not self.deadline.allows(self._longest)
+
+
+def _untried(found: Diagnosis) -> Repair:
+    """All remedies, for none of which there was time."""
+    first = found.measures[0]
+    told = replace(first, after=first.before)
+    steps = [
+        RepairStep(each.title, each.cost, each.finding, told, kept=False, why="no time was left")
+        for each in attempts(found.findings)
+    ]
+    return Repair(tuple(steps), (told,))
 
 
 def _with_file(done: Repair, found: Diagnosis) -> Repair:
@@ -84,7 +143,6 @@ def fix_recipe(
     samples: Samples,
     *,
     settings: DiagnoseSettings,
-    out_of_time: Callable[[], bool],
 ) -> Fixed:
     """Repair a model by changing the recipe it is made with.
 
@@ -92,18 +150,30 @@ def fix_recipe(
         BadInput: The user's metric fails.
         ModelFailed: The model cannot be run.
     """
-    judged, measure, goal = _judge(found, builder.float_model(recipe), samples, settings)
+    pace = _Pace(settings.deadline)
+    if pace.out_of_time():
+        built = builder.build(recipe)
+        return Fixed(built.quantized, _untried(found), built.plan)
+    goal = aim(found, builder.float_model(recipe), samples, settings)
     piece, done = repair(
-        RecipeModel(builder, recipe), found.findings, judged, measure=measure, goal=goal, out_of_time=out_of_time
+        RecipeModel(builder, recipe),
+        found.findings,
+        goal.judged,
+        measure=goal.measure,
+        goal=goal.score,
+        out_of_time=pace.out_of_time,
     )
     built = piece.built()
     return Fixed(built.quantized, done, built.plan, piece.recipe.method or builder.target.calibration.method)
 
 
-def _judge(
-    found: Diagnosis, model: Model, samples: Samples, settings: DiagnoseSettings
-) -> tuple[Judged, Measure, float]:
-    """What scores networks, what it measures, and a score that is good enough."""
+def aim(found: Diagnosis, model: Model, samples: Samples, settings: DiagnoseSettings) -> Goal:
+    """What repaired networks are scored by: the user's metric, else the outputs' signal to noise.
+
+    Raises:
+        BadInput: The user's metric fails.
+        ModelFailed: The model cannot be run.
+    """
     metric = settings.metric
     if metric is not None:
         return _by_metric(metric, metric.measure(model))
@@ -113,19 +183,22 @@ def _judge(
         mine = quantized.float_model
         if id(mine) not in labs:
             shapes = {name: array.shape for name, array in read_feed(mine, samples, 0).items()}
-            labs[id(mine)] = mine, Lab(mine, samples, everything=values(mine, shapes), threads=settings.threads)
+            labs[id(mine)] = (
+                mine,
+                Lab(mine, samples, everything=values(mine, shapes), threads=settings.threads, most=found.samples),
+            )
         return labs[id(mine)][1].loss(quantized.quantizers, more=True).sqnr_db
 
     expected = found.measures[0]
     name = "SQNR of the outputs"
-    return judged, Measure(name, "dB", 0.0, 0.0, samples=found.samples), expected.after - _GOOD_DB
+    return Goal(judged, Measure(name, "dB", 0.0, 0.0, samples=found.samples), expected.after - _GOOD_DB)
 
 
-def _by_metric(metric: Metric, in_float: float) -> tuple[Judged, Measure, float]:
+def _by_metric(metric: Metric, in_float: float) -> Goal:
     sign = 1 if metric.higher_is_better else -1
 
     def judged(quantized: QuantizedModel) -> float:
         return sign * metric.measure(switch_on(quantized.float_model, quantized.quantizers))
 
     measure = Measure(metric.name, "", 0.0, 0.0, metric.higher_is_better, samples=metric.samples)
-    return judged, measure, sign * in_float - _GOOD_PART * abs(in_float)
+    return Goal(judged, measure, sign * in_float - _GOOD_PART * abs(in_float))

@@ -1,10 +1,10 @@
 """What a diagnosis is asked, how long it may take, and what it has looked at so far."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from roundoff.core.deadline import NO_DEADLINE, Deadline
 from roundoff.core.findings import Check
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quant_plan import QuantPlan
@@ -26,7 +26,7 @@ class DiagnoseSettings:
     Attributes:
         arithmetic: How the hardware computes with integers.
         metric: How good the network is at its task, by the user's measure; None without one.
-        time_s: Seconds after which nothing more is begun; None for as long as it takes.
+        deadline: When it has to be done.
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take.
         progress: Told how far it is.
@@ -34,11 +34,12 @@ class DiagnoseSettings:
         subject: What is diagnosed, in words.
         given: The file of the quantized model, as it was given; None where it is made here.
         plan: What was asked for each node, and what it got; None where that is not known.
+        opened_s: Seconds it took to read or make the quantized model.
     """
 
     arithmetic: Arithmetic = WIDEST
     metric: Metric | None = None
-    time_s: float | None = None
+    deadline: Deadline = NO_DEADLINE
     threads: int | None = None
     max_memory: int | None = None
     progress: Progress = SILENT
@@ -46,6 +47,7 @@ class DiagnoseSettings:
     subject: str = ""
     given: Model | None = None
     plan: QuantPlan | None = None
+    opened_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -57,31 +59,31 @@ class Investigation:
         checks: What was looked at.
         skipped: What was not, with the reason.
         notes: What the reader should know.
-        started: When it began, by the monotonic clock.
+        reserve: Seconds that the end of it takes, once that is known.
     """
 
     settings: DiagnoseSettings
     checks: list[Check] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    started: float = field(default_factory=time.monotonic)
+    reserve: float = 0.0
 
-    def out_of_time(self) -> bool:
-        """Whether nothing more may be begun."""
-        limit = self.settings.time_s
-        return limit is not None and time.monotonic() - self.started > limit
+    def out_of_time(self, seconds: float = 0.0) -> bool:
+        """Whether nothing more may be begun, or nothing that takes so long."""
+        return not self.settings.deadline.allows(self.reserve + seconds)
 
     def skip(self, what: str) -> None:
         """Note that there was no time for something."""
-        self.skipped.append(f"{what}: no time was left (--time {self.settings.time_s:g}s)")
+        self.skipped.append(f"{what}: no time was left (--time {self.settings.deadline.given:g}s)")
 
     @contextmanager
     def check(self, name: str) -> "Iterator[Outcome]":
         """Look at something; what came of it is told at the end."""
-        outcome, began = Outcome(), time.monotonic()
+        clock = self.settings.deadline.clock
+        outcome, began = Outcome(), clock()
         yield outcome
         if outcome.result:
-            found = Check(name, outcome.result, time.monotonic() - began, outcome.ok)
+            found = Check(name, outcome.result, clock() - began, outcome.ok)
             self.checks.append(found)
             self.settings.tell(found)
 

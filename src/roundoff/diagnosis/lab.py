@@ -1,11 +1,13 @@
 """Where interventions are made: the network runs with any quantizers, and its outputs are compared with float."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from roundoff.core.deadline import NO_DEADLINE, Deadline
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizer import Quantizer
@@ -25,11 +27,17 @@ from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
 from roundoff.runtime.session import open_session
 
-__all__ = ["FEW_SAMPLES", "MORE_SAMPLES", "Lab", "Subset"]
+__all__ = ["FEW_SAMPLES", "MORE_SAMPLES", "Lab", "Subset", "can_fuse"]
 
 FEW_SAMPLES, MORE_SAMPLES = 8, 32
 """On so many samples, evenly spaced, interventions are chosen, and what came of them is confirmed."""
 
+# Of a limited time this part goes to what comes before any experiment, which takes so many times as long as the
+# float network: it is run, its tensors are looked at, and the quantized one is run.
+_FOR_A_START, _RUNS_AT_START = 0.3, 12
+# So many runs tell how long one takes.
+_TIMED = 2
+_A_MOMENT = 1e-6
 _NARROWEST_FUSED = 8
 # Inputs and float outputs are kept for all experiments; samples beyond this are left out.
 _MOST_KEPT_BYTES = 1 << 28
@@ -71,13 +79,21 @@ class Lab:
         everything: All tensors of the model with their shapes.
         threads: Threads per node; all cores by default.
         progress: Told of every experiment.
+        deadline: When all has to be done; the less time there is, the fewer samples are used.
+        most: Use so many samples at most.
+
+    Attributes:
+        runs: Experiments so far.
+        seconds: What one took at most.
+        sample_seconds: What one sample took in float.
+        indices: The samples that are used at most.
 
     Raises:
         BadInput: No output holds numbers that can be compared.
         ModelFailed: The model cannot be run.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what to run on what, and how much it may take
         self,
         model: Model,
         samples: Samples,
@@ -85,10 +101,14 @@ class Lab:
         everything: Sequence[Value],
         threads: int | None = None,
         progress: Progress = SILENT,
+        deadline: Deadline = NO_DEADLINE,
+        most: int = MORE_SAMPLES,
     ) -> None:
         check_repeatable(model)
+        self._most = most
+        self._deadline, self.seconds, self.sample_seconds = deadline, 0.0, math.inf
         self.model, self.samples = model, samples
-        self._threads, self._progress = threads, progress
+        self.threads, self._progress = threads, progress
         chance = random_outputs(model)
         self._names = [name for name in outputs(model) if name not in chance]
         self._feeds: list[tuple[str, Mapping[str, Array]]] = []
@@ -108,26 +128,39 @@ class Lab:
         self.parts = output_parts(model, numbers, shapes)
 
     @property
-    def indices(self) -> tuple[int, ...]:
-        """The samples that are used at most."""
-        return spread(len(self.samples.names), MORE_SAMPLES)[: len(self._exact)]
-
-    @property
     def chosen(self) -> Subset:
         """The same as samples."""
         return Subset(self.samples, self.indices)
 
     def _run_float(self) -> None:
-        session = open_session(self.model, threads=self._threads, keep_memory=False)
-        names, kept = outputs(self.model), 0
-        for index in spread(len(self.samples.names), MORE_SAMPLES):
+        session = open_session(self.model, threads=self.threads, keep_memory=False)
+        names, kept, clock = outputs(self.model), 0, self._deadline.clock
+        self.indices: tuple[int, ...] = spread(len(self.samples.names), self._most)
+        while len(self._exact) < len(self.indices):
+            began, index = clock(), self.indices[len(self._exact)]
             feed, sample = read_feed(self.model, self.samples, index), self.samples.names[index]
             found = dict(zip(names, session.run(feed, sample=sample), strict=True))
+            if len(self._exact) < _TIMED:
+                # The first one takes longer.
+                self.sample_seconds = min(self.sample_seconds, clock() - began)
             self._feeds.append((sample, feed))
             self._exact.append({name: found[name] for name in self._names})
             kept += sum(getattr(each, "nbytes", 0) for each in (*feed.values(), *found.values()))
+            if len(self._exact) == _TIMED:
+                self._choose(self._affordable())
             if kept > _MOST_KEPT_BYTES:
-                break
+                self.indices = self.indices[: len(self._exact)]
+
+    def _choose(self, most: int) -> None:
+        """Use so many samples; those that were run are among them."""
+        done, evenly = self.indices[: len(self._exact)], spread(len(self.samples.names), most)
+        others = [index for index in evenly if index not in done]
+        self.indices = (*done, *others[: max(0, most - len(done))])
+
+    def _affordable(self) -> int:
+        """How many samples there is time for."""
+        runs = self._deadline.left * _FOR_A_START / max(self.sample_seconds, _A_MOMENT)
+        return int(max(1, min(self._most, runs / _RUNS_AT_START)))
 
     def _not_finite(self) -> tuple[str, ...]:
         """What to know of float outputs that are NaN or infinite, which nothing can be compared with.
@@ -198,8 +231,9 @@ class Lab:
         return self._known[key]
 
     def _measure(self, quantizers: Sequence[Quantizer], chosen: Sequence[int]) -> Loss:
+        began = self._deadline.clock()
         model = switch_on(self.model, quantizers)
-        session = open_session(model, threads=self._threads, fused=_can_fuse(quantizers))
+        session = open_session(model, threads=self.threads, fused=can_fuse(quantizers))
         names = outputs(model)
         meter = LossMeter(self.parts)
         self.runs += 1
@@ -207,6 +241,7 @@ class Lab:
             sample, feed = self._feeds[place]
             found = dict(zip(names, session.run(feed, sample=sample), strict=True))
             meter.add(self._exact[place], found)
+        self.seconds = max(self.seconds, self._deadline.clock() - began)
         self._progress.advance()
         return meter.loss()
 
@@ -222,13 +257,13 @@ class Lab:
         names = [name for name in tensors if name not in leaving]
         model = switch_on(self.model, quantizers)
         ours, theirs = (
-            open_session(each, outputs=tap(each, names), threads=self._threads).run(feed, sample=sample)
+            open_session(each, outputs=tap(each, names), threads=self.threads).run(feed, sample=sample)
             for each in (self.model, model)
         )
         return {name: _cosine(left, right) for name, left, right in zip(names, ours, theirs, strict=True)}
 
 
-def _can_fuse(quantizers: Sequence[Quantizer]) -> bool:
+def can_fuse(quantizers: Sequence[Quantizer]) -> bool:
     """Whether onnxruntime's rewriting knows the codes; it stumbles over those of less than 8 bits."""
     return all(each.spec.bits >= _NARROWEST_FUSED for each in quantizers)
 

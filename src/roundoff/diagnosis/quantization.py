@@ -1,9 +1,13 @@
 """Why a quantized network loses accuracy: what its arithmetic should cost, what it costs, who makes the rest."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from roundoff.core.findings import Diagnosis
+from roundoff.core.wording import counted
 from roundoff.diagnosis import causes as _causes
 from roundoff.diagnosis.asked import asked_bits
 from roundoff.diagnosis.case import Case, open_case
@@ -24,6 +28,10 @@ from roundoff.runtime.feeds import Samples
 __all__ = ["DiagnoseSettings", "diagnose_quantization"]
 
 _LOADED = _causes
+# The verdict needs so many more runs of the network.
+_LAST_RUNS = 3
+# With fewer samples chance decides; the time that is given may suffice for no more.
+_FEWEST = 4
 # So many tensors are named in a check.
 _NAMED = 3
 # A metric that drops by less than this part of its value is as good.
@@ -51,7 +59,9 @@ def diagnose_quantization(
             fix="give a quantized model with --quantized, or a target with --target",
         )
     notebook = Investigation(settings)
-    return _Diagnosing(quantized, samples, notebook).run()
+    # Ranges may be as large as numbers get, and channels silent.
+    with np.errstate(all="ignore"):
+        return _Diagnosing(quantized, samples, notebook).run()
 
 
 @dataclass(slots=True)
@@ -75,13 +85,17 @@ class _Diagnosing:
             threads=settings.threads,
             max_memory=settings.max_memory,
             progress=settings.progress,
+            deadline=settings.deadline,
         )
-        self._asked(case)
-        self._file(case)
-        scores = self._scores()
         with self.notebook.check("outputs") as check:
             check.result = _outputs_text(case.loss(more=True))
             check.ok = case.loss(more=True).agrees
+        hurried = len(case.lab.indices) < min(_FEWEST, len(self.samples.names))
+        # Nobody is accused by fewer samples.
+        self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.lab.seconds
+        self._asked(case)
+        self._file(case)
+        scores = self._scores(case)
         better, stages = ideals(case), Stages(self.notebook, self.record)
         settings.progress.start("looking for causes", len(case.facts.suspects))
         try:
@@ -98,6 +112,7 @@ class _Diagnosing:
             scores=scores,
             distributed=stages.distributed,
             worse=self.worse,
+            hurried=hurried,
         )
         return conclude(evidence, self.notebook)
 
@@ -115,6 +130,9 @@ class _Diagnosing:
         given = self.notebook.settings.given
         if given is None:
             return
+        if self.notebook.out_of_time(case.lab.seconds):
+            self.notebook.skip("whether the file computes what its quantizers say")
+            return
         with self.notebook.check("the file itself") as check:
             check.result, found, self.worse = check_file(case, given)
             check.ok = self.worse is None
@@ -125,6 +143,9 @@ class _Diagnosing:
         """Whether sums that may not fit their register do not."""
         if not nodes:
             return
+        if self.notebook.out_of_time():
+            self.notebook.skip("whether sums of products fit their register")
+            return
         with self.notebook.check("sums of products") as check:
             found = accumulator_finding(case, nodes)
             check.result, check.ok = "all of them fit on the samples", found is None
@@ -132,16 +153,20 @@ class _Diagnosing:
                 check.result = found.summary
                 self.record.add_one(found, found.measures[0].after - found.measures[0].before)
 
-    def _scores(self) -> Scores | None:
+    def _scores(self, case: Case) -> Scores | None:
         metric = self.notebook.settings.metric
         if metric is None:
             return None
+        per_sample = case.lab.sample_seconds + case.lab.seconds / len(case.lab.indices)
+        if self.notebook.out_of_time(metric.samples * per_sample):
+            self.notebook.skip(f"{metric.name} on {counted(metric.samples, 'sample')}")
+            return None
         model = self.quantized.float_model
-        ours = metric.measure(model)
-        theirs = metric.measure(switch_on(model, self.quantized.quantizers))
-        drop = metric.drop(ours, theirs)
-        fine = drop <= _TOLERATED_DROP * max(abs(ours), abs(theirs))
         with self.notebook.check(metric.name) as check:
+            ours = metric.measure(model)
+            theirs = metric.measure(switch_on(model, self.quantized.quantizers))
+            drop = metric.drop(ours, theirs)
+            fine = drop <= _TOLERATED_DROP * max(abs(ours), abs(theirs))
             check.result, check.ok = f"float {ours:.4g}, quantized {theirs:.4g}", fine
         return Scores(metric.name, metric.higher_is_better, ours, theirs, fine, metric.chance, metric.samples)
 
@@ -149,4 +174,6 @@ class _Diagnosing:
 def _outputs_text(loss: Loss) -> str:
     top1 = "" if loss.top1 is None else f", same top-1 {loss.top1:.1%}"
     name = loss.parts[loss.worst]
-    return f"{name!r}: SQNR {loss.sqnr_db:.1f} dB, cosine {loss.cosine:.5f}{top1} ({loss.samples} samples)"
+    return (
+        f"{name!r}: SQNR {loss.sqnr_db:.1f} dB, cosine {loss.cosine:.5f}{top1} ({counted(loss.samples, 'sample')})"
+    )

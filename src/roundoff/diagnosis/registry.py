@@ -135,8 +135,19 @@ def find_cause(name: str, side: DiagnosedSide) -> CauseKind[Any]:
     return _CAUSES[side, name]
 
 
+def _never() -> bool:
+    """There is time."""
+    return False
+
+
 def explain(
-    case: Any, suspect: Any, *, side: DiagnosedSide, nodes: tuple[str, ...], tensors: tuple[str, ...]
+    case: Any,
+    suspect: Any,
+    *,
+    side: DiagnosedSide,
+    nodes: tuple[str, ...],
+    tensors: tuple[str, ...],
+    out_of_time: Callable[[], bool] = _never,
 ) -> Finding | None:
     """Find the cause of what a suspect costs.
 
@@ -146,6 +157,7 @@ def explain(
         side: Which causes to try.
         nodes: Nodes to blame, for the finding.
         tensors: Tensors to blame.
+        out_of_time: Whether to ask no more causes.
 
     Returns:
         A finding, with its number and share still open: proven by the first cause whose intervention is enough;
@@ -154,6 +166,8 @@ def explain(
     best: Finding | None = None
     most = -1.0
     for kind in all_causes(side):
+        if out_of_time():
+            break
         asked = ask(kind, case, suspect, nodes=nodes, tensors=tensors)
         if asked is None:
             continue

@@ -71,7 +71,9 @@ def _of(finding: Finding) -> Iterator[Attempt]:
         cost: CostClass = _BITS_COST if change.kind == "bits" and change.value.endswith("16") else remedy.cost
         cost = "float" if change.kind == "float" else cost
         step = "" if change.step is None else change.step.name
-        title = _TITLES.get(change.kind, remedy.title).format(repr(name), step=step)
+        others = len(change.tensors) - 1
+        where = f"{name!r} and {others} more" if others > 0 else repr(name)
+        title = _TITLES.get(change.kind, remedy.title).format(where, step=step)
         yield Attempt(finding.number, title, cost, (change,))
 
 

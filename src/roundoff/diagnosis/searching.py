@@ -4,24 +4,27 @@ A fault can hide another: next to a tensor that is wrecked, nothing seems to cos
 first judged in a network in which all others are at their best, and only then in the network as it is.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from roundoff.core.quantizer import Quantizer
 from roundoff.diagnosis.case import Case, Fixes
 from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.ranking import rank
 from roundoff.diagnosis.suspects import Suspect
 
-__all__ = ["Accused", "alone_loss", "find_few", "find_needed", "merged", "takes_most"]
+__all__ = ["Accused", "find_few", "find_needed", "merged", "takes_most"]
 
 # A loss within so many decibels of what is possible is as good; less than that is chance between samples.
 _AS_GOOD_DB = 1.5
 # A suspect that costs less than this part of what the worst costs is not looked at.
 _LEAST_COST = 0.02
+# So many are measured one by one, of more of them so many groups first.
+_ONE_BY_ONE, _GROUPS = 64, 16
 # One is needed when without it the loss is this much higher.
 _NEEDED_DB = 0.5
-# A place contributes with this part of what all cost; of the contributors one in so many are few, as are two.
-_CONTRIBUTES, _PART_THAT_IS_FEW, _ALWAYS_FEW = 0.01, 3, 2
+# Of the places that contribute one in so many are few, as are two.
+_PART_THAT_IS_FEW, _ALWAYS_FEW = 3, 2
 # Few places make the loss when without them it is at least this much smaller, 7 dB.
 _MOST_OF_IT = 0.8
 
@@ -82,13 +85,26 @@ def _costs(
     goal: Loss,
     out_of_time: Callable[[], bool],
 ) -> list[Accused]:
-    """What each candidate costs when it alone is not put right."""
-    found = []
-    for suspect, fixes in candidates:
-        if out_of_time():
-            break
-        others = {name: each for name, each in best.items() if name not in fixes}
-        found.append(Accused(suspect, fixes, case.loss(others).value - goal.value))
+    """What each candidate costs when it alone is not put right; of many only those in groups that cost a lot."""
+
+    def cost(members: Sequence[tuple[Suspect, Fixes]]) -> float:
+        mine = {name for _, fixes in members for name in fixes}
+        return case.loss({name: each for name, each in best.items() if name not in mine}).value - goal.value
+
+    groups = [[each] for each in candidates]
+    if len(candidates) > _ONE_BY_ONE:
+        size = -(-len(candidates) // _GROUPS)
+        groups = [list(candidates[at : at + size]) for at in range(0, len(candidates), size)]
+    found, worst = list[Accused](), 0.0
+    while groups and not out_of_time():
+        members = groups.pop(0)
+        value = cost(members)
+        worst = max(worst, value)
+        if len(members) == 1:
+            found.append(Accused(*members[0], value))
+        elif value >= _LEAST_COST * worst:
+            middle = len(members) // 2
+            groups += [members[:middle], members[middle:]]
     return found
 
 
@@ -114,30 +130,28 @@ def takes_most(before: Loss, after: Loss) -> bool:
 
 def find_few(
     case: Case, suspects: Sequence[Suspect], *, limit: int, out_of_time: Callable[[], bool]
-) -> list[Accused]:
-    """Few suspects that take most of the loss away when they are in float; none where there are no such few.
+) -> list[Accused] | None:
+    """Few suspects that take most of the loss away when they are in float.
 
     Args:
         case: The network.
         suspects: Who may be to blame.
         limit: How many are few.
         out_of_time: Whether to stop looking.
+
+    Returns:
+        They; none where there are no such few, and None when the time did not suffice to tell.
     """
-    alone = {suspect.name: alone_loss(case, suspect).value for suspect in suspects if not out_of_time()}
-    ranked = sorted((each for each in suspects if each.name in alone), key=lambda each: -alone[each.name])
+    ranked = rank(case, suspects, out_of_time=out_of_time)
+    if ranked is None:
+        return None
     before, chosen = case.loss(), list[Accused]()
-    least = _CONTRIBUTES * sum(alone.values())
-    contributors = sum(cost >= least for cost in alone.values())
+    contributors = ranked.contributors
     few = limit if contributors <= limit else min(limit, max(_ALWAYS_FEW, contributors // _PART_THAT_IS_FEW))
-    for suspect in ranked[:few]:
-        chosen.append(Accused(suspect, case.in_float(suspect), alone[suspect.name]))
+    for suspect in ranked.places[:few]:
+        if out_of_time():
+            return None
+        chosen.append(Accused(suspect, case.in_float(suspect), ranked.costs[suspect.name]))
         if takes_most(before, case.loss(merged(each.fixes for each in chosen))):
             return _pruned(case, chosen, out_of_time=out_of_time)
     return []
-
-
-def alone_loss(case: Case, suspect: Suspect) -> Loss:
-    """What is lost when nothing but a suspect is quantized."""
-    everything: Mapping[str, None] = dict.fromkeys(case.facts.quantizers)
-    mine = {name: case.mended.get(name, case.facts.quantizers[name]) for name in suspect.quantizers}
-    return case.loss({**everything, **mine})

@@ -28,6 +28,8 @@ _DESIGN = frozenset({"mixed-range", "outlier-channel"})
 _ROUNDS = 3
 # Outputs this good need no better hardware; a cosine of 0.99, with room for chance between samples.
 _GOOD_DB = 20.0
+# The proof that a loss has no culprits takes so many runs.
+_PROOF_RUNS = 10
 _ACTIVATION_RANGE = ("activation", "range")
 
 
@@ -47,8 +49,12 @@ class Stages:
 
     def look(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> Case:
         """Find faults stage by stage, each put right before the next is looked for."""
+        if self._late("which quantizers could be better"):
+            return case
         if _excess_db(case, best_fixes(better, settings=True)) >= _FAULT_DB:
             case = self._accuse(case, _options(better, settings=True))
+        if self._late("which scales per channel or slice would help"):
+            return case
         now = case.loss(more=True)
         bad = _FAULT_DB if not now.agrees else _DESIGN_DB
         if not fine and now.sqnr_db < _GOOD_DB and _excess_db(case, best_fixes(better, settings=False)) >= bad:
@@ -60,6 +66,13 @@ class Stages:
             if not more:
                 break
         return case
+
+    def _late(self, what: str) -> bool:
+        """Whether there is no time for something, which is noted."""
+        late = self.notebook.out_of_time()
+        if late:
+            self.notebook.skip(what)
+        return late
 
     def _accuse(self, case: Case, candidates: Sequence[tuple[Suspect, Option]], *, design: bool = False) -> Case:
         """Find who must be put right, and why; with all of them right in the end."""
@@ -149,6 +162,9 @@ class Stages:
             return case, False
         suspects = [each for each in case.facts.suspects if not case.mended.keys() & each.quantizers]
         accused = find_few(case, suspects, limit=_FEW, out_of_time=stop)
+        if accused is None:
+            self.notebook.skip("which places need more than they have")
+            return case, False
         if accused:
             found = explained(case, accused, out_of_time=stop)
             mended = case.mend(merged(each.fixes for each in accused))
@@ -156,6 +172,9 @@ class Stages:
             return mended, bool(found)
         self.distributed = True
         if any(each.proven for each in self.record.findings):
+            return case, False
+        if self.notebook.out_of_time(_PROOF_RUNS * case.lab.seconds):
+            self.notebook.skip("the proof that the loss adds up")
             return case, False
         whole = Suspect("", "activation", (), "", (), "", ())
         asked = ask(find_cause("accumulated-error", "quantization"), case, whole, nodes=(), tensors=())

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding, Measure
 from roundoff.core.names import shown
 from roundoff.core.wording import counted
+from roundoff.diagnosis.by_sample import sample_losses
 from roundoff.diagnosis.case import Case, loss_measures
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import Loss
@@ -19,6 +21,8 @@ _MOST_VICTIMS = 12
 _WORSE_DB = 3.0
 # So near to chance, a network knows nothing of what it is fed.
 _ABOVE_CHANCE = 1.5
+# A coin falls on the same side so often in a row.
+_BY_CHANCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class Evidence:
         scores: The user's metric.
         distributed: Whether the loss has no few culprits.
         worse: What the file itself loses, where that is more than its quantizers do.
+        hurried: Whether there was time for so few samples that they tell nothing.
     """
 
     case: Case
@@ -65,6 +70,7 @@ class Evidence:
     scores: Scores | None
     distributed: bool
     worse: Loss | None = None
+    hurried: bool = False
 
 
 def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
@@ -92,12 +98,23 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
         verdict=_sentence(kind, evidence, loss, proven) + (_IN_TIME if hurried else ""),
         findings=findings,
         measures=measures,
-        victims=_victims(evidence.case, findings) if kind == "culprits" else (),
+        victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
         notes=(*notebook.notes, *evidence.case.lab.notes, *quantized.notes),
         samples=loss.samples,
+        **_by_sample(evidence, notebook),
     )
+
+
+def _by_sample(evidence: Evidence, notebook: Investigation) -> dict[str, Any]:
+    """Signal to noise of each sample at the worst part, by which runs are told apart; nothing without time."""
+    case = evidence.case
+    if evidence.worse is not None or notebook.out_of_time(case.lab.seconds):
+        return {}
+    worst = case.loss(more=True).worst
+    found = [each.of_part(worst).sqnr_db for each in sample_losses(case.lab, case.quantizers())]
+    return {"sample_names": case.lab.chosen.names, "sample_sqnr_db": tuple(found)}
 
 
 _IN_TIME = " in the time that was given"
@@ -116,7 +133,7 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
     if proven or evidence.distributed:
         return "culprits" if proven else "distributed"
     unexplained = bool(findings) and loss.excess_db(evidence.expected) >= _WORSE_DB
-    if unexplained or evidence.worse is not None or not (loss.agrees or fine):
+    if unexplained or evidence.hurried or evidence.worse is not None or not (loss.agrees or fine):
         return "not_enough_evidence"
     return "elsewhere" if scores is not None and not fine else "healthy"
 
@@ -144,8 +161,13 @@ def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> s
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
     others = sum(each.places for each in proven) - 1
     who = f"{names[0]} makes" if not others else f"{names[0]} and {counted(others, 'other place')} make"
-    said = f"{who} most of the loss: the outputs keep {now}, and {after} when that is put right"
-    return f"{said}; what is left adds up over many places" if evidence.distributed else said
+    if evidence.distributed:
+        who = who.replace(" makes", " loses").replace(" make", " lose")
+        return (
+            f"{who} more than the bits explain: the outputs keep {now}, and {after} when that is put right; what "
+            "is left adds up over many places"
+        )
+    return f"{who} most of the loss: the outputs keep {now}, and {after} when that is put right"
 
 
 def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:
@@ -155,12 +177,22 @@ def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:
     if not scores.fine and agrees:
         return (
             f"nothing is wrong in the quantization: the outputs keep {now}, yet {scores.name} goes from "
-            f"{scores.in_float:.4g} to {scores.quantized:.4g}; look at what is done with the outputs"
+            f"{scores.in_float:.4g} to {scores.quantized:.4g}{_by_chance(scores)}; look at what is done with the "
+            "outputs"
         )
     return (
         f"the float model itself scores {scores.in_float:.4g}, about what guessing gives: look at how samples are "
         "processed, and at their labels"
     )
+
+
+def _by_chance(scores: Scores) -> str:
+    """A word of caution where a share of samples differs by so few of them that others may not confirm it."""
+    share = min(scores.in_float, scores.quantized) >= 0 and max(scores.in_float, scores.quantized) <= 1
+    lost = round(abs(scores.in_float - scores.quantized) * scores.samples)
+    if not share or not 0 < lost <= _BY_CHANCE:
+        return ""
+    return f" ({lost} of {counted(scores.samples, 'sample')}, which may be chance: more samples tell)"
 
 
 def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:

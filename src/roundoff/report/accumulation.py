@@ -11,11 +11,12 @@ from rich.text import Text
 
 from roundoff.core.accumulation import Accumulation, CurveNode, MeasuredCurve, Split
 from roundoff.core.harmless import short_name
-from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
 from roundoff.report.notes import note_lines
+from roundoff.report.phrasing import count_of, headline, semicolons
 from roundoff.report.score_text import BLOCKS, score_text, text_curve
 from roundoff.report.verdict import VerdictLine, verdict_page
+from roundoff.report.words import told
 
 __all__ = ["accumulation_csv", "accumulation_tables", "accumulation_verdict"]
 
@@ -24,15 +25,7 @@ _LINE_COLUMNS = 26
 # Beside the base line; a terminal of 80 columns has no room for more, the CSV has them all.
 _SHOWN_CURVES = 3
 
-_OPEN_EXACT = (
-    "the float weights are the values of their codes, so that what quantizing them cost cannot be seen: give FLOAT"
-)
-_HEADLINES = {
-    "weights": ("WEIGHTS", "bold red", " dominate"),
-    "activations": ("ACTIVATIONS", "bold red", " dominate"),
-    "both": ("BOTH", "bold yellow", " weights and activations matter"),
-    "neither": ("NEITHER", "bold green", " weights nor activations lose anything"),
-}
+_STYLES = {"weights": "bold red", "activations": "bold red", "both": "bold yellow", "neither": "bold green"}
 
 
 def accumulation_verdict(found: Accumulation) -> RenderableType:
@@ -41,54 +34,66 @@ def accumulation_verdict(found: Accumulation) -> RenderableType:
 
 
 def _headline(found: Accumulation) -> Text:
-    verdict, samples = found.verdict, counted(len(found.samples), "sample")
+    verdict, samples = found.verdict, count_of(len(found.samples), "sample")
     if verdict.dominance is None:
         base = found.base_line.sqnr_db
         worst = next((node for node in found.nodes if node.tensor == verdict.output), None)
         if worst is None:
-            text = f": no output holds anything that can be compared ({samples})"
-            return Text("NO SCORE", style="bold red") + Text(text)
-        text = f": at {verdict.output} {_db(base[worst.order])} with everything quantized ({samples}); "
-        text += _OPEN_EXACT if verdict.exact_weights else "--only weight activation tells whose it is"
-        return Text("OPEN", style="bold yellow") + Text(text)
-    word, style, says = _HEADLINES[verdict.dominance]
-    return Text(word, style=style) + Text(f"{says} ({samples})")
+            text = told("accumulation_text.no_score", samples=samples)
+            return headline(told("accumulation_text.word_no_score"), "bold red", text)
+        key = "accumulation_text.open_exact" if verdict.exact_weights else "accumulation_text.open"
+        text = told(key, output=verdict.output, db=_db(base[worst.order]), samples=samples)
+        return headline(told("accumulation_text.word_open"), "bold yellow", text)
+    word = told(f"accumulation_text.word_{verdict.dominance}")
+    text = told(f"accumulation_text.{verdict.dominance}", samples=samples)
+    return headline(word, _STYLES[verdict.dominance], text)
 
 
 def _splits(found: Accumulation) -> Iterator[VerdictLine]:
     verdict = found.verdict
     if verdict.at_output is not None:
-        yield "output", f"{verdict.output}: {_split(verdict.at_output)}"
+        text = told("accumulation_text.said", name=verdict.output, text=_split(verdict.at_output))
+        yield told("accumulation_text.output"), text
     if verdict.near_output is not None:
-        places = counted(verdict.near_places, "node")
-        yield "before it", f"{_split(verdict.near_output)} (median of the last {places})"
+        text = told("accumulation_text.median", split=_split(verdict.near_output), count=verdict.near_places)
+        yield told("accumulation_text.before_it"), text
     if verdict.together:
-        yield "together", "they lose much more than both alone: their errors meet somewhere"
+        yield told("accumulation_text.together"), told("accumulation_text.meet")
 
 
 def _split(split: Split) -> str:
-    parts = (("weights", split.weights), ("activations", split.activations), ("everything", split.everything))
-    return ", ".join(f"{name} {_db(value)}" for name, value in parts)
+    return told(
+        "accumulation_text.split",
+        weights=_db(split.weights),
+        activations=_db(split.activations),
+        everything=_db(split.everything),
+    )
 
 
 def _falls(found: Accumulation) -> Iterator[VerdictLine]:
     verdict = found.verdict
     if verdict.falls_at is None:
-        yield "base line", f"never falls below {verdict.fall_db:g} dB"
+        limit = f"{verdict.fall_db:g}"
+        yield told("accumulation_text.base_line"), told("accumulation_text.never_falls", limit=limit)
         return
     place = verdict.falls_at
     metric, values = found.metric, found.base_line.values
-    text = f"falls below {verdict.fall_db:g} dB at {_name(found.nodes[place])}, "
-    text += f"{metric} {score_text(metric, values[place])}"
+    gaps = {"limit": f"{verdict.fall_db:g}", "node": _name(found.nodes[place]), "metric": metric}
+    gaps["score"] = score_text(metric, values[place])
     if place:
-        text += f" after {score_text(metric, values[place - 1])} at the node before"
-    yield "base line", text + ("; the outputs recover" if verdict.recovers else "")
+        text = told("accumulation_text.falls_after", before=score_text(metric, values[place - 1]), **gaps)
+    else:
+        text = told("accumulation_text.falls", **gaps)
+    recovers = told("accumulation_text.recover") if verdict.recovers else ""
+    yield told("accumulation_text.base_line"), semicolons(text, recovers)
 
 
 def _jumps(found: Accumulation) -> Iterator[VerdictLine]:
     for index, jump in enumerate(found.verdict.jumps[:_LISTED_JUMPS]):
-        before = "the inputs" if jump.before_db is None else _db(jump.before_db)
-        yield "" if index else "jumps at", f"{_name(found.nodes[jump.order])}: {before} -> {_db(jump.after_db)}"
+        before = told("accumulation_text.inputs") if jump.before_db is None else _db(jump.before_db)
+        change = f"{before} -> {_db(jump.after_db)}"
+        label = "" if index else told("accumulation_text.jumps_at")
+        yield label, told("accumulation_text.said", name=_name(found.nodes[jump.order]), text=change)
 
 
 def _name(node: CurveNode) -> str:
@@ -96,7 +101,7 @@ def _name(node: CurveNode) -> str:
 
 
 def _db(value: float | None) -> str:
-    return "no score" if value is None else f"{value:.1f} dB"
+    return told("terminal.no_score") if value is None else f"{value:.1f} dB"
 
 
 def accumulation_tables(found: Accumulation, *, most: int | None = None, blocks: str = BLOCKS) -> RenderableType:
@@ -113,8 +118,7 @@ def accumulation_tables(found: Accumulation, *, most: int | None = None, blocks:
     parts.append(_nodes(found, [node for node in found.nodes if node.order in chosen]))
     left = len(found.nodes) - len(chosen)
     if left:
-        text = f"{counted(left, 'node')} where the base line is better are left out; --top all shows them"
-        parts.append(Text(text, style="dim"))
+        parts.append(Text(told("accumulation_text.left", count=left), style="dim"))
     parts += note_lines(found.notes, found.preparation)
     return Group(*parts)
 
@@ -127,12 +131,12 @@ def _badness(found: Accumulation, node: CurveNode) -> float:
 
 def _curves(found: Accumulation, blocks: str) -> Table:
     table = _table()
-    table.add_column("curve", overflow="fold", min_width=8)
-    table.add_column("on", justify="right", no_wrap=True)
-    table.add_column("at output", justify="right", no_wrap=True)
-    table.add_column("worst", justify="right", no_wrap=True)
-    average = ", averages" if found.average else ""
-    table.add_column(f"{found.metric}{average}, along the network", no_wrap=True)
+    table.add_column(told("accumulation_text.column_curve"), overflow="fold", min_width=8)
+    table.add_column(told("accumulation_text.column_on"), justify="right", no_wrap=True)
+    table.add_column(told("accumulation_text.column_output"), justify="right", no_wrap=True)
+    table.add_column(told("accumulation_text.column_worst"), justify="right", no_wrap=True)
+    line = "accumulation_text.column_averages" if found.average else "accumulation_text.column_line"
+    table.add_column(told(line, metric=found.metric), no_wrap=True)
     limits = _limits(found)
     output = next((node.order for node in found.nodes if node.tensor == found.verdict.output), None)
     for curve in found.curves:
@@ -162,8 +166,8 @@ def _nodes(found: Accumulation, nodes: Sequence[CurveNode]) -> RenderableType:
     shown = found.curves[: _SHOWN_CURVES + 1]
     table = _table()
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("node", overflow="fold", min_width=10)
-    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=8)
+    table.add_column(told("common.node"), overflow="fold", min_width=10)
+    table.add_column(told("terminal.operation"), overflow="ellipsis", no_wrap=True, max_width=8)
     for curve in shown:
         table.add_column(Text(_heading(curve.name)), justify="right", no_wrap=True)
     for node in nodes:
@@ -175,7 +179,7 @@ def _nodes(found: Accumulation, nodes: Sequence[CurveNode]) -> RenderableType:
     more = len(found.curves) - len(shown)
     if not more:
         return table
-    return Group(table, Text(f"{counted(more, 'more curve')} in --csv and --json", style="dim"))
+    return Group(table, Text(told("accumulation_text.more", count=more), style="dim"))
 
 
 def _heading(name: str) -> str:

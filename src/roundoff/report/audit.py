@@ -16,8 +16,9 @@ from rich.text import Text
 from roundoff.core.audit import Audit, AuditRow, QuantizedPart, Severity
 from roundoff.core.harmless import short_name
 from roundoff.core.quant_plan import FLOAT, Precision
-from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
+from roundoff.report.phrasing import commas, count_of, semicolons
+from roundoff.report.words import sentence, told
 
 __all__ = ["AUDIT_SCHEMA", "audit_csv", "audit_json", "audit_table", "audit_verdict", "scale_text"]
 
@@ -30,20 +31,11 @@ _MOST_ROWS = 20
 _WIDEST_NAME = 24
 # Three types side by side; more of them fold.
 _WIDEST_TYPES = 11
-_PHRASES = {
-    "float_island": "left in float between quantized ones",
-    "partial_inputs": "with only some inputs quantized",
-    "disagreement": "with values that are not dequantized as quantized, or not those of the float model",
-    "granularity": "with one scale for a weight where others have one per channel",
-    "bias_scale": "with a bias of another scale than the product of input and weight",
-    "two_scales": "whose result has two scales",
-    "degenerate_scale": "with an impossible scale",
-    "scale_count": "with too few or too many scales",
-    "zero_point_range": "with an impossible zero point",
-    "bias_overflow": "with a bias that does not fit",
-    "request": "other than asked for",
-}
-"""How nodes are that have a silent finding of a kind."""
+_PHRASED = frozenset({
+    "float_island", "partial_inputs", "disagreement", "granularity", "bias_scale", "two_scales",
+    "degenerate_scale", "scale_count", "zero_point_range", "bias_overflow", "request",
+})  # fmt: skip
+"""Kinds of silent findings for which there are words."""
 _COLUMNS = (
     "node", "op_type", "severity",
     *(f"{side}_{part}" for side in ("requested", "effective") for part in ("activation", "weight", "output")),
@@ -56,11 +48,11 @@ def audit_verdict(audit: Audit) -> RenderableType:
     silent = audit.count("silent")
     text = Text()
     if silent:
-        text.append("SILENT DIFFERENCES", style="bold red")
-        text.append(f": {silent} in {counted(len(audit.rows), 'node')} of {audit.subject}")
+        text.append(told("audit_text.word_silent"), style="bold red")
+        text.append(told("audit_text.headline_silent", count=silent, nodes=len(audit.rows), subject=audit.subject))
     else:
-        text.append("OK", style="bold green")
-        text.append(f": no silent difference in {counted(len(audit.rows), 'node')} of {audit.subject}")
+        text.append(told("audit_text.word_ok"), style="bold green")
+        text.append(told("audit_text.headline_ok", nodes=len(audit.rows), subject=audit.subject))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -70,19 +62,20 @@ def audit_verdict(audit: Audit) -> RenderableType:
 
 
 def _lines(audit: Audit) -> Iterator[tuple[str, str]]:
-    yield "asked by", audit.request or "nobody: only what can be seen in the model itself is judged"
+    yield told("audit_text.asked_by"), audit.request or told("audit_text.nobody")
     yield from _sorts(audit)
     yield from _computed(audit)
     yield from _kinds(audit)
     explained, remarks = audit.count("explained"), audit.count("info")
     if explained:
-        yield "explained", f"{counted(explained, 'node')} not as asked for, with the reason on record"
+        yield told("audit_text.explained"), told("audit_text.said_explained", count=explained)
     if remarks:
-        yield "remarks", f"on {counted(remarks, 'node')}" + ("; --all shows them" if audit.of_a_run else "")
+        more = told("audit_text.all_shows") if audit.of_a_run else ""
+        yield told("audit_text.remarks"), semicolons(told("audit_text.said_remarks", count=remarks), more)
     for finding in audit.findings:
-        yield finding.severity, finding.text
+        yield told(f"audit_text.{finding.severity}"), finding.text
     for note in audit.notes:
-        yield "note", note
+        yield told("terminal.note_label"), sentence(note)
 
 
 def _sorts(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -90,15 +83,17 @@ def _sorts(audit: Audit) -> Iterator[tuple[str, str]]:
     silent = [each for row in audit.rows for each in row.findings if each.severity == "silent"]
     if len(silent) < 2:
         return
-    sorts = Counter((each.what or "node", each.how or _PHRASES.get(each.kind, each.kind)) for each in silent)
+    sorts = Counter((each.what or "node", each.how or _how(each.kind)) for each in silent)
     for at, ((what, how), count) in enumerate(sorts.most_common(_MOST_SORTS)):
-        yield "" if at else "silent", f"{_counted(count, what)} {how}"
+        label = "" if at else told("audit_text.silent")
+        yield label, told("audit_text.sort", nodes=count_of(count, what), how=how)
     if len(sorts) > _MOST_SORTS:
-        yield "", f"and {len(sorts) - _MOST_SORTS} more sorts"
+        yield "", told("audit_text.more_sorts", count=len(sorts) - _MOST_SORTS)
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} biases" if noun == "bias" and number != 1 else counted(number, noun)
+def _how(kind: str) -> str:
+    """How nodes are that have a silent finding of a kind."""
+    return told(f"audit_text.kind_{kind}") if kind in _PHRASED else kind
 
 
 def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -106,25 +101,19 @@ def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
     rows = [row for row in audit.rows if row.effective.arithmetic != "none"]
     at_run_time = [row for row in rows if any(each.kind == "dynamic" for each in row.findings)]
     floats = [row for row in rows if row.effective.arithmetic == FLOAT and row not in at_run_time]
-    text = f"{len(rows) - len(floats)} of {counted(len(rows), 'node')}"
-    text += f"; in float: {_by_type(floats)}" if floats else ""
+    text = told("audit_text.of_nodes", count=len(rows) - len(floats), all=len(rows))
+    text = semicolons(text, told("audit_text.in_float", types=_by_type(floats)) if floats else "")
     weights = sum(bool(row.effective.weight) and FLOAT not in row.effective.weight.split("/") for row in floats)
-    text += f" ({weights} with a quantized weight)" if weights else ""
-    yield "quantized", text
+    text = told("audit_text.quantized_weights", text=text, count=weights) if weights else text
+    yield told("audit_text.quantized"), text
     if at_run_time:
-        yield "", f"{counted(len(at_run_time), 'node')} of them with scales found at run time"
+        yield "", told("audit_text.run_time", count=len(at_run_time))
     if len(rows) < len(audit.rows):
-        yield (
-            "",
-            f"{counted(len(audit.rows) - len(rows), 'more node')} without values: shapes, indices and the like",
-        )
+        yield "", told("audit_text.without_values", count=len(audit.rows) - len(rows))
     meant = [row for row in rows if row.float_between_integers]
     if meant:
         whole = len(rows) - len(floats)
-        yield (
-            "",
-            f"{len(meant)} of the {whole} are computed in float between integers, as planned: {_by_type(meant)}",
-        )
+        yield "", told("audit_text.meant", count=len(meant), whole=whole, types=_by_type(meant))
 
 
 def _by_type(rows: Sequence[AuditRow]) -> str:
@@ -135,18 +124,16 @@ def _by_type(rows: Sequence[AuditRow]) -> str:
 
 def _kinds(audit: Audit) -> Iterator[tuple[str, str]]:
     """The types in use, most common first."""
-    for part, label in (("activation", "activations"), ("weight", "weights")):
+    for part, label in (("activation", "audit_text.activations"), ("weight", "audit_text.weights")):
         seen = {(each.tensor, each.dtype, each.axis is not None) for row in audit.rows for each in row.parts
                 if each.part == part or (part == "activation" and each.part == "output")}  # fmt: skip
         kinds = Counter((dtype, sliced) for _, dtype, sliced in seen)
         if kinds:
-            yield (
-                label,
-                ", ".join(
-                    f"{count} {dtype} {'per channel' if sliced else 'per tensor'}"
-                    for (dtype, sliced), count in kinds.most_common()
-                ),
-            )
+            texts = [
+                told("audit_text.per_channel" if sliced else "audit_text.per_tensor", count=count, dtype=dtype)
+                for (dtype, sliced), count in kinds.most_common()
+            ]
+            yield told(label), commas(*texts)
 
 
 def audit_table(audit: Audit, *, everything: bool = False) -> RenderableType | None:
@@ -165,20 +152,20 @@ def audit_table(audit: Audit, *, everything: bool = False) -> RenderableType | N
     asked = any(row.requested != Precision() for row in audit.rows)
     # Columns that fold lose nothing when they get narrow; one with a least width would be cut off.
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("node", overflow="fold", max_width=_WIDEST_NAME)
-    table.add_column("op", overflow="fold", max_width=10)
+    table.add_column(told("common.node"), overflow="fold", max_width=_WIDEST_NAME)
+    table.add_column(told("terminal.operation"), overflow="fold", max_width=10)
     if asked:
-        table.add_column("asked", overflow="fold", max_width=_WIDEST_TYPES)
-    table.add_column("in/wgt/out", overflow="fold", max_width=_WIDEST_TYPES)
-    table.add_column("finding" if not everything else "scales, findings", overflow="fold")
+        table.add_column(told("audit_text.column_asked"), overflow="fold", max_width=_WIDEST_TYPES)
+    table.add_column(told("audit_text.column_types"), overflow="fold", max_width=_WIDEST_TYPES)
+    last = told("audit_text.column_scales") if everything else told("audit_text.column_finding")
+    table.add_column(last, overflow="fold")
     for row in rows:
         cells: list[RenderableType] = [Text(short_name(row.node)), Text(row.op_type)]
         cells += [_short(row.requested)] if asked else []
         remarks = _remarks(row, everything=everything, info=everything or not audit.of_a_run)
         table.add_row(*cells, _short(row.effective), remarks)
     left = len(found) - len(rows)
-    more = Text(f"and {counted(left, 'more node')} with findings; --all shows them, --csv FILE writes them")
-    return Group(table, more) if left else table
+    return Group(table, Text(told("audit_text.more", count=left))) if left else table
 
 
 def _with_findings(audit: Audit) -> list[AuditRow]:
@@ -196,7 +183,9 @@ def _remarks(row: AuditRow, *, everything: bool, info: bool) -> Text:
     text = Text()
     for finding in row.findings:
         if info or finding.severity != "info":
-            text.append(f"{finding.severity}: ", style=_STYLES[finding.severity])
+            severity = told(f"audit_text.{finding.severity}")
+            line = told("audit_text.severity", severity=severity, text=finding.text)
+            text.append(line[: -len(finding.text)], style=_STYLES[finding.severity])
             text.append(f"{finding.text}\n")
     if everything:
         if row.reason and not any(row.reason in finding.text for finding in row.findings):

@@ -31,7 +31,7 @@ _VERDICTS = {
 
 def ticket_text(ticket: Ticket) -> str:
     """The whole form, as plain text."""
-    sections = (
+    sections: tuple[tuple[str, list[str]], ...] = (
         (
             "1. Experience with other platforms (to be filled in by hand)",
             [f"{each}: {BY_HAND}" for each in _QUESTIONS],
@@ -40,12 +40,10 @@ def ticket_text(ticket: Ticket) -> str:
         ("3. Minimal case", list(_case(ticket))),
         ("4. How to reproduce it", list(_reproduce(ticket))),
         ("5. Environment of the run", list(_environment(ticket))),
-        *(
-            (("6. What was made unrecognizable", list(_confidence(ticket.confidence))),)
-            if ticket.confidence
-            else ()
-        ),
     )
+    hidden = [*ticket.disguise, *(_confidence(ticket.confidence) if ticket.confidence else ())]
+    if hidden:
+        sections = (*sections, ("6. What was made unrecognizable", hidden))
     lines = [f"Accuracy fault: {_headline(ticket)}", ""]
     for title, content in sections:
         lines += [title, *(f"   {line}" for line in content), ""]

@@ -8,26 +8,17 @@ from rich.text import Text
 
 from roundoff.core.calibration_check import CalibrationCheck, InputFacts, RangeRow
 from roundoff.core.harmless import short_name
-from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, number, percentage
 from roundoff.report.notes import left_out_lines, note_lines
+from roundoff.report.phrasing import commas, count_of, semicolons
 from roundoff.report.verdict import VerdictLine, verdict_page
+from roundoff.report.words import sentence, told
 
 __all__ = ["CALIBRATION_CSV_START", "calibration_csv", "calibration_page"]
 
 CALIBRATION_CSV_START = "tensor,low,high,half,lone_sample"
 """By this an earlier table of ours is known."""
 
-_WORDS = {
-    "nonfinite": "broken",
-    "blank": "blank",
-    "scaling": "scaling",
-    "too_few": "too few",
-    "influence": "one sample",
-    "saturation": "too narrow",
-    "coverage": "coverage",
-    "duplicates": "duplicates",
-}
 _MOST_CHANNELS = 4
 # A range that a single sample widens by less is not set by it alone.
 _SHOWN_FACTOR = 1.005
@@ -51,58 +42,64 @@ def calibration_page(check: CalibrationCheck, *, most: int | None = 10) -> Rende
 def _headline(check: CalibrationCheck) -> Text:
     text = Text()
     faults, remarks = len(check.faults), len(check.findings) - len(check.faults)
-    seen = f"{counted(check.samples, 'sample')} of {check.data}"
+    seen = {"samples": count_of(check.samples, "sample"), "data": check.data}
     if faults:
-        text.append("NOT FIT", style="bold red")
-        text.append(f": {counted(faults, 'fault')} in {seen}")
+        text.append(told("calibration_text.word_not_fit"), style="bold red")
+        said = told("calibration_text.not_fit", count=faults, **seen)
     else:
-        text.append("OK", style="bold green")
-        text.append(f": no fault in {seen}")
-    text.append(f", {counted(remarks, 'remark')}" if remarks else "")
-    text.append(f", for {check.target} by {check.method}")
+        text.append(told("calibration_text.word_ok"), style="bold green")
+        said = told("calibration_text.ok", **seen)
+    remarked = told("calibration_text.remarks", count=remarks) if remarks else ""
+    target = told("calibration_text.target", target=check.target, method=check.method)
+    text.append(commas(said, remarked, target))
     return text
 
 
 def _lines(check: CalibrationCheck) -> Iterator[VerdictLine]:
     for finding in check.findings:
-        word = _WORDS[finding.kind]
-        yield word if finding.severity == "fault" else f"({word})", finding.text
-        yield "", f"-> {finding.fix}"
+        word = told(f"calibration_text.kind_{finding.kind}")
+        if finding.severity != "fault":
+            word = told("calibration_text.remark", word=word)
+        yield word, sentence(finding.text)
+        yield "", f"-> {sentence(finding.fix)}"
     yield from _converged(check)
     if check.held_out:
-        yield "held out", f"{counted(check.held_out_samples, 'sample')}, {check.held_out}"
+        held_out = commas(count_of(check.held_out_samples, "sample"), check.held_out)
+        yield told("calibration_text.held_out"), held_out
     for facts in check.inputs:
-        yield "input", _input(facts)
+        yield told("calibration_text.input"), _input(facts)
 
 
 def _converged(check: CalibrationCheck) -> Iterator[VerdictLine]:
     if check.growth is None:
         return
     curve = ", ".join(f"{point.samples}: {percentage(point.typical)}" for point in check.curve[-5:])
-    yield "ranges", f"width by number of samples (median tensor): {curve}"
+    yield told("calibration_text.ranges"), told("calibration_text.width", curve=curve)
     if check.enough is None:
         return
     if check.enough < check.samples:
-        yield "", f"{counted(check.enough, 'sample')} would do: the median tensor has 95 % of its range"
+        yield "", told("calibration_text.enough", samples=count_of(check.enough, "sample"))
     elif check.enough > check.samples:
-        yield "", f"about {counted(check.enough, 'sample')} would do, as the curve goes"
+        yield "", told("calibration_text.about_enough", samples=count_of(check.enough, "sample"))
 
 
 def _input(facts: InputFacts) -> str:
-    text = f"{facts.name}: {number(facts.low, 3)} to {number(facts.high, 3)}"
+    low, high = number(facts.low, 3), number(facts.high, 3)
+    text = told("calibration_text.facts", name=facts.name, low=low, high=high)
     if 0 < len(facts.means) <= _MOST_CHANNELS:
         means = " ".join(number(each, 3) for each in facts.means)
         stds = " ".join(number(each, 3) for each in facts.stds)
-        text += f", mean {means}, std {stds}"
-    return text + (f"; looks like {facts.looks_like}" if facts.looks_like else "")
+        text = commas(text, told("calibration_text.means", means=means, stds=stds))
+    like = told("calibration_text.looks_like", what=facts.looks_like) if facts.looks_like else ""
+    return semicolons(text, like)
 
 
 def _ranges(check: CalibrationCheck, rows: list[RangeRow]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("tensor", overflow="fold", min_width=8)
-    for heading in ("low", "high", "half", "held out", "lone"):
-        table.add_column(heading, justify="right", overflow="fold")
-    table.add_column("by sample", overflow="fold")
+    table.add_column(told("common.tensor"), overflow="fold", min_width=8)
+    for heading in ("column_low", "column_high", "column_half", "held_out", "column_lone"):
+        table.add_column(told(f"calibration_text.{heading}"), justify="right", overflow="fold")
+    table.add_column(told("calibration_text.column_by"), overflow="fold")
     for row in rows:
         lone = row.lone_factor > _SHOWN_FACTOR
         table.add_row(

@@ -9,9 +9,10 @@ from rich.text import Text
 
 from roundoff.core.channel_spread import LEVEL_BOUNDS, ChannelBox, ChannelReport, ChannelSpread
 from roundoff.core.harmless import short_name
-from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, number, percentage, shape_text
 from roundoff.report.notes import note_lines
+from roundoff.report.phrasing import count_of
+from roundoff.report.words import sentence, told
 
 __all__ = ["CHANNELS_CSV_START", "channels_csv", "channels_page"]
 
@@ -27,23 +28,27 @@ CHANNELS_CSV_START = "name,kind,tensor,axis,channel,low,p01"
 def channels_page(report: ChannelReport) -> RenderableType:
     """Which tensors one scale serves badly."""
     risky = [each for each in report.spreads if each.risk in ("some", "high")]
-    over = f" ({counted(len(report.samples), 'sample')})" if report.samples else ""
-    total = counted(len(report.spreads), "tensor")
-    has = "has" if 1 in (len(risky), len(report.spreads)) else "have"
-    title = Text(f"{len(risky)} of {total} {has} channels with few levels{over}")
+    total = len(report.spreads)
+    number_of = 1 if 1 in (len(risky), total) else total
+    headline = told("channels_text.headline", risky=len(risky), all=total, number=number_of)
+    if report.samples:
+        samples = count_of(len(report.samples), "sample")
+        headline = told("distribution_text.samples", text=headline, samples=samples)
+    title = Text(headline)
     title.stylize("bold")
     parts: list[RenderableType] = [title, Text(""), _table(report), Text("")]
     worst = sorted(risky, key=_shortage, reverse=True)
-    parts += [Text(f"{each.name}: {each.advice}") for each in (worst or report.spreads)[:_MOST_ADVISED]]
+    parts += [
+        Text(told("distribution_text.named", name=each.name, text=sentence(each.advice)))
+        for each in (worst or report.spreads)[:_MOST_ADVISED]
+    ]
     if len(worst) > _MOST_ADVISED:
-        parts.append(Text(f"{len(worst) - _MOST_ADVISED} more with few levels stand in the table", style="dim"))
+        parts.append(Text(told("channels_text.more", count=len(worst) - _MOST_ADVISED), style="dim"))
     if len(report.spreads) <= _MOST_DETAILED:
         parts += [part for each in report.spreads for part in _poorest(each)]
     coarse = max((each.resolution for each in report.spreads), default=0.0)
     if coarse:
-        parts.append(
-            Text(f"note: quantiles are read off bins up to {percentage(coarse)} of the value wide", "dim")
-        )
+        parts += note_lines([told("channels_text.bins", width=percentage(coarse))])
     parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
@@ -55,16 +60,16 @@ def _shortage(each: ChannelSpread) -> tuple[float, ...]:
 
 def _table(report: ChannelReport) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("name", overflow="fold", min_width=12)
+    table.add_column(told("distribution_text.column_name"), overflow="fold", min_width=12)
     headings = [
-        "axis",
-        "channels",
-        "zero",
-        "q",
-        "ratio",
+        told("channels_text.column_axis"),
+        told("channels_text.column_channels"),
+        told("channels_text.column_zero"),
+        told("distribution_text.column_type"),
+        told("channels_text.column_ratio"),
         *(f"<{bound}" for bound in LEVEL_BOUNDS),
-        "gain dB",
-        "risk",
+        told("channels_text.column_gain"),
+        told("channels.risk"),
     ]
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -72,7 +77,8 @@ def _table(report: ChannelReport) -> Table:
         dtype = f"({each.dtype})" if each.assumed else each.dtype
         counts = [str(each.below[str(bound)]) for bound in LEVEL_BOUNDS]
         cells = [str(each.axis), str(len(each.boxes)), str(len(each.boxes) - each.live), dtype]
-        cells += [number(each.range_ratio, 3), *counts, f"{each.gain_db:.1f}", each.risk]
+        risk = told(f"channels_text.risk_{each.risk.replace(' ', '_')}")
+        cells += [number(each.range_ratio, 3), *counts, f"{each.gain_db:.1f}", risk]
         table.add_row(Text(short_name(each.name), style="bold" if each.risk == "high" else ""), *cells)
     return table
 
@@ -82,7 +88,11 @@ def _poorest(each: ChannelSpread) -> Iterator[RenderableType]:
     if not live:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for heading in ("channel", "levels", "own scale", "smallest", "25 %", "median", "75 %", "largest", "mean"):
+    smallest, median, largest, mean = (
+        told(f"channels_text.column_{name}") for name in ("smallest", "median", "largest", "mean")
+    )
+    levels = (told("channels.channel"), told("channels.levels"), told("channels_text.column_own"))
+    for heading in (*levels, smallest, "25 %", median, "75 %", largest, mean):
         table.add_column(heading, justify="right", no_wrap=True)
     shown = live[:_POOREST] + live[-1:] if len(live) > _POOREST + 1 else live
     for box in shown:
@@ -90,7 +100,7 @@ def _poorest(each: ChannelSpread) -> Iterator[RenderableType]:
         cells = (f"{box.levels:.1f}", f"{box.own_levels:.0f}", *(number(value, 3) for value in values))
         table.add_row(str(box.channel), *cells)
     yield Text("")
-    yield Text(f"{each.name}: channels with the fewest levels, and the one with the most", style="dim")
+    yield Text(told("channels_text.poorest", name=each.name), style="dim")
     yield table
 
 

@@ -3,61 +3,69 @@
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.findings import Diagnosis, Finding, Measure, Repair
 from roundoff.core.harmless import short_name
-from roundoff.core.wording import counted
+from roundoff.report.phrasing import cause_name, commas, count_of, few, headline, semicolons
+from roundoff.report.words import named, sentence, spoken, told
 
-__all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_table"]
+__all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_line", "repair_table"]
 
-_WORDS = {
-    "healthy": ("HEALTHY", "bold green"),
-    "culprits": ("CULPRITS", "bold red"),
-    "distributed": ("DISTRIBUTED", "bold red"),
-    "elsewhere": ("ELSEWHERE", "bold yellow"),
-    "not_enough_evidence": ("NOT ENOUGH EVIDENCE", "bold yellow"),
+_STYLES = {
+    "healthy": "bold green",
+    "culprits": "bold red",
+    "distributed": "bold red",
+    "elsewhere": "bold yellow",
+    "not_enough_evidence": "bold yellow",
 }
 # Findings are told in full while lines are left on a screen of 24, less those of loss, victims and what is next.
 _LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
 _SUSPECTED, _NAMED = 2, 4
 # Names in sentences are cut to this many characters, with both ends kept.
 _LONGEST, _START = 40, 16
+# Outputs that are better than expected by this much are told to be as expected.
+_CLEARLY_DB = 0.1
+# Less is not told apart: NaN, infinite, or beyond all measure.
+_FEWEST_DB = -60.0
 _Line = tuple[str, str]
 
 
 def diagnosis_verdict(found: Diagnosis) -> RenderableType:
     """What a busy person reads: the verdict, who makes the loss and why, the proof, and what to do."""
-    word, style = _WORDS[found.kind]
+    word = told(f"diagnosis_text.word_{found.kind}")
+    text = told("diagnosis_text.headline", text=sentence(found.verdict))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for part in (_loss, _findings, _suspected, _victims, _limits, _next):
-        for label, text in part(found):
-            grid.add_row(f"  {label}", Text(text))
-    return Group(Text(word, style=style) + Text(f": {found.verdict}"), grid)
+        for label, line in part(found):
+            grid.add_row(f"  {label}", Text(line))
+    return Group(headline(word, _STYLES[found.kind], text), grid)
 
 
 def check_line(name: str, result: str, seconds: float) -> str:
     """One check, as it is told while others are under way."""
-    return f"{name}: {result} ({seconds:.1f} s)"
+    return told("diagnosis_text.check", name=sentence(name), result=sentence(result), seconds=f"{seconds:.1f}")
 
 
 def measure_text(measure: Measure) -> str:
     """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``."""
     unit = f" {measure.unit}" if measure.unit else ""
-    return f"{measure.what} {_number(measure.before, measure)} -> {_number(measure.after, measure)}{unit}"
+    change = f"{_number(measure.before, measure)} -> {_number(measure.after, measure)}"
+    return f"{sentence(measure.what)} {change}{unit}"
 
 
 def _number(value: float, measure: Measure) -> str:
     if not math.isfinite(value):
         return str(value)
     if measure.unit == "dB":
-        return f"{value:.1f}"
+        return f"{value:.1f}" if value > _FEWEST_DB else told("diagnosis_text.under", limit=f"{_FEWEST_DB:.0f}")
     return f"{value:.1%}" if measure.what == "same top-1" else f"{value:.4g}"
 
 
@@ -65,41 +73,70 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
     parts = []
     for measure in found.measures:
         unit = f" {measure.unit}" if measure.unit else ""
-        word = "expected" if measure.unit == "dB" else "in float"
-        told = f"{measure.what} {_number(measure.before, measure)}{unit}"
-        if measure.unit == "dB" or (measure.what not in ("same top-1",) and not measure.what.startswith("cosine")):
-            told += f" ({_number(measure.after, measure)} {word})"
-        parts.append(told)
+        text = f"{sentence(measure.what)} {_number(measure.before, measure)}{unit}"
+        value = _number(measure.after, measure)
+        if measure.unit == "dB" and measure.after < measure.before:
+            text = told("diagnosis_text.as_expected", text=text)
+        elif measure.unit == "dB":
+            text = told("diagnosis_text.expected", text=text, value=value)
+        elif measure.what != "same top-1" and not measure.what.startswith("cosine"):
+            text = told("diagnosis_text.in_float", text=text, value=value)
+        parts.append(text)
     if parts:
-        yield "loss", f"{', '.join(parts)}; {counted(found.samples, 'sample')}"
+        samples = count_of(found.samples, "sample")
+        yield told("diagnosis_text.loss"), semicolons(commas(*parts), samples)
 
 
 def _findings(found: Diagnosis) -> Iterator[_Line]:
     proven = [each for each in found.findings if each.proven]
     left, shown = _LINES, 0
     for finding in proven:
-        lines = list(_in_full(finding))
-        left -= sum(-(-len(text) // _COLUMNS) for _, text in lines)
+        lines = list(_in_full(finding, found))
+        left -= sum(-(-cell_len(text) // _COLUMNS) for _, text in lines)
         if left < 0 and shown:
             break
         shown += 1
         yield from lines
     for finding in proven[shown : shown + _IN_SHORT]:
-        change = f": {measure_text(finding.measures[0])}" if finding.measures else ""
-        yield str(finding.number), f"{_where(finding)}: {finding.cause}{change}"
+        text = _said(_where(finding), cause_name(finding.cause))
+        yield str(finding.number), _said(text, measure_text(finding.measures[0])) if finding.measures else text
     more = len(proven) - shown - _IN_SHORT
     if more > 0:
-        yield "", f"and {counted(more, 'more finding')}: see --json"
+        yield "", told("diagnosis_text.more_findings", count=more)
 
 
-def _in_full(finding: Finding) -> Iterator[_Line]:
+def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
     """Where, why, the proof and what to do."""
-    yield str(finding.number), f"{_where(finding)}: {finding.cause}"
-    yield "", _cut(finding.summary, finding)
+    yield str(finding.number), _said(_where(finding), cause_name(finding.cause))
+    meaning = None if spoken() == "en" else named(f"causes.meaning_{finding.cause}")
+    if meaning is not None and sentence(finding.summary) == finding.summary:
+        # What is not known in this language is told in general before.
+        yield "", meaning.within(spoken())
+    yield "", _cut(sentence(finding.summary), finding)
     if finding.measures:
-        yield "proof", _cut(f"{finding.intervention}: {measure_text(finding.measures[0])}", finding)
+        proof = _said(sentence(finding.intervention), measure_text(finding.measures[0]))
+        yield told("diagnosis_text.proof"), _cut(_than_above(proof, finding, found), finding)
     if finding.remedy is not None:
-        yield "remedy", _cut(f"{finding.remedy.title} [{finding.remedy.cost}]", finding)
+        title, cost = sentence(finding.remedy.title), _cost(finding.remedy.cost)
+        yield told("diagnosis_text.remedy"), _cut(told("diagnosis_text.priced", title=title, cost=cost), finding)
+
+
+def _said(name: str, text: str) -> str:
+    return told("diagnosis_text.said", name=name, text=text)
+
+
+def _cost(cost: str) -> str:
+    return told(f"diagnosis_text.cost_{cost.replace(' ', '_')}")
+
+
+def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
+    """A proof, and why the number before it is not the one in the line on the loss, where it is not."""
+    ours, whole = finding.measures[0], found.measures[:1]
+    if not whole or ours.what != whole[0].what or _number(ours.before, ours) == _number(whole[0].before, ours):
+        return text
+    if ours.samples != whole[0].samples:
+        return told("diagnosis_text.on_samples", text=text, samples=count_of(ours.samples, "sample"))
+    return told("diagnosis_text.others_right", text=text) if len(found.accused) > 1 else text
 
 
 def _cut(text: str, finding: Finding) -> str:
@@ -113,51 +150,69 @@ def _cut(text: str, finding: Finding) -> str:
 
 def _where(finding: Finding) -> str:
     names = finding.nodes[:1] or finding.tensors[:1]
-    share = f" ({finding.share:.0%} of the loss)" if finding.share else ""
-    return f"{short_name(names[0]) if names else 'the whole network'}{share}"
+    name = short_name(names[0]) if names else told("diagnosis_text.whole_network")
+    return told("diagnosis_text.share", name=name, share=f"{finding.share:.0%}") if finding.share else name
 
 
 def _suspected(found: Diagnosis) -> Iterator[_Line]:
     open_ones = [each for each in found.findings if not each.proven]
     for index, finding in enumerate(open_ones[:_SUSPECTED]):
-        change = f" ({measure_text(finding.measures[0])})" if finding.measures else ""
-        yield "" if index else "suspected", f"not proven: {finding.cause}, {finding.summary}{change}"
+        text = told(
+            "diagnosis_text.not_proven", cause=cause_name(finding.cause), summary=sentence(finding.summary)
+        )
+        if finding.measures:
+            text = told("diagnosis_text.changed", text=text, change=measure_text(finding.measures[0]))
+        yield "" if index else told("diagnosis_text.suspected"), text
 
 
 def _victims(found: Diagnosis) -> Iterator[_Line]:
     if found.victims:
-        yield "victims", f"{_listed(found.victims)}: wrong only because of what they read"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(short_name(name) for name in names[:_NAMED]) + more
+        names = few([short_name(name) for name in found.victims], _NAMED)
+        yield told("diagnosis_text.victims"), told("diagnosis_text.wrong_inputs", names=names)
 
 
 def _limits(found: Diagnosis) -> Iterator[_Line]:
     for index, text in enumerate(found.not_looked_at):
-        yield "" if index else "not seen", text
+        yield "" if index else told("diagnosis_text.not_seen"), sentence(text)
 
 
 def _next(found: Diagnosis) -> Iterator[_Line]:
     for index, command in enumerate(found.next_steps):
-        yield "" if index else "next", command
+        yield "" if index else told("diagnosis_text.next"), command
+
+
+def repair_line(found: Diagnosis) -> Text:
+    """What came of the repair, in a line: ``REPAIRED: words read 0.0104 -> 0.9896 (1 in float)``."""
+    repair = found.repair
+    if repair is None or not repair.measures:
+        return Text("")
+    measure = repair.measures[0]
+    text = measure_text(measure)
+    goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
+    if goal is not None:
+        text = told("diagnosis_text.in_float", text=text, value=goal)
+    word, style = ("repaired", "bold green") if repair.reached else ("better", "bold yellow")
+    if not measure.improved:
+        word, style = "not_repaired", "bold red"
+    return headline(told(f"diagnosis_text.{word}"), style, told("diagnosis_text.headline", text=text))
 
 
 def repair_table(repair: Repair) -> RenderableType:
     """What was tried to repair it, step by step."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("for", "step", "cost", "before", "after", ""):
-        table.add_column(title, overflow="fold", no_wrap=title in ("for", "cost", "before", "after"))
+    for title in ("for", "step", "cost", "before", "after"):
+        heading = told(f"diagnosis_text.column_{title}")
+        table.add_column(heading, overflow="fold", no_wrap=title != "step")
+    table.add_column("", overflow="fold")
     for step in repair.steps:
         measure = step.measure
         table.add_row(
             str(step.finding or ""),
-            Text(step.title),
-            step.cost,
+            Text(sentence(step.title)),
+            _cost(step.cost),
             _number(measure.before, measure),
             _number(measure.after, measure),
-            "kept" if step.kept else step.why,
+            told("diagnosis_text.kept") if step.kept else sentence(step.why),
         )
     return table
 

@@ -8,9 +8,10 @@ from rich.text import Text
 
 from roundoff.core.distributions import Bins, Distribution, DistributionReport, QuantizerFacts, ValueSummary
 from roundoff.core.harmless import short_name
-from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, decibels, exactness, number, percentage, shape_text
 from roundoff.report.notes import note_lines
+from roundoff.report.phrasing import commas, count_of
+from roundoff.report.words import sentence, told
 
 __all__ = ["DISTRIBUTION_CSV_START", "distribution_csv", "distribution_page", "histogram_csv"]
 
@@ -35,9 +36,11 @@ def distribution_page(report: DistributionReport) -> RenderableType:
     """Everything a person wants to know first."""
     found = report.distributions
     fine = sum(1 for each in found if each.suits)
-    over = f" ({counted(len(report.samples), 'sample')})" if report.samples else ""
-    suit = "suits" if 1 in (fine, len(found)) else "suit"
-    text = Text(f"{fine} of {counted(len(found), 'distribution')} {suit} quantization{over}")
+    number_of = 1 if 1 in (fine, len(found)) else len(found)
+    title = told("distribution_text.headline", fine=fine, all=len(found), number=number_of)
+    if report.samples:
+        title = told("distribution_text.samples", text=title, samples=count_of(len(report.samples), "sample"))
+    text = Text(title)
     text.stylize("bold")
     parts: list[RenderableType] = [text, Text("")]
     parts += [_card(each) for each in found] if len(found) <= _MOST_CARDS else [_table(found), *_remarks(found)]
@@ -46,8 +49,9 @@ def distribution_page(report: DistributionReport) -> RenderableType:
 
 
 def _card(each: Distribution) -> RenderableType:
-    what = f"{each.kind}, {each.op_type}" if each.op_type else "input" if each.kind == "node" else each.kind
-    title = Text(each.name, style="bold") + Text(f"  {what}, {shape_text(each.shape)}", style="dim")
+    kind = "input" if each.kind == "node" and not each.op_type else each.kind
+    what = commas(told(f"distribution_text.kind_{kind}"), each.op_type, shape_text(each.shape))
+    title = Text(each.name, style="bold") + Text(f"  {what}", style="dim")
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -57,52 +61,70 @@ def _card(each: Distribution) -> RenderableType:
 
 
 def _lines(each: Distribution) -> Iterator[tuple[str, str]]:
-    yield "float", _values_in_words(each.before)
+    yield told("distribution_text.float"), _values_in_words(each.before)
     if each.before.bins is not None:
         yield "", _sketch(each.before.bins)
     if each.peaks:
         near = ", ".join(number(peak, 3) for peak in each.peaks[:5]) + (" ..." if len(each.peaks) > 5 else "")
-        yield "peaks", f"{len(each.peaks)}, near {near}"
+        yield told("distribution_text.peaks"), told("distribution_text.near", count=len(each.peaks), places=near)
     if each.quantizer is not None:
         yield from _facts_in_words(each.quantizer, each.tensor)
     elif each.after is not None:
-        yield "quantizer", "none: computed as one with what follows it, or left in float"
+        yield told("distribution_text.quantizer"), told("distribution_text.no_quantizer")
     if each.difference is not None and each.difference.std is not None:
-        mean, std = number(each.difference.mean, 3), number(each.difference.std, 3)
-        yield "quantized", f"less float: mean {mean}, std {std}, at most {number(each.difference.largest, 3)}"
-    yield "so", each.advice
+        values = (each.difference.mean, each.difference.std, each.difference.largest)
+        mean, std, most = (number(value, 3) for value in values)
+        yield (
+            told("distribution_text.quantized"),
+            told("distribution_text.less_float", mean=mean, std=std, most=most),
+        )
+    yield told("distribution_text.so"), sentence(each.advice)
     if each.resolution:
-        yield "exactness", exactness(each.resolution)
+        yield told("distribution_text.exactness"), exactness(each.resolution)
 
 
 def _values_in_words(values: ValueSummary) -> str:
     if values.minimum is None:
-        return "no finite values"
+        return told("distribution_text.no_values")
     low, high, mean, std = map(number, (values.minimum, values.maximum, values.mean, values.std))
-    text = f"{low} to {high}, mean {mean}, std {std}"
+    parts = [told("distribution_text.values", low=low, high=high, mean=mean, std=std)]
     if values.skewness is not None:
-        text += f", skewness {number(values.skewness, 3)}, excess kurtosis {number(values.excess_kurtosis, 3)}"
+        skewness, kurtosis = number(values.skewness, 3), number(values.excess_kurtosis, 3)
+        parts.append(told("distribution_text.skewness", skewness=skewness, kurtosis=kurtosis))
     if values.zeros:
-        text += f", {percentage(values.zeros / values.count)} zeros"
+        parts.append(told("distribution_text.zeros", share=percentage(values.zeros / values.count)))
     if values.nonfinite:
-        text += f", {values.nonfinite} not finite"
-    return text
+        parts.append(told("distribution_text.nonfinite", count=values.nonfinite))
+    return commas(*parts)
 
 
 def _facts_in_words(facts: QuantizerFacts, tensor: str) -> Iterator[tuple[str, str]]:
-    steps = (
-        f"step {number(facts.scales[0])}"
-        if facts.axis is None
-        else f"steps {number(facts.scales[0])} to {number(facts.scales[1])} on axis {facts.axis}"
+    low, high = map(number, facts.scales)
+    steps = told("distribution_text.step", step=low)
+    clipped = told(
+        "distribution_text.clipped",
+        share=percentage(facts.clipped),
+        low=number(facts.low),
+        high=number(facts.high),
     )
-    where = "" if facts.axis is None else " (narrowest channel)"
-    clipped = f"{percentage(facts.clipped)} clipped beyond {number(facts.low)} and {number(facts.high)}{where}"
-    name = "" if facts.name == tensor else f"{facts.name}: "
-    yield "quantizer", f"{name}{facts.dtype}, {steps}, {clipped}"
-    levels = (
-        f"{facts.levels_used} of {facts.levels} used, {facts.entropy_bits:.2f} of {facts.bits} bits of information"
+    if facts.axis is not None:
+        steps = told("distribution_text.steps", low=low, high=high, axis=facts.axis)
+        clipped = told("distribution_text.narrowest", text=clipped)
+    text = commas(facts.dtype, steps, clipped)
+    if facts.name != tensor:
+        text = told("distribution_text.named", name=facts.name, text=text)
+    yield told("distribution_text.quantizer"), text
+    levels = told(
+        "distribution_text.levels_used",
+        used=facts.levels_used,
+        all=facts.levels,
+        entropy=f"{facts.entropy_bits:.2f}",
+        bits=facts.bits,
     )
-    yield "levels", f"{levels}, {decibels(facts.sqnr_db)} dB".replace("exact dB", "nothing lost")
+    lost = f"{decibels(facts.sqnr_db)} dB"
+    if facts.sqnr_db == float("inf"):
+        lost = told("distribution_text.nothing_lost")
+    yield told("distribution_text.levels"), commas(levels, lost)
 
 
 def _sketch(bins: Bins) -> str:
@@ -119,12 +141,15 @@ def _sketch(bins: Bins) -> str:
 
 def _table(found: Sequence[Distribution]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("name", overflow="fold", min_width=12)
-    for heading in ("q", "min", "max", "std", "clip", "levels", "bits", "dB", "peaks"):
+    table.add_column(told("distribution_text.column_name"), overflow="fold", min_width=12)
+    columns = ("column_type", "column_min", "column_max", "column_std", "column_clip", "levels", "column_bits")
+    headings = [told(f"distribution_text.{column}") for column in columns]
+    for heading in (*headings, "dB", told("distribution_text.peaks")):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in found:
         facts, values = each.quantizer, each.before
-        cells = ["float", *(number(value, 3) for value in (values.minimum, values.maximum, values.std))]
+        numbers = (number(value, 3) for value in (values.minimum, values.maximum, values.std))
+        cells = [told("distribution_text.float"), *numbers]
         cells += ["", "", "", ""]
         if facts is not None:
             cells[0] = facts.dtype
@@ -138,10 +163,10 @@ def _table(found: Sequence[Distribution]) -> Table:
 def _remarks(found: Sequence[Distribution]) -> Iterator[RenderableType]:
     unsuitable = [each for each in found if not each.suits]
     for each in unsuitable[:_MOST_CARDS]:
-        yield Text(f"{each.name}: {each.advice}")
+        yield Text(told("distribution_text.named", name=each.name, text=sentence(each.advice)))
     if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
         named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
-        yield Text(f"{len(more)} more do not suit: {named}; CSV says why", style="dim")
+        yield Text(told("distribution_text.more", count=len(more), names=named), style="dim")
 
 
 def distribution_csv(report: DistributionReport) -> str:

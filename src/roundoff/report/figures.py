@@ -4,9 +4,16 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from roundoff.core.time_left import duration_text
 from roundoff.report.cells import safe_cell
+from roundoff.report.words import told
 
-__all__ = ["csv_text", "decibels", "exactness", "number", "percentage", "shape_text"]
+__all__ = ["csv_text", "decibels", "exactness", "number", "percentage", "shape_text", "time_text"]
+
+# From here on whole minutes and hours say enough.
+_LONG_S = 120.0
+_SHORT = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_TEN = 10.0
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -31,6 +38,14 @@ def decibels(value: float | None) -> str:
     return "exact" if value == float("inf") else f"{value:.1f}"
 
 
+def time_text(seconds: float) -> str:
+    """A time in the unit that suits it: ``15 µs``, ``3.2 ms``, ``1.5 s``, ``3 min``."""
+    if seconds >= _LONG_S:
+        return duration_text(seconds)
+    unit, name = next((each for each in _SHORT if seconds >= each[0]), _SHORT[-1])
+    return f"{seconds / unit:.2g} {name}" if seconds < _TEN * unit else f"{seconds / unit:.0f} {name}"
+
+
 def shape_text(shape: Sequence[int]) -> str:
     """A shape as in 1x3x224x224."""
     return "x".join(map(str, shape)) or "scalar"
@@ -39,8 +54,8 @@ def shape_text(shape: Sequence[int]) -> str:
 def exactness(resolution: float) -> str:
     """How exactly quantiles are known."""
     if not resolution:
-        return "every value is known"
-    return f"quantiles, peaks and histograms are read off bins {percentage(resolution)} of the value wide"
+        return told("distribution_text.every_value")
+    return told("distribution_text.bins", width=percentage(resolution))
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

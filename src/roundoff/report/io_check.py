@@ -7,13 +7,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roundoff.core.io_check import Explanation, IoCheck, StageCheck
-from roundoff.core.wording import counted
 from roundoff.report.notes import note_lines
+from roundoff.report.phrasing import commas, count_of
 from roundoff.report.verdict import VerdictLine, verdict_page
+from roundoff.report.words import sentence, told
 
 __all__ = ["io_check_page"]
 
-_WORDS = {True: "pass", False: "FAIL", None: "--"}
+_WORDS = {True: "io_text.pass", False: "io_text.fail"}
 
 
 def io_check_page(check: IoCheck) -> RenderableType:
@@ -32,72 +33,86 @@ def _headline(check: IoCheck) -> Text:
     failed = check.first_failure
     text = Text()
     if failed is not None:
-        text.append("DIFFERENT", style="bold red")
-        text.append(f": training and the deployed side part at the stage {failed.stage!r}")
+        text.append(told("io_text.word_different"), style="bold red")
+        text.append(told("io_text.different", stage=_stage(failed)))
         if failed.explanation is not None:
-            text.append(f" ({counted(len(failed.explanation.changes), 'difference')} named below)")
+            changes = told("io_text.named", count=len(failed.explanation.changes))
+            text.append(f" {changes}" if changes.isascii() else changes)
     elif any(stage.passed for stage in check.stages):
-        text.append("SAME", style="bold green")
+        text.append(told("io_text.word_same"), style="bold green")
         many = sum(stage.passed is True for stage in check.stages)
-        text.append(f": training and the deployed side agree at {counted(many, 'stage')}")
+        text.append(told("io_text.same", stages=count_of(many, "stage")))
     else:
-        text.append("NOT COMPARED", style="bold yellow")
-        text.append(": no stage has both sides")
+        text.append(told("io_text.word_not_compared"), style="bold yellow")
+        text.append(told("io_text.not_compared"))
     return text
 
 
 def _stages(check: IoCheck) -> Iterator[VerdictLine]:
     for stage in check.stages:
-        text = _WORDS[stage.passed]
+        text = "--" if stage.passed is None else told(_WORDS[stage.passed])
         if stage.max_abs_error is not None:
-            shape = f"max |a - b| {stage.max_abs_error:.3g}"
+            shape = told("io_text.largest", value=f"{stage.max_abs_error:.3g}")
             if math.isinf(stage.max_abs_error):
                 finite = stage.mean_abs_error is None or not math.isnan(stage.mean_abs_error)
-                shape = "shapes differ" if finite else "one side is not finite"
-            allowed = f"allowed {stage.tolerance:g}"
-            text += f"  {shape}, {allowed}, {counted(stage.samples, 'sample')}"
+                shape = told("io_text.shapes_differ") if finite else told("io_text.not_finite")
+            allowed = told("io_text.allowed", value=f"{stage.tolerance:g}")
+            said = commas(shape, allowed, count_of(stage.samples, "sample"))
             if not stage.passed and stage.samples > 1 and stage.worst_sample:
-                text += f", worst {stage.worst_sample}"
-        yield stage.stage, text
+                said = commas(said, told("io_text.worst", sample=stage.worst_sample))
+            text += f"  {said}"
+        yield _stage(stage), text
+
+
+def _stage(stage: StageCheck) -> str:
+    return told(f"io_text.stage_{stage.stage}")
 
 
 def _heading(stage: StageCheck) -> Text:
     if stage.passed is not False:
-        return Text(f"{stage.stage}:", style="bold")
+        return Text(told("io_text.heading", stage=_stage(stage)), style="bold")
     explanation = stage.explanation
     if explanation is None:
-        return Text(f"{stage.stage}: no transformation explains the difference", style="bold")
-    count = counted(explanation.samples, "sample")
-    if explanation.exact:
-        return Text(f"{stage.stage}: explained, checked on all values of {count}", style="bold")
-    return Text(f"{stage.stage}: almost explained, checked on {count}", style="bold")
+        return Text(told("io_text.unexplained", stage=_stage(stage)), style="bold")
+    count = count_of(explanation.samples, "sample")
+    key = "io_text.explained" if explanation.exact else "io_text.almost"
+    return Text(told(key, stage=_stage(stage), samples=count), style="bold")
 
 
 def _details(stage: StageCheck) -> Iterator[VerdictLine]:
     if stage.shapes and stage.passed is False:
-        yield "arrays", stage.shapes
+        yield told("io_text.arrays"), stage.shapes
     if stage.explanation is not None:
         yield from _explained(stage.explanation)
     for label, steps in (("training", stage.training_from_original), ("deployed", stage.deployed_from_original)):
         if steps:
-            yield label, f"from the original: {'; '.join(steps)}"
+            yield told(f"io_text.{label}"), told("io_text.from_original", steps="; ".join(steps))
     for number, text in enumerate(stage.excluded):
-        yield ("excluded" if not number else ""), text
+        yield ("" if number else told("io_text.excluded")), sentence(text)
     for number, text in enumerate(stage.notes):
-        yield ("note" if not number else ""), text
+        yield ("" if number else told("terminal.note_label")), sentence(text)
 
 
 def _explained(explanation: Explanation) -> Iterator[VerdictLine]:
     for number, change in enumerate(explanation.changes, 1):
-        yield f"{number}.", change.text
+        yield f"{number}.", sentence(change.text)
         if change.correction is not None:
-            yield "   set", f"{change.correction.setting}: {change.correction.value}"
+            yield f"   {told('io_text.set')}", f"{change.correction.setting}: {change.correction.value}"
             if change.correction.fields:
-                yield "", f"Pulsar2: {change.correction.fields}"
-    before = "another shape" if math.isinf(explanation.before) else f"max {explanation.before:.3g}"
-    left = f"{before} before, max {explanation.residual:.3g} (rms {explanation.residual_rms:.3g}) once undone"
-    yield "left", left
+                yield "", change.correction.fields
+    before = told("io_text.another_shape")
+    if not math.isinf(explanation.before):
+        before = told("io_text.most", value=f"{explanation.before:.3g}")
+    yield (
+        told("io_text.left"),
+        told(
+            "io_text.residual",
+            before=before,
+            after=f"{explanation.residual:.3g}",
+            rms=f"{explanation.residual_rms:.3g}",
+        ),
+    )
     for text in explanation.alternatives:
-        yield "or", text
+        yield told("io_text.or"), sentence(text)
     for text in explanation.notes:
-        yield "note", text
+        yield told("terminal.note_label"), sentence(text)

@@ -13,8 +13,11 @@ from roundoff.core.document import RunDocument
 from roundoff.core.findings import Diagnosis
 from roundoff.core.io_check import IoCheck
 from roundoff.core.layer_scores import LayerReport
+from roundoff.core.partial import PartialQuantization
 from roundoff.core.run_diff import Gate, GateRow, RunDiff
+from roundoff.core.tuning import Tuning
 from roundoff.report.figures import percentage
+from roundoff.report.score_text import score_text
 
 __all__ = ["comparison_junit", "document_junit", "gate_junit"]
 
@@ -36,20 +39,28 @@ def document_junit(document: RunDocument) -> str | None:
         return comparison_junit(document.comparison)
     if document.diff is not None and document.diff.gate is not None:
         return gate_junit(document.diff, document.diff.gate)
-    cases: Iterator[_Case]
+    found = next(_suites(document), None)
+    return None if found is None else _text(found[0], tuple(found[1]))
+
+
+def _suites(document: RunDocument) -> Iterator[tuple[str, Iterator[_Case]]]:
+    """The parts of a run that can fail, the most telling first."""
+    if document.diff is not None:
+        yield "diff", _diff(document.diff)
     if document.diagnosis is not None:
-        suite, cases = "diagnose", _diagnosis(document.diagnosis)
-    elif document.layers is not None:
-        suite, cases = "layers", _layers(document.layers)
-    elif document.audit is not None:
-        suite, cases = "audit", _audit(document.audit)
-    elif document.io_check is not None:
-        suite, cases = "check-io", _io_check(document.io_check)
-    elif document.calibration_check is not None:
-        suite, cases = "check-calibration", _calibration(document.calibration_check)
-    else:
-        return None
-    return _text(suite, tuple(cases))
+        yield "diagnose", _diagnosis(document.diagnosis)
+    if document.layers is not None:
+        yield "layers", _layers(document.layers)
+    if document.audit is not None:
+        yield "audit", _audit(document.audit)
+    if document.io_check is not None:
+        yield "check-io", _io_check(document.io_check)
+    if document.calibration_check is not None:
+        yield "check-calibration", _calibration(document.calibration_check)
+    if document.tuning is not None:
+        yield "tune", _tuning(document.tuning)
+    if document.partial is not None:
+        yield "partial", _partial(document.partial)
 
 
 def comparison_junit(comparison: Comparison) -> str:
@@ -155,6 +166,34 @@ def _calibration(found: CalibrationCheck) -> Iterator[_Case]:
         yield _Case("samples", each.text, "failure" if each.severity == "fault" else "skipped", each.fix)
     if not found.findings:
         yield _Case("samples", "calibration set")
+
+
+def _diff(diff: RunDiff) -> Iterator[_Case]:
+    """What got worse beyond chance fails; where chance was not excluded, nothing is judged."""
+    for row in diff.rows:
+        name = f"{row.tensor} ({row.measure})"
+        changed = row.detail or ("" if row.change_db is None else f"changed by {row.change_db:+.3g} dB")
+        if row.change == "worse":
+            yield _Case(row.op_type, name, "failure", changed or "worse")
+        elif row.change in ("same", "better"):
+            yield _Case(row.op_type, name)
+        else:
+            yield _Case(row.op_type, name, "skipped", "; ".join(filter(None, (row.change, changed))))
+    for name in diff.only_before:
+        yield _Case("tensor", name, "skipped", "only in the first run")
+    for name in diff.only_after:
+        yield _Case("tensor", name, "skipped", "only in the second run")
+
+
+def _tuning(found: Tuning) -> Iterator[_Case]:
+    best = f"{found.metric} {score_text(found.metric, found.best.score)}"
+    outcome: Literal["failure", "passed"] = "failure" if found.verdict == "best_effort" else "passed"
+    yield _Case("goal", found.goal, outcome, f"the best found has {best}")
+
+
+def _partial(found: PartialQuantization) -> Iterator[_Case]:
+    outcome: Literal["failure", "passed"] = "failure" if found.knee is None else "passed"
+    yield _Case("goal", found.goal.text, outcome, f"not reached by changing to {found.to}")
 
 
 def _text(suite: str, cases: Sequence[_Case]) -> str:

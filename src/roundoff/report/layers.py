@@ -11,9 +11,10 @@ from rich.text import Text
 
 from roundoff.core.harmless import short_name
 from roundoff.core.layer_scores import Culprit, LayerReport, LayerRow, LayerScore
-from roundoff.core.wording import counted
 from roundoff.report.layer_rows import LayerSort, layers_csv, sorted_rows
 from roundoff.report.notes import left_out_lines, note_lines
+from roundoff.report.phrasing import commas, count_of, headline, semicolons
+from roundoff.report.words import sentence, told
 
 __all__ = ["LayerSort", "layers_csv", "layers_table", "layers_verdict"]
 
@@ -25,7 +26,7 @@ _WIDE_COLUMNS = 150
 # So much better without weights than without activations, or the reverse: it is the former, or the latter.
 _CLEAR_DB = 6.0
 # What stands in a narrow column for a tensor without a score; documents have the whole word.
-_NO_SCORE = {"nonfinite": "NaN/inf", "unreadable": "n/a", "degenerate": "empty"}
+_NO_SCORE = {"nonfinite": "NaN/inf", "unreadable": "n/a"}
 _Line = tuple[str, str]
 
 
@@ -42,25 +43,32 @@ def layers_verdict(report: LayerReport) -> RenderableType:
 
 def _headline(report: LayerReport) -> Text:
     verdict = report.verdict
+    word = told(f"layers_text.word_{verdict.kind}")
     if verdict.kind == "open":
-        text = ": outputs hold NaN or infinite values" if _damaged(report) else ": nothing of it could be judged"
-        if verdict.agrees is not None and not _damaged(report) and not _weights_unknown(report):
-            text = ": what could be judged agrees, but not all that is quantized could be"
-        if report.method != "both":
-            text = f": only {report.method} errors were measured; --method both tells local from distributed"
-        return Text("OPEN", style="bold yellow") + Text(text)
+        return headline(word, "bold yellow", _why_open(report))
     if verdict.kind == "local":
-        few = f"{len(verdict.culprits)} of {counted(verdict.contributors, 'unit')}"
-        return Text("LOCAL", style="bold red") + Text(f": {few} in float {_gain(report)}")
+        text = told(
+            "layers_text.local", few=len(verdict.culprits), all=verdict.contributors, gain=_gain(report)
+        ).rstrip()
+        return headline(word, "bold red", text)
     if verdict.kind == "distributed":
-        text = ": no few units are the cause"
+        text = told("layers_text.distributed")
         if verdict.after is not None:
-            text = f": no few units are the cause; the {len(verdict.tried)} tried in float {_gain(report)}"
-        return Text("DISTRIBUTED", style="bold red" if not verdict.agrees else "bold yellow") + Text(text)
+            text = told("layers_text.distributed_tried", tried=len(verdict.tried), gain=_gain(report))
+        return headline(word, "bold red" if not verdict.agrees else "bold yellow", text)
     if _weights_unknown(report):
-        text = " as far as activations go: the outputs agree and no unit stands out"
-        return Text("FINE", style="bold yellow") + Text(text)
-    return Text("FINE", style="bold green") + Text(": the outputs agree and no unit stands out")
+        return headline(word, "bold yellow", told("layers_text.fine_activations"))
+    return headline(word, "bold green", told("layers_text.fine"))
+
+
+def _why_open(report: LayerReport) -> str:
+    if report.method != "both":
+        return told("layers_text.open_method", method=told(f"layers_text.method_{report.method}"))
+    if _damaged(report):
+        return told("layers_text.open_damaged")
+    if report.verdict.agrees is not None and not _weights_unknown(report):
+        return told("layers_text.open_partly")
+    return told("layers_text.open_unjudged")
 
 
 def _weights_unknown(report: LayerReport) -> bool:
@@ -75,11 +83,14 @@ def _gain(report: LayerReport) -> str:
     verdict = report.verdict
     if verdict.before is None or verdict.after is None:
         return ""
-    what = "the output" if len(verdict.outputs) == 1 else "the worst output"
-    singular = len(verdict.tried) == 1
-    change = f"{_db(verdict.before.sqnr_db)} to {_db(verdict.after.sqnr_db)} dB"
-    where = f"measured on {counted(verdict.samples, 'sample')}"
-    return f"{'brings' if singular else 'bring'} {what} from {change} ({where})"
+    return told(
+        "layers_text.gain",
+        tried=len(verdict.tried),
+        outputs=len(verdict.outputs),
+        before=_db(verdict.before.sqnr_db),
+        after=_db(verdict.after.sqnr_db),
+        samples=count_of(verdict.samples, "sample"),
+    )
 
 
 def _outputs(report: LayerReport) -> Iterator[_Line]:
@@ -88,55 +99,67 @@ def _outputs(report: LayerReport) -> Iterator[_Line]:
     if not outputs or (report.verdict.kind == "open" and _weights_unknown(report)):
         return
     score = rows[outputs[0]].accumulated
-    text = f"{outputs[0]}: {_in_words(score)}"
+    text = told("layers_text.score", name=outputs[0], score=_in_words(score))
     if len(outputs) > 1:
-        text = f"worst is {text}; {counted(len(outputs) - 1, 'other')}"
+        text = told("layers_text.worst_output", text=text, count=len(outputs) - 1)
         mute = [name for name in outputs if (found := rows[name].accumulated) and found.sqnr_db is None]
-        text += f", without a score: {', '.join(mute[:_LISTED])}{' ...' * (len(mute) > _LISTED)}" if mute else ""
+        text = commas(text, told("layers_text.mute", names=_listed(mute)) if mute else "")
     if report.verdict.agrees is False:
-        text += f"; misses {report.verdict.thresholds}"
-    yield "output" if len(outputs) == 1 else "outputs", text
+        text = semicolons(text, told("layers_text.misses", limits=report.verdict.thresholds))
+    yield told("layers_text.output") if len(outputs) == 1 else told("layers_text.outputs"), text
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_LISTED])}{' ...' * (len(names) > _LISTED)}"
 
 
 def _culprits(report: LayerReport) -> Iterator[_Line]:
     culprits = report.verdict.culprits
     rows = {row.tensor: row for row in report.rows}
     for index, each in enumerate(culprits[:_LISTED]):
-        yield "" if index else "caused by", _culprit(each, rows.get(each.tensor))
+        yield "" if index else told("layers_text.caused_by"), _culprit(each, rows.get(each.tensor))
     if len(culprits) > _LISTED:
-        yield "", f"and {', '.join(each.node or each.tensor for each in culprits[_LISTED:])}"
+        names = ", ".join(each.node or each.tensor for each in culprits[_LISTED:])
+        yield "", told("layers_text.and_these", names=names)
     if culprits:
         rules = [rule for each in culprits for rule in each.remedy]
-        yield "remedy", " ".join(f"--set {shlex.quote(rule)}" for rule in rules)
+        yield told("layers_text.remedy"), " ".join(f"--set {shlex.quote(rule)}" for rule in rules)
     if report.verdict.masked:
-        few = ", ".join(report.verdict.masked[:_LISTED])
-        more = " ..." if len(report.verdict.masked) > _LISTED else ""
-        yield "also", f"{few}{more}: below 15 dB by itself, but not the cause as things are"
+        yield told("layers_text.also"), told("layers_text.masked", names=_listed(report.verdict.masked))
 
 
 def _culprit(each: Culprit, row: LayerRow | None) -> str:
-    who = f"input {each.tensor}"
-    if each.node:
-        after = "" if each.weighted == each.node else f" after {each.weighted}"
-        at = "" if each.tensor == each.node or each.weighted != each.node else f" at {each.tensor}"
-        who = f"{each.node} ({each.op_type}{after}){at}"
-    how = {
-        "clipping": f"{_percent(each.clipped)} of its values are clipped",
-        "rounding": f"rounding of its values, {_levels(row) if row else each.used_levels} levels used",
-        "weights": "its weights",
-        "integer arithmetic": "integer arithmetic",
-    }[each.introduced.cause]
-    if each.result_again is not None and len(each.remedy) > 1:  # both parts were measured to matter
-        how = (
-            f"{how}, and the rounding of its result"
-            if each.introduced.cause == "weights"
-            else f"{how}, and weights"
-        )
     local = None if row is None or row.local is None else row.local.sqnr_db
-    parts = [how, f"{'' if local is None else f'local {_db(local)} dB'}{_channels(each, local)}"]
+    local_text = "" if local is None else told("layers_text.local_db", db=_db(local))
+    parts = [_how(each, row), commas(local_text, _channels(each, local))]
     if each.quantized_again is not None:
-        parts.append(f"{_db(each.quantized_again.sqnr_db)} dB when this one alone is quantized again")
-    return f"{who}: {'; '.join(filter(None, parts))}"
+        parts.append(told("layers_text.again", db=_db(each.quantized_again.sqnr_db)))
+    return told("layers_text.score", name=_who(each), score=semicolons(*parts))
+
+
+def _who(each: Culprit) -> str:
+    if not each.node:
+        return told("layers_text.culprit_input", tensor=each.tensor)
+    names = {"node": each.node, "op": each.op_type}
+    if each.weighted != each.node:
+        return told("layers_text.culprit_after", weighted=each.weighted, **names)
+    if each.tensor != each.node:
+        return told("layers_text.culprit_at", tensor=each.tensor, **names)
+    return told("layers_text.culprit", **names)
+
+
+def _how(each: Culprit, row: LayerRow | None) -> str:
+    cause = each.introduced.cause
+    if cause == "clipping":
+        how = told("layers_text.clipping", share=_percent(each.clipped))
+    elif cause == "rounding":
+        how = told("layers_text.rounding", levels=_levels(row) if row else each.used_levels)
+    else:
+        how = told("layers_text.weights") if cause == "weights" else told("layers_text.integer")
+    if each.result_again is not None and len(each.remedy) > 1:  # both parts were measured to matter
+        more = told("layers_text.and_result") if cause == "weights" else told("layers_text.and_weights")
+        return commas(how, more)
+    return how
 
 
 def _channels(each: Culprit, local: float | None) -> str:
@@ -144,19 +167,10 @@ def _channels(each: Culprit, local: float | None) -> str:
     worst = each.worst_channel_sqnr_db
     if local is None or worst is None or worst > min(_BAD_CHANNEL_DB, local - _WORSE_DB):
         return ""
-    text = f", but channel {each.worst_channel} has {_db(worst)} dB"
-    lost = f"{each.lost_channels} of {counted(each.channels, 'channel')} below 3 dB"
-    return f"{text} ({lost})" if each.lost_channels else text
-
-
-_NEXT = {
-    "weights": "roundoff transform with equalize,bias-correct evens out channels of different size that share a "
-    "scale (roundoff channels with '*' --kind weight shows them); scales per channel or 16 bits help, too",
-    "activations": "roundoff quantize with --calibration minmax,mse,percentile compares other ranges; "
-    "roundoff partial with --to s16 tells how many need 16 bits",
-    "both": "roundoff partial tells how many in float or, with --to s16, in 16 bits it takes",
-}
-"""What to type when the error is spread, by what makes most of it."""
+    text = told("layers_text.channel", channel=each.worst_channel, db=_db(worst))
+    if not each.lost_channels:
+        return text
+    return told("layers_text.lost_channels", text=text, lost=each.lost_channels, all=each.channels)
 
 
 def _tried(report: LayerReport) -> Iterator[_Line]:
@@ -164,21 +178,21 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
     if verdict.kind != "distributed":
         return
     if verdict.tried:
-        yield "tried", ", ".join(verdict.tried)
+        yield told("layers_text.tried"), ", ".join(verdict.tried)
     if verdict.float_weights is not None and verdict.float_activations is not None:
         weights, activations = verdict.float_weights.sqnr_db, verdict.float_activations.sqnr_db
-        text = f"all weights in float give {_db(weights)} dB, all activations in float {_db(activations)} dB"
+        text = told("layers_text.sides", weights=_db(weights), activations=_db(activations))
         clear = abs(weights - activations) >= _CLEAR_DB
         side = "weights" if weights > activations else "activations"
-        yield "besides", f"{text}: it is the {side} of many units" if clear else text
-        yield "next", _NEXT[side if clear else "both"]
+        yield told("layers_text.besides"), told(f"layers_text.side_{side}", text=text) if clear else text
+        yield told("layers_text.next"), told(f"layers_text.next_{side if clear else 'both'}")
 
 
 def _limits(report: LayerReport) -> Iterator[_Line]:
     for text in report.verdict.not_judged:
-        yield "beware", text
-    subject = f"{report.quantized}; " if report.quantized else ""
-    yield "run", f"{subject}{report.arithmetic}; {counted(len(report.samples), 'sample')}"
+        yield told("layers_text.beware"), sentence(text)
+    samples = count_of(len(report.samples), "sample")
+    yield told("layers_text.run"), semicolons(sentence(report.quantized), sentence(report.arithmetic), samples)
 
 
 def _integers(report: LayerReport) -> Iterator[_Line]:
@@ -186,11 +200,14 @@ def _integers(report: LayerReport) -> Iterator[_Line]:
         first = report.overflows[0]
         more = len(report.overflows) - 1
         text = f"{first.node} ({first.op_type}): {first.text}"
-        yield "overflow", f"{text}; and {more} more" if more else text
+        text = told("layers_text.overflow_more", text=text, count=more) if more else text
+        yield told("layers_text.overflow"), text
     if report.float_nodes:
-        names = list(report.float_nodes)
-        more_names = " ..." if len(names) > _LISTED else ""
-        yield "run float", f"{counted(len(names), 'node')}: {', '.join(names[:_LISTED])}{more_names}"
+        nodes = count_of(len(report.float_nodes), "node")
+        yield (
+            told("layers_text.run_float"),
+            told("layers_text.score", name=nodes, score=_listed(tuple(report.float_nodes))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,22 +222,25 @@ class _Column:
 def _columns(report: LayerReport) -> list[_Column]:
     """The columns of a report in their order."""
     columns = [
-        _Column("q", lambda row: row.quantized),
-        _Column("shape", lambda row: "x".join(map(str, row.shape)), wide=True),
+        _Column(told("layers_text.column_type"), lambda row: row.quantized),
+        _Column(told("layers_text.column_shape"), lambda row: "x".join(map(str, row.shape)), wide=True),
     ]
     if report.method != "accumulated":
         columns += _score_columns("local", lambda row: row.local)
     if report.method != "local":
-        columns += _score_columns("accum", lambda row: row.accumulated)
-    columns.append(_Column("clip", lambda row: _percent(row.clipped)))
-    columns.append(_Column("levels", _levels))
+        columns += _score_columns("accumulated", lambda row: row.accumulated)
+    columns.append(_Column(told("layers_text.column_clip"), lambda row: _percent(row.clipped)))
+    columns.append(_Column(told("layers_text.column_levels"), _levels))
     if report.method == "both":
-        columns.append(
-            _Column("adds\nest.", lambda row: _percent(row.introduced.output_share) if row.introduced else "")
-        )
+        columns.append(_Column(told("layers_text.column_adds"), _adds))
     if report.mode == "integer":
-        columns.append(_Column("differ", lambda row: _percent(row.differing_codes), wide=True))
+        differ = told("layers_text.column_differ")
+        columns.append(_Column(differ, lambda row: _percent(row.differing_codes), wide=True))
     return columns
+
+
+def _adds(row: LayerRow) -> str:
+    return _percent(row.introduced.output_share) if row.introduced else ""
 
 
 def _score_columns(name: str, score: Callable[[LayerRow], LayerScore | None]) -> list[_Column]:
@@ -231,13 +251,18 @@ def _score_columns(name: str, score: Callable[[LayerRow], LayerScore | None]) ->
 
         return shown
 
+    heading = told(f"layers_text.column_{name}")
     return [
-        _Column(f"{name}\ndB", cell(_score_db)),
-        _Column("cosine", cell(lambda found: _cosine(found.cosine)), wide=name == "local"),
-        _Column("steps", cell(lambda found: _number(found.rms_steps)), wide=name != "local"),
-        _Column("max", cell(lambda found: _number(found.max_steps)), wide=True),
+        _Column(f"{heading}\ndB", cell(_score_db)),
+        _Column(
+            told("layers_text.column_cosine"), cell(lambda found: _cosine(found.cosine)), wide=name == "local"
+        ),
+        _Column(
+            told("layers_text.column_steps"), cell(lambda found: _number(found.rms_steps)), wide=name != "local"
+        ),
+        _Column(told("layers_text.column_max"), cell(lambda found: _number(found.max_steps)), wide=True),
         _Column("mse", cell(lambda found: "" if found.mse is None else f"{found.mse:.2e}"), wide=True),
-        _Column("channel", cell(_worst_channel), wide=True),
+        _Column(told("layers_text.column_channel"), cell(_worst_channel), wide=True),
     ]
 
 
@@ -254,8 +279,8 @@ class _LayerTable:
         ]
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
         table.add_column("#", justify="right", no_wrap=True)
-        table.add_column("tensor", overflow="fold", min_width=10)
-        table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=8)
+        table.add_column(told("common.tensor"), overflow="fold", min_width=10)
+        table.add_column(told("terminal.operation"), overflow="ellipsis", no_wrap=True, max_width=8)
         for column in columns:
             table.add_column(column.heading, justify="right", no_wrap=True)
         for row in self.rows:
@@ -285,26 +310,27 @@ def layers_table(report: LayerReport, *, sort: LayerSort = "worst", most: int | 
 
 def _legend(report: LayerReport) -> str:
     """What the columns mean that do not say it themselves."""
-    words = ["dB: SQNR"]
+    words = [told("layers_text.legend_db")]
     if report.method != "accumulated":
-        words.append("local: the unit alone, fed with float tensors, quantized on entry")
+        words.append(told("layers_text.legend_local"))
     if report.method != "local":
-        words.append("accum: the whole quantized model")
-    words.append("steps: RMS error in quantization steps, 0.29 is rounding alone")
-    words.append("levels: codes used")
+        words.append(told("layers_text.legend_accumulated"))
+    words += [told("layers_text.legend_steps"), told("layers_text.legend_levels")]
     if report.method == "both":
-        words.append("adds: estimated share of the outputs' error, only to rank what to try")
-    return "; ".join(words)
+        words.append(told("layers_text.legend_adds"))
+    return semicolons(*words)
 
 
 def _in_words(score: LayerScore | None) -> str:
     if score is None or score.sqnr_db is None:
-        return "no score" if score is None else score.detail
-    text = f"{_db(score.sqnr_db)} dB, cosine {_cosine(score.cosine)} accumulated"
-    return f"{text}, without what is not finite ({score.detail})" if score.status == "nonfinite" else text
+        return told("terminal.no_score") if score is None else score.detail
+    text = told("layers_text.in_words", db=_db(score.sqnr_db), cosine=_cosine(score.cosine))
+    return told("layers_text.nonfinite", text=text, detail=score.detail) if score.status == "nonfinite" else text
 
 
 def _score_db(score: LayerScore) -> str:
+    if score.sqnr_db is None and score.status == "degenerate":
+        return told("layers_text.empty")
     if score.sqnr_db is None:
         return _NO_SCORE.get(score.status, score.status)
     return f"({_db(score.sqnr_db)})" if score.status == "nonfinite" else _db(score.sqnr_db)

@@ -20,7 +20,7 @@ from roundoff.report.words import Language
 
 __all__ = ["markdown_report"]
 
-_NUMBERS = frozenset({"count", "number", "decibels", "share", "score"})
+_NUMBERS = frozenset({"count", "number", "decibels", "share", "score", "seconds"})
 
 
 def markdown_report(pages: Sequence[Page], *, title: str, language: Language = "en") -> str:
@@ -31,16 +31,16 @@ def markdown_report(pages: Sequence[Page], *, title: str, language: Language = "
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _page(page: Page, level: int, language: Language) -> Iterator[str]:
-    yield f"{'#' * level} {_escaped(page.title.within(language))}"
-    yield ""
+def _page(page: Page, level: int, language: Language) -> list[str]:
+    """A page under its title; nothing where all of it is drawn."""
+    lines: list[str] = []
     for block in page.blocks:
         written = list(_block(block, language))
         if written:
-            yield from written
-            yield ""
+            lines += [*written, ""]
     for below in page.sections:
-        yield from _page(below, level + 1, language)
+        lines += _page(below, level + 1, language)
+    return [f"{'#' * level} {_escaped(page.title.within(language))}", "", *lines] if lines else []
 
 
 def _block(block: Block, language: Language) -> Iterator[str]:

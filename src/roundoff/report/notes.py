@@ -4,17 +4,14 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from roundoff.core.wording import counted
+from roundoff.report.words import sentence, told
 
 __all__ = ["left_out_lines", "note_lines"]
 
 
 def left_out_lines(rows: int) -> list[Text]:
     """Says that so many rows did not find room, if any; those shown matter most."""
-    if not rows:
-        return []
-    matters = "matters less is" if rows == 1 else "matter less are"
-    return [Text(f"{counted(rows, 'row')} that {matters} left out; --top all shows them", style="dim")]
+    return [Text(told("terminal.left_out", count=rows), style="dim")] if rows else []
 
 
 def note_lines(notes: Sequence[str], preparation: Sequence[str] = ()) -> list[Text]:
@@ -25,8 +22,5 @@ def note_lines(notes: Sequence[str], preparation: Sequence[str] = ()) -> list[Te
         preparation: What was said when the model was prepared and quantized. It is the same in every run that
             looks into the model, so that it is only counted here; documents hold it.
     """
-    lines = [f"note: {note}" for note in notes]
-    if preparation:
-        remarks = counted(len(preparation), "remark")
-        lines.append(f"note: for {remarks} on how the model was prepared see the document (--json, -o)")
-    return [Text(line, style="dim") for line in lines]
+    said = [*notes, *([told("terminal.preparation", count=len(preparation))] if preparation else [])]
+    return [Text(told("terminal.note", text=sentence(text)), style="dim") for text in said]

@@ -9,9 +9,10 @@ from rich.text import Text
 
 from roundoff.core.harmless import short_name
 from roundoff.core.outliers import OUTLIER_LEVELS, OutlierReport, OutlierRow
-from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text, number, percentage, shape_text
 from roundoff.report.notes import left_out_lines, note_lines
+from roundoff.report.phrasing import count_of, semicolons
+from roundoff.report.words import told
 
 __all__ = ["OUTLIERS_CSV_START", "OutlierSort", "outliers_csv", "outliers_page"]
 
@@ -41,9 +42,8 @@ def outliers_page(
     if report.skipped:
         names = ", ".join(list(report.skipped)[:_NAMED]) + (" ..." if len(report.skipped) > _NAMED else "")
         reason = next(iter(report.skipped.values()))
-        parts.append(
-            Text(f"note: {counted(len(report.skipped), 'tensor')} without a row: {names} ({reason})", "dim")
-        )
+        without = told("outliers_text.without_row", count=len(report.skipped), names=names, reason=reason)
+        parts += note_lines([without])
     parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
@@ -62,26 +62,33 @@ def _headline(report: OutlierReport, ranked: Sequence[OutlierRow]) -> Text:
     first = OUTLIER_LEVELS[0]
     judged = [row for row in ranked if _matters(row)]
     some = [row for row in judged if row.share(first) > 0]
-    seen = counted(len(report.samples), "sample")
-    level = f"level = log{number(report.log_base)}(largest of the tensor / largest of the channel)"
-    total = counted(len(judged), "tensor")
+    seen = count_of(len(report.samples), "sample")
     if not some:
-        text = f"No channel is of level {first} or more in {total} ({seen})"
+        text = told("outliers_text.none", level=first, all=len(judged), samples=seen)
     else:
-        worst = f"worst is {some[0].tensor} with {percentage(some[0].share(first))} of its channels"
-        has = "has" if len(some) == 1 else "have"
-        text = f"{len(some)} of {total} {has} channels of level {first} or more ({seen}); {worst}"
+        text = told(
+            "outliers_text.some",
+            some=len(some),
+            all=len(judged),
+            level=first,
+            samples=seen,
+            tensor=some[0].tensor,
+            share=percentage(some[0].share(first)),
+        )
     fused = len(ranked) - len(judged)
-    besides = f"; not counted: {counted(fused, 'fused tensor')}, never stored" if fused else ""
-    return Text(f"{text}; {level}{besides}", "bold")
+    besides = told("outliers_text.fused", count=fused) if fused else ""
+    level = told("outliers_text.level", base=number(report.log_base))
+    return Text(semicolons(text, level, besides), "bold")
 
 
 def _table(rows: Sequence[OutlierRow]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("tensor", overflow="fold", min_width=12)
-    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=8)
-    for heading in ("q", "channels", "zero %", *(f">={level} %" for level in OUTLIER_LEVELS), "largest"):
+    table.add_column(told("common.tensor"), overflow="fold", min_width=12)
+    table.add_column(told("terminal.operation"), overflow="ellipsis", no_wrap=True, max_width=8)
+    first = (told("distribution_text.column_type"), told("channels_text.column_channels"))
+    levels = [f">={level} %" for level in OUTLIER_LEVELS]
+    for heading in (*first, told("outliers_text.column_zero"), *levels, told("outliers_text.column_largest")):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         values = [row.sparse_share, *(row.share(level) for level in OUTLIER_LEVELS)]

@@ -11,16 +11,17 @@ from rich.text import Text
 
 from roundoff.core.harmless import short_name
 from roundoff.core.partial import PartialQuantization, PartialStep
-from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
 from roundoff.report.notes import note_lines
+from roundoff.report.phrasing import count_of, few, headline, semicolons
 from roundoff.report.score_text import score_text, share_text
 from roundoff.report.verdict import VerdictLine, verdict_page
+from roundoff.report.words import sentence, told
 
 __all__ = ["partial_csv", "partial_table", "partial_verdict"]
 
 _LISTED = 8
-_CHANGES = {"float": "in float", "s16": "at 16 bits (s16)", "u16": "at 16 bits (u16)"}
+_CHANGES = {"float": "to_float", "s16": "to_s_bits", "u16": "to_u_bits"}
 _HEADINGS = {"sqnr_db": "sqnr dB", "same_top1": "same top-1"}
 
 
@@ -30,18 +31,16 @@ def partial_verdict(found: PartialQuantization) -> RenderableType:
 
 
 def _headline(found: PartialQuantization) -> Text:
-    goal = f"the goal of {_goal(found)}"
-    tried = found.steps[-1].count
-    changed = _CHANGES[found.to]
+    goal, changed = _goal(found), told(f"partial_text.{_CHANGES[found.to]}")
     if found.knee == 0 and found.exact_weights and _against_float(found):
-        but = "but the weights of this float are quantized: give FLOAT"
-        return Text("OPEN", style="bold yellow") + Text(f": fully quantized it reaches {goal}, {but}")
+        return headline(told("partial_text.word_open"), "bold yellow", told("partial_text.open", goal=goal))
     if found.knee == 0:
-        return Text("NOTHING TO DO", style="bold green") + Text(f": fully quantized it reaches {goal}")
+        return headline(told("partial_text.word_nothing"), "bold green", told("partial_text.nothing", goal=goal))
     if found.knee is not None:
-        word = Text(f"TOP {found.knee}", style="bold green")
-        return word + Text(f" {changed} {'reaches' if found.knee == 1 else 'reach'} {goal}")
-    return Text("NOT REACHED", style="bold red") + Text(f": with up to {tried} {changed} none reaches {goal}")
+        text = told("partial_text.top", changed=changed, count=found.knee, goal=goal)
+        return headline(told("partial_text.word_top", count=found.knee), "bold green", text)
+    text = told("partial_text.missed", count=found.steps[-1].count, changed=changed, goal=goal)
+    return headline(told("partial_text.word_missed"), "bold red", text)
 
 
 def _against_float(found: PartialQuantization) -> bool:
@@ -51,7 +50,9 @@ def _against_float(found: PartialQuantization) -> bool:
 
 def _goal(found: PartialQuantization) -> str:
     value = _named(found.score, found.goal.value)
-    return f"{found.goal.text} of float, {value}" if found.goal.text.endswith("%") else value
+    if not found.goal.text.endswith("%"):
+        return value
+    return told("partial_text.goal", share=found.goal.text, value=value)
 
 
 def _named(name: str, value: float) -> str:
@@ -62,32 +63,33 @@ def _named(name: str, value: float) -> str:
 def _lines(found: PartialQuantization) -> Iterator[VerdictLine]:
     first = found.steps[0]
     known = math.isfinite(found.float_score) and found.float_score != 1
-    float_score = f"; float {score_text(found.score, found.float_score)}" if known else ""
-    yield "quantized", f"{_score(found, first)}{float_score}; {counted(found.samples, 'sample')}"
+    float_score = told("partial_text.float", score=score_text(found.score, found.float_score)) if known else ""
+    samples = count_of(found.samples, "sample")
+    yield told("partial_text.quantized"), semicolons(_score(found, first), float_score, samples)
     if found.knee:
-        yield f"top {found.knee}", _score(found, found.steps[found.knee])
+        yield told("partial_text.label_top", count=found.knee), _score(found, found.steps[found.knee])
     if found.chosen:
-        more = len(found.chosen) - _LISTED
-        names = ", ".join(found.chosen[:_LISTED]) + (f" and {more} more" if more > 0 else "")
-        yield "these are" if found.knee else "best are", names
-    yield "levels off", _levels_off(found)
+        label = told("partial_text.these_are") if found.knee else told("partial_text.best_are")
+        yield label, few(found.chosen, _LISTED)
+    yield told("partial_text.levels_off"), _levels_off(found)
     if found.drops:
         worst = max(found.drops, key=lambda count: _loss(found, count))
         loss = _loss(found, worst)
         by = f"{100 * loss:.2g} %" if found.score == "accuracy" else f"{loss:.2g}"
-        yield "not steady", f"{counted(len(found.drops), 'step')} down, the largest by {by} at {worst}"
+        text = told("partial_text.drops", count=len(found.drops), loss=by, worst=worst)
+        yield told("partial_text.not_steady"), text
     else:
-        yield "steady", "no step makes it worse"
-    yield "order", found.ranking
+        yield told("partial_text.steady"), told("partial_text.no_drops")
+    yield told("partial_text.order"), sentence(found.ranking)
     if found.knee is None:
-        yield "next", _next(found)
+        yield told("partial_text.next"), _next(found)
 
 
 def _next(found: PartialQuantization) -> str:
     """What to try when nothing reaches the goal."""
-    more = "--top all tries the rest; " if found.steps[-1].count < len(found.subjects) else ""
-    other = "16 bits (--to s16), " if found.to == "float" else ""
-    return f"{more}where it takes many, {other}another calibration or target serves better"
+    more = told("partial_text.next_more") if found.steps[-1].count < len(found.subjects) else ""
+    other = told("partial_text.next_bits") if found.to == "float" else told("partial_text.next_other")
+    return semicolons(more, other)
 
 
 def _loss(found: PartialQuantization, count: int) -> float:
@@ -97,16 +99,18 @@ def _loss(found: PartialQuantization, count: int) -> float:
 
 def _levels_off(found: PartialQuantization) -> str:
     if found.levels_off is None:
-        return "nothing is gained by any of them"
+        return told("partial_text.nothing_gained")
     step, last = found.steps[found.levels_off], found.steps[-1].count
     if found.levels_off == last:
-        return f"not before {last}, the last that was tried"
-    return f"at {step.count}, {_named(found.score, step.score)}: 95% of what any of {last} bring"
+        return told("partial_text.not_before", count=last)
+    return told("partial_text.off_at", count=step.count, score=_named(found.score, step.score), last=last)
 
 
 def _score(found: PartialQuantization, step: PartialStep) -> str:
     text = _named(found.score, step.score)
-    return text if step.share is None or found.float_score == 1 else f"{text} ({share_text(step.share)} of float)"
+    if step.share is None or found.float_score == 1:
+        return text
+    return told("partial_text.of_float", score=text, share=share_text(step.share))
 
 
 def _heading(name: str) -> str:
@@ -117,22 +121,22 @@ def partial_table(found: PartialQuantization) -> RenderableType:
     """One line per step; the knee is marked."""
     others = [name for name in found.steps[0].scores if all(name in step.scores for step in found.steps)]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("top", justify="right", no_wrap=True)
-    table.add_column("added", overflow="fold", min_width=12)
-    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=8)
+    table.add_column(told("partial_text.column_top"), justify="right", no_wrap=True)
+    table.add_column(told("partial_text.column_added"), overflow="fold", min_width=12)
+    table.add_column(told("terminal.operation"), overflow="ellipsis", no_wrap=True, max_width=8)
     table.add_column(Text(_heading(found.score)), justify="right", no_wrap=True)
     compared = found.float_score != 1 and found.steps[0].share is not None
     if compared:
-        table.add_column("of float", justify="right", no_wrap=True)
+        table.add_column(told("partial_text.column_share"), justify="right", no_wrap=True)
     for name in others:
         table.add_column(Text(_heading(name)), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for step in found.steps:
-        mark = "<- goal" if step.count == found.knee else ""
+        mark = told("partial_text.mark") if step.count == found.knee else ""
         shares = [share_text(step.share)] if compared and step.share is not None else []
         table.add_row(
             str(step.count),
-            Text(short_name(step.subject) or "(all quantized)"),
+            Text(short_name(step.subject) or told("partial_text.all_quantized")),
             Text(step.op_type),
             score_text(found.score, step.score),
             *shares,

@@ -7,18 +7,29 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.harmless import short_name
-from roundoff.core.run_diff import Change, Gate, GateRow, RowDiff, RunDiff, names_of
+from roundoff.core.run_diff import Change, Gate, GateRow, InputChange, RowDiff, RunDiff, names_of
 from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text
 from roundoff.report.notes import left_out_lines, note_lines
+from roundoff.report.phrasing import commas, count_of, headline, semicolons
+from roundoff.report.words import sentence, told
 
-__all__ = ["annotations", "diff_csv", "diff_table", "diff_verdict", "gate_table", "gate_verdict", "shown_rows"]
+__all__ = [
+    "annotations",
+    "diff_csv",
+    "diff_table",
+    "diff_verdict",
+    "gate_table",
+    "gate_verdict",
+    "measure_name",
+    "shown_rows",
+]
 
 _LISTED = 4
 _STYLES = {"same": "bold green", "better": "bold green", "worse": "bold red", "mixed": "bold red"}
-_WORDS = {"untested": "NOT TESTABLE"}
 # What is shown first.
 _RANKS: dict[Change, int] = {"worse": 0, "untested": 1, "unclear": 2, "better": 3, "same": 4}
+_NOTABLE: tuple[Change, ...] = ("worse", "better", "unclear", "untested")
 _COLUMNS = (
     "order", "node", "op_type", "tensor", "renamed_from", "measure", "output", "before_db", "after_db",
     "change_db", "samples", "probability", "loss_probability", "change", "starts", "detail",
@@ -28,30 +39,33 @@ _COLUMNS = (
 _EXACT_DB = 80.0
 _Line = tuple[str, str]
 _OP_WIDTH = 9
-_SHORT = {"accumulated": "accum"}
+# Scores that have a name in words.
+_MEASURES = ("local", "accumulated", "compared", "diagnosed")
 # GitHub shows no more of one step.
 _MOST_ANNOTATIONS = 10
 
 
 def diff_verdict(diff: RunDiff) -> RenderableType:
     """What a busy person reads: the same, better or worse, where it starts, and what was not the same."""
-    word = _WORDS.get(diff.kind, diff.kind.upper())
-    headline = Text(word, style=_STYLES.get(diff.kind, "bold yellow")) + Text(f": {_headline(diff)}")
-    return Group(headline, _grid([*_changes(diff), *_conditions(diff)]))
+    word = told(f"run_diff_text.word_{diff.kind}")
+    text = told("run_diff_text.headline", text=_headline(diff))
+    first = headline(word, _STYLES.get(diff.kind, "bold yellow"), text)
+    return Group(first, _grid([*_changes(diff), *_conditions(diff)]))
 
 
 def gate_verdict(diff: RunDiff, gate: Gate) -> RenderableType:
     """Whether it may pass, and what keeps it from that."""
     judged = sum(row.passed is not None for row in gate.rows)
     if gate.passed:
-        text = f": {counted(judged, 'score')} within budget ({gate.max_regression_db:g} dB unless said otherwise)"
-        headline = Text("PASS", style="bold green") + Text(text)
+        text = told("run_diff_text.gate_passed", count=judged, limit=f"{gate.max_regression_db:g}")
+        first = headline(told("run_diff_text.word_pass"), "bold green", text)
     else:
         over = sum(row.passed is False for row in gate.rows)
-        text = f": {over} of {counted(judged, 'score')} over budget"
-        text += f", {counted(len(gate.problems), 'other problem')}" if gate.problems else ""
-        headline = Text("FAIL", style="bold red") + Text(text)
-    return Group(headline, _grid([*_gate_lines(diff, gate), *_conditions(diff)]))
+        text = told("run_diff_text.gate_failed", over=over, count=judged)
+        if gate.problems:
+            text = commas(text, told("run_diff_text.gate_problems", count=len(gate.problems)))
+        first = headline(told("run_diff_text.word_fail"), "bold red", text)
+    return Group(first, _grid([*_gate_lines(diff, gate), *_conditions(diff)]))
 
 
 def _grid(lines: Sequence[_Line]) -> Table:
@@ -67,98 +81,123 @@ def _headline(diff: RunDiff) -> str:
     nodes = len(names_of(diff.rows))
     counts = {kind: len(diff.tensors(kind)) for kind in _RANKS}
     if diff.compared == "diagnosis":
-        gone, new = counted(len(diff.only_before), "finding"), counted(len(diff.only_after), "new finding")
-        return f"{gone} gone, {new}"
+        return told("run_diff_text.findings", gone=len(diff.only_before), new=len(diff.only_after))
+    floor = f"{diff.floor_db:g}"
     if diff.kind == "same":
-        large = any(abs(row.change_db or 0.0) >= diff.floor_db for row in diff.rows)
-        return f"no node of {nodes} changed {'beyond chance' if large else f'by {diff.floor_db:g} dB or more'}"
+        if any(abs(row.change_db or 0.0) >= diff.floor_db for row in diff.rows):
+            return told("run_diff_text.same_chance", nodes=nodes)
+        return told("run_diff_text.same_floor", nodes=nodes, floor=floor)
     if diff.kind == "unclear":
-        return (
-            f"{counts['unclear']} of {counted(nodes, 'node')} differ, but chance is not excluded; try more samples"
-        )
+        return told("run_diff_text.unclear", count=counts["unclear"], nodes=nodes)
     if diff.kind == "untested":
-        return f"{counts['untested']} of {counted(nodes, 'node')} differ by {diff.floor_db:g} dB or more"
-    told = [f"{counts[kind]} {kind}" for kind in ("worse", "better") if counts[kind]]
-    told += [f"{counts[kind]} {kind}" for kind in ("unclear", "untested") if counts[kind]]
-    return f"of {counted(nodes, 'node')} {', '.join(told)}"
+        return told("run_diff_text.untested", count=counts["untested"], nodes=nodes, floor=floor)
+    texts = [
+        told("run_diff_text.count", count=counts[kind], change=told(f"run_diff_text.change_{kind}"))
+        for kind in _NOTABLE
+        if counts[kind]
+    ]
+    return told("run_diff_text.of_nodes", nodes=nodes, counts=commas(*texts))
 
 
 def _changes(diff: RunDiff) -> Iterator[_Line]:
     worse = diff.changed("worse")
     if diff.first is not None:
-        yield "first", _told(next(row for row in worse if row.tensor == diff.first))
+        yield told("run_diff_text.first"), _row_text(next(row for row in worse if row.tensor == diff.first))
     starts = [row for row in worse if row.starts and row.tensor != diff.first]
     others = tuple(name for name in names_of(starts) if name != diff.first)
     if others:
-        yield "also", f"worse by themselves: {_few(others)}"
+        yield told("run_diff_text.also"), told("run_diff_text.by_themselves", names=_few(others))
     follow = tuple(name for name in names_of(worse) if name not in {diff.first, *others})
     if follow and diff.compared != "sensitivity":
-        yield "follow", f"{counted(len(follow), 'node')} computed from these: {_few(follow)}"
+        text = told("run_diff_text.computed_from", count=len(follow), names=_few(follow))
+        yield told("run_diff_text.follow"), text
     better = diff.changed("better")
     if better:
         best = max(better, key=lambda row: row.change_db or 0.0)
-        yield "best gain", _told(best)
+        yield told("run_diff_text.best_gain"), _row_text(best)
     kind = "finding" if diff.compared == "diagnosis" else "node"
     for label, names in (("gone", diff.only_before), ("new", diff.only_after)):
         if names:
-            yield label, f"{counted(len(names), kind)}: {_few(names)}"
+            text = told("run_diff_text.named", count=count_of(len(names), kind), names=_few(names))
+            yield told(f"run_diff_text.{label}"), text
     if diff.renamed:
         named = tuple(f"{old} -> {new}" for old, new in diff.renamed)
-        yield "renamed", f"{counted(len(named), 'node')} by operation, shape and place: {_few(named)}"
+        text = told("run_diff_text.by_place", count=len(named), names=_few(named))
+        yield told("run_diff_text.renamed"), text
 
 
-def _told(row: RowDiff) -> str:
+def _row_text(row: RowDiff) -> str:
     who = row.node or row.tensor
     what = f"{who} ({row.op_type})" if row.op_type else who
-    at = f" at {row.tensor}" if row.node and row.node != row.tensor else ""
-    return f"{what}{at}, {row.measure}: {_change_text(row)}"
+    gaps = {"what": what, "measure": measure_name(row), "change": _change_text(row)}
+    if row.node and row.node != row.tensor:
+        return told("run_diff_text.at", tensor=row.tensor, **gaps)
+    return told("run_diff_text.row", **gaps)
+
+
+def measure_name(row: RowDiff) -> str:
+    """Which score a row is about."""
+    return told(f"run_diff_text.measure_{row.measure}") if row.measure in _MEASURES else row.measure
 
 
 def _change_text(row: RowDiff) -> str:
     if row.detail:
         return row.detail
-    return f"{_db(row.before)} to {_db(row.after)} dB ({_signed(row.change_db)})"
+    change = _signed(row.change_db)
+    return told("run_diff_text.change", before=_db(row.before), after=_db(row.after), change=change)
 
 
 def _conditions(diff: RunDiff) -> Iterator[_Line]:
-    pairs = {"paired": "the same samples", "unpaired": "other samples", "none": "scores of all samples together"}
     before, after = diff.samples
-    count = counted(after, "sample") if before == after else f"{before} and {counted(after, 'sample')}"
-    yield "runs", f"{diff.before} and {diff.after}; {count}, {pairs[diff.pairing]}"
+    count = count_of(after, "sample")
+    if before != after:
+        count = told("run_diff_text.two_counts", before=before, after=count)
+    pairing = told(f"run_diff_text.{diff.pairing}")
+    yield (
+        told("run_diff_text.runs"),
+        told("run_diff_text.two_runs", before=diff.before, after=diff.after, samples=count, pairing=pairing),
+    )
     changed = [each for each in diff.inputs if not each.environment]
     for at, each in enumerate(changed):
-        yield "" if at else "differ", f"{each.what}: {each.before or 'none'} -> {each.after or 'none'}"
-    around = [
-        f"{each.what} {each.before or 'none'} -> {each.after or 'none'}"
-        for each in diff.inputs
-        if each.environment
-    ]
+        text = told("run_diff_text.input", what=each.what, **_sides(each))
+        yield "" if at else told("run_diff_text.differ"), text
+    sides = [(each.what, _sides(each)) for each in diff.inputs if each.environment]
+    around = [f"{what} {each['before']} -> {each['after']}" for what, each in sides]
     if around:
-        yield "machine", "; ".join(around)
+        yield told("run_diff_text.machine"), semicolons(*around)
     if not changed and diff.rows and diff.kind not in ("same",) and not around:
-        yield "differ", "nothing in inputs, options and environment: the run is not repeatable"
+        yield told("run_diff_text.differ"), told("run_diff_text.not_repeatable")
+
+
+def _sides(change: InputChange) -> dict[str, str]:
+    """What it was, and what it is."""
+    nothing = told("run_diff_text.nothing")
+    return {"before": change.before or nothing, "after": change.after or nothing}
 
 
 def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
     failed = _failed(diff, gate)
     if failed:
         first = next(((row, judged) for row, judged in failed if row.order is not None), failed[0])
-        yield "first", f"{first[0].node or first[0].tensor}, {first[0].measure}: {first[1].why}"
+        row, judged = first
+        who = row.node or row.tensor
+        text = told("run_diff_text.over_budget", who=who, measure=measure_name(row), why=sentence(judged.why))
+        yield told("run_diff_text.first"), text
     for at, problem in enumerate(gate.problems[:_LISTED]):
-        yield "" if at else "problems", problem
+        yield "" if at else told("run_diff_text.problems"), sentence(problem)
     unproven = [
         row for row in diff.changed("unclear", "untested") if (row.change_db or 0) < -gate.max_regression_db
     ]
     unproven = [row for row in unproven if row.tensor not in {each.tensor for each, _ in failed}]
     if unproven:
-        yield (
-            "not sure",
-            f"{_few(names_of(unproven))}: worse, but chance is not excluded; more samples tell, --strict fails",
-        )
+        text = told("run_diff_text.worse_by_chance", names=_few(names_of(unproven)))
+        yield told("run_diff_text.not_sure"), text
     if diff.only_before:
-        yield "gone", f"{counted(len(diff.only_before), 'node')} not judged: {_few(diff.only_before)}"
+        gone = diff.only_before
+        text = told("run_diff_text.not_judged", count=len(gone), names=_few(gone))
+        yield told("run_diff_text.gone"), text
     if gate.unused:
-        yield "unused", f"budgets that fit nothing: {_few(gate.unused)}"
+        yield told("run_diff_text.unused"), told("run_diff_text.unused_budgets", names=_few(gate.unused))
 
 
 def _failed(diff: RunDiff, gate: Gate) -> list[tuple[RowDiff, GateRow]]:
@@ -188,8 +227,7 @@ def diff_table(diff: RunDiff, *, sort: str = "worst", most: int | None = None) -
     parts: list[RenderableType] = [_table(kept)] if kept else []
     parts += left_out_lines(len(rows) - len(kept))
     if kept:
-        legend = "dB: SQNR, mean over samples; chance: of such a change without a cause; *: worse by itself"
-        parts.append(Text(legend, style="dim"))
+        parts.append(Text(told("run_diff_text.legend"), style="dim"))
     return Group(*parts, *note_lines(diff.notes))
 
 
@@ -203,23 +241,23 @@ def gate_table(diff: RunDiff, gate: Gate, *, most: int | None = None) -> Rendera
 def _table(rows: Sequence[RowDiff]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
-    table.add_column("tensor", overflow="fold")
-    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=_OP_WIDTH)
-    table.add_column("score", no_wrap=True)
+    table.add_column(told("common.tensor"), overflow="fold")
+    table.add_column(told("terminal.operation"), overflow="ellipsis", no_wrap=True, max_width=_OP_WIDTH)
+    table.add_column(told("run_diff_text.column_score"), no_wrap=True)
     for name in ("before", "after", "change", "chance"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(told(f"run_diff_text.column_{name}"), justify="right", no_wrap=True)
     table.add_column("")
     for row in rows:
         table.add_row(
             "" if row.order is None else str(row.order),
             short_name(row.tensor),
             row.op_type,
-            _SHORT.get(row.measure, row.measure),
+            told("run_diff_text.accumulated") if row.measure == "accumulated" else measure_name(row),
             _db(row.before),
             _db(row.after),
             _signed(row.change_db),
             _chance(row.probability),
-            f"{row.change}{'*' if row.starts else ''}",
+            f"{told(f'run_diff_text.change_{row.change}')}{'*' if row.starts else ''}",
         )
     return table
 
@@ -248,10 +286,10 @@ def annotations(diff: RunDiff, gate: Gate) -> str:
     nodes: dict[str, str] = {}
     for row, judged in failed:
         nodes.setdefault(row.node or row.tensor, f"{row.measure}: {judged.why}")
-    told = [*(("roundoff gate", problem) for problem in gate.problems), *nodes.items()]
-    kept = told if len(told) <= _MOST_ANNOTATIONS else told[: _MOST_ANNOTATIONS - 1]
-    if len(told) > len(kept):
-        kept = [*kept, ("roundoff gate", f"and {counted(len(told) - len(kept), 'node')} more over budget")]
+    found = [*(("roundoff gate", problem) for problem in gate.problems), *nodes.items()]
+    kept = found if len(found) <= _MOST_ANNOTATIONS else found[: _MOST_ANNOTATIONS - 1]
+    if len(found) > len(kept):
+        kept = [*kept, ("roundoff gate", f"and {counted(len(found) - len(kept), 'node')} more over budget")]
     return "".join(f"::error title={_escaped(name, more=':,')}::{_escaped(why)}\n" for name, why in kept)
 
 
@@ -279,5 +317,7 @@ def _chance(probability: float | None) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    more = f" and {counted(len(names) - _LISTED, 'other')}" if len(names) > _LISTED else ""
-    return ", ".join(map(short_name, names[:_LISTED])) + more
+    shown = ", ".join(map(short_name, names[:_LISTED]))
+    if len(names) <= _LISTED:
+        return shown
+    return told("run_diff_text.and_others", names=shown, count=len(names) - _LISTED)

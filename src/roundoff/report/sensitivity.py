@@ -11,10 +11,11 @@ from rich.text import Text
 
 from roundoff.core.harmless import short_name
 from roundoff.core.sensitivity_report import KindVerdict, SensitivityReport, SensitivityRow
-from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
 from roundoff.report.notes import left_out_lines, note_lines
+from roundoff.report.phrasing import commas, count_of, few, headline, semicolons
 from roundoff.report.score_text import score_text, share_text
+from roundoff.report.words import told
 
 __all__ = ["SENSITIVITY_CSV_START", "sensitivity_csv", "sensitivity_tables", "sensitivity_verdict"]
 
@@ -25,14 +26,10 @@ _LISTED = 5
 # Beside the one that ranks; a terminal of 80 columns has no room for more.
 _OTHER_METRICS = 1
 _Line = tuple[str, str]
-_PLURALS = {
-    "node": "nodes", "weight": "weights", "activation": "activations", "bias": "biases", "group": "groups",
-}  # fmt: skip
 _HEADINGS = {"mean_relative_error": "mre", "sqnr_db": "sqnr dB"}
 _TIE, _UNKNOWN = "~", "?"
 # What alone leaves this little of the outputs has to be mended, whatever else is.
 _BAD_DB = 15
-_ENGINES = {"exact": "measured", "estimate": "estimate"}
 
 
 def sensitivity_verdict(report: SensitivityReport) -> RenderableType:
@@ -47,41 +44,41 @@ def sensitivity_verdict(report: SensitivityReport) -> RenderableType:
 
 def _headline(report: SensitivityReport) -> Text:
     used = sorted({row.samples for rows in report.rankings.values() for row in rows})
-    samples = counted(used[-1], "sample") if used else "no samples"
+    samples = count_of(used[-1], "sample") if used else told("sensitivity_text.no_samples")
     if len(used) > 1:
-        samples = f"{used[0]} to {samples}"
-    done = "" if report.complete else ", not complete"
+        samples = told("sensitivity_text.between", least=used[0], most=samples)
+    key = "sensitivity_text.samples" if report.complete else "sensitivity_text.samples_incomplete"
+    samples = told(key, samples=samples)
     if not report.verdicts:
-        return Text("NOTHING MEASURED", style="bold red") + Text(f" ({samples}{done})")
+        return headline(told("sensitivity_text.nothing_measured"), "bold red", samples)
     first = report.verdicts[0]
-    how = "quantized alone" if report.mode == "alone" else "left in float alone"
-    of_all = f" of {counted(first.count, first.kind)}"
-    if first.standing == "stand_out":
-        word, text = f"{len(first.names)} STAND{'S' if len(first.names) == 1 else ''} OUT", of_all
-    elif first.standing == "tied":
-        word, text = f"{len(first.names)} CANNOT BE TOLD APART", f"{of_all}: the first ones may be in any order"
-    elif first.standing == "spread":
-        word, text = "NONE STANDS OUT", f"{of_all}: the error is spread over many"
-    elif first.standing == "no_score":
-        word, text = "NO SCORE", f"{of_all}: the outputs hold nothing that can be compared"
-    else:
-        word, text = "NOTHING LOST", f": no {first.kind} changes the outputs"
     style = "bold green" if first.standing == "nothing_lost" else "bold yellow"
     if first.standing in ("stand_out", "no_score"):
         style = "bold red"
-    return Text(word, style=style) + Text(f"{text}, each {how} ({samples}{done})")
+    how = told(f"sensitivity_text.{report.mode}")
+    word = told(f"sensitivity_text.word_{first.standing}", count=len(first.names))
+    if first.standing == "nothing_lost":
+        kind = told(f"sensitivity_text.kind_{first.kind}")
+        return headline(word, style, told("sensitivity_text.nothing_lost", kind=kind, how=how, samples=samples))
+    of_all = count_of(first.count, first.kind)
+    text = told(f"sensitivity_text.{first.standing}", all=of_all, how=how, samples=samples)
+    return headline(word, style, text)
 
 
 def _lines(report: SensitivityReport) -> Iterator[_Line]:
     for verdict in report.verdicts:
-        yield _PLURALS[verdict.kind], _said(verdict, report.rankings[verdict.kind], report)
+        yield told(f"sensitivity.{verdict.kind}"), _said(verdict, report.rankings[verdict.kind], report)
     metric = report.metrics[0]
     if report.quantized is not None:
-        yield "quantized", f"{_heading(metric)} {score_text(metric, report.quantized[metric])} with everything"
+        score = score_text(metric, report.quantized[metric])
+        yield (
+            told("sensitivity_text.quantized"),
+            told("sensitivity_text.with_everything", metric=_heading(metric), score=score),
+        )
     behind = _behind(report)
     if behind:
-        yield "beware", behind
-    yield "at", f"{', '.join(report.outputs[:_LISTED])}{_more(len(report.outputs))}"
+        yield told("sensitivity_text.beware"), behind
+    yield told("sensitivity_text.at"), few(report.outputs, _LISTED)
 
 
 def _behind(report: SensitivityReport) -> str:
@@ -94,29 +91,32 @@ def _behind(report: SensitivityReport) -> str:
     bad = sum(row.scores[metric] < _BAD_DB for row in others)
     if not bad:
         return ""
-    text = f"{counted(bad, f'other {first.kind}')} {'is' if bad == 1 else 'are'} below {_BAD_DB} dB alone"
-    return f"{text}: what stands out is not all; roundoff partial tells how many it takes"
+    return told(f"sensitivity_text.behind_{first.kind}", count=bad, limit=_BAD_DB)
 
 
 def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: SensitivityReport) -> str:
     metric = report.metrics[0]
-    worst = f"{rows[0].name} ({_heading(metric)} {score_text(metric, rows[0].scores[metric])})" if rows else ""
-    names = ", ".join(verdict.names[:_LISTED]) + _more(len(verdict.names))
-    share = "" if verdict.share is None else f", {share_text(verdict.share)} of what all {verdict.count} do"
+    count, total = len(verdict.names), verdict.count
+    names = few(verdict.names, _LISTED)
+    share = ""
+    if verdict.share is not None:
+        share = told("sensitivity_text.share", share=share_text(verdict.share), all=total)
     if verdict.standing == "stand_out":
-        doubt = "" if verdict.sure else "; one sample, so it may be chance" if verdict.sure is None else ""
-        return f"{len(verdict.names)} of {verdict.count}: {names}{share}{doubt}"
+        doubt = told("sensitivity_text.chance") if verdict.sure is None else ""
+        text = told("sensitivity_text.said_stand_out", count=count, all=total, names=names)
+        return semicolons(commas(text, share), doubt)
     if verdict.standing == "tied":
-        return f"the first {len(verdict.names)} cannot be told apart: {names}{share}"
+        return commas(told("sensitivity_text.said_tied", count=count, names=names), share)
     if verdict.standing == "spread":
-        return f"none of {verdict.count} stands out; the worst is {worst}"
-    if verdict.standing == "no_score":
-        return f"none of {verdict.count} has a score"
-    return f"none of {verdict.count} changes the outputs"
+        return told("sensitivity_text.said_spread", all=total, worst=_worst(rows, metric))
+    return told(f"sensitivity_text.said_{verdict.standing}", all=total)
 
 
-def _more(count: int) -> str:
-    return f" and {count - _LISTED} more" if count > _LISTED else ""
+def _worst(rows: Sequence[SensitivityRow], metric: str) -> str:
+    if not rows:
+        return ""
+    score = score_text(metric, rows[0].scores[metric])
+    return told("sensitivity_text.worst", name=rows[0].name, metric=_heading(metric), score=score)
 
 
 def _heading(metric: str) -> str:
@@ -136,10 +136,9 @@ def sensitivity_tables(report: SensitivityReport, *, most: int | None = None) ->
         parts += [*([Text("")] if parts else []), _table(kind, rows[:most], report, marks)]
         parts += left_out_lines(len(rows) - len(rows[:most]))
     if _TIE in marks:
-        parts.append(Text(f"{_TIE} cannot be told apart from the next row", style="dim"))
+        parts.append(Text(told("sensitivity_text.legend_tie", mark=_TIE), style="dim"))
     if _UNKNOWN in marks:
-        text = f"{_UNKNOWN} not known whether it differs from the next row; give more samples"
-        parts.append(Text(text, style="dim"))
+        parts.append(Text(told("sensitivity_text.legend_unknown", mark=_UNKNOWN), style="dim"))
     parts += note_lines(report.notes, report.preparation)
     return Group(*parts)
 
@@ -149,21 +148,22 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    table.add_column(kind, overflow="fold", min_width=12)
+    table.add_column(told(f"sensitivity_text.kind_{kind}"), overflow="fold", min_width=12)
     # Of what nodes read, the operation that reads it first is known; nothing reads the outputs of the network.
     reader = kind in ("weight", "activation")
-    table.add_column("read by" if reader else "op", overflow="ellipsis", no_wrap=True, max_width=8)
+    by = told("sensitivity_text.column_reader") if reader else told("terminal.operation")
+    table.add_column(by, overflow="ellipsis", no_wrap=True, max_width=8)
     table.add_column(_heading(first), justify="right", no_wrap=True)
-    table.add_column("95% between", justify="right", no_wrap=True)
+    table.add_column(told("sensitivity_text.column_interval"), justify="right", no_wrap=True)
     for metric in others:
         table.add_column(_heading(metric), justify="right", no_wrap=True)
     several = len({row.samples for row in rows}) > 1
     if several:
-        table.add_column("samples", justify="right", no_wrap=True)
+        table.add_column(told("sensitivity_text.column_samples"), justify="right", no_wrap=True)
     # Where nothing is estimated, everything is measured.
     by_engine = bool(report.effort.estimated)
     if by_engine:
-        table.add_column("by", no_wrap=True)
+        table.add_column(told("sensitivity_text.column_by"), no_wrap=True)
     for place, row in enumerate(rows):
         mark = _mark(row, last=place + 1 == len(report.rankings[kind]))  # type: ignore[index]
         marks.add(mark)
@@ -171,12 +171,12 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
             str(row.rank),
             mark,
             Text(short_name(row.name)),
-            Text(row.op_type or ("(output)" if reader else "")),
+            Text(row.op_type or (told("sensitivity_text.output") if reader else "")),
             _value(first, row),
             _interval(first, row),
             *(_value(metric, row) for metric in others),
             *([str(row.samples)] if several else []),
-            *([_ENGINES[row.engine]] if by_engine else []),
+            *([told(f"sensitivity_text.{row.engine}")] if by_engine else []),
         )
     return table
 
@@ -190,7 +190,7 @@ def _mark(row: SensitivityRow, *, last: bool) -> str:
 def _value(metric: str, row: SensitivityRow) -> str:
     value = row.scores[metric]
     if math.isnan(value):
-        return "-" if row.engine == "estimate" else "no score"
+        return "-" if row.engine == "estimate" else told("terminal.no_score")
     return score_text(metric, value)
 
 

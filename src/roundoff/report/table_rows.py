@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from roundoff.core.comparison import TensorComparison
-from roundoff.core.wording import counted
+from roundoff.report.words import told
 
 __all__ = ["Sort", "choose_rows", "left_out"]
 
@@ -39,13 +39,11 @@ def left_out(rows: _Rows, shown: _Rows) -> str:
     if not left:
         return ""
     failing = sum(row.passed is False for row in left)
-    one = len(left) == 1
-    tail = f"{'is' if one else 'are'} left out; --rows all shows {'it' if one else 'them'}"
     if failing:
-        return f"{counted(len(left), 'row')}, of which {failing} fail{'s' * (failing == 1)}, {tail}"
+        return told("comparison_text.left_failing", count=len(left), failing=failing)
     if all(row.passed for row in left):
-        return f"{counted(len(left), 'row')} that {'passes' if one else 'pass'} {tail}"
-    return f"{counted(len(left), 'row')} that {'does' if one else 'do'} not fail {tail}"
+        return told("comparison_text.left_passing", count=len(left))
+    return told("comparison_text.left_unjudged", count=len(left))
 
 
 def _badness(row: TensorComparison) -> tuple[bool, float]:

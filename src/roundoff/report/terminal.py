@@ -10,8 +10,9 @@ from rich.text import Text
 
 from roundoff.core.comparison import Comparison, TensorComparison
 from roundoff.core.harmless import short_name
-from roundoff.core.wording import counted
+from roundoff.report.phrasing import commas, count_of, few, headline, semicolons
 from roundoff.report.table_rows import Sort, choose_rows, left_out
+from roundoff.report.words import sentence, told
 
 __all__ = ["Sort", "comparison_table", "comparison_verdict"]
 
@@ -28,7 +29,8 @@ def comparison_verdict(comparison: Comparison) -> RenderableType:
     """What a busy person reads: passed or not, where it starts, what it looks like, who is only a victim."""
     rows = {row.reference: row for row in comparison.rows}
     lines = [*_judged(comparison), *_start(comparison, rows), *_worst(comparison, rows), *_culprits(comparison)]
-    lines += [*_alignment(comparison), *_unmatched(comparison), *(("note", note) for note in comparison.notes)]
+    lines += [*_alignment(comparison), *_unmatched(comparison)]
+    lines += [(told("terminal.note_label"), sentence(note)) for note in comparison.notes]
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -49,13 +51,13 @@ def comparison_table(comparison: Comparison, *, sort: Sort = "order", most: int 
     usual = _usual_layout(comparison)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("#", justify="right")
-    table.add_column("tensor", overflow="fold", ratio=3, min_width=12)
-    table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=12)
-    table.add_column("cosine", justify="right", no_wrap=True)
+    table.add_column(told("common.tensor"), overflow="fold", ratio=3, min_width=12)
+    table.add_column(told("terminal.operation"), overflow="ellipsis", no_wrap=True, max_width=12)
+    table.add_column(told("comparison_text.column_cosine"), justify="right", no_wrap=True)
     table.add_column("sqnr dB", justify="right", no_wrap=True)
-    table.add_column("rel.err", justify="right", no_wrap=True)
+    table.add_column(told("comparison_text.column_relative"), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    table.add_column("difference", overflow="fold", ratio=4, min_width=14)
+    table.add_column(told("comparison_text.column_difference"), overflow="fold", ratio=4, min_width=14)
     for row in shown:
         table.add_row(*_cells(row, layout="" if row.layout == usual else row.layout))
     left = left_out(comparison.rows, shown)
@@ -65,27 +67,34 @@ def comparison_table(comparison: Comparison, *, sort: Sort = "order", most: int 
 def _headline(comparison: Comparison) -> Text:
     verdict = comparison.verdict
     good, judged = verdict.failed == 0, verdict.passed + verdict.failed
-    verb = "passes" if 1 in (verdict.passed, judged) else "pass"
-    text = Text()
-    text.append("PASS" if good else "FAIL", style="bold green" if good else "bold red")
-    text.append(f": {verdict.passed} of {counted(judged, 'tensor')} {verb}")
-    text.append(f" ({counted(len(comparison.samples), 'sample')})")
+    word = told("comparison_text.word_pass") if good else told("comparison_text.word_fail")
+    text = told(
+        "comparison_text.headline",
+        passed=verdict.passed,
+        judged=judged,
+        number=1 if 1 in (verdict.passed, judged) else judged,
+        samples=count_of(len(comparison.samples), "sample"),
+    )
     if not good and not verdict.gated:
-        text.append(", not a gate: exit code 0")
-    return text
+        text = commas(text, told("comparison_text.no_gate"))
+    return headline(word, "bold green" if good else "bold red", text)
 
 
 def _judged(comparison: Comparison) -> Iterator[_Line]:
     limits = comparison.thresholds
-    yield "judged by", limits.describe() + ("" if limits.name == "given" else f" (profile {limits.name})")
+    text = limits.describe()
+    if limits.name != "given":
+        text = told("comparison_text.profile", limits=text, name=limits.name)
+    yield told("comparison_text.judged_by"), text
 
 
 def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
     first = comparison.verdict.first_divergence
     if first is not None:
-        yield "starts at", f"{_named(rows[first])}: {rows[first].difference or rows[first].score.detail}"
+        what = sentence(rows[first].difference or rows[first].score.detail)
+        yield told("comparison_text.starts_at"), _said(rows[first], what)
     elif any(row.passed is False for row in comparison.rows):
-        yield "starts at", "unknown, because the order of execution is: give the model with --model"
+        yield told("comparison_text.starts_at"), told("comparison_text.start_unknown")
 
 
 def _worst(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
@@ -93,22 +102,28 @@ def _worst(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterato
     if verdict.worst == (verdict.first_divergence,):
         return  # It has been named already.
     for index, name in enumerate(verdict.worst):
-        yield "" if index else "worst", f"{_named(rows[name])}: {_score_in_words(rows[name])}"
+        label = "" if index else told("comparison_text.worst")
+        yield label, _said(rows[name], _score_in_words(rows[name]))
+
+
+def _said(row: TensorComparison, text: str) -> str:
+    return told("comparison_text.said", name=_named(row), text=text)
 
 
 def _score_in_words(row: TensorComparison) -> str:
     # The scores of the other elements would praise a tensor whose NaNs are its fault.
     if row.score.status == "nonfinite" or not row.score.values:
-        return row.difference or row.score.detail
-    return ", ".join(filter(None, (f"cosine {_cosine(row)}, {_db(row)} dB", row.difference)))
+        return sentence(row.difference or row.score.detail)
+    return commas(told("comparison_text.score", cosine=_cosine(row), db=_db(row)), sentence(row.difference))
 
 
 def _culprits(comparison: Comparison) -> Iterator[_Line]:
     verdict = comparison.verdict
     if verdict.introduces:
-        yield "introduced by", _few(verdict.introduces)
+        yield told("comparison_text.introduced_by"), few(verdict.introduces, _LISTED)
     if verdict.victims:
-        yield "victims", f"{_few(verdict.victims)} (their inputs were wrong already)"
+        names = few(verdict.victims, _LISTED)
+        yield told("comparison_text.victims"), told("comparison_text.victims_why", names=names)
 
 
 def _alignment(comparison: Comparison) -> Iterator[_Line]:
@@ -117,19 +132,25 @@ def _alignment(comparison: Comparison) -> Iterator[_Line]:
         if row.layout:
             changed.setdefault(row.layout, []).append(row.reference)
     if changed:
-        yield "layouts", "undone: " + _few(tuple(_layout(name, who) for name, who in changed.items()))
+        layouts = few([_layout(name, who) for name, who in changed.items()], _LISTED)
+        yield told("comparison_text.layouts"), told("comparison_text.undone", layouts=layouts)
     by_value = [row for row in comparison.rows if row.how == "value"]
     by_shape = [row for row in comparison.rows if row.how == "shape"]
     if by_value or by_shape:
         least = min([*by_value, *by_shape], key=lambda row: row.confidence)
-        doubt = f"least sure: {least.reference} = {least.candidate} ({least.confidence:.2f})"
-        only_shape = f", {len(by_shape)} by shape alone" if by_shape else ""
-        many = f"{len(by_value)} of {counted(len(comparison.rows), 'tensor')} matched by value"
-        yield "matching", f"{many}{only_shape}; {doubt}"
+        doubt = told(
+            "comparison_text.least_sure",
+            reference=least.reference,
+            candidate=least.candidate,
+            confidence=f"{least.confidence:.2f}",
+        )
+        only_shape = told("comparison_text.by_shape", count=len(by_shape)) if by_shape else ""
+        many = told("comparison_text.by_value", count=len(by_value), all=len(comparison.rows))
+        yield told("comparison_text.matching"), semicolons(commas(many, only_shape), doubt)
 
 
 def _layout(name: str, tensors: list[str]) -> str:
-    who = ", ".join(tensors) if len(tensors) <= _NAMED_LAYOUT else counted(len(tensors), "tensor")
+    who = ", ".join(tensors) if len(tensors) <= _NAMED_LAYOUT else count_of(len(tensors), "tensor")
     return f"{name} ({who})"
 
 
@@ -142,35 +163,32 @@ def _usual_layout(comparison: Comparison) -> str:
 def _unmatched(comparison: Comparison) -> Iterator[_Line]:
     missing = comparison.verdict.missing_outputs
     if missing:
-        yield (
-            "missing",
-            f"{counted(len(missing), 'output')} of the network, only in the reference: {_few(missing)}",
-        )
+        text = told("comparison_text.missing_outputs", count=len(missing), names=few(missing, _LISTED))
+        yield told("comparison_text.missing"), text
     for side, names in (
         ("reference", comparison.unmatched_reference),
         ("candidate", comparison.unmatched_candidate),
     ):
         if names:
-            yield "unmatched", f"{len(names)} only in the {side}: {_few(names)}"
+            text = told(f"comparison_text.only_{side}", count=len(names), names=few(names, _LISTED))
+            yield told("comparison_text.unmatched"), text
 
 
 def _named(row: TensorComparison) -> str:
     return f"{row.reference} ({row.op_type})" if row.op_type else row.reference
 
 
-def _few(names: tuple[str, ...]) -> str:
-    rest = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
-
-
 def _cells(row: TensorComparison, *, layout: str) -> tuple[RenderableType, ...]:
-    mark = {True: Text("ok", style="green"), False: Text("FAIL", style="red"), None: Text("-", style="dim")}[
-        row.passed
-    ]
-    said = (_cut(row.difference or row.score.detail), layout and f"layout: {layout}")
-    remark = Text("; ".join(filter(None, said)))
+    mark = {
+        True: Text(told("comparison_text.ok"), style="green"),
+        False: Text(told("comparison_text.fail"), style="red"),
+        None: Text("-", style="dim"),
+    }[row.passed]
+    turned = told("comparison_text.layout", layout=layout) if layout else ""
+    remark = Text(semicolons(_cut(sentence(row.difference or row.score.detail)), turned))
     if row.role:
-        remark = Text(f"[{row.role}] ", style="bold" if row.role == "introduces" else "dim") + remark
+        role = told(f"comparison_text.{row.role}")
+        remark = Text(f"[{role}] ", style="bold" if row.role == "introduces" else "dim") + remark
     return (
         str(row.order),
         Text(short_name(row.reference)),

@@ -9,11 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.transform_report import StepReport, TransformReport, TransformScore
-from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
+from roundoff.report.notes import note_lines
+from roundoff.report.phrasing import commas, count_of, headline
 from roundoff.report.quantization import agreement_line
 from roundoff.report.score_text import score_text
 from roundoff.report.verdict import VerdictLine, verdict_page
+from roundoff.report.words import told
 
 __all__ = ["transform_csv", "transform_table", "transform_verdict"]
 
@@ -33,39 +35,46 @@ def _headline(found: TransformReport) -> Text:
     names = ", ".join(step.name for step in found.steps if step.taken or step.name != "explicit_bias")
     before, after = found.sqnr_db
     if not found.changed:
-        return Text("NOTHING TO DO", style="bold yellow") + Text(f": {names} changed nothing")
+        text = told("transform_text.nothing", names=names)
+        return headline(told("transform_text.word_nothing"), "bold yellow", text)
     # As many digits as it takes to see which one is better.
     differing = (count for count in (1, 2, 3) if f"{before:.{count}f}" != f"{after:.{count}f}")
     digits = next(differing, 1)
     gain = f"sqnr {before:.{digits}f} -> {after:.{digits}f} dB"
-    if found.score is not None:
-        gain = f"{_score(found.score)}, {gain}"
+    gain = commas("" if found.score is None else _score(found.score), gain)
     if found.kept:
-        return Text("KEPT", style="bold green") + Text(f": {names}: {gain}")
-    return Text("UNDONE", style="bold red") + Text(f": {names} made the quantized model worse: {gain}")
+        text = told("transform_text.kept", names=names, gain=gain)
+        return headline(told("transform_text.word_kept"), "bold green", text)
+    text = told("transform_text.undone", names=names, gain=gain)
+    return headline(told("transform_text.word_undone"), "bold red", text)
 
 
 def _score(score: TransformScore) -> str:
-    values = [score_text(score.name, value) for value in (score.before, score.after, score.reference)]
-    return f"{score.name} {values[0]} -> {values[1]} (float {values[2]})"
+    before, after, reference = (
+        score_text(score.name, value) for value in (score.before, score.after, score.reference)
+    )
+    return told("transform_text.score", name=score.name, before=before, after=after, reference=reference)
 
 
 def _lines(found: TransformReport, written: str) -> Iterator[VerdictLine]:
     for word, agreements in (("before", found.before), ("after", found.after)):
         for index, agreement in enumerate(agreements):
-            yield ("" if index else word), agreement_line(agreement)
-    origin = "which nothing else was decided on" if found.unseen else "the ones that were calibrated on"
-    yield "judged", f"on {counted(found.samples, 'sample')}, {origin}; {found.target}, {found.method}"
+            yield ("" if index else told(f"transform_text.{word}")), agreement_line(agreement)
+    origin = "transform_text.on_unseen" if found.unseen else "transform_text.on_calibrated"
+    samples = count_of(found.samples, "sample")
+    judged = told(origin, samples=samples, target=found.target, method=found.method)
+    yield told("transform_text.judged"), judged
     for step in found.steps:
         if step.taken or step.name != "explicit_bias":
             yield step.name, _who(step)
     if written:
-        yield "next", f"roundoff layers --quantized {written} with the same --data shows what is left"
+        yield told("transform_text.next"), told("transform_text.left", file=written)
 
 
 def _who(step: StepReport) -> str:
     options = ", ".join(f"{name}={value}" for name, value in step.options.items())
-    return f"{counted(len(step.taken), 'node')} took part" + (f" ({options})" if options else "")
+    text = told("transform_text.took_part", count=len(step.taken))
+    return told("transform_text.options", text=text, options=options) if options else text
 
 
 def transform_table(found: TransformReport, *, rows: int | None) -> RenderableType:
@@ -76,19 +85,18 @@ def transform_table(found: TransformReport, *, rows: int | None) -> RenderableTy
         rows: Nodes to show of each step; all when None.
     """
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("step", no_wrap=True)
-    table.add_column("node", overflow="fold")
-    table.add_column("what was done", overflow="fold")
+    table.add_column(told("transform.step"), no_wrap=True)
+    table.add_column(told("common.node"), overflow="fold")
+    table.add_column(told("transform.done"), overflow="fold")
     for step in found.steps:
         shown = step.taken if rows is None else step.taken[:rows]
         for place, each in enumerate(shown):
             table.add_row("" if place else step.name, Text(each.node), Text(each.text))
         if len(step.taken) > len(shown):
             more = len(step.taken) - len(shown)
-            table.add_row("", Text(f"... and {more} more, all in transform.csv", style="dim"), "")
+            table.add_row("", Text(told("transform_text.more", count=more), style="dim"), "")
     notes = [note for step in found.steps for note in step.notes] + list(found.notes)
-    lines = [Text(f"note: {note}", style="dim") for note in notes]
-    return Group(*([table] if found.changed else []), *lines)
+    return Group(*([table] if found.changed else []), *note_lines(notes))
 
 
 def transform_csv(found: TransformReport) -> str:

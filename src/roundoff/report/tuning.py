@@ -11,10 +11,11 @@ from rich.text import Text
 
 from roundoff.core.quant_plan import inputs_text
 from roundoff.core.tuning import HoldOut, Trial, Tuning
-from roundoff.core.wording import counted
 from roundoff.report.cells import safe_cell
+from roundoff.report.phrasing import commas, count_of, few, headline, semicolons
 from roundoff.report.score_text import score_text, share_text
 from roundoff.report.verdict import VerdictLine, verdict_page
+from roundoff.report.words import told
 
 __all__ = ["trial_line", "tuning_csv", "tuning_table", "tuning_verdict"]
 
@@ -30,55 +31,62 @@ def tuning_verdict(found: Tuning) -> RenderableType:
 
 def _headline(found: Tuning) -> Text:
     best = found.best
-    goal = f"the goal, {_name(found)} {found.goal}"
+    goal = {"metric": _name(found), "goal": found.goal}
     if found.verdict == "nothing_to_do":
-        return Text("NOTHING TO DO", style="bold green") + Text(f": the plain quantized model meets {goal}")
+        return headline(told("tuning_text.word_nothing"), "bold green", told("tuning_text.nothing", **goal))
     if found.verdict == "met":
-        return _met(found.holdout) + Text(f": {best.change}")
-    short = "" if found.goal_value is None else f", {_difference(found, abs(found.goal_value - best.score))} short"
-    return Text("BEST EFFORT", style="bold red") + Text(f": nothing tried meets {goal}{short}")
+        word, style = _met(found.holdout)
+        return headline(word, style, told("tuning_text.met", change=best.change))
+    text = told("tuning_text.short", **goal)
+    if found.goal_value is not None:
+        difference = _difference(found, abs(found.goal_value - best.score))
+        text = told("tuning_text.short_by", difference=difference, **goal)
+    return headline(told("tuning_text.word_best_effort"), "bold red", text)
 
 
-def _met(held: HoldOut | None) -> Text:
+def _met(held: HoldOut | None) -> tuple[str, str]:
+    """The verdict where the goal is met, and its style."""
     if held is None or held.met is None:
-        return Text("MET", style="bold green")
+        return told("tuning_text.word_met"), "bold green"
     if held.met:
-        return Text("MET, on other samples too", style="bold green")
-    return Text("MET, but not on other samples", style="bold yellow")
+        return told("tuning_text.word_met_others"), "bold green"
+    return told("tuning_text.word_met_alone"), "bold yellow"
 
 
 def _lines(found: Tuning) -> Iterator[VerdictLine]:
     best, kept = found.best, found.remaining
-    goal = "" if found.goal_value is None else f", {_score(found, found.goal_value)}"
+    goal = "" if found.goal_value is None else _score(found, found.goal_value)
     if found.verdict == "met":
-        yield "goal", f"{_name(found)} {found.goal}{goal}"
+        yield told("tuning_text.goal"), commas(f"{_name(found)} {found.goal}", goal)
     yield _name(found), _loss(found)
     if found.holdout is not None:
         held = found.holdout
-        other = f"{_score(found, held.score)}, float {_score(found, held.float_score)}"
-        yield "not searched", f"{other}; {counted(held.samples, 'other sample')}{_interval(found, held.interval)}"
+        scores = _scores(found, held.score, held.float_score)
+        others = commas(count_of(held.samples, "other_sample"), _interval(found, held.interval))
+        yield told("tuning_text.not_searched"), semicolons(scores, others)
         if held.met is False and found.verdict != "best_effort":
-            yield "", f"that is less than the goal, {found.goal}, asks for"
+            yield "", told("tuning_text.less", goal=found.goal)
     if found.verdict == "best_effort":
-        yield "best is", best.change
+        yield told("tuning_text.best_is"), best.change
     elif _unsure(found):
-        few = "1 sample is" if found.samples == 1 else f"{found.samples} samples are"
-        yield (
-            "beware",
-            f"{few} too few to tell whether others lose more than the goal allows"
-            + ("" if found.holdout else "; --holdout or --test-data would show some"),
-        )
-    wide = f", {kept.wide_nodes} of them wide" if kept.wide_nodes else ""
-    yield "quantized", f"{kept.nodes} of {counted(kept.all_nodes, 'node')}{wide}; {_work(found)}"
+        text = told("tuning_text.too_few", count=found.samples)
+        yield told("tuning_text.beware"), semicolons(text, "" if found.holdout else told("tuning_text.hold_out"))
+    wide = told("tuning_text.wide", count=kept.wide_nodes) if kept.wide_nodes else ""
+    nodes = commas(told("tuning_text.nodes", count=kept.nodes, all=kept.all_nodes), wide)
+    yield told("tuning_text.quantized"), semicolons(nodes, _work(found))
     if found.verdict != "nothing_to_do":
-        yield "cost", f"{best.cost:.3g} times that of the plain quantized model"
+        yield told("tuning_text.cost"), told("tuning_text.times", cost=f"{best.cost:.3g}")
     yield from _nodes(found)
     if found.minimal is not None:
-        needed = "without any one of these changes the goal is missed"
-        yield "needed", needed if found.minimal else "not every single change was tried without"
-    yield "search", _effort(found)
+        needed = told("tuning_text.minimal") if found.minimal else told("tuning_text.not_minimal")
+        yield told("tuning_text.needed"), needed
+    yield told("tuning_text.search"), _effort(found)
     if found.stopped:
-        yield "ended", f"early, {found.stopped}"
+        yield told("tuning_text.ended"), told("tuning_text.early", why=found.stopped)
+
+
+def _scores(found: Tuning, score: float, float_score: float) -> str:
+    return told("tuning_text.scores", score=_score(found, score), float_score=_score(found, float_score))
 
 
 def _unsure(found: Tuning) -> bool:
@@ -89,28 +97,28 @@ def _unsure(found: Tuning) -> bool:
 
 
 def _loss(found: Tuning) -> str:
-    best = found.best
-    text = f"{_score(found, best.score)}, float {_score(found, found.float_score)}"
-    seen = f"; {counted(found.samples, 'sample')}" if found.samples else ""
-    return f"{text}{seen}{_interval(found, found.interval)}"
+    text = _scores(found, found.best.score, found.float_score)
+    if found.samples:
+        text = semicolons(text, count_of(found.samples, "sample"))
+    return commas(text, _interval(found, found.interval))
 
 
 def _interval(found: Tuning, interval: tuple[float, float] | None) -> str:
     if interval is None or found.metric == "sqnr_db":
         return ""
-    scale, unit = (100, " points") if found.metric in _SHARES else (1, "")
-    low, high = (f"{scale * end:.3g}" for end in interval)
-    return f", loss {low} to {high}{unit} (95%)"
+    shares = found.metric in _SHARES
+    low, high = (f"{(100 if shares else 1) * end:.3g}" for end in interval)
+    return told("tuning_text.interval_points" if shares else "tuning_text.interval", low=low, high=high)
 
 
 def _work(found: Tuning) -> str:
     kept = found.remaining
     parts = []
     if kept.all_products:
-        parts.append(f"{share_text(kept.products / kept.all_products)} of products")
+        parts.append(told("tuning_text.products", share=share_text(kept.products / kept.all_products)))
     if kept.float_bytes:
-        parts.append(f"weights {share_text(kept.weight_bytes / kept.float_bytes)} of their float bytes")
-    return ", ".join(parts)
+        parts.append(told("tuning_text.bytes", share=share_text(kept.weight_bytes / kept.float_bytes)))
+    return commas(*parts)
 
 
 def _nodes(found: Tuning) -> Iterator[VerdictLine]:
@@ -118,26 +126,24 @@ def _nodes(found: Tuning) -> Iterator[VerdictLine]:
     for rule in (rule for rule in found.best.recipe.rules if rule.kind == "node"):
         by_precision.setdefault(inputs_text(rule.precision), []).extend(rule.selector)
     for precision, names in by_precision.items():
-        yield precision, _few(names)
+        yield precision, few(names, _LISTED)
     if found.dragged:
-        yield "brought along", _few([f"{each.node} ({each.precision})" for each in found.dragged])
-
-
-def _few(names: list[str]) -> str:
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+        dragged = [f"{each.node} ({each.precision})" for each in found.dragged]
+        yield told("tuning_text.brought_along"), few(dragged, _LISTED)
 
 
 def _effort(found: Tuning) -> str:
-    whole = counted(found.evaluations, "whole evaluation")
-    ranked = f", and {found.ranking_runs} to rank levers and nodes" if found.ranking_runs else ""
-    tried = counted(len(found.trials), "trial")
-    runs = f"; {found.sample_runs} sample runs{ranked}" if found.samples else ""
-    return f"{found.strategy}, {tried}, {whole}{runs}"
+    whole = told("tuning_text.whole", count=found.evaluations)
+    ranked = told("tuning_text.ranking", count=found.ranking_runs) if found.ranking_runs else ""
+    tried = told("tuning_text.trials", count=len(found.trials))
+    runs = commas(told("tuning_text.runs", count=found.sample_runs), ranked) if found.samples else ""
+    return semicolons(commas(found.strategy, tried, whole), runs)
 
 
 def _name(found: Tuning) -> str:
-    return {"same_top1": "same top-1", "sqnr_db": "sqnr"}.get(found.metric, found.metric)
+    if found.metric == "same_top1":
+        return told("tuning_text.same_top")
+    return "sqnr" if found.metric == "sqnr_db" else found.metric
 
 
 def _score(found: Tuning, value: float) -> str:
@@ -155,16 +161,17 @@ def _metric_text(metric: str, value: float) -> str:
 def trial_line(trial: Trial, best: Trial, metric: str) -> str:
     """One trial that is over, while others follow."""
     change = trial.change if len(trial.change) <= _LONGEST_CHANGE else trial.change[: _LONGEST_CHANGE - 4] + " ..."
-    met = ", met" if trial.met else ""
-    score = f"{_metric_text(metric, trial.score)}{met}"
+    score = commas(_metric_text(metric, trial.score), told("tuning_text.trial_met") if trial.met else "")
+    text = told("tuning_text.trial", number=trial.number, change=change, score=score)
+    if best.recipe == trial.recipe:
+        return text
     best_score = _metric_text(metric, best.score)
-    other = "" if best.recipe == trial.recipe else f"; best {best_score}, trial {best.number}"
-    return f"trial {trial.number}: {change}: {score}{other}"
+    return semicolons(text, told("tuning_text.best_so_far", score=best_score, number=best.number))
 
 
 def _difference(found: Tuning, value: float) -> str:
     if found.metric in _SHARES:
-        return f"{100 * value:.2f} points"
+        return told("tuning_text.points", value=f"{100 * value:.2f}")
     return f"{value:.1f} dB" if found.metric == "sqnr_db" else f"{value:.3g}"
 
 
@@ -172,17 +179,19 @@ def tuning_table(found: Tuning) -> RenderableType:
     """One line per trial; the answer is marked."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("", justify="right", no_wrap=True)
-    table.add_column("what changed", overflow="fold", min_width=20)
+    table.add_column(told("tuning_text.column_change"), overflow="fold", min_width=20)
     table.add_column(Text(_name(found)), justify="right", no_wrap=True)
-    table.add_column("loss", justify="right", no_wrap=True)
-    table.add_column("cost", justify="right", no_wrap=True)
-    table.add_column("samples", justify="right", no_wrap=True)
-    table.add_column("s", justify="right", no_wrap=True)
+    table.add_column(told("tuning_text.column_loss"), justify="right", no_wrap=True)
+    table.add_column(told("tuning_text.cost"), justify="right", no_wrap=True)
+    table.add_column(told("tuning_text.column_samples"), justify="right", no_wrap=True)
+    table.add_column(told("tuning_text.column_seconds"), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for place, trial in enumerate(found.trials, 1):
-        mark = "<- answer" if place == found.answer else "met" if trial.met else ""
+        mark = told("tuning_text.trial_met") if trial.met else ""
+        if place == found.answer:
+            mark = told("tuning_text.answer")
         if trial.number in found.front:
-            mark = f"{mark} front".strip()
+            mark = f"{mark} {told('tuning_text.front')}".strip()
         loss = "-" if not math.isfinite(trial.loss) else _plain_loss(found, trial)
         cost = f"{trial.cost:.2f}" if math.isfinite(trial.cost) else "-"
         table.add_row(

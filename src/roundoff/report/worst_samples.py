@@ -5,10 +5,11 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.core.harmless import short_name
-from roundoff.core.wording import counted
 from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
 from roundoff.report.figures import csv_text, number
 from roundoff.report.notes import note_lines
+from roundoff.report.phrasing import commas, semicolons
+from roundoff.report.words import told
 
 __all__ = ["WORST_SAMPLES_CSV_START", "worst_samples_csv", "worst_samples_page"]
 
@@ -32,35 +33,37 @@ def worst_samples_page(worst: WorstSamples, *, most: int | None = 10) -> Rendera
 def _headline(worst: WorstSamples) -> Text:
     metric, first = worst.metrics[0], worst.samples[0]
     if worst.unscored == len(worst.samples):
-        text = f"No score: the outputs of {counted(worst.unscored, 'sample')} hold nothing that can be compared"
-        return Text(text, "bold")
-    score = "no score" if first.score is None else f"{metric} {number(first.score)}"
-    text = f"The worst of {counted(len(worst.samples), 'sample')} is {first.sample or 'the only one'}: {score}"
+        return Text(told("samples_text.no_score", count=worst.unscored), "bold")
+    total = len(worst.samples)
+    score = told("terminal.no_score") if first.score is None else f"{metric} {number(first.score)}"
+    name = first.sample or told("samples_text.only")
+    text = told("samples_text.worst", count=total, sample=name, score=score)
     if worst.median is not None:
-        text += f", median {number(worst.median)}"
+        text = commas(text, told("samples_text.median", value=number(worst.median)))
     if worst.moved_top is not None:
-        text += f"; the largest output moves in {worst.moved_top} of {len(worst.samples)}"
+        text = semicolons(text, told("samples_text.moves", count=worst.moved_top, all=total))
     if worst.unscored:
-        text += f"; {counted(worst.unscored, 'sample')} without a score"
+        text = semicolons(text, told("samples_text.unscored", count=worst.unscored))
     return Text(text, "bold")
 
 
 def _table(worst: WorstSamples, kept: tuple[SampleScore, ...]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("sample", overflow="fold", min_width=8)
+    table.add_column(told("samples.sample"), overflow="fold", min_width=8)
     # Side by side the metrics of several outputs do not fit a terminal; CSV has them all.
     several = len(worst.samples[0].outputs) > 1
-    named = ("worst output",) if several else ()
+    named = (told("samples_text.column_output"),) if several else ()
     counted_rows = any(output.rows for each in worst.samples for output in each.outputs)
-    for heading in (*named, *worst.metrics, *(("top moved",) if counted_rows else ())):
+    for heading in (*named, *worst.metrics, *((told("samples_text.column_moved"),) if counted_rows else ())):
         table.add_column(Text(heading), justify="left" if heading in named else "right", overflow="fold")
     for each in kept:
         output = _worst_output(each, worst)
         cells = [output.output] if several else []
         cells += [number(output.values.get(metric)) for metric in worst.metrics]
         if counted_rows:
-            cells.append(f"{each.moved_top} of {sum(output.rows for output in each.outputs)}")
+            rows = sum(output.rows for output in each.outputs)
+            cells.append(told("samples_text.moved", moved=each.moved_top, rows=rows))
         table.add_row(str(each.rank), Text(short_name(each.sample)), *map(Text, cells))
     return table
 

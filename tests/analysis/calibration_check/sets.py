@@ -1,5 +1,6 @@
 """Calibration sets made in code, clean and with planted faults, and a network they fit."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from roundoff.graph.load import Model, model_from_proto
 from roundoff.quantize.targets import load_target
 from tests.models import conv_net, value, weight, wrapped
 
-__all__ = ["check", "images", "kinds", "normalized_net", "plain_net"]
+__all__ = ["check", "images", "kinds", "normalized_net", "photographs", "plain_net"]
 
 
 def images(count: int, seed: int = 0) -> Array:
@@ -34,10 +35,25 @@ def plain_net() -> Model:
     return model_from_proto(conv_net("N"), path=Path("net.onnx"))
 
 
-def normalized_net(seed: int = 0) -> Model:
-    """A convolution and the batch normalization that was trained on pictures from 0 to 1, less 0.3, over 0.25."""
+def photographs(count: int, seed: int = 0) -> Array:
+    """Pictures with the tones of photographs, pixels from 0 to 255, float64 [count, 3, 8, 8]."""
+    random = np.random.default_rng(seed)
+    light = random.normal(0, 35, (count, 1, 1, 1)) + random.normal(0, 12, (count, 3, 1, 1))
+    coarse = random.normal(0, 45, (count, 1, 4, 4)).repeat(2, axis=2).repeat(2, axis=3)
+    pixels = (
+        np.array([124, 116, 103]).reshape(1, 3, 1, 1) + light + coarse + random.normal(0, 20, (count, 3, 8, 8))
+    )
+    return np.asarray(np.clip(np.round(pixels), 0, 255))
+
+
+def normalized_net(prepare: Callable[[Array], Array] | None = None, seed: int = 0) -> Model:
+    """A convolution and the batch normalization that was trained on what pictures were made into.
+
+    By default these are pictures from 0 to 1, less 0.3, over 0.25; otherwise photographs, prepared as is said.
+    """
     kernel = np.random.default_rng(seed).standard_normal((6, 3, 3, 3)).astype(np.float32)
-    seen = _convolved((images(256, seed=99) - 0.3) / 0.25, kernel)
+    trained = (images(256, seed=99) - 0.3) / 0.25 if prepare is None else prepare(photographs(256, seed=99))
+    seen = _convolved(trained, kernel)
     mean, variance = seen.mean(axis=(0, 2, 3)), seen.var(axis=(0, 2, 3))
     nodes = [
         helper.make_node("Conv", ["image", "k"], ["conv"], name="Conv1", pads=[1] * 4),

@@ -136,7 +136,7 @@ def test_means_of_nobodys() -> None:
     assert "training applies mean [0.3, 0.31, 0.29] and std [0.2, 0.21, 0.22]" in text_of(missing)
     correction = missing.changes[0].correction
     assert correction is not None
-    assert correction.fields == "mean: [0.3, 0.31, 0.29], std: [0.2, 0.21, 0.22]"
+    assert dict(correction.facts) == {"mean": "[0.3, 0.31, 0.29]", "std": "[0.2, 0.21, 0.22]"}
     twice = explained(
         training, [planes(((p / 255 - mean) / std - mean) / std).astype(np.float32) for p in pictures]
     )
@@ -164,7 +164,7 @@ def test_codes_are_dequantized() -> None:
     assert found.residual <= 0.0187 * 0.52
     correction = found.changes[0].correction
     assert correction is not None
-    assert correction.fields.endswith("zeropoint: -14")
+    assert dict(correction.facts)["zero point"] == "-14"
     assert 0.0186 < float(correction.value.split()[1].strip(",")) < 0.0188
     assert any("rounding" in note for note in found.notes)
 
@@ -272,3 +272,20 @@ def test_values_that_say_nothing_are_not_explained(training: Array, deployed: Ar
 def test_not_equally_many_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="2 arrays of training, 1 of the deployed side"):
         explain_difference([np.ones(3), np.ones(3)], [np.ones(3)])
+
+
+@pytest.mark.parametrize("planar", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_padded_rows_that_were_copied_as_if_they_had_no_padding(planar: bool, dtype: str) -> None:
+    pixels = np.random.default_rng(3).integers(0, 255, (60, 50, 3)).astype(dtype)
+    picture = pixels.transpose(2, 0, 1) if planar else pixels
+    row = 50 if planar else 150
+    stride = 64 if planar else 160
+    rows = np.zeros((picture.size // row, stride), dtype)
+    rows[:, :row] = picture.reshape(-1, row)
+    deployed = rows.reshape(-1)[: picture.size].reshape(1, *picture.shape)
+    found = explain_difference(np.ascontiguousarray(picture)[None], deployed)
+    assert found is not None
+    assert found.kinds == ("row-padding",)
+    assert f"rows have {stride} values in memory, {stride - row} of them padding" in found.changes[0].text
+    assert "rows are lost" in found.changes[0].text

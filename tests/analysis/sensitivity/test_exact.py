@@ -181,7 +181,9 @@ def test_a_run_stops_where_a_change_has_vanished(tmp_path: Path, monkeypatch: py
     quantized = quantized_simply(model, samples.feeds)
     runs: list[int] = []
     monkeypatch.setattr(Session, "run", counted(Session.run, runs))
-    settings = SensitivitySettings(kinds=("activation",), nodes=("first",), blocks=4, arithmetic="plain")
+    settings = SensitivitySettings(
+        kinds=("activation",), nodes=("first",), blocks=4, arithmetic="plain", threads=1
+    )
     found = analyze_sensitivity(quantized, samples, settings)
     assert found.effort.blocks == 4
     assert found.rankings["activation"][0].score.mean["sqnr_db"] == np.inf

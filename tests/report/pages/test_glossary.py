@@ -8,9 +8,9 @@ import pytest
 
 from roundoff.metrics.registry import all_metrics
 from roundoff.report.pages import all_pages
-from roundoff.report.pages.blocks import Column, Contents, Facts, Table
-from roundoff.report.pages.glossary import column_meaning
-from roundoff.report.words import plain, say
+from roundoff.report.pages.blocks import Column, Contents, Facts, Headline, Page, Table
+from roundoff.report.pages.glossary import column_meaning, glossary_page
+from roundoff.report.words import named, phrase_names, plain, say
 from roundoff.report.words.catalogue import catalogue
 from tests.report import test_layers
 from tests.report.documents import chain, empty_document, full_document
@@ -24,10 +24,11 @@ def test_the_overview_has_the_verdict_of_every_part_and_leads_to_it() -> None:
     pages = all_pages(full_document())
     assert pages[0].id == "overview"
     (contents,) = blocks(pages[:1], Contents)
-    assert [each.page for each in contents.entries] == [page.id for page in pages[1:-2]]
+    judged = [page.id for page in pages[1:-2] if any(isinstance(block, Headline) for block in page.blocks)]
+    assert [each.page for each in contents.entries] == judged
+    assert all(each.text.en for each in contents.entries)
     layers = next(each for each in contents.entries if each.page == "layers")
     assert (layers.tone, layers.text.en.startswith("Local")) == ("bad", True)
-    assert next(each for each in contents.entries if each.page == "channels").text.en == ""
     assert pages[-2].id == "glossary"
 
 
@@ -93,3 +94,19 @@ def test_numbers_of_all_pages_are_explained() -> None:
         and not column_meaning(table, column)
     }
     assert bare == set()
+
+
+def test_every_cause_has_a_name_in_both_languages_and_is_explained_where_it_occurs() -> None:
+    causes = [name.removeprefix("cause_") for name in phrase_names("terms") if name.startswith("cause_")]
+    assert causes
+    for cause in causes:
+        name = named(f"causes.name_{cause}")
+        assert name is not None, cause
+        assert (name.en, cause in name.zh, name.zh != name.en) == (cause, True, True)
+    column = Column("cause", plain("cause"), "text")
+    table = Table("findings", plain("t"), (column,), ((named("causes.name_outlier-channel"),), ("unheard-of",)))
+    page = glossary_page((Page("p", plain("p"), (table,)),))
+    assert page is not None
+    (facts,) = (block for block in page.blocks if isinstance(block, Facts))
+    assert [word.en for word, _ in facts.rows] == ["outlier-channel"]
+    assert facts.rows[0][1].zh != facts.rows[0][1].en

@@ -59,8 +59,30 @@ def test_rows_fit_their_columns_and_charts_their_tables() -> None:
     charts: list[Chart] = blocks(pages, Chart)
     assert charts
     for chart in charts:
-        known = {column.id for column in tables[chart.table].columns}
-        assert {chart.x, *(name for series in chart.series for name in series.columns)} <= known
+        assert chart.x in {column.id for column in tables[chart.table].columns}
+        for series in chart.series:
+            places = series.tables or (chart.table,) * len(series.columns)
+            for name, place in zip(series.columns, places, strict=True):
+                assert name in {column.id for column in tables[place].columns}
+
+
+def test_axes_have_titles_with_units_in_both_languages() -> None:
+    charts: list[Chart] = blocks(all_pages(full_document()), Chart)
+    for chart in charts:
+        for label in (chart.x_label, chart.y_label):
+            assert len(label.en) > 1, chart.id
+            assert len(label.zh) > 1, chart.id
+    decibels = {chart.id: chart.y_label for chart in charts if "SQNR" in chart.y_label.en}
+    assert {"layers-along", "diff-along"} <= set(decibels)
+    assert all("dB" in label.en and "dB" in label.zh for label in decibels.values())
+
+
+def test_a_heat_map_is_drawn_from_the_tables_of_its_tensors() -> None:
+    page = page_of(full_document(), "channels")
+    heat = next(series for block in page.blocks if isinstance(block, Chart) for series in block.series)
+    assert heat.tables == tuple(section.id for section in page.sections)
+    # No number stands twice: the only table of the page itself is the one of tensors.
+    assert [block.id for block in page.blocks if isinstance(block, Table)] == ["channels"]
 
 
 def test_the_network_is_coloured_by_what_units_add() -> None:

@@ -3,6 +3,8 @@
 import http.client
 import json
 import os
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from roundoff.analysis.run_diff import diff_runs
 from roundoff.core.progress_file import RunningJob, progress_path
 from roundoff.errors import BadInput
 from roundoff.report.run_directory import write_run
@@ -50,7 +53,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
     root = tmp_path / "results"
     write_run(full_document(), root / "first", force=False)
     write_run(replace(full_document(), layers=None), root / "deep/second <b>", force=False)
-    server, address = make_server(root)
+    server, address = make_server(root, differ=diff_runs)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     parts = urlsplit(address)
@@ -80,6 +83,26 @@ def test_runs_are_listed_opened_and_compared(client: Client) -> None:
     status, both = client.get(pairs[0] + other)
     assert (status, "Side by side" in both) == (200, True)
     assert len(links(both, f"{client.prefix}run/")) == 2
+
+
+def test_two_runs_of_one_command_are_compared_node_by_node(client: Client) -> None:
+    layers = empty_document(layers=full_document().layers, network=full_document().network)
+    for name in ("a", "b"):
+        write_run(layers, client.root / name, force=False)
+    ids = {client.get(run)[1].partition("<title>")[2].partition("</title>")[0]: run.split("/")[1]
+           for run in links(client.get("")[1], "run/")}  # fmt: skip
+    status, text = client.get(f"compare/{ids['a']}/{ids['b']}/")
+    assert status == 200
+    assert "Same: no node of" in text
+    assert 'id="table-diff"' in text
+    assert 'id="page-glossary"' in text
+    assert f'href="{client.prefix}compare/{ids["b"]}/{ids["a"]}/"' in text
+    # Runs that have nothing in common are still shown side by side, with the reason.
+    write_run(empty_document(), client.root / "c", force=False)
+    other = next(run.split("/")[1] for run in links(client.get("")[1], "run/") if run.split("/")[1] not in
+                 ids.values())  # fmt: skip
+    status, text = client.get(f"compare/{ids['a']}/{other}/")
+    assert (status, "Node by node they are not compared" in text) == (200, True)
 
 
 def test_nothing_is_answered_without_the_token_or_to_another_name(client: Client) -> None:
@@ -151,6 +174,24 @@ def test_a_running_command_is_shown_while_it_runs(client: Client) -> None:
         assert ("Running" in text, response.headers["Refresh"]) == (False, "15")
 
 
+def test_a_command_that_writes_deeper_is_shown_by_its_place(client: Client) -> None:
+    job = RunningJob("fourth", "layers", 1, 9, 75.0, os.getpid())
+    path = progress_path(client.root / "deep/fourth")
+    path.write_text(json.dumps({name: getattr(job, name) for name in job.__slots__}))
+    assert "Running: deep/fourth: layers, 1 of 9, for 1 min" in client.get("")[1]
+
+
+def test_a_browser_that_leaves_early_is_no_fault(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        host, _, port = client.host.partition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as leaving:
+            leaving.sendall(f"GET {client.prefix} HTTP/1.0\r\nHost: {client.host}\r\n\r\n".encode())
+            # Closed at once, with a reset instead of a farewell.
+            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert client.get("")[0] == 200
+    assert capsys.readouterr().err == ""
+
+
 def test_a_port_that_is_taken_is_said(client: Client) -> None:
     with pytest.raises(BadInput, match="cannot be used"):
-        make_server(client.root, port=int(client.host.rpartition(":")[2]))
+        make_server(client.root, differ=diff_runs, port=int(client.host.rpartition(":")[2]))

@@ -3,10 +3,26 @@
 import re
 import string
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
-from roundoff.report.words import LANGUAGES, Phrase, plain, say
+from roundoff.core import (
+    accumulation,
+    audit,
+    calibration_check,
+    channel_spread,
+    comparison,
+    distributions,
+    findings,
+    io_check,
+    layer_scores,
+    run_diff,
+    sensitivity,
+    sensitivity_report,
+)
+from roundoff.report.phrasing import commas, count_of, few, headline, semicolons, sentences
+from roundoff.report.words import LANGUAGES, Phrase, plain, say, speaking, spoken, told
 from roundoff.report.words.catalogue import catalogue
 
 SOURCES = Path(__file__).parents[3] / "src/roundoff"
@@ -32,8 +48,8 @@ def test_chinese_is_chinese() -> None:
 
 def test_no_phrase_is_unused() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py"))
-    whole = set(re.findall(r'"([a-z_]+\.[a-z_]+)"', code))
-    starts = tuple(re.findall(r'f"([a-z_]+\.[a-z_]*)\{', code))
+    whole = set(re.findall(r"""["']([a-z_]+\.[a-z_]+)["']""", code))
+    starts = tuple(re.findall(r"""f["']([a-z_]+\.[a-z_]*)\{""", code))
     unused = {key for key in catalogue() if key not in whole and not key.startswith(starts)}
     assert not unused
 
@@ -44,3 +60,67 @@ def test_gaps_are_filled_in_each_language() -> None:
     assert found.zh.startswith("误差分散在 3 个节点上")
     assert found.within("zh").startswith("误差")
     assert plain("x") == Phrase("x", "x")
+
+
+CHOSEN = [
+    ("layers_text.word_", layer_scores.VerdictKind),
+    ("explain_text.cause_", layer_scores.Cause),
+    ("comparison_text.", comparison.Role),
+    ("sensitivity_text.word_", sensitivity_report.Standing),
+    ("sensitivity_text.", sensitivity_report.Standing),
+    ("sensitivity_text.kind_", sensitivity.SubjectKind),
+    ("sensitivity_text.behind_", sensitivity.SubjectKind),
+    ("sensitivity_text.", sensitivity.Mode),
+    ("sensitivity_text.", sensitivity.Engine),
+    ("explain_text.", sensitivity.Mode),
+    ("counts.", sensitivity.SubjectKind),
+    ("accumulation_text.word_", accumulation.Dominance),
+    ("accumulation_text.", accumulation.Dominance),
+    ("audit_text.", audit.Severity),
+    ("distribution_text.kind_", distributions.InspectedKind),
+    ("channels_text.risk_", channel_spread.Risk),
+    ("run_diff_text.word_", run_diff.DiffKind),
+    ("run_diff_text.change_", run_diff.Change),
+    ("run_diff_text.", run_diff.Pairing),
+    ("diagnosis_text.word_", findings.DiagnosisKind),
+    ("diagnosis_text.cost_", findings.CostClass),
+    ("calibration_text.kind_", calibration_check.FindingKind),
+    ("io_text.stage_", io_check.Stage),
+]
+
+
+@pytest.mark.parametrize(("start", "kind"), CHOSEN, ids=[f"{start}{kind}" for start, kind in CHOSEN])
+def test_whatever_chooses_a_phrase_finds_it(start: str, kind: Any) -> None:
+    names = [name.replace(" ", "_") for name in get_args(kind) if name]
+    assert [name for name in names if f"{start}{name}" not in catalogue()] == []
+
+
+def test_the_terminal_speaks_one_language_at_a_time() -> None:
+    assert spoken() == "en"
+    assert told("terminal.note", text="x") == "note: x"
+    with speaking("zh"):
+        assert spoken() == "zh"
+        assert told("terminal.note_label") == "注意"
+        with speaking("en"):
+            assert told("terminal.note_label") == "note"
+    assert spoken() == "en"
+
+
+def test_numbers_choose_singular_and_plural() -> None:
+    assert [count_of(number, "sample") for number in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
+    assert count_of(2, "bias") == "2 biases"
+    with speaking("zh"):
+        assert count_of(1, "tensor") == "1 个张量"
+
+
+def test_parts_of_sentences_are_joined_as_the_language_does() -> None:
+    assert commas("a", "", "b") == "a, b"
+    assert semicolons("a", "b") == "a; b"
+    assert sentences("A.", "B.") == "A. B."
+    assert few(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert few(["a", "b"], 2) == "a, b"
+    assert headline("FINE", "bold", ": so").plain == "FINE: so"
+    assert headline("NONE", "bold", "of 2").plain == "NONE of 2"
+    with speaking("zh"):
+        assert sentences("甲", "乙") == "甲乙"
+        assert headline("正常", "bold", "的").plain == "正常的"

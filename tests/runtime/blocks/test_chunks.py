@@ -1,12 +1,15 @@
 """Samples that are run together."""
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
-from roundoff.runtime.blocks.chunks import read_chunks, rows_of, stack_feeds
+from roundoff.runtime.blocks.chunks import even_chunks, read_chunks, rows_of, stack_feeds
 from tests.models import conv_net, loaded, random_feed, two_inputs
 from tests.runtime.samples import MemorySamples
 
@@ -53,3 +56,14 @@ def test_rows_belong_to_samples() -> None:
     assert rows_of(np.zeros((4, 0)), 2).shape == (2, 0)
     scalar = {"x": np.asarray(np.float32(3))}
     assert stack_feeds([scalar])["x"].shape == ()
+
+
+@given(samples=st.integers(1, 500), most=st.integers(1, 64), workers=st.integers(1, 8))
+def test_even_chunks_keep_all_workers_busy(samples: int, most: int, workers: int) -> None:
+    size = even_chunks(samples, most=most, workers=workers)
+    chunks = math.ceil(samples / size)
+    rounds = math.ceil(samples / (most * workers))
+    assert 1 <= size <= most
+    assert math.ceil(chunks / workers) == rounds
+    # Nobody has more than one sample more than a fair share in each round.
+    assert size <= math.ceil(samples / (rounds * workers))

@@ -31,7 +31,7 @@ def opened(model: Model, feeds: Feeds, **options: Any) -> OpenedChain:
     everything = values(model, {name: array.shape for name, array in feeds[0].items()})
     cutting = cut_model(model, everything, wanted=outputs(model), blocks=3)
     models = [BlockModels(model, everything).make(block) for block in cutting.blocks]
-    return open_chain(models, cutting, feeds, plain_outputs(model, cutting.wanted, feeds), **options)
+    return open_chain(models, cutting, feeds, lambda: plain_outputs(model, cutting.wanted, feeds), **options)
 
 
 def images(count: int = 3) -> Feeds:

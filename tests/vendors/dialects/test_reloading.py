@@ -248,7 +248,7 @@ def test_pulsar2_takes_its_configuration(tmp_path: Path, monkeypatch: pytest.Mon
     save(mixed(), tmp_path / "net.onnx")
     log = Log()
     loaded_config = load_config(tmp_path / "config.json", [("input", "net.onnx"), ("output_dir", "out")])
-    result = build(loaded_config, log, options=BuildOptions(force=True, command=("roundoff", "x")))
+    result = build(loaded_config, log, options=BuildOptions(force=True))
     assert result.followed
     built = read_quantized(load_model(tmp_path / "out/quant/quant_axmodel.onnx"))
     reads = {edge.node: each.spec.dtype for each in built.quantizers for edge in each.consumers if edge.input == 0}

@@ -40,7 +40,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
         given = [("input", "net.onnx"), ("output_dir", "out"), *overrides]
         log = Log()
         config = load_config(tmp_path / "config.json", given)
-        return build(config, log, options=BuildOptions(force=True, command=("roundoff", "x"))), log
+        return build(config, log, options=BuildOptions(force=True, record={"command": ["roundoff", "x"]})), log
 
     return run_build
 

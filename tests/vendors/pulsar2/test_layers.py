@@ -94,6 +94,18 @@ def test_float_weights_of_a_convolution(frontend: Frontend) -> None:
     assert (outcome(entry, "conv2").applied, outcome(entry, "conv2").effective.weight) == (True, "float")
 
 
+def test_float_weights_stay_where_float_values_are_refused(frontend: Frontend) -> None:
+    alone = resolved(frontend, LayerConfig(op_type="Conv", weight_data_type=D.FP32)).entries[0]
+    both = resolved(
+        frontend,
+        LayerConfig(op_type="Conv", weight_data_type=D.FP32),
+        LayerConfig(layer_names=tuple(node.node for node in alone.nodes), data_type=D.FP32),
+    ).entries
+    assert both[0].applied == alone.applied > 0
+    assert both[1].applied == 0
+    assert all("FP32 is not verified for Conv" in node.why for node in both[1].nodes)
+
+
 def test_the_frontends_own_types(frontend: Frontend) -> None:
     entry = only(frontend, LayerConfig(op_type="FullyConnected", data_type=D.U16))
     assert [node.node for node in entry.nodes] == ["classifier"]

@@ -74,7 +74,7 @@ def test_a_goal_out_of_reach_ends_in_a_ticket(folder: Path) -> None:
     assert not tuned.followed.met
     assert tuned.followed.stuck
     assert tuned.verified
-    assert any("roundoff bundle run -o case.zip" in line for line in log.lines)
+    assert any("roundoff bundle out -o case.zip" in line for line in log.lines)
     # What was typed before stays, and more layers have 16 bits than before.
     assert tuned.config.quant.layer_configs
 

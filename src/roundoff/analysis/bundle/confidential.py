@@ -39,13 +39,15 @@ class Disguised:
 
     Attributes:
         case: The case.
-        names: New name of every node and tensor.
+        names: New name of every node and tensor; of a tensor that is called like a node, that of the node.
+        tensors: New name of every tensor.
         others: New name of everything else.
         replaced: How many weights were replaced.
     """
 
     case: Case
     names: dict[str, str]
+    tensors: dict[str, str]
     others: dict[str, str]
     replaced: int
 
@@ -87,7 +89,7 @@ def disguised(case: Case, how: Disguise, *, keep_data: bool, seed: int) -> Disgu
     scaled = _scaled(case, renamed, Case(QuantizedModel(anonymous.model, ()), samples))
     quantized = QuantizedModel(anonymous.model, tuple(scaled))
     everything = {**anonymous.tensors, **anonymous.nodes}
-    return Disguised(Case(quantized, samples), everything, anonymous.others, replaced)
+    return Disguised(Case(quantized, samples), everything, anonymous.tensors, anonymous.others, replaced)
 
 
 def _replace_weights(model: Model, *, shuffle: bool, random: np.random.Generator) -> int:

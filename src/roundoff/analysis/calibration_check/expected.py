@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roundoff.analysis.calibration_check.rescaling import RESCALINGS, Rescaling, rescaled
+from roundoff.analysis.calibration_check.rescaling import Rescaling, rescaled, rescalings
 from roundoff.analysis.channel_moments import channel_moments
 from roundoff.analysis.evaluation import class_predictions
 from roundoff.core.tensors import Array
@@ -18,13 +18,20 @@ from roundoff.graph.tap import tap
 from roundoff.graph.weights import Weights
 from roundoff.runtime.session import Session, open_session
 
-__all__ = ["Slip", "slip_by_labels", "slip_by_statistics"]
+__all__ = ["FAR", "Slip", "slip_by_labels", "slip_by_statistics"]
 
 # Batch normalizations that are looked at, from the input on; later ones say less of it.
 _LOOKED_AT = 2
 # Deviation: median over channels of |log variance ratio| plus that of the shift in standard deviations. Of right
 # inputs it was 0.2 to 0.5 on MobileNetV1 and RepVGG; of inputs that lack their mean and scale 1.9 and more.
-_SUSPICIOUS, _RIGHT, _BETTER = 1.2, 1.0, 2.5
+_SUSPICIOUS, _RIGHT, _GOOD, _BETTER = 1.2, 1.0, 0.4, 2.5
+FAR = 4.0
+"""A deviation that no scene explains."""
+
+# Known preparations are believed from here on, if what they make of samples fits.
+_ODD = 0.9
+# Another way must do better by so much.
+_CLEARLY = 0.85
 # Accuracy must rise by so much, and be so many times as high.
 _GAIN, _FACTOR = 0.25, 1.5
 
@@ -79,13 +86,15 @@ def slip_by_statistics(model: Model, feeds: Feeds, *, threads: int | None = None
         return _deviation(session, tensors, expected, each)
 
     before = deviation(feeds)
-    if before < _SUSPICIOUS:
+    if before < _ODD:
         return None
-    usual, after = _best(feeds, deviation, lower=True)
+    usual, after = _best(feeds, deviation, lower=True, surely=before < FAR)
+    if before < _SUSPICIOUS and after * _BETTER > before:
+        return None
     fitted = _fitted(session, tensors, expected[0], feeds)
     rest = before if fitted is None else deviation([rescaled(feed, fitted) for feed in feeds])
-    # Fitted numbers are believed where the usual ones are far worse.
-    how, after = (fitted, rest) if rest * _BETTER < after else (usual, after)
+    # Fitted numbers are believed where the usual ones are far worse, and not good by themselves.
+    how, after = (fitted, rest) if rest * _BETTER < after and after > _GOOD else (usual, after)
     if how is None or after > _RIGHT or after * _BETTER > before:
         return Slip(None, before, before, expected[0].node, usual=False)
     return Slip(how, before, after, expected[0].node, usual=how is usual)
@@ -154,11 +163,14 @@ def _fitted(session: Session, tensors: Sequence[str], expected: _Expectation, fe
     return Rescaling(words, lambda values, axis: (values - shift) / scale)
 
 
-def _best(feeds: Feeds, score: Callable[[Feeds], float], *, lower: bool) -> tuple[Rescaling | None, float]:
+def _best(
+    feeds: Feeds, score: Callable[[Feeds], float], *, lower: bool, surely: bool = False
+) -> tuple[Rescaling | None, float]:
     best: tuple[Rescaling | None, float] = None, np.inf if lower else -np.inf
-    for how in RESCALINGS:
+    for how in rescalings(feeds, surely=surely):
         value = score([rescaled(feed, how) for feed in feeds])
-        if value < best[1] if lower else value > best[1]:
+        # Of ways that do about as well the more usual one, which comes first, is taken.
+        if value < best[1] * _CLEARLY if lower else value > best[1] + (1 - _CLEARLY) * (best[0] is not None):
             best = how, value
     return best
 

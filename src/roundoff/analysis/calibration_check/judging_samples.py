@@ -15,6 +15,7 @@ from roundoff.analysis.calibration_check.alike import (
 )
 from roundoff.analysis.calibration_check.held_out import chance_of_exceeding
 from roundoff.analysis.calibration_check.inputs import InputRecord, SampleFacts
+from roundoff.analysis.calibration_check.preparations import slip_between
 from roundoff.core.calibration_check import CheckFinding
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
@@ -228,6 +229,17 @@ def _other_scale(fed: InputRecord, others: InputRecord) -> Iterator[CheckFinding
         if not std > 0 or not other_std > 0:
             continue
         ratio = std / other_std
+        slip = slip_between(ours, theirs)
+        if slip is not None:
+            yield CheckFinding(
+                "scaling",
+                "fault",
+                f"input {ours.name!r} is prepared otherwise than in held-out samples: data look like "
+                f"{slip[0].words}, held-out samples like {slip[1].words}",
+                f"make {slip[1].words} of pixels x from 0 to 255, if the network is fed so",
+                weight=abs(float(np.log(ratio))),
+            )
+            continue
         if 1 / 3 < ratio < 3 and abs(mean - other_mean) < max(std, other_std):
             continue
         yield CheckFinding(

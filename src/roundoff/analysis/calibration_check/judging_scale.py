@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from roundoff.analysis.calibration_check.expected import slip_by_labels, slip_by_statistics
+from roundoff.analysis.calibration_check.expected import FAR, slip_by_labels, slip_by_statistics
 from roundoff.analysis.calibration_check.inputs import TWICE
+from roundoff.analysis.calibration_check.rescaling import Rescaling
 from roundoff.core.calibration_check import CheckFinding, InputFacts
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 
 __all__ = ["preparation_findings"]
-
-# Without a usual way that explains it, only a deviation this large is a fault.
-_FAR = 4.0
 
 
 def preparation_findings(
@@ -38,11 +36,12 @@ def preparation_findings(
         known = slip.how is not None and slip.usual
         away = f"the first batch normalization ({slip.node}) sees other values than in training"
         how = "" if slip.how is None else f": {slip.how.words}"
+        looks = "" if slip.how is None or not slip.how.seen else _looks(slip.how)
         better = "" if slip.how is None else f" (deviation {slip.before:.2g}, then {slip.after:.2g})"
         yield CheckFinding(
             "scaling",
-            "fault" if known or slip.before > _FAR else "remark",
-            f"samples are not prepared as in training: {away}, deviation {slip.before:.2g}",
+            "fault" if known or slip.before > FAR else "remark",
+            f"samples are not prepared as in training: {looks}{away}, deviation {slip.before:.2g}",
             f"prepare samples as in training{how}{better}",
             weight=slip.before,
         )
@@ -52,7 +51,8 @@ def preparation_findings(
             "scaling",
             "fault",
             f"the float model is right on {100 * right.before:.0f} % of {len(feeds)} samples, and on "
-            f"{100 * right.after:.0f} % when they are prepared in another way",
+            f"{100 * right.after:.0f} % when they are prepared in another way"
+            + (f": {_looks(right.how).rstrip('; ')}" if right.how.seen else ""),
             right.how.words,
             weight=right.after,
         )
@@ -65,3 +65,7 @@ def preparation_findings(
                 "divide pixels by 255 once",
                 weight=10.0,
             )
+
+
+def _looks(how: Rescaling) -> str:
+    return f"data look like {how.seen}, expected {how.wanted}; "

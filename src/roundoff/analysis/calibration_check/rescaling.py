@@ -1,17 +1,15 @@
-"""Ways in which inputs are prepared, as functions: by one of them a slip is put right and so proven."""
+"""Ways in which inputs are changed, as functions: by one of them a slip is put right and so proven."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from roundoff.analysis.calibration_check.preparations import Preparation, fills, slips
 from roundoff.analysis.channel_axes import input_channel_axis
 from roundoff.core.tensors import Array
 
-__all__ = ["RESCALINGS", "Rescaling", "rescaled"]
-
-# Of ImageNet, for pixels from 0 to 1, in the order red, green, blue.
-_MEAN, _STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+__all__ = ["Rescaling", "from_one_to_other", "rescaled", "rescalings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,50 +19,61 @@ class Rescaling:
     Attributes:
         words: What to do to the samples, as the end of a sentence.
         change: Does it: values and their channel axis to values.
+        seen: What they look like, x being a pixel from 0 to 255; empty when that is not known.
+        wanted: What they should be.
     """
 
     words: str
     change: Callable[[Array, int], Array]
+    seen: str = ""
+    wanted: str = ""
 
 
-def _along(numbers: Array, rank: int, axis: int) -> Array:
-    shape = [1] * rank
-    shape[axis] = -1
-    return numbers.reshape(shape)
-
-
-def _normalized(values: Array, axis: int) -> Array:
-    if values.shape[axis] != _MEAN.size:
-        return np.asarray((values - _MEAN.mean()) / _STD.mean())
-    return np.asarray((values - _along(_MEAN, values.ndim, axis)) / _along(_STD, values.ndim, axis))
-
-
-def _restored(values: Array, axis: int) -> Array:
-    if values.shape[axis] != _MEAN.size:
-        return np.asarray(values * _STD.mean() + _MEAN.mean())
-    return np.asarray(values * _along(_STD, values.ndim, axis) + _along(_MEAN, values.ndim, axis))
-
-
-RESCALINGS = (
+_ALWAYS = (
     Rescaling("divide them by 255", lambda values, axis: values / 255),
     Rescaling("multiply them by 255", lambda values, axis: values * 255),
-    Rescaling("bring them from 0..255 to -1..1", lambda values, axis: values / 127.5 - 1),
-    Rescaling("bring them from -1..1 to 0..255", lambda values, axis: (values + 1) * 127.5),
-    Rescaling("bring them from 0..1 to -1..1", lambda values, axis: values * 2 - 1),
-    Rescaling("bring them from -1..1 to 0..1", lambda values, axis: (values + 1) / 2),
-    Rescaling("subtract the mean of ImageNet and divide by its standard deviation", _normalized),
-    Rescaling(
-        "divide them by 255, then subtract the mean of ImageNet and divide by its standard deviation",
-        lambda values, axis: _normalized(values / 255, axis),
-    ),
-    Rescaling("do not normalize them by the mean and standard deviation of ImageNet", _restored),
-    Rescaling(
-        "leave them as pixels, 0 to 255: do not normalize them by the mean and standard deviation of ImageNet",
-        lambda values, axis: _restored(values, axis) * 255,
-    ),
     Rescaling("turn the order of channels round: RGB for BGR", np.flip),
 )
-"""All of them; the first of several that do as well is taken."""
+# Numbers of channels that pictures have.
+_PICTURES = (1, 3)
+
+
+def rescalings(feeds: Sequence[Mapping[str, Array]], *, surely: bool = False) -> Iterator[Rescaling]:
+    """Ways that may put samples right: from what they look like to what networks are fed with, usual ones first.
+
+    Args:
+        feeds: Samples.
+        surely: Only take them for what they are from black to white: odd scenes may look like anything else.
+    """
+    pictures = [
+        (float(values.min()), float(values.max()), values.shape[input_channel_axis(values.shape)])
+        for feed in feeds
+        for values in feed.values()
+        if values.dtype.kind == "f" and values.ndim == 4 and values.size
+    ]
+    channels = {each[2] for each in pictures}
+    if len(channels) == 1 and channels <= set(_PICTURES):
+        low, high = min(each[0] for each in pictures), max(each[1] for each in pictures)
+        for one, other in slips(low, high, channels.pop()):
+            if not surely or fills(one, low, high):
+                yield from_one_to_other(one, other)
+    yield from _ALWAYS
+
+
+def from_one_to_other(one: Preparation, other: Preparation) -> Rescaling:
+    """Undo one preparation and do another."""
+
+    def change(values: Array, axis: int) -> Array:
+        shape = [1] * values.ndim
+        shape[axis] = -1
+        channels = values.shape[axis]
+        (mean, std), (other_mean, other_std) = (
+            [each.reshape(shape) for each in way.numbers(channels)] for way in (one, other)
+        )
+        return np.asarray((values * std + mean - other_mean) / other_std)
+
+    words = f"make {other.words} of pixels x from 0 to 255, instead of {one.words}"
+    return Rescaling(words, change, one.words, other.words)
 
 
 def rescaled(feed: Mapping[str, Array], how: Rescaling) -> dict[str, Array]:

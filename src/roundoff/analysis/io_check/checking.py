@@ -12,6 +12,7 @@ from roundoff.analysis.io_check.matching import Judging
 from roundoff.analysis.io_check.origins import Origin, find_origin
 from roundoff.analysis.io_check.readings import other_layout
 from roundoff.analysis.io_check.showing import side_pictures
+from roundoff.analysis.io_check.streaming import Apart, all_finite, apart
 from roundoff.core.io_check import STAGES, IoCheck, Stage, StageCheck
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array
@@ -206,25 +207,17 @@ def _as_picture(array: Array) -> Array | None:
 
 
 def _mean_abs(values: StageValues) -> float:
-    total, count = 0.0, 0
+    found = Apart()
     for one, other in zip(values.training, values.deployed, strict=True):
         if one.shape != other.shape:
             return np.inf
-        with np.errstate(invalid="ignore", over="ignore"):
-            error = np.abs(one.astype(np.float64) - other.astype(np.float64))
-            total += float(error.sum())
-        count += error.size
-    return total / max(count, 1) if np.isfinite(total) else np.nan
+        found = found.merge(apart(one, other))
+    return found.total / max(found.count, 1) if np.isfinite(found.total) else np.nan
 
 
 def _not_finite(side: str, names: Sequence[str], arrays: Sequence[Array]) -> tuple[str, ...]:
     """That a side holds what is no number."""
-    with np.errstate(over="ignore"):
-        odd = [
-            name
-            for name, each in zip(names, arrays, strict=True)
-            if not np.isfinite(each.astype(np.float64)).all()
-        ]
+    odd = [name for name, each in zip(names, arrays, strict=True) if not all_finite(each)]
     if not odd:
         return ()
     return (f"{counted(len(odd), 'sample')} of {side} with NaN or infinite values, first {shown(odd[0])}",)

@@ -23,7 +23,6 @@ _MOST_UNEXPLAINED, _SLACK = 2e-3, 1.3
 _PROBES = 64
 # Only usual ways to make numbers of pixels are tried on top.
 _USUAL_COST = 0.45
-_MODES = {"BT.601 full range": "FullRange", "BT.601 limited range": "LimitedRange"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,8 @@ def _candidates() -> Iterator[tuple[float, tuple[InputChange, ...], LinearFit]]:
         if reverse:
             linear = LinearFit(linear.matrix[:, ::-1], linear.offset)
         text = f"training decodes YUV by {one.text}, the deployed side by {other.text}"
-        mode = _MODES.get(one.matrix, "Matrix")
-        fields = f"csc_mode: {mode}" + (", src_format: YUV420SP or YVU420SP, the other" if other.exchanged else "")
-        change = InputChange("colour-matrix", text, Correction("conversion from YUV", one.text, fields))
+        facts = (("YUV matrix", one.matrix), *((("order of U and V", "exchanged"),) if other.exchanged else ()))
+        change = InputChange("colour-matrix", text, Correction("conversion from YUV", one.text, facts))
         cost = first.cost + 0.1 * reverse + 0.1 * (one.exchanged + other.exchanged) + (first is not second)
         changes = (change, *((_REVERSED,) if reverse else ()))
         if first is not second:

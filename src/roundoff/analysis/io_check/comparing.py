@@ -52,7 +52,7 @@ def _pictures(training: Origin, deployed: Origin) -> Iterator[InputChange]:
     if one.decoding != other.decoding:
         text = f"training decodes the original as {one.decoding}, the deployed side as {other.decoding}"
         yield InputChange(
-            "colour-matrix", text, Correction("conversion from YUV", str(one.decoding), "csc_mode, src_format")
+            "colour-matrix", text, Correction("conversion from YUV", str(one.decoding), (("YUV matrix", ""),))
         )
     if one.shaping != other.shaping:
         text = f"in training the original is {one.shaping}, on the deployed side {other.shaping}"

@@ -12,6 +12,7 @@ from roundoff.analysis.io_check.origins import find_origin
 from roundoff.analysis.io_check.precision import precision_change
 from roundoff.analysis.io_check.readings import picture_of, readings
 from roundoff.analysis.io_check.searching import PictureSearch
+from roundoff.analysis.io_check.streaming import Apart, apart
 from roundoff.analysis.io_check.vectors import vector_claims
 from roundoff.core.io_check import Correction, Explanation, InputChange
 from roundoff.core.tensors import Array
@@ -31,6 +32,8 @@ _TENSORS = (
 )
 # Pictures of so many values or more that correlate so much show the same.
 _ALIKE, _FEWEST = 0.6, 64
+# Values that are looked at for that.
+_MOST_LOOKED_AT = 1 << 20
 # What leaves no more than this part of a difference is worth a word.
 _NEAR = 0.25
 
@@ -144,29 +147,25 @@ def differences(training: Sequence[Array], deployed: Sequence[Array]) -> tuple[f
 
     Values that are not finite are equal when both sides have the same.
     """
-    worst, square, count = 0.0, 0.0, 0
+    found = Apart()
     for one, other in zip(training, deployed, strict=True):
         if one.shape != other.shape:
             return np.inf, None
-        with np.errstate(invalid="ignore", over="ignore"):
-            wanted, had = one.astype(np.float64), other.astype(np.float64)
-            error = np.abs(wanted - had)
-            same = (wanted == had) | (np.isnan(wanted) & np.isnan(had))
-            error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
-            worst = max(worst, float(error.max(initial=0)))
-            finite = error[np.isfinite(error)]
-            square += float(np.square(finite).sum())
-        count += finite.size
-    return worst, float(np.sqrt(square / max(count, 1)))
+        found = found.merge(apart(one, other))
+    return found.worst, float(np.sqrt(found.square / max(found.finite, 1)))
 
 
 def looks_alike(training: Sequence[Array], deployed: Sequence[Array]) -> str:
     """What can be said of pictures that nothing explains; empty when nothing can."""
     one, other = training[0], deployed[0]
-    if one.shape != other.shape or one.size < _FEWEST or not (np.ptp(one) and np.ptp(other)):
+    if one.shape != other.shape or one.size < _FEWEST:
+        return ""
+    step = -(-one.size // _MOST_LOOKED_AT) | 1
+    first, second = (each.reshape(-1)[::step].astype(np.float64) for each in (one, other))
+    if not (np.ptp(first) and np.ptp(second)):
         return ""
     with np.errstate(invalid="ignore", over="ignore"):
-        related = float(np.corrcoef(one.ravel().astype(np.float64), other.ravel().astype(np.float64))[0, 1])
+        related = float(np.corrcoef(first, second)[0, 1])
     if not related > _ALIKE:
         return ""
     return (

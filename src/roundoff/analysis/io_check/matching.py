@@ -20,6 +20,7 @@ PixelPairs = Iterable[tuple[Array, Array]]
 
 Pairs = Callable[[], PixelPairs]
 
+_ROWS = 1 << 17  # pixels that are verified at a time
 _MOST_FITTED = 400_000  # pixels; a straight line needs no more
 _FLOAT_ROUNDING = 4e-7
 # A residual this much smaller than the difference leaves no doubt about the transformation.
@@ -91,13 +92,18 @@ def better(claim: Claim) -> tuple[bool, bool, int, bool, float]:
 
 def sample_pixels(pairs: PixelPairs, most: int) -> tuple[Array, Array]:
     """At most so many pixels of both sides, finite ones, evenly from all samples; float64 [pixels, channels]."""
-    listed = list(pairs)
-    share = max(1, most // max(len(listed), 1))
-    firsts, seconds = [], []
-    for training, deployed in listed:
-        step = max(1, len(training) // share)
-        firsts.append(training[::step].astype(np.float64))
-        seconds.append(deployed[::step].astype(np.float64))
+    step, held = 1, 0
+    firsts: list[Array] = []
+    seconds: list[Array] = []
+    for training, deployed in pairs:
+        own = max(step, len(training) // most)
+        firsts.append(training[::own].astype(np.float64))
+        seconds.append(deployed[::own].astype(np.float64))
+        held += len(firsts[-1])
+        while held > 2 * most:
+            # Every second one of all, so that samples count alike however many there are.
+            firsts, seconds = ([each[::2] for each in side] for side in (firsts, seconds))
+            step, held = 2 * step, sum(map(len, firsts))
     first, second = np.concatenate(firsts), np.concatenate(seconds)
     finite = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
     return first[finite], second[finite]
@@ -205,12 +211,16 @@ def residuals(pairs: PixelPairs, linear: LinearFit, *, channels_used: int) -> _L
     """What a map leaves, over all values; where one side is not finite both have to be."""
     worst = total = square = mean = 0.0
     largest, count = 0.0, 0
-    for training, deployed in pairs:
+    for training, deployed in (
+        (one[start : start + _ROWS], other[start : start + _ROWS, :channels_used])
+        for one, other in pairs
+        for start in range(0, len(one), _ROWS)
+    ):
         wanted = training.astype(np.float64)
-        error = np.abs(wanted - linear.apply(deployed[:, :channels_used]))
+        error = np.abs(wanted - linear.apply(deployed))
         odd = ~np.isfinite(error)
         if odd.any():
-            same = odd & (np.isnan(wanted) == np.isnan(deployed[:, :channels_used].astype(np.float64)).any())
+            same = odd & (np.isnan(wanted) == np.isnan(deployed.astype(np.float64)).any(axis=1, keepdims=True))
             error, wanted = (
                 np.where(same, 0, np.where(odd, np.inf, error)),
                 np.where(np.isfinite(wanted), wanted, 0),
@@ -262,7 +272,7 @@ def order_change(order: tuple[int, ...], channels: int) -> InputChange | None:
         return InputChange(
             "channels",
             f"training has {len(order)} channels, the deployed side one gray channel",
-            Correction("colours", f"{len(order)} channels", "src_format and tensor_format: RGB or BGR"),
+            Correction("colours", f"{len(order)} channels", (("colours", "RGB or BGR"),)),
         )
     turned = order == plain[:3][::-1] + plain[3:]
     if order == plain or (turned and channels > len(order)):
@@ -276,7 +286,7 @@ def order_change(order: tuple[int, ...], channels: int) -> InputChange | None:
             Correction(
                 "order of channels",
                 "training's; swap red and blue before the model is fed",
-                "tensor_format and src_format: both training's order (a difference is not swapped)",
+                (("order of channels", "training's"),),
             ),
         )
     places = ", ".join(map(str, order))

@@ -272,7 +272,9 @@ def _codes(values: Values) -> list[Named]:
         whole = round(zero) if abs(zero - round(zero)) < _NEARLY_WHOLE else zero
         gain, offset = np.full_like(steep, scale), np.full_like(steep, -whole * scale)
     numbers = f"scale {scale:.6g}, zero point {zero:.4g}"
-    correction = Correction("dequantization", numbers, f"scale: {scale:.6g}, zeropoint: {round(zero)}")
+    correction = Correction(
+        "dequantization", numbers, (("scale", f"{scale:.6g}"), ("zero point", f"{round(zero)}"))
+    )
     return [Named(InputChange("codes", f"{text} {numbers}", correction), gain, offset)]
 
 
@@ -289,7 +291,7 @@ def mean_std_correction(gain: Array, offset: Array) -> Correction:
         mean, std = -offset / gain, 1 / gain
     mean = np.where(np.abs(mean) < 1e-6 * np.abs(std), 0.0, mean)
     numbers = f"mean {_shown(mean)}, std {_shown(std)} on what the deployed side has now"
-    return Correction("mean and std", numbers, f"mean: {_listed(mean)}, std: {_listed(std)}")
+    return Correction("mean and std", numbers, (("mean", _listed(mean)), ("std", _listed(std))))
 
 
 def _listed(values: Array) -> str:

@@ -1,9 +1,10 @@
 """The same values with fewer digits: float16, bfloat16, or rounded to equal steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from roundoff.analysis.io_check.streaming import apart, blocks, paired_blocks
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
 
@@ -19,41 +20,57 @@ def precision_change(training: Sequence[Array], deployed: Sequence[Array]) -> In
     if any(one.shape != other.shape for one, other in zip(training, deployed, strict=True)):
         return None
     pairs = list(zip(training, deployed, strict=True))
-    if all(_equal(one.astype(np.float16), other) for one, other in pairs):
+    if _all_equal(pairs, lambda array: array.astype(np.float16)):
         return _rounded("float16")
-    if all(_equal(_as_bfloat16(one), other) for one, other in pairs):
+    if _all_equal(pairs, _as_bfloat16):
         return _rounded("bfloat16")
     return _stepped(pairs)
 
 
-def _equal(rounded: Array, deployed: Array) -> bool:
-    return bool(np.array_equal(rounded.astype(np.float64), deployed.astype(np.float64), equal_nan=True))
+def _all_equal(pairs: Sequence[tuple[Array, Array]], rounded: Callable[[Array], Array]) -> bool:
+    return all(
+        np.array_equal(rounded(one).astype(np.float64), other, equal_nan=True)
+        for pair in pairs
+        for one, other in paired_blocks(*pair)
+    )
 
 
 def _as_bfloat16(array: Array) -> Array:
     import ml_dtypes
 
-    return array.astype(ml_dtypes.bfloat16)
+    # Twice rounded values would differ: the first rounding must be that of the stored type.
+    return array.astype(np.float32).astype(ml_dtypes.bfloat16)
 
 
 def _rounded(name: str) -> InputChange:
     return InputChange(
         "element-type",
         f"the deployed side has training's values rounded to {name}",
-        Correction("element type", "float32", "src_dtype: FP32"),
+        Correction("element type", "float32", (("element type", "float32"),)),
     )
 
 
+def _levels(arrays: Sequence[Array]) -> Array | None:
+    """All different values, in order; None when there are too many for codes."""
+    levels: Array = np.zeros(0)
+    for array in arrays:
+        for part in blocks(array):
+            levels = np.union1d(levels, part)
+            if len(levels) > _MOST_STEPS:
+                return None
+    return levels
+
+
 def _stepped(pairs: Sequence[tuple[Array, Array]]) -> InputChange | None:
-    levels = np.unique(np.concatenate([np.unique(other.astype(np.float64)) for _, other in pairs]))
-    if not _FEWEST_STEPS <= len(levels) <= _MOST_STEPS or not np.isfinite(levels).all():
+    levels = _levels([other for _, other in pairs])
+    if levels is None or not _FEWEST_STEPS <= len(levels) <= _MOST_STEPS or not np.isfinite(levels).all():
         return None
     gaps = np.diff(levels)
     step = float(gaps.min())
     multiples = gaps / step
     if step <= 0 or np.abs(multiples - np.rint(multiples)).max() > 1e-3 * multiples.max():
         return None
-    worst = max(float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max()) for one, other in pairs)
+    worst = max(apart(one, other).worst for one, other in pairs)
     if not 0.1 * step < worst <= _HALF * step:
         return None
     return InputChange(

@@ -148,7 +148,7 @@ def layout_change(wanted: str, had: str) -> InputChange:
     return InputChange(
         "layout",
         f"the deployed side has {had}, training {wanted}",
-        Correction("layout", f"transpose {had} to {wanted}", f"src_layout: {had}, tensor_layout: {wanted}"),
+        Correction("layout", f"transpose {had} to {wanted}", (("layout", had), ("training's layout", wanted))),
     )
 
 
@@ -160,6 +160,6 @@ def _reshaped_change(wanted: str, had: str) -> InputChange:
         Correction(
             "layout",
             f"transpose, do not reshape; {had} to {wanted}",
-            f"src_layout: {had}, tensor_layout: {wanted}",
+            (("layout", had), ("training's layout", wanted)),
         ),
     )

@@ -83,7 +83,10 @@ class PictureSearch:
             size = (picture.shape[0], picture.shape[1], picture.shape[2])
             for reading in readings(layout, size, stored.shape):
                 trial = self._trial(
-                    (*storage.changes, *reading.changes), view, _composed(storage, reading), _whole
+                    (*storage.changes, *reading.changes),
+                    view,
+                    _composed(storage, reading),
+                    _known_rows if storage.partial else _whole,
                 )
                 if trial is not None:
                     yield trial
@@ -205,6 +208,14 @@ def _composed(storage: Storage, reading: Reading) -> Callable[[Array], Array]:
 
 def _whole(training: Array, deployed: Array) -> tuple[Array, Array]:
     return training, deployed
+
+
+def _known_rows(training: Array, deployed: Array) -> tuple[Array, Array]:
+    """Both without rows that the deployed side does not hold."""
+    if training.shape[:2] != deployed.shape[:2]:
+        return training, deployed
+    kept = np.isfinite(deployed).all(axis=(1, 2))
+    return training[kept], deployed[kept]
 
 
 def _shared_content(training: Array, deployed: Array) -> tuple[Array, Array]:

@@ -16,6 +16,8 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32", 
 _BFLOAT16 = "bfloat16"
 # Rows are padded to multiples of these, by whoever pads them.
 _ALIGNMENTS = (2, 4, 8, 16, 32, 64, 128, 256)
+# A buffer that was cut off must hold so much of its rows.
+_MOST_LOST = 0.5
 # Values of a wrong type are mostly of this kind: not numbers, or of impossible size.
 _LARGEST_SENSIBLE = 1e6
 
@@ -26,11 +28,13 @@ class Storage:
 
     Attributes:
         changes: What was wrong when it is right.
-        read: Reads an array so.
+        read: Reads an array so; what the bytes do not hold is NaN.
+        partial: Whether the bytes do not hold all of it.
     """
 
     changes: tuple[InputChange, ...]
     read: Callable[[Array], Array]
+    partial: bool = False
 
 
 def is_whole(array: Array) -> bool:
@@ -72,14 +76,14 @@ def _signs(deployed: Array) -> Iterator[Storage]:
         change = InputChange(
             "signedness",
             "bytes from 0 to 255 were read as int8: values from 128 on became negative",
-            Correction("element type", "uint8", "src_dtype: U8"),
+            Correction("element type", "uint8", (("element type", "uint8"),)),
         )
         yield Storage((change,), lambda array: np.where(array < 0, array.astype(np.float64) + _CODES, array))
     elif low >= 0 and high >= _CODES / 2 and high < _CODES:
         change = InputChange(
             "signedness",
             "values from -128 to 127 were read as uint8: negative ones became 128 and more",
-            Correction("element type", "int8", "src_dtype: S8"),
+            Correction("element type", "int8", (("element type", "int8"),)),
         )
         yield Storage(
             (change,), lambda array: np.where(array >= _CODES // 2, array.astype(np.float64) - _CODES, array)
@@ -123,15 +127,41 @@ def _padded_rows(shape: tuple[int, ...], deployed: Array) -> Iterator[Storage]:
     seen = set()
     for count, row, arranged in _lines(core, shape):
         for stride in _strides(row, count, deployed.size):
-            if (count, stride, arranged) in seen or stride * (count - 1) + row > deployed.size:
+            whole = stride * (count - 1) + row <= deployed.size
+            if (count, stride, arranged) in seen or not (whole or _cut_off(deployed.size, count, row, stride)):
                 continue
             seen.add((count, stride, arranged))
+            if not whole:
+                yield _truncated(count, row, stride, arranged)
+                continue
             change = InputChange(
                 "row-padding",
                 f"rows have {stride} values in memory, {stride - row} of them padding behind the {row} that count",
                 Correction("row stride", f"copy {row} of every {stride} values"),
             )
             yield Storage((change,), _without_padding(count, row, stride, arranged))
+
+
+def _cut_off(size: int, count: int, row: int, stride: int) -> bool:
+    """Whether a buffer of padded rows was copied as if it had none: its end is lost, most of it is there."""
+    return size == count * row and size // stride >= _MOST_LOST * count
+
+
+def _truncated(count: int, row: int, stride: int, shape: tuple[int, ...]) -> Storage:
+    there = count * row // stride
+    change = InputChange(
+        "row-padding",
+        f"rows have {stride} values in memory, {stride - row} of them padding behind the {row} that count, and "
+        f"were copied as if they had {row}: the last {count - there} of {count} rows are lost",
+        Correction("row stride", f"copy {row} of every {stride} values, of {count * stride} in all"),
+    )
+
+    def read(array: Array) -> Array:
+        found = np.full((count, row), np.nan, np.float32 if array.dtype.itemsize <= 4 else np.float64)
+        found[:there] = np.ascontiguousarray(array).reshape(-1)[: there * stride].reshape(there, stride)[:, :row]
+        return found.reshape(shape)
+
+    return Storage((change,), read, partial=True)
 
 
 def _lines(core: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
@@ -156,8 +186,8 @@ def _strides(row: int, count: int, size: int) -> list[int]:
 def _without_padding(count: int, row: int, stride: int, shape: tuple[int, ...]) -> Callable[[Array], Array]:
     def read(array: Array) -> Array:
         flat = np.ascontiguousarray(array).reshape(-1)
-        starts = np.arange(count)[:, None] * stride
-        rows: Array = flat[starts + np.arange(row)]
+        last = stride * (count - 1)
+        rows = np.concatenate([flat[:last].reshape(-1, stride)[:, :row], flat[last : last + row][None]])
         return rows.reshape(shape)
 
     return read

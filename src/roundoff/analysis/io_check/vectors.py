@@ -44,7 +44,8 @@ def _reads(training: Array, deployed: Array) -> Iterator[tuple[tuple[InputChange
         if training.ndim >= 2 and training.shape == deployed.shape and training.shape[-1] < training.size:
             yield _ROWS, _sorted_rows
     for storage in storages(training, deployed):
-        yield storage.changes, storage.read
+        if not storage.partial:
+            yield storage.changes, storage.read
 
 
 def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[tuple[InputChange, ...], Read]]:
@@ -56,7 +57,9 @@ def _arranged(wanted: tuple[int, ...], had: tuple[int, ...]) -> Iterator[tuple[t
             if tuple(had[axis] for axis in order) == wanted and order != tuple(axes):
                 text = f"axes are permuted: training's are the deployed side's {list(order)}"
                 change = InputChange(
-                    "axes", text, Correction("layout", f"transpose by {list(order)}", f"dst_perm: {list(order)}")
+                    "axes",
+                    text,
+                    Correction("layout", f"transpose by {list(order)}", (("axes", str(list(order))),)),
                 )
                 yield (change,), _transposing(order)
     if wanted != had:

@@ -206,8 +206,11 @@ def _verdict(rows: Sequence[RowDiff]) -> DiffKind:
 
 
 def _notes(found: RunDiff) -> Iterator[str]:
-    if found.compared == "diagnosis":
-        yield "a diagnosis keeps no scores of single samples: nothing can be tested, differences are listed"
+    if found.compared == "diagnosis" and found.pairing == "none":
+        yield (
+            "not both diagnoses have scores of single samples: differences are listed, and nothing is tested; "
+            "'roundoff layers -o DIR' of both models gives scores that can be"
+        )
     elif found.pairing == "none":
         yield "no scores of single samples in both runs: nothing can be tested; run both again with this version"
     elif found.pairing == "unpaired":

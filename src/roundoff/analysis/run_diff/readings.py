@@ -78,6 +78,8 @@ def readings_of(document: RunDocument, kind: RunKind) -> tuple[Reading, ...]:
 
 def sample_names(document: RunDocument, kind: RunKind) -> tuple[str, ...] | None:
     """The samples of a run; None where it does not name them."""
+    if kind == "diagnosis":
+        return _present(document.diagnosis).sample_names or None
     names: tuple[str, ...] | int = getattr(document, kind).samples
     return None if isinstance(names, int) else names
 
@@ -169,10 +171,13 @@ def _names(row: SensitivityRow, report: SensitivityReport) -> tuple[str, ...]:
 
 def _diagnosis(document: RunDocument) -> Iterator[Reading]:
     found: Diagnosis = _present(document.diagnosis)
-    for measure in found.measures:
+    for at, measure in enumerate(found.measures):
         if measure.unit == "dB" and not math.isnan(measure.before):
-            value = limited(measure.before)
-            yield Reading(measure.what, "diagnosed", "", "", (), None, True, FINE, "", value)
+            value, kept = limited(measure.before), () if at else tuple(map(limited, found.sample_sqnr_db))
+            yield Reading(
+                measure.what, "diagnosed", "", "", (), None, True, FINE, "", value, kept,
+                found.sample_names[: len(kept)],
+            )  # fmt: skip
 
 
 def _mean_decibels(scores: Sequence[float], metric: str) -> float:

@@ -7,6 +7,10 @@ import numpy as np
 from roundoff.demo.ocr import EVALUATOR, PACKAGE, Words, characters, find_model, vocabulary
 from roundoff.demo.scenarios.scenario import Scenario
 from roundoff.errors import BadInput
+from roundoff.graph.deferred import fill
+from roundoff.graph.load import Model, load_model
+from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
+from roundoff.quantize.targets import load_target
 
 __all__ = ["make"]
 
@@ -16,8 +20,17 @@ _WORDS, _TEST = 96, 300
 _TARGET = "generic-int8"
 
 
-def make() -> Scenario:
+def quantized_for(target: str, path: Path, samples: Words) -> Model:
+    """The network as it is quantized for a chip, before any repair."""
+    settings = QuantizeSettings(load_target(target))
+    return fill(quantize_model(load_model(path), samples, settings).fake_quant_model())
+
+
+def make(target: str = _TARGET) -> Scenario:
     """The story.
+
+    Args:
+        target: For which chip.
 
     Raises:
         BadInput: The package with the network is not installed.
@@ -42,32 +55,25 @@ def make() -> Scenario:
 
     def command(inputs: Path, results: Path) -> list[list[str]]:
         return [
-            ["diagnose", str(inputs / _MODEL), "--target", _TARGET],
-            ["--data", str(inputs / "words"), "--evaluator", str(inputs / "evaluator.py")],
+            ["diagnose", str(inputs / _MODEL)],
+            ["--target", target],
+            ["--data", str(inputs / "words")],
+            ["--evaluator", str(inputs / "evaluator.py")],
             ["--fix", "-o", str(results), "--html", str(results.with_suffix(".html"))],
         ]
 
     def conclusion(inputs: Path, results: Path) -> str:
-        in_float = unseen.read_by(inputs / _MODEL, characters(model))
-        if not (results / _REPAIRED).is_file():
-            return f"""
-No remedy for a single place helps here, so that nothing was repaired. In float
-{in_float:.1%} of {_TEST} words that were not looked at before are read. The command
-behind 'next' above searches for a better recipe.
-
-The results:
-  {results.with_suffix(".html")}   (open it in a browser)
-  {results / "run.json"}"""
-        repaired = unseen.read_by(results / _REPAIRED, characters(model))
-        return f"""
-Of {_TEST} words that were not looked at before:
-  repaired  {repaired:.1%} are read
-  in float  {in_float:.1%}
-
-The results:
-  {results.with_suffix(".html")}   (open it in a browser)
-  {results / _REPAIRED}
-  {results / "run.json"}"""
+        letters = characters(model)
+        plain, repaired = quantized_for(target, inputs / _MODEL, seen), results / _REPAIRED
+        rates = [("in float", unseen.read_by(load_model(inputs / _MODEL), letters))]
+        rates.append(("in 8 bits", unseen.read_by(plain, letters)))
+        files = [f"{results.with_suffix('.html')}   (open it in a browser)"]
+        if repaired.is_file():
+            rates.append(("repaired", unseen.read_by(load_model(repaired), letters)))
+            files.append(str(repaired))
+        table = "\n".join(f"  {name:9}  {rate:.1%} are read" for name, rate in rates)
+        listed = "\n".join(f"  {file}" for file in (*files, results / "run.json"))
+        return f"\nOf {_TEST} words that were not looked at before:\n{table}\n\nThe results:\n{listed}"
 
     introduction = f"""\
 A text recogniser as it is in products: PP-OCRv4, about 11 MB. {_WORDS} words are

@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
+
+from roundoff.errors import BadInput
 
 __all__ = ["SCENARIOS", "Scenario", "scenario"]
 
@@ -35,11 +38,18 @@ class Scenario:
     conclusion: Callable[[Path, Path], str]
 
 
-def scenario(name: str) -> Scenario:
+def scenario(name: str, *, target: str | None = None) -> Scenario:
     """One of `SCENARIOS`.
 
+    Args:
+        name: Which.
+        target: For which chip, in a story that can be told of several.
+
     Raises:
-        MissingExtra: It needs a package that is not there.
+        BadInput: It needs a package that is not there, or can be told of one chip only.
     """
-    found: Scenario = import_module(f"roundoff.demo.scenarios.{name}").make()
+    make = import_module(f"roundoff.demo.scenarios.{name}").make
+    if target is not None and not signature(make).parameters:
+        raise BadInput(f"The story {name!r} is told of its own chip.", fix="leave --target out, or tell 'ocr'")
+    found: Scenario = make() if target is None else make(target)
     return found

@@ -1,16 +1,22 @@
 """Accumulated error: every place loses a little, and it adds up."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from roundoff.core.findings import Change, Measure, Remedy
 from roundoff.core.wording import counted
 from roundoff.diagnosis.case import Case, loss_measures
+from roundoff.diagnosis.ranking import Ranking, rank
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.searching import alone_loss, takes_most
+from roundoff.diagnosis.searching import takes_most
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["AccumulatedError"]
 
-# So many places are few.
-_FEW = 4
+# So many places are few, and so many as one in this many are not.
+_FEW, _PART = 3, 4
+_SEED = 0
 
 
 @cause("accumulated-error", order=90)
@@ -21,53 +27,77 @@ class AccumulatedError:
         """How small the share of the worst single place is."""
         if suspect.name:
             return None
-        losses = _alone(case)
-        total = sum(losses.values())
-        if not total:
+        ranked = _ranked(case)
+        if ranked is None:
             return None
-        worst = max(losses.values()) / total
-        return Signal(1 - worst, {"places": float(len(losses)), "worst_share": worst})
+        worst = ranked.costs[ranked.places[0].name] / ranked.total
+        return Signal(1 - worst, {"places": float(len(ranked.places)), "worst_share": worst})
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
-        """Golden inputs: the first half of the network in float, so that only what the second adds is left."""
-        losses = _alone(case)
-        if not losses:
+        """The worst places in float and others chosen by lot; and golden inputs: the first half in float."""
+        ranked = _ranked(case)
+        if ranked is None:
             return None
-        ordered = [each for each in case.facts.suspects if each.name in losses]
+        places, before = ranked.places, case.loss(more=True)
+        sizes = sorted({1, min(_FEW, len(places)), max(1, len(places) // _PART)})
+        chance = [places[at] for at in np.random.default_rng(_SEED).permutation(len(places))]
+        worst, others = ([_in_float(case, order, size) for size in sizes] for order in (places, chance))
+        ordered = [each for each in case.facts.suspects if each.name in {every.name for every in places}]
         half = [name for each in ordered[: len(ordered) // 2] for name in each.quantizers]
-        ranked = sorted(ordered, key=lambda each: -losses[each.name])
-        worst = [name for each in ranked[:_FEW] for name in each.quantizers]
-        before, golden = case.loss(more=True), case.loss(dict.fromkeys(half), more=True)
-        without = case.loss(dict.fromkeys(worst), more=True)
-        share = losses[ranked[0].name] / sum(losses.values())
+        golden = case.loss(dict.fromkeys(half), more=True)
+        few = case.loss(_off(places[: min(_FEW, len(places))]))
         name = before.parts[before.worst]
-        few = f"SQNR of {name!r} with the {_FEW} worst places in float"
+        words = (f"SQNR of {name!r} with the {{}} worst places in float", "SQNR with {} places at random in float")
         measures = (
             *loss_measures(before, golden)[:1],
-            Measure(few, "dB", before.sqnr_db, without.sqnr_db, samples=before.samples),
+            *(
+                Measure(word.format(size), "dB", before.sqnr_db, after, samples=before.samples)
+                for word, found in zip(words, (worst, others), strict=True)
+                for size, after in zip(sizes, found, strict=True)
+            ),
             *_kinds(case),
         )
+        which = "the worst" if ranked.exact else "among the worst"
+        share = ranked.costs[places[0].name] / ranked.total
         return Intervention(
-            f"golden inputs from the middle on: {len(half)} of {len(case.facts.quantizers)} quantizers off",
+            f"with the {_listed(sizes)} worst of {len(places)} places in float {_decibels(worst)} dB, with as "
+            f"many at random {_decibels(others)} dB; with the first half in float (golden inputs)",
             measures,
-            0.0 if takes_most(before, without) else 1.0,
-            f"the loss adds up over {counted(len(ordered), 'place')}: the worst, {ranked[0].tensor!r}, makes "
+            0.0 if takes_most(case.loss(), few) else 1.0,
+            f"the loss adds up over {counted(len(places), 'place')}: {which}, {places[0].tensor!r}, makes "
             f"{share:.0%} of it",
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """A search, which tries what is free first."""
         return Remedy(
-            "search for a better recipe with roundoff tune: what is free first, then 16 bits",
+            "search for a better recipe, what is free first, then 16 bits: --fix does",
             "free",
             (Change("search", value="tune"),),
         )
 
 
-def _alone(case: Case) -> dict[str, float]:
-    """What each place costs alone; those that cost nothing are left out."""
-    found = {each.name: alone_loss(case, each).value for each in case.facts.suspects}
-    return {name: loss for name, loss in found.items() if loss > 0}
+def _ranked(case: Case) -> Ranking | None:
+    """Places by what they cost alone; what was measured before is known. None where nothing costs anything."""
+    found = rank(case, case.facts.suspects, out_of_time=lambda: False)
+    return found if found is not None and found.places else None
+
+
+def _off(places: Sequence[Suspect]) -> dict[str, None]:
+    return dict.fromkeys(name for each in places for name in each.quantizers)
+
+
+def _in_float(case: Case, order: Sequence[Suspect], size: int) -> float:
+    """Signal to noise with so many places in float."""
+    return case.loss(_off(order[:size]), more=True).sqnr_db
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes))
+
+
+def _decibels(values: Sequence[float]) -> str:
+    return ", ".join(f"{each:.1f}" for each in values)
 
 
 def _kinds(case: Case) -> tuple[Measure, ...]:

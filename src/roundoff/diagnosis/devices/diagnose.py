@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
+import numpy as np
+
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import TensorSource
@@ -12,12 +14,13 @@ from roundoff.diagnosis.case import loss_measures
 from roundoff.diagnosis.devices import causes as _causes
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.judging_inputs import input_suspects
+from roundoff.diagnosis.devices.not_finite import find_not_finite
 from roundoff.diagnosis.devices.outputs import OutputLoss
 from roundoff.diagnosis.devices.predicting import with_predicted
 from roundoff.diagnosis.devices.readout import KnownNames, read_out
 from roundoff.diagnosis.devices.rounding import rounding_findings
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey, find_suspects, survey
-from roundoff.diagnosis.devices.verdict import Evidence, conclude
+from roundoff.diagnosis.devices.verdict import Evidence, conclude, kept_text
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import explain
@@ -65,10 +68,12 @@ def diagnose_device(
     notebook = Investigation(settings or DiagnoseSettings())
     quantized = _as_quantized(subject)
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
-        with notebook.check("dumps") as check:
+        with notebook.check("dumps") as check, np.errstate(all="ignore"):
             bench = _bench(quantized, samples, (reference, dumps), notebook, names)
             check.result = _what_was_read(bench)
-        return _Diagnosing(bench, notebook).run()
+        # Dumps may hold anything, NaN and the largest numbers among it.
+        with np.errstate(all="ignore"):
+            return _Diagnosing(bench, notebook).run()
 
 
 def _as_quantized(subject: Model | QuantizedModel) -> QuantizedModel:
@@ -162,11 +167,18 @@ class _Diagnosing:
             inputs = input_suspects(self._bench)
             check.ok = not inputs
             check.result = self._inputs_text(inputs)
+        with self._notebook.check("values") as check:
+            nowhere = find_not_finite(self._bench)
+            check.ok = not nowhere.tensors
+            check.result = nowhere.text if nowhere.tensors else ""
+            self._notebook.notes += nowhere.notes
         with self._notebook.check("parts") as check:
             found = survey(self._bench, progress)
             suspects = find_suspects(self._bench, found, progress)
+            # What reads NaN can only hand it on.
+            suspects = [each for each in suspects if each.tensor not in nowhere.readers]
             check.ok = not suspects
-            check.result = _parts_text(found, suspects)
+            check.result = _parts_text(found, suspects, len(nowhere.readers))
         loss, expected = self._losses()
         too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._bench.tensors))
         findings = self._explained(inputs, [] if too_many else suspects)
@@ -182,6 +194,7 @@ class _Diagnosing:
             loss=loss,
             expected=expected or self._best,
             unexplained=too_many,
+            not_finite=nowhere,
         )
         return conclude(evidence, self._notebook)
 
@@ -197,7 +210,7 @@ class _Diagnosing:
         with self._notebook.check("outputs") as check:
             loss = self._outputs.of_device()
             expected = self._outputs.of_arithmetic() if self._bench.quantizers else None
-            check.result = f"{loss.sqnr_db:.1f} dB against the float model"
+            check.result = f"{kept_text(loss)} against the float model"
             if expected is not None:
                 check.result += f", {expected.sqnr_db:.1f} dB by its arithmetic"
             check.ok = loss.agrees
@@ -233,8 +246,8 @@ class _Diagnosing:
         return finding
 
 
-def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect]) -> str:
-    good = len(found.local) - len(suspects)
+def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect], unknown: int) -> str:
+    good = len(found.local) - len(suspects) - unknown
     told = f"{good} of {counted(len(found.local), 'tensor')} follow from what they read"
     if suspects:
         told += f"; {', '.join(each.tensor for each in suspects[:3])}{' ...' if len(suspects) > 3 else ''} not"

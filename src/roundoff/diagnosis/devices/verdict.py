@@ -1,5 +1,6 @@
 """The verdict on a device, in words."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -8,11 +9,12 @@ from roundoff.core.names import shown
 from roundoff.core.wording import counted
 from roundoff.diagnosis.case import loss_measures
 from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.not_finite import NotFinite
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey
 from roundoff.diagnosis.investigation import Investigation
-from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.loss import ENDLESS, Loss
 
-__all__ = ["Evidence", "conclude"]
+__all__ = ["Evidence", "conclude", "kept_text"]
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
@@ -33,6 +35,7 @@ class Evidence:
         loss: What the outputs lose; None when they were not dumped.
         expected: What they lose by their arithmetic, or with what was found put right; None without either.
         unexplained: Whether so many tensors are wrong that no part can be blamed.
+        not_finite: Tensors that are not all numbers.
     """
 
     bench: Bench
@@ -42,6 +45,7 @@ class Evidence:
     loss: Loss | None
     expected: Loss | None
     unexplained: bool
+    not_finite: NotFinite
 
 
 def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
@@ -80,7 +84,7 @@ def _numbered(evidence: Evidence) -> tuple[Finding, ...]:
 def _kind(evidence: Evidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
     if any(each.proven for each in findings):
         return "culprits"
-    if findings or evidence.unexplained:
+    if findings or evidence.unexplained or evidence.not_finite.tensors:
         return "not_enough_evidence"
     loss, expected = evidence.loss, evidence.expected
     if loss is None or loss.agrees:
@@ -93,7 +97,7 @@ def _kind(evidence: Evidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
 def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> str:
     bench, loss = evidence.bench, evidence.loss
     tensors = counted(len(bench.tensors), "tensor")
-    keeps = "" if loss is None else f"; the outputs keep {loss.sqnr_db:.1f} dB"
+    keeps = "" if loss is None else f"; the outputs keep {kept_text(loss)}"
     if kind == "culprits":
         return _culprits_text(bench, [each for each in findings if each.proven], keeps)
     if kind == "healthy":
@@ -106,10 +110,18 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, 
     if evidence.unexplained:
         wrong = len(evidence.suspects)
         return (
-            f"not enough evidence: {wrong} of {tensors} do not follow from what they read; is this the dump of "
+            f"{wrong} of {tensors} do not follow from what they read; is this the dump of "
             "this model, and of these samples?"
         )
-    return f"not enough evidence: something is wrong on the device{keeps}, and no intervention proves what"
+    if evidence.not_finite.tensors:
+        return f"tensors on the device are {evidence.not_finite.text}{keeps}"
+    return f"something is wrong on the device{keeps}, and no intervention proves what"
+
+
+def kept_text(loss: Loss) -> str:
+    """What outputs keep, in words: decibels, or nothing where they are NaN or beyond all measure."""
+    nothing = float(loss.ratios.max(initial=0.0)) >= ENDLESS
+    return "nothing (NaN, infinite, or beyond all measure)" if nothing else f"{loss.sqnr_db:.1f} dB"
 
 
 def _culprits_text(bench: Bench, proven: Sequence[Finding], keeps: str) -> str:
@@ -130,5 +142,7 @@ def _victims(evidence: Evidence, findings: tuple[Finding, ...]) -> tuple[str, ..
     behind: set[str] = set()
     for name in blamed - bench.believed:
         behind |= bench.golden.behind(name)
-    wrong = [name for name in bench.tensors if name in behind - blamed and total[name] > _WRONG]
-    return tuple(sorted(wrong, key=lambda name: -total[name])[:_MOST_VICTIMS])
+    lost = dict.fromkeys(evidence.not_finite.tensors, math.inf)
+    wrong = {name: lost.get(name, total[name]) for name in bench.tensors if name in behind - blamed}
+    victims = [name for name, error in wrong.items() if error > _WRONG]
+    return tuple(sorted(victims, key=lambda name: -wrong[name])[:_MOST_VICTIMS])

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ __all__ = ["html_report"]
 
 # A cell with more characters is broken into lines.
 _LONGEST_LINE = 40
+# More rows than fit into a window: the table scrolls in a box of its own, whose height is known beforehand.
+_MANY_ROWS = 60
 
 
 def html_report(
@@ -65,7 +67,7 @@ def _digest(text: str) -> str:
 def _data(pages: Sequence[Page]) -> str:
     """What the script draws from besides the tables, as JSON that cannot end the element it stands in."""
     tables = {each.id: each for each in _blocks(pages) if isinstance(each, Table)}
-    charts = [_chart(each, tables[each.table]) for each in _blocks(pages) if isinstance(each, Chart)]
+    charts = [_chart(each, tables) for each in _blocks(pages) if isinstance(each, Chart)]
     networks = [_network(each) for each in _blocks(pages) if isinstance(each, Network)]
     text = json.dumps({"charts": charts, "networks": networks}, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -77,29 +79,37 @@ def _blocks(pages: Sequence[Page]) -> Iterator[Block]:
         yield from _blocks(page.sections)
 
 
-def _chart(chart: Chart, table: Table) -> dict[str, Any]:
+def _chart(chart: Chart, tables: Mapping[str, Table]) -> dict[str, Any]:
     return {
         "id": chart.id,
         "table": chart.table,
         "x": chart.x,
         "series": [
-            {"columns": each.columns, "label": _spoken(each.label), "role": each.role, **_names(each, table)}
+            {
+                "columns": each.columns,
+                "label": _spoken(each.label),
+                "role": each.role,
+                "only": each.only,
+                **_heat(each, tables),
+            }
             for each in chart.series
         ],
+        "xLabel": _spoken(chart.x_label),
         "yLabel": _spoken(chart.y_label),
         "yScale": chart.y_scale,
         "marks": [{"at": at, "label": _spoken(label)} for at, label in chart.marks],
     }
 
 
-def _names(series: Series, table: Table) -> dict[str, Any]:
-    """What the rows of a heat map are called, and which way their values are better."""
+def _heat(series: Series, tables: Mapping[str, Table]) -> dict[str, Any]:
+    """What the rows of a heat map are called, where they stand, and which way their values are better."""
     if series.role != "heat":
         return {}
-    columns = {column.id: column for column in table.columns}
-    shown = [columns[name] for name in series.columns]
+    sides = zip(series.columns, series.tables, strict=True)
+    shown = [column for name, table in sides for column in tables[table].columns if column.id == name]
     return {
-        "names": [_spoken(each.label) for each in shown],
+        "tables": series.tables,
+        "names": [_spoken(each) for each in series.names],
         "higherIsBetter": all(each.higher_is_better is True for each in shown),
     }
 
@@ -109,6 +119,7 @@ def _network(network: Network) -> dict[str, Any]:
         "id": network.id,
         "kind": network.kind,
         "higherIsBetter": network.higher_is_better,
+        "best": network.best,
         "nodes": [
             {
                 "name": each.name,
@@ -126,6 +137,18 @@ def _network(network: Network) -> dict[str, Any]:
 def _spoken(phrase: Phrase) -> str | dict[str, str]:
     """A phrase as the script knows it: a text where all languages agree, else one for each."""
     return phrase.en if phrase.en == phrase.zh else {"en": phrase.en, "zh": phrase.zh}
+
+
+def _look(table: Table) -> str:
+    """How a table is shown: tall with many rows; one of sentences becomes a list where there is little room."""
+    if len(table.rows) > _MANY_ROWS:
+        return "tall"
+    if table.cards:
+        return "cards"
+    cells = (
+        cell_text(cell, column) for row in table.rows for cell, column in zip(row, table.columns, strict=True)
+    )
+    return "wordy" if any(len(text.en) > _LONGEST_LINE and " " in text.en for text in cells) else ""
 
 
 def _asset(name: str) -> str:
@@ -152,6 +175,8 @@ def _template() -> "Template":
         "column_meaning": column_meaning,
         "cell_value": cell_value,
         "longest_line": _LONGEST_LINE,
+        "look_of": _look,
+        "many_rows": _MANY_ROWS,
         "kind_of": lambda block: type(block).__name__,
         "picture_source": _picture_source,
         "plain": plain,

@@ -3,6 +3,7 @@
 import shlex
 
 from roundoff.core.document import RunDocument
+from roundoff.report.figures import time_text
 from roundoff.report.pages.blocks import Cell, Column, Commands, Page, Paragraph, Table
 from roundoff.report.words import say
 
@@ -27,7 +28,7 @@ def about_page(document: RunDocument) -> Page:
         *host.packages.items(),
         (say("about.host"), host.host),
         (say("about.arithmetic"), host.arithmetic),
-        (say("about.elapsed"), f"{host.elapsed_s:.1f}"),
+        (say("about.elapsed"), time_text(host.elapsed_s)),
     )
     blocks = (
         Paragraph(say("about.commands")),

@@ -3,8 +3,8 @@
 from roundoff.core.accumulation import Accumulation
 from roundoff.core.document import RunDocument
 from roundoff.report.pages.blocks import Chart, Column, Headline, Page, Series, Table
-from roundoff.report.pages.parts import NODE_COLUMNS, metric_column, notes
-from roundoff.report.words import plain, say
+from roundoff.report.pages.parts import NODE_COLUMNS, metric_axis, metric_column, notes
+from roundoff.report.words import Phrase, named, plain, say
 
 __all__ = ["accumulation_page"]
 
@@ -18,7 +18,8 @@ def accumulation_page(document: RunDocument) -> Page | None:
     series = tuple(
         Series((column.id,), column.label) for column in table.columns if column.id.startswith("curve_")
     )
-    chart = Chart("curves-chart", say("accumulation.curves"), "curves", "order", series, plain(found.metric))
+    axes = (say("common.place_axis"), metric_axis(found.metric))
+    chart = Chart("curves-chart", say("accumulation.curves"), "curves", "order", series, *axes)
     headline = Headline("plain", say(f"accumulation.{found.verdict.dominance or 'unsplit'}"))
     return Page("accumulation", say("accumulation.title"), (headline, chart, table, *notes(found.notes)))
 
@@ -39,4 +40,10 @@ def _table(found: Accumulation) -> Table:
 
 def _curve_column(found: Accumulation, number: int) -> Column:
     like = metric_column(found.metric, higher_is_better=found.higher_is_better)
-    return Column(f"curve_{number}", plain(found.curves[number].name), like.kind, None, like.higher_is_better)
+    return Column(
+        f"curve_{number}", _curve_name(found.curves[number].name), like.kind, None, like.higher_is_better
+    )
+
+
+def _curve_name(name: str) -> Phrase:
+    return named(f"accumulation.curve_{name}") or plain(name)

@@ -32,8 +32,8 @@ __all__ = [
 
 Tone = Literal["good", "bad", "open", "plain"]
 # What a cell holds decides how it is written, aligned and compared: node and tensor names become links, decibels
-# have one decimal and may be exact, shares are shown in per cent.
-ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth"]
+# have one decimal and may be exact, shares are shown in per cent, seconds in the unit that suits them.
+ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth", "seconds"]
 Cell = str | int | float | bool | Phrase | None
 
 
@@ -98,6 +98,7 @@ class Table:
         sort: Column by which it is sorted at first, with a minus before it for the largest first; empty to leave
             the rows as they are.
         folded: Whether it waits behind its caption to be opened.
+        cards: Whether each row is a story of its own that is read whole, rather than compared with the others.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     sort: str = ""
     folded: bool = False
+    cards: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +116,22 @@ class Series:
 
     Attributes:
         columns: Columns of the table it is drawn from: one for a line or bars; the lower and the upper end for a
-            band; the smallest value, lower quartile, median, upper quartile and largest for a box; one per place
-            across for a heat map.
+            band; the smallest value, lower quartile, median, upper quartile and largest for a box; one per row
+            of a heat map.
         label: For the legend.
         role: How it is drawn.
+        tables: The table of each column, where they are several; empty when all are in the chart's.
+        names: Of the rows of a heat map.
+        only: A column and what stands in it in the rows that are drawn: its value, else its English text; None for
+            all rows.
     """
 
     columns: tuple[str, ...]
     label: Phrase
     role: Literal["line", "bars", "steps", "points", "band", "box", "heat"] = "line"
+    tables: tuple[str, ...] = ()
+    names: tuple[Phrase, ...] = ()
+    only: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,8 @@ class Chart:
         table: Id of the table.
         x: Column along the bottom; names take places in their order.
         series: What is drawn.
-        y_label: What the left axis shows.
+        x_label: What the bottom shows, with its unit.
+        y_label: What the left axis shows, with its unit.
         y_scale: How the left axis is divided.
         marks: Places along the bottom with a line and a word, such as clipping limits or the knee.
     """
@@ -145,6 +155,7 @@ class Chart:
     table: str
     x: str
     series: tuple[Series, ...]
+    x_label: Phrase
     y_label: Phrase
     y_scale: Literal["linear", "log"] = "linear"
     marks: tuple[tuple[float | str, Phrase], ...] = ()
@@ -181,6 +192,7 @@ class Network:
         nodes: In execution order.
         kind: What the number is.
         higher_is_better: Which way it is better.
+        best: From which value on it is as good as can be; None where the best one among the nodes is.
     """
 
     id: str
@@ -188,6 +200,7 @@ class Network:
     nodes: tuple[NetworkNode, ...]
     kind: ColumnKind
     higher_is_better: bool
+    best: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +235,7 @@ class Entry:
         tone: Whether its verdict is good news.
         text: Its verdict, which may be empty.
         address: Where it is, when it is no page of this report.
+        also: What else can be done with it: words and addresses.
     """
 
     page: str
@@ -229,6 +243,7 @@ class Entry:
     tone: Tone
     text: Phrase
     address: str = ""
+    also: tuple[tuple[Phrase, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ def calibration_page(document: RunDocument) -> Page | None:
             "convergence",
             "samples",
             series,
+            say("calibration.samples"),
             say("calibration.share"),
         ),
         Table("convergence", say("calibration.points"), _POINTS, points, folded=True),

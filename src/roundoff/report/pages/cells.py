@@ -2,7 +2,7 @@
 
 import math
 
-from roundoff.report.figures import decibels, number, percentage
+from roundoff.report.figures import decibels, number, percentage, time_text
 from roundoff.report.pages.blocks import Cell, Column
 from roundoff.report.score_text import score_text
 from roundoff.report.words import Phrase, plain
@@ -28,6 +28,8 @@ def _number_text(value: float, column: Column) -> str:
         return decibels(value)
     if column.kind == "share":
         return percentage(value)
+    if column.kind == "seconds":
+        return time_text(value)
     if column.kind == "score":
         return score_text(column.id, value)
     return number(value)

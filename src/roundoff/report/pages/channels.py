@@ -1,12 +1,10 @@
 """How the channels of tensors differ: the risk of one scale for all, a box and the levels of each channel."""
 
-from itertools import zip_longest
-
 from roundoff.core.channel_spread import ChannelReport, ChannelSpread
 from roundoff.core.document import RunDocument
-from roundoff.report.pages.blocks import Block, Cell, Chart, Column, Page, Series, Table
+from roundoff.report.pages.blocks import Block, Chart, Column, Page, Series, Table
 from roundoff.report.pages.parts import NODE_COLUMNS, notes
-from roundoff.report.words import plain, say
+from roundoff.report.words import Phrase, plain, say
 
 __all__ = ["channels_page"]
 
@@ -29,9 +27,8 @@ _CHANNEL_COLUMNS = (
     Column("levels", say("channels.levels"), "number", higher_is_better=True),
     Column("own_levels", say("channels.own_levels"), "number", higher_is_better=True),
 )
-# More rows than fit on a page, or columns than there are pixels, show nothing.
+# More rows than fit on a page show nothing.
 _MOST_TENSORS = 40
-_MOST_CHANNELS = 512
 
 
 def channels_page(document: RunDocument) -> Page | None:
@@ -40,7 +37,7 @@ def channels_page(document: RunDocument) -> Page | None:
     if report is None:
         return None
     rows = tuple(
-        (each.name, each.node, each.op_type, each.dtype, each.risk, each.range_ratio, each.gain_db, each.advice)
+        (each.name, each.node, each.op_type, each.dtype, _risk(each), each.range_ratio, each.gain_db, each.advice)
         for each in report.spreads
     )
     table = Table("channels", say("channels.table"), _COLUMNS, rows)
@@ -48,25 +45,30 @@ def channels_page(document: RunDocument) -> Page | None:
     return Page("channels", say("channels.title"), (table, *_map(report), *notes(report.notes)), sections)
 
 
+def _risk(each: ChannelSpread) -> Phrase:
+    return say(f"channels.risk_{each.risk.replace(' ', '_')}")
+
+
 def _map(report: ChannelReport) -> tuple[Block, ...]:
     """The levels of all channels of all tensors at a glance; nothing where there is only one tensor."""
     shown = report.spreads[:_MOST_TENSORS]
     if len(shown) < 2:
         return ()
-    columns = tuple(
-        Column(f"tensor_{number}", plain(each.name), "number", higher_is_better=True)
-        for number, each in enumerate(shown)
-    )
-    levels = [[box.levels for box in each.boxes[:_MOST_CHANNELS]] for each in shown]
-    rows: tuple[tuple[Cell, ...], ...] = tuple((at, *row) for at, row in enumerate(zip_longest(*levels)))
-    table = Table("channel-map", say("channels.map_table"), (_CHANNEL_COLUMNS[0], *columns), rows, folded=True)
-    heat = Series(tuple(column.id for column in columns), say("channels.levels"), "heat")
-    caption = say("channels.map", tensors=len(shown), all=len(report.spreads), channels=_MOST_CHANNELS)
-    return (Chart("channel-map-chart", caption, table.id, "channel", (heat,), say("common.tensor")), table)
+    tables = tuple(_table_id(number) for number in range(len(shown)))
+    names = tuple(plain(each.name) for each in shown)
+    heat = Series(("levels",) * len(shown), say("channels.levels"), "heat", tables, names)
+    longest = max(range(len(shown)), key=lambda number: len(shown[number].boxes))
+    caption = say("channels.map", tensors=len(shown), all=len(report.spreads))
+    axes = (say("channels.channel"), say("common.tensor"))
+    return (Chart("channel-map", caption, tables[longest], "channel", (heat,), *axes),)
+
+
+def _table_id(number: int) -> str:
+    return f"channels-{number}"
 
 
 def _tensor(number: int, each: ChannelSpread) -> Page:
-    name = f"channels-{number}"
+    name = _table_id(number)
     rows = tuple(
         (box.channel, box.low, box.p25, box.median, box.p75, box.high, box.levels, box.own_levels)
         for box in each.boxes
@@ -78,6 +80,7 @@ def _tensor(number: int, each: ChannelSpread) -> Page:
         name,
         "channel",
         (Series(("low", "p25", "median", "p75", "high"), plain(each.name), "box"),),
+        say("channels.channel"),
         say("distribution.value"),
     )
     levels = Chart(
@@ -86,6 +89,7 @@ def _tensor(number: int, each: ChannelSpread) -> Page:
         name,
         "channel",
         (Series(("levels",), say("channels.levels"), "bars"),),
+        say("channels.channel"),
         say("channels.levels"),
     )
     return Page(name, plain(each.name), (boxes, levels, table))

@@ -3,7 +3,7 @@
 from roundoff.core.comparison import Comparison, TensorComparison
 from roundoff.core.document import RunDocument
 from roundoff.report.figures import shape_text
-from roundoff.report.pages.blocks import Block, Cell, Column, Headline, Page, Paragraph, Table
+from roundoff.report.pages.blocks import Block, Cell, Chart, Column, Headline, Page, Paragraph, Series, Table
 from roundoff.report.pages.parts import NODE_COLUMNS, few_names, metric_column, notes
 from roundoff.report.words import plain, say
 
@@ -14,13 +14,13 @@ _METRICS = {"cosine": True, "sqnr_db": True, "relative_euclidean": False, "max_a
 _COLUMNS = (
     Column("order", plain("#"), "count"),
     Column("reference", say("common.tensor"), "text"),
+    Column("passed", say("comparison.passed"), "truth"),
+    Column("role", say("comparison.role"), "text"),
+    *(metric_column(name, higher_is_better=higher) for name, higher in _METRICS.items()),
+    Column("difference", say("comparison.difference"), "text"),
     *NODE_COLUMNS,
     Column("candidate", say("comparison.partner"), "text"),
     Column("shape", say("common.shape"), "text"),
-    *(metric_column(name, higher_is_better=higher) for name, higher in _METRICS.items()),
-    Column("passed", say("comparison.passed"), "truth"),
-    Column("role", say("comparison.role"), "text"),
-    Column("difference", say("comparison.difference"), "text"),
     Column("how", say("comparison.matched_by"), "text"),
     Column("confidence", say("comparison.confidence"), "share"),
     Column("layout", say("comparison.layout"), "text"),
@@ -33,7 +33,14 @@ def comparison_page(document: RunDocument) -> Page | None:
     if found is None:
         return None
     table = Table("tensors", say("comparison.table"), _COLUMNS, tuple(map(_row, found.rows)))
-    return Page("comparison", say("comparison.title"), (*_verdict(found), table, *notes(found.notes)))
+    shown: tuple[Block, ...] = (_chart(), table) if found.rows else ()
+    return Page("comparison", say("comparison.title"), (*_verdict(found), *shown, *notes(found.notes)))
+
+
+def _chart() -> Chart:
+    series = (Series(("sqnr_db",), plain("sqnr_db"), "points"),)
+    axes = (say("common.place_axis"), say("common.sqnr_axis"))
+    return Chart("tensors-along", say("comparison.along"), "tensors", "order", series, *axes)
 
 
 def _verdict(found: Comparison) -> tuple[Block, ...]:
@@ -58,14 +65,14 @@ def _row(row: TensorComparison) -> tuple[Cell, ...]:
     return (
         row.order,
         row.reference,
+        row.passed,
+        say(f"comparison.role_{row.role}") if row.role else None,
+        *(row.score.values.get(name) for name in _METRICS),
+        row.difference or row.score.detail,
         row.node,
         row.op_type,
         row.candidate,
         shape_text(row.shapes[0]),
-        *(row.score.values.get(name) for name in _METRICS),
-        row.passed,
-        say(f"comparison.role_{row.role}") if row.role else None,
-        row.difference or row.score.detail,
         row.how,
         row.confidence,
         row.layout,

@@ -7,7 +7,7 @@ from roundoff.core.findings import CostClass, Diagnosis, Finding, Repair
 from roundoff.report.figures import number
 from roundoff.report.pages.blocks import Block, Cell, Column, Commands, Headline, Page, Paragraph, Table, Tone
 from roundoff.report.pages.parts import few_names, notes
-from roundoff.report.words import Phrase, plain, say
+from roundoff.report.words import Phrase, known, named, plain, say
 
 __all__ = ["diagnosis_page"]
 
@@ -25,10 +25,10 @@ _FINDINGS = (
     Column("cause", say("diagnosis.cause"), "text"),
     Column("share", say("diagnosis.share"), "share"),
     Column("summary", say("diagnosis.summary"), "text"),
-    Column("intervention", say("diagnosis.intervention"), "text"),
-    *_MEASURES,
     Column("remedy", say("diagnosis.remedy"), "text"),
     Column("cost", say("diagnosis.cost"), "text"),
+    *_MEASURES,
+    Column("intervention", say("diagnosis.intervention"), "text"),
 )
 _LOSS = (
     _MEASURES[0],
@@ -39,7 +39,7 @@ _CHECKS = (
     Column("check", say("diagnosis.check"), "text"),
     Column("result", say("diagnosis.result"), "text"),
     Column("passed", say("comparison.passed"), "truth"),
-    Column("seconds", say("about.elapsed"), "number"),
+    Column("seconds", say("about.elapsed"), "seconds"),
 )
 _REPAIR = (
     Column("remedy", say("diagnosis.step"), "text"),
@@ -55,10 +55,16 @@ def diagnosis_page(document: RunDocument) -> Page | None:
     found = document.diagnosis
     if found is None:
         return None
-    text = say(f"diagnosis.{found.kind}", count=len(found.accused))
+    text = say(f"diagnosis.{found.kind}", count=len(found.accused), places=_places(found))
     headline = Headline(_TONES.get(found.kind, "open"), text, f"diagnosis_{found.kind}")
-    blocks = (headline, Paragraph(plain(found.verdict)), *_parts(found))
+    blocks = (headline, Paragraph(known(found.verdict)), *_parts(found))
     return Page("diagnosis", say("diagnosis.title"), (*blocks, *notes(found.notes)))
+
+
+def _places(found: Diagnosis) -> Phrase:
+    """Where the causes are, those that make most of the loss first."""
+    nodes = (node for each in found.accused for node in each.nodes[:1])
+    return few_names(tuple(dict.fromkeys(nodes)) or ("-",))
 
 
 def _parts(found: Diagnosis) -> Iterator[Block]:
@@ -86,7 +92,7 @@ def _parts(found: Diagnosis) -> Iterator[Block]:
 
 
 def _findings(name: str, caption: Phrase, findings: Iterable[Finding]) -> Table:
-    return Table(name, caption, _FINDINGS, tuple(_finding(each) for each in findings))
+    return Table(name, caption, _FINDINGS, tuple(_finding(each) for each in findings), cards=True)
 
 
 def _finding(each: Finding) -> tuple[Cell, ...]:
@@ -96,16 +102,16 @@ def _finding(each: Finding) -> tuple[Cell, ...]:
         measure = (_unit(first.what, first.unit), first.before, first.after)
     remedy: tuple[Cell, ...] = (None, None)
     if each.remedy is not None:
-        remedy = (each.remedy.title, say(f"diagnosis.{_COSTS[each.remedy.cost]}"))
+        remedy = (known(each.remedy.title), say(f"diagnosis.{_COSTS[each.remedy.cost]}"))
     return (
         each.number,
         each.nodes[0] if each.nodes else None,
-        each.cause,
+        named(f"causes.name_{each.cause}") or each.cause,
         each.share,
-        each.summary,
-        each.intervention,
-        *measure,
+        known(each.summary),
         *remedy,
+        *measure,
+        known(each.intervention),
     )
 
 
@@ -117,13 +123,13 @@ def _repair(repair: Repair) -> Iterator[Block]:
         yield Headline("good" if repair.reached else "bad", say(key, what=_unit(first.what, first.unit), **values))
     rows = tuple(
         (
-            step.title,
+            known(step.title),
             say(f"diagnosis.{_COSTS[step.cost]}"),
             _unit(step.measure.what, step.measure.unit),
             step.measure.before,
             step.measure.after,
             step.kept,
-            step.why,
+            known(step.why),
         )
         for step in repair.steps
     )

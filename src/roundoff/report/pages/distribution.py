@@ -85,6 +85,7 @@ def _histogram(number: int, each: Distribution) -> Page | None:
         name,
         "value",
         tuple(Series((column.id,), column.label, "steps") for column in columns[1:]),
+        say("distribution.value"),
         say("distribution.counts"),
         "log",
         _limits(each),

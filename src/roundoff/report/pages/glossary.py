@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from roundoff.report.pages.blocks import Column, Facts, Headline, Page, Paragraph, Table
-from roundoff.report.words import Phrase, explained, say
+from roundoff.report.words import Phrase, explained, named, say
 
 __all__ = ["column_meaning", "glossary_page"]
 
@@ -29,11 +29,22 @@ def _terms(pages: Sequence[Page]) -> Iterator[tuple[Phrase, Phrase]]:
                 if meaning is not None:
                     yield say(f"glossary.word_{block.term}"), meaning
             elif isinstance(block, Table):
+                yield from _causes(block)
                 for column in block.columns:
                     meaning = column_meaning(block, column)
                     if meaning is not None:
                         yield column.label, meaning
         yield from _terms(page.sections)
+
+
+def _causes(table: Table) -> Iterator[tuple[Phrase, Phrase]]:
+    """The causes that a table of findings names."""
+    at = next((place for place, column in enumerate(table.columns) if column.id == "cause"), None)
+    for row in table.rows if at is not None else ():
+        cause = row[at] if at is not None else None
+        meaning = named(f"terms.cause_{cause.en}") if isinstance(cause, Phrase) else None
+        if isinstance(cause, Phrase) and meaning is not None:
+            yield cause, meaning
 
 
 def column_meaning(table: Table, column: Column) -> Phrase | None:

@@ -3,7 +3,8 @@
 from roundoff.core.document import RunDocument
 from roundoff.core.layer_scores import LayerReport, LayerRow
 from roundoff.report.figures import decibels, shape_text
-from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Paragraph, Series, Table, Tone
+from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Series, Table, Tone
+from roundoff.report.pages.parts import notes
 from roundoff.report.words import Phrase, plain, say
 
 __all__ = ["layers_page"]
@@ -23,6 +24,7 @@ _COLUMNS = (
     Column("clipped", say("layers.clipped"), "share", higher_is_better=False),
     Column("used_levels", say("layers.levels"), "count"),
 )
+_AXES = (say("common.place_axis"), say("common.sqnr_axis"))
 
 
 def layers_page(document: RunDocument) -> Page | None:
@@ -35,10 +37,9 @@ def layers_page(document: RunDocument) -> Page | None:
         Series(("local_sqnr_db",), say("layers.local_db")),
         Series(("accumulated_sqnr_db",), say("layers.accumulated_db")),
     )
-    curve = Chart("layers-along", say("layers.along"), "layers", "order", series, plain("dB"))
-    notes = tuple(Paragraph(plain(note), note=True) for note in report.notes)
+    curve = Chart("layers-along", say("layers.along"), "layers", "order", series, *_AXES)
     headline = Headline(_TONES[report.verdict.kind], _headline(report), f"layers_{report.verdict.kind}")
-    return Page("layers", say("layers.title"), (headline, curve, table, *notes))
+    return Page("layers", say("layers.title"), (headline, curve, table, *notes(report.notes)))
 
 
 def _headline(report: LayerReport) -> Phrase:

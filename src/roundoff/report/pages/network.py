@@ -20,21 +20,23 @@ class Colouring:
         name: Of its caption in the catalogue.
         kind: What the numbers are.
         higher_is_better: Which way they are better.
+        best: From which on they are as good as can be; None when nothing is.
         values: By the names of nodes.
     """
 
     name: str
     kind: ColumnKind
     higher_is_better: bool
+    best: float | None
     values: _Values
 
 
 def node_colouring(document: RunDocument) -> Colouring | None:
     """The most telling number that a run has for its nodes; None when it has none."""
-    for name, kind, higher, read in _COLOURINGS:
+    for name, kind, higher, best, read in _COLOURINGS:
         values = read(document)
         if any(value is not None for value in values.values()):
-            return Colouring(name, kind, higher, values)
+            return Colouring(name, kind, higher, best, values)
     return None
 
 
@@ -49,7 +51,7 @@ def network_page(document: RunDocument) -> Page | None:
         for node in topology.nodes
     )
     caption = say(f"network.{colouring.name}")
-    block = Network("network", caption, nodes, colouring.kind, colouring.higher_is_better)
+    block = Network("network", caption, nodes, colouring.kind, colouring.higher_is_better, colouring.best)
     return Page("network", say("network.title"), (block,))
 
 
@@ -85,13 +87,23 @@ def _accumulated(document: RunDocument) -> _Values:
     return {node.node: value for node, value in zip(found.nodes, found.base_line.sqnr_db, strict=True)}
 
 
-_COLOURINGS: tuple[tuple[str, ColumnKind, bool, Callable[[RunDocument], _Values]], ...] = (
-    ("proven", "share", False, _proven),
-    ("introduced", "share", False, _introduced),
-    ("sensitivity", "decibels", True, _sensitivity),
-    ("comparison", "number", False, _comparison),
-    ("accumulation", "decibels", True, _accumulated),
-)
-"""What nodes can be coloured by, the most telling first: caption, kind, whether higher is better, values."""
+def _changed(document: RunDocument) -> _Values:
+    rows = () if document.diff is None else document.diff.rows
+    found: dict[str, float | None] = {}
+    for row in rows:
+        if row.node and row.change_db is not None:
+            found[row.node] = min(row.change_db, found.get(row.node) or row.change_db)
+    return found
 
-_PLAIN = Colouring("plain", "number", True, {})
+
+_COLOURINGS: tuple[tuple[str, ColumnKind, bool, float | None, Callable[[RunDocument], _Values]], ...] = (
+    ("changed", "decibels", True, 0.0, _changed),
+    ("proven", "share", False, 0.0, _proven),
+    ("introduced", "share", False, 0.0, _introduced),
+    ("sensitivity", "decibels", True, None, _sensitivity),
+    ("comparison", "number", False, 0.0, _comparison),
+    ("accumulation", "decibels", True, None, _accumulated),
+)
+"""What nodes can be coloured by, the most telling first: caption, kind, whether higher is better, best, values."""
+
+_PLAIN = Colouring("plain", "number", True, None, {})

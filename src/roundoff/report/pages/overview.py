@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 from roundoff.core.document import RunDocument
 from roundoff.report.pages.blocks import Block, Contents, Entry, Facts, Headline, Page
-from roundoff.report.words import Phrase, plain, say
+from roundoff.report.words import plain, say
 
 __all__ = ["overview_page"]
 
@@ -20,8 +20,8 @@ def overview_page(document: RunDocument, pages: Sequence[Page]) -> Page | None:
         document: The run.
         pages: Its pages.
     """
-    entries = tuple(_entry(page) for page in pages)
-    if not any(entry.text.en for entry in entries):
+    entries = tuple(entry for page in pages if (entry := _entry(page)) is not None)
+    if not entries:
         return None
     facts = [
         (say("overview.model") if each.role == "model" else plain(each.role), plain(PurePath(each.path).name))
@@ -34,8 +34,6 @@ def overview_page(document: RunDocument, pages: Sequence[Page]) -> Page | None:
     return Page("overview", say("overview.title"), (*blocks, Facts(tuple(facts))) if facts else blocks)
 
 
-def _entry(page: Page) -> Entry:
+def _entry(page: Page) -> Entry | None:
     first = next((block for block in page.blocks if isinstance(block, Headline)), None)
-    if first is None:
-        return Entry(page.id, page.title, "plain", Phrase("", ""))
-    return Entry(page.id, page.title, first.tone, first.text)
+    return None if first is None else Entry(page.id, page.title, first.tone, first.text)

@@ -3,7 +3,7 @@
 from roundoff.core.document import RunDocument
 from roundoff.core.partial import PartialQuantization
 from roundoff.report.pages.blocks import Chart, Column, Headline, Page, Series, Table
-from roundoff.report.pages.parts import metric_column, notes
+from roundoff.report.pages.parts import metric_axis, metric_column, notes
 from roundoff.report.score_text import score_text
 from roundoff.report.words import plain, say
 
@@ -30,7 +30,8 @@ def partial_page(document: RunDocument) -> Page | None:
         "partial",
         "count",
         (Series((found.score,), plain(found.score)),),
-        plain(found.score),
+        say("partial.count_axis", to=found.to),
+        metric_axis(found.score),
         marks=() if found.knee is None else ((found.knee, say("partial.mark")),),
     )
     return Page("partial", say("partial.title"), (_headline(found), chart, table, *notes(found.notes)))

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from roundoff.core.wording import counted
 from roundoff.report.pages.blocks import Column, ColumnKind, Paragraph
-from roundoff.report.words import Phrase, plain, say
+from roundoff.report.words import Phrase, known, plain, say
 
-__all__ = ["NODE_COLUMNS", "few_names", "metric_column", "notes"]
+__all__ = ["NODE_COLUMNS", "few_names", "metric_axis", "metric_column", "notes"]
 
 NODE_COLUMNS = (
     Column("node", say("common.node"), "node"),
@@ -14,11 +14,12 @@ NODE_COLUMNS = (
 )
 
 _MOST_NAMED = 5
+_SHARES = frozenset({"accuracy", "same_top1"})
 
 
 def notes(*groups: Iterable[str]) -> tuple[Paragraph, ...]:
-    """Remarks of a run, each as a note; they are in the language in which they were written down."""
-    return tuple(Paragraph(plain(note), note=True) for group in groups for note in group)
+    """Remarks of a run, each as a note; those that are not known again are in English."""
+    return tuple(Paragraph(known(note), note=True) for group in groups for note in group)
 
 
 def few_names(names: Sequence[str]) -> Phrase:
@@ -33,3 +34,12 @@ def metric_column(name: str, *, higher_is_better: bool | None) -> Column:
     """A column of scores, called as users know the metric."""
     kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
     return Column(name, plain(name), kind, higher_is_better=higher_is_better)
+
+
+def metric_axis(name: str) -> Phrase:
+    """What an axis of scores is called: the metric, and its unit where it has one."""
+    if name == "sqnr_db":
+        return say("common.sqnr_axis")
+    if name in _SHARES:
+        return say("common.share_axis", name=name)
+    return plain(f"{name.removesuffix('_db')}, dB" if name.endswith("_db") else name)

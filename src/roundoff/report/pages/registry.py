@@ -1,12 +1,13 @@
 """All pages, in the order of a report."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from roundoff.core.document import RunDocument
 from roundoff.report.pages.about import about_page
 from roundoff.report.pages.accumulation import accumulation_page
 from roundoff.report.pages.audit import audit_page
-from roundoff.report.pages.blocks import Page
+from roundoff.report.pages.blocks import Chart, Page, Table
 from roundoff.report.pages.calibration import calibration_page
 from roundoff.report.pages.channels import channels_page
 from roundoff.report.pages.comparison import comparison_page
@@ -50,6 +51,17 @@ PAGES: tuple[Callable[[RunDocument], Page | None], ...] = (
 
 def all_pages(document: RunDocument) -> tuple[Page, ...]:
     """The pages that a document has something for, framed by an overview, a glossary and what the run was."""
-    found = tuple(page for make in PAGES if (page := make(document)) is not None)
+    found = tuple(_without_empty(page) for make in PAGES if (page := make(document)) is not None)
     framed = (overview_page(document, found), *found, glossary_page(found), about_page(document))
     return tuple(page for page in framed if page is not None)
+
+
+def _without_empty(page: Page) -> Page:
+    """A page without tables that have no row, and the charts of these."""
+    empty = {block.id for block in page.blocks if isinstance(block, Table) and not block.rows}
+    blocks = tuple(
+        block
+        for block in page.blocks
+        if (block.id if isinstance(block, Table) else block.table if isinstance(block, Chart) else "") not in empty
+    )
+    return replace(page, blocks=blocks, sections=tuple(_without_empty(each) for each in page.sections))

@@ -16,7 +16,7 @@ from roundoff.report.pages.blocks import (
     Tone,
 )
 from roundoff.report.pages.parts import NODE_COLUMNS, few_names, notes
-from roundoff.report.words import plain, say
+from roundoff.report.words import Phrase, named, plain, say
 
 __all__ = ["diff_page"]
 
@@ -34,6 +34,7 @@ _COLUMNS = (
     Column("change", say("run_diff.change"), "text"),
     Column("starts", say("run_diff.starts"), "truth", say("run_diff.starts_help")),
 )
+_AXES = (say("common.place_axis"), say("run_diff.change_axis"))
 
 
 def diff_page(document: RunDocument) -> Page | None:
@@ -42,10 +43,21 @@ def diff_page(document: RunDocument) -> Page | None:
     if diff is None:
         return None
     table = Table("diff", say("run_diff.table"), _COLUMNS, tuple(map(_row, diff.rows)), sort="change_db")
-    series = (Series(("change_db",), say("run_diff.change_db"), "bars"),)
-    chart = Chart("diff-along", say("run_diff.along"), "diff", "order", series, plain("dB"))
-    shown: tuple[Block, ...] = (chart, table) if diff.rows else ()
+    shown: tuple[Block, ...] = (*_chart(diff), table) if diff.rows else ()
     return Page("diff", say("run_diff.title"), (*_verdict(diff), *_conditions(diff), *shown, *notes(diff.notes)))
+
+
+def _chart(diff: RunDiff) -> tuple[Chart, ...]:
+    """Bars for each kind of score along the network; none where scores have no place in it."""
+    measures = dict.fromkeys(row.measure for row in diff.rows if row.order is not None)
+    labels = [_measure(each) for each in measures]
+    series = tuple(Series(("change_db",), label, "bars", only=("measure", label.en)) for label in labels)
+    chart = Chart("diff-along", say("run_diff.along"), "diff", "order", series, *_AXES)
+    return (chart,) if series else ()
+
+
+def _measure(name: str) -> Phrase:
+    return named(f"run_diff.measure_{name}") or plain(name)
 
 
 def _verdict(diff: RunDiff) -> tuple[Block, ...]:
@@ -84,7 +96,7 @@ def _row(row: RowDiff) -> tuple[Cell, ...]:
         row.node,
         row.op_type,
         row.tensor,
-        row.measure,
+        _measure(row.measure),
         row.before,
         row.after,
         row.change_db,

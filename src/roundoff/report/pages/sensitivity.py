@@ -6,8 +6,8 @@ from roundoff.core.document import RunDocument
 from roundoff.core.sensitivity import SubjectKind
 from roundoff.core.sensitivity_report import KindVerdict, SensitivityReport, SensitivityRow
 from roundoff.report.pages.blocks import Block, Cell, Chart, Column, Headline, Page, Series, Table, Tone
-from roundoff.report.pages.parts import NODE_COLUMNS, few_names, metric_column, notes
-from roundoff.report.words import plain, say
+from roundoff.report.pages.parts import NODE_COLUMNS, few_names, metric_axis, metric_column, notes
+from roundoff.report.words import Phrase, plain, say
 
 __all__ = ["sensitivity_page"]
 
@@ -41,7 +41,7 @@ def _ranking(report: SensitivityReport, kind: SubjectKind, rows: Sequence[Sensit
     first, word = report.metrics[0], say(f"sensitivity.{kind}")
     columns = (
         Column("rank", plain("#"), "count"),
-        Column("name", plain(kind), "node" if kind == "node" else "text"),
+        Column("name", Phrase(kind, word.zh), "node" if kind == "node" else "text"),
         *(NODE_COLUMNS[1:] if kind == "node" else NODE_COLUMNS),
         *(metric_column(name, higher_is_better=None) for name in report.metrics),
         Column("low", say("sensitivity.low"), "decibels" if first.endswith("_db") else "score"),
@@ -58,7 +58,8 @@ def _ranking(report: SensitivityReport, kind: SubjectKind, rows: Sequence[Sensit
         Series((first,), plain(first), "points"),
         Series(("low", "high"), say("sensitivity.interval"), "band"),
     )
-    chart = Chart(f"{table_id}-chart", say("sensitivity.chart", kind=word), table_id, "rank", series, plain(first))
+    axes = (say("sensitivity.rank"), metric_axis(first))
+    chart = Chart(f"{table_id}-chart", say("sensitivity.chart", kind=word), table_id, "rank", series, *axes)
     return chart, table
 
 

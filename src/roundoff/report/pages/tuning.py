@@ -4,7 +4,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.tuning import Trial, Tuning
 from roundoff.report.figures import percentage
 from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Paragraph, Series, Table
-from roundoff.report.pages.parts import metric_column, notes
+from roundoff.report.pages.parts import metric_axis, metric_column, notes
 from roundoff.report.score_text import score_text
 from roundoff.report.words import plain, say
 
@@ -23,12 +23,16 @@ def tuning_page(document: RunDocument) -> Page | None:
         Column("loss", say("tuning.loss"), "number", higher_is_better=False),
         Column("cost", say("tuning.cost"), "number", higher_is_better=False),
         Column("met", say("tuning.goal_met"), "truth"),
+        *((Column("front", say("tuning.on_front"), "truth", say("tuning.on_front_help")),) if found.front else ()),
         Column("samples", say("sensitivity.samples"), "count"),
-        Column("seconds", say("tuning.seconds"), "number"),
+        Column("seconds", say("tuning.seconds"), "seconds"),
     )
-    table = Table("trials", say("tuning.history"), columns, tuple(map(_row, found.trials)))
-    series = (Series((found.metric,), plain(found.metric), "points"),)
-    chart = Chart("trials-chart", say("tuning.front"), "trials", "cost", series, plain(found.metric))
+    table = Table("trials", say("tuning.history"), columns, tuple(_row(found, each) for each in found.trials))
+    series = [Series((found.metric,), say("tuning.trial"), "points")]
+    if found.front:
+        series.append(Series((found.metric,), say("tuning.on_front"), "line", only=("front", "1")))
+    axes = (say("tuning.cost_axis"), metric_axis(found.metric))
+    chart = Chart("trials-chart", say("tuning.front"), "trials", "cost", tuple(series), *axes)
     return Page(
         "tuning", say("tuning.title"), (_headline(found), _remaining(found), chart, table, *notes(found.notes))
     )
@@ -52,7 +56,7 @@ def _remaining(found: Tuning) -> Paragraph:
     return Paragraph(say("tuning.remaining", nodes=left.nodes, all=left.all_nodes, products=percentage(share)))
 
 
-def _row(trial: Trial) -> tuple[Cell, ...]:
+def _row(found: Tuning, trial: Trial) -> tuple[Cell, ...]:
     return (
         trial.number,
         trial.change,
@@ -60,6 +64,7 @@ def _row(trial: Trial) -> tuple[Cell, ...]:
         trial.loss,
         trial.cost,
         trial.met,
+        *((trial.number in found.front,) if found.front else ()),
         trial.samples,
         trial.seconds,
     )

@@ -1,17 +1,39 @@
 """Pages that only a server has: the list of runs, whom to compare with, and two runs side by side."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from roundoff.core.document import RunDocument
 from roundoff.core.progress_file import RunningJob
+from roundoff.core.run_diff import RunDiff
+from roundoff.core.time_left import duration_text
 from roundoff.errors import BadInput
 from roundoff.report.pages import all_pages
 from roundoff.report.pages.blocks import Block, Cell, Column, Contents, Entry, Headline, Page, Paragraph, Table
+from roundoff.report.pages.glossary import glossary_page
+from roundoff.report.pages.run_diff import diff_page
 from roundoff.report.serving.runs import FoundRun, RunFolder
 from roundoff.report.words import Phrase, plain, say
 
-__all__ = ["comparison_page", "partners_page", "runs_page"]
+__all__ = ["Differ", "Side", "comparison_pages", "partners_page", "runs_page"]
+
+Differ = Callable[[tuple[str, RunDocument], tuple[str, RunDocument]], RunDiff]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two runs.
+
+    Attributes:
+        name: What it is called.
+        document: What it says.
+        address: Where it is shown whole.
+    """
+
+    name: str
+    document: RunDocument
+    address: str
 
 
 def runs_page(folder: RunFolder, runs: Sequence[FoundRun], jobs: Sequence[RunningJob]) -> Page:
@@ -23,14 +45,11 @@ def runs_page(folder: RunFolder, runs: Sequence[FoundRun], jobs: Sequence[Runnin
         jobs: Commands that are running.
     """
     blocks: list[Block] = [Headline("open", _running(job)) for job in jobs]
-    blocks.append(Contents(tuple(_entry(folder, run, f"run/{run.id}/") for run in runs)))
-    if not runs:
-        blocks.append(Paragraph(say("serving.none")))
-    elif len(runs) > 1:
-        pairs = tuple(
-            Entry("", plain(run.name), "plain", plain(run.written), f"compare/{run.id}/") for run in runs
-        )
-        blocks += [Paragraph(say("serving.compare")), Contents(pairs)]
+    several = len(runs) > 1
+    entries = tuple(
+        _entry(folder, run, f"run/{run.id}/", compare=f"compare/{run.id}/" if several else "") for run in runs
+    )
+    blocks.append(Contents(entries) if runs else Paragraph(say("serving.none")))
     return Page("runs", say("serving.title"), tuple(blocks))
 
 
@@ -46,50 +65,71 @@ def partners_page(folder: RunFolder, run: FoundRun, others: Sequence[FoundRun]) 
     return Page("partners", say("serving.partners", name=run.name), (Contents(entries),))
 
 
-def comparison_page(
-    names: tuple[str, str], documents: tuple[RunDocument, RunDocument], links: Sequence[str]
-) -> Page:
-    """Two runs side by side: their commands and what every part of each says.
+def comparison_pages(before: Side, after: Side, differ: Differ, *, swapped: str) -> tuple[Page, ...]:
+    """Two runs side by side: what every part of each says, and what differs node by node.
 
     Args:
-        names: What they are called.
-        documents: What they say.
-        links: Where they are shown whole.
+        before: The one.
+        after: The other.
+        differ: Finds what differs.
+        swapped: Where they are the other way round.
     """
-    verdicts = [_verdicts(document) for document in documents]
-    titles = {title.en: title for side in verdicts for title in side}
-    commands = tuple(plain(shlex.join(document.command)) for document in documents)
+    sides = (before, after)
+    blocks = (_both(sides, swapped), _verdict_table(sides))
+    try:
+        diff = differ((before.name, before.document), (after.name, after.document))
+    except BadInput as error:
+        # Runs of two commands have no scores in common; their verdicts still stand side by side.
+        said = Paragraph(say("serving.no_diff", why=error.what), note=True)
+        return (Page("sides", say("serving.two"), (*blocks, said)),)
+    found = diff_page(replace(after.document, diff=diff))
+    pages = (Page("sides", say("serving.two"), blocks), *(() if found is None else (found,)))
+    glossary = glossary_page(pages)
+    return (*pages, *(() if glossary is None else (glossary,)))
+
+
+def _both(sides: Sequence[Side], swapped: str) -> Contents:
+    entries = tuple(
+        Entry("", say(f"serving.{word}", name=side.name), "plain", _verdict(side.document), side.address)
+        for word, side in zip(("before", "after"), sides, strict=True)
+    )
+    return Contents((*entries, Entry("", say("serving.swap"), "plain", plain(""), swapped)))
+
+
+def _verdict_table(sides: Sequence[Side]) -> Table:
+    verdicts = [_verdicts(side.document) for side in sides]
+    titles = {title.en: title for each in verdicts for title in each}
+    commands = tuple(plain(shlex.join(side.document.command)) for side in sides)
     rows: tuple[tuple[Cell, ...], ...] = (
         (say("serving.command"), *commands),
-        *((title, *(side.get(title, plain("")) for side in verdicts)) for title in titles.values()),
+        *((title, *(each.get(title, plain("")) for each in verdicts)) for title in titles.values()),
     )
     columns = (
         Column("part", say("serving.part"), "text"),
-        Column("first", plain(names[0]), "text"),
-        Column("second", plain(names[1]), "text"),
+        Column("first", plain(sides[0].name), "text"),
+        Column("second", plain(sides[1].name), "text"),
     )
-    sides = zip(names, documents, links, strict=True)
-    entries = tuple(Entry("", plain(name), "plain", _verdict(document), link) for name, document, link in sides)
-    blocks = (Contents(entries), Table("sides", say("serving.sides"), columns, rows))
-    return Page("comparison-of-runs", say("serving.two"), blocks)
+    return Table("sides", say("serving.sides"), columns, rows)
 
 
 def _running(job: RunningJob) -> Phrase:
     title = job.title or job.output
-    return say("serving.running", name=job.output, title=title, done=job.done, total=job.total)
+    elapsed = duration_text(job.elapsed_s)
+    return say("serving.running", name=job.output, title=title, done=job.done, total=job.total, elapsed=elapsed)
 
 
-def _entry(folder: RunFolder, run: FoundRun, address: str) -> Entry:
+def _entry(folder: RunFolder, run: FoundRun, address: str, *, compare: str = "") -> Entry:
     try:
         document = folder.document(run)
     except BadInput as error:
         return Entry("", plain(run.name), "open", plain(error.what), address)
+    also = ((say("serving.compare"), compare),) if compare else ()
     headlines = _headlines(document)
     tone = headlines[0][1].tone if headlines else "plain"
     text = say(
         "serving.entry", command=" ".join(document.command[1:2]), written=run.written, verdict=_verdict(document)
     )
-    return Entry("", plain(run.name), tone, text, address)
+    return Entry("", plain(run.name), tone, text, address, also)
 
 
 def _headlines(document: RunDocument) -> list[tuple[Phrase, Headline]]:

@@ -5,10 +5,11 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from roundoff.core.document import RunDocument
+from roundoff.core.progress_file import RunningJob, read_progress
 from roundoff.errors import BadInput
 from roundoff.report.documents import DOCUMENT_NAME, load_document
 
@@ -76,16 +77,25 @@ class RunFolder:
             raise found
         return found
 
+    def jobs(self) -> tuple[RunningJob, ...]:
+        """The commands that run now and will write at or below the folder, called by their place in it."""
+        return tuple(
+            replace(job, output=(place.relative_to(self.root) / job.output).as_posix())
+            for place in self._folders()
+            for job in read_progress(place)
+        )
+
     def _walk(self) -> Iterator[FoundRun]:
+        return (run for place in self._folders() if (run := self._run(place)) is not None)
+
+    def _folders(self) -> Iterator[Path]:
         for count, (place, folders, _) in enumerate(os.walk(self.root)):
             if count >= _MOST_FOLDERS:
                 return
             path = Path(place)
             depth = len(path.relative_to(self.root).parts)
             folders[:] = sorted(name for name in folders if depth < _DEEPEST and not name.startswith("."))
-            run = self._run(path)
-            if run is not None:
-                yield run
+            yield path
 
     def _run(self, path: Path) -> FoundRun | None:
         try:

@@ -7,19 +7,19 @@ guess. Addresses name runs by ids that are looked up, never files.
 import secrets
 import socket
 import struct
+import sys
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
 
-from roundoff.core.progress_file import read_progress
 from roundoff.errors import BadInput
 from roundoff.report.html import html_report
 from roundoff.report.pages import all_pages
 from roundoff.report.pages.blocks import Page
-from roundoff.report.serving.pages import comparison_page, partners_page, runs_page
-from roundoff.report.serving.runs import RunFolder
+from roundoff.report.serving.pages import Differ, Side, comparison_pages, partners_page, runs_page
+from roundoff.report.serving.runs import FoundRun, RunFolder
 from roundoff.report.words import Language, say
 
 __all__ = ["Served", "make_server"]
@@ -46,15 +46,22 @@ class Served:
         folder: The runs.
         token: The part of the address that nobody can guess.
         language: In which pages open.
+        differ: Finds what differs between two runs.
     """
 
     folder: RunFolder
     token: str
     language: Language
+    differ: Differ
 
 
 class _Server(ThreadingHTTPServer):
     served: Served
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a browser that left before its page was written; anything else is a fault."""
+        if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +70,14 @@ class _Answer:
     again_s: int = 0
 
 
-def make_server(root: Path, *, port: int = 0, language: Language = "en") -> tuple[ThreadingHTTPServer, str]:
+def make_server(
+    root: Path, *, differ: Differ, port: int = 0, language: Language = "en"
+) -> tuple[ThreadingHTTPServer, str]:
     """A server that is not running yet, and the address to open.
 
     Args:
         root: The folder with runs.
+        differ: Finds what differs between two runs, each given by its name and document; pages compute nothing.
         port: Where it listens; 0 for any that is free.
         language: In which pages open.
 
@@ -80,7 +90,7 @@ def make_server(root: Path, *, port: int = 0, language: Language = "en") -> tupl
         raise BadInput(
             f"Port {port} cannot be used: {error}.", fix="choose another --port, or leave it out"
         ) from error
-    server.served = Served(RunFolder(root.resolve()), secrets.token_urlsafe(_TOKEN_BYTES), language)
+    server.served = Served(RunFolder(root.resolve()), secrets.token_urlsafe(_TOKEN_BYTES), language, differ)
     return server, f"http://{_LOOPBACK}:{server.server_port}/{server.served.token}/"
 
 
@@ -140,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _list(served: Served) -> _Answer:
     """All runs, and what is running."""
-    jobs = read_progress(served.folder.root)
+    jobs = served.folder.jobs()
     page = runs_page(served.folder, tuple(served.folder.runs().values()), jobs)
     text = html_report((page,), title=served.folder.root.name, language=served.language)
     return _Answer(text, _SOON_S if jobs else _LATER_S)
@@ -156,11 +166,18 @@ def _run_page(served: Served, words: list[str]) -> _Answer | None:
             others = [run for run in runs.values() if run.id != one]
             return _Answer(_html(served, (partners_page(folder, runs[one], others),), runs[one].name))
         case ["compare", one, other, ""] if one in runs and other in runs:
-            names = (runs[one].name, runs[other].name)
-            documents = (folder.document(runs[one]), folder.document(runs[other]))
-            links = [f"/{served.token}/run/{each}/" for each in (one, other)]
-            return _Answer(_html(served, (comparison_page(names, documents, links),), " | ".join(names)))
+            return _Answer(_both(served, runs[one], runs[other]))
     return None
+
+
+def _both(served: Served, before: FoundRun, after: FoundRun) -> str:
+    """Two runs side by side."""
+    sides = tuple(
+        Side(run.name, served.folder.document(run), f"/{served.token}/run/{run.id}/") for run in (before, after)
+    )
+    swapped = f"/{served.token}/compare/{after.id}/{before.id}/"
+    pages = comparison_pages(sides[0], sides[1], served.differ, swapped=swapped)
+    return _html(served, pages, f"{before.name} → {after.name}")
 
 
 def _html(served: Served, pages: tuple[Page, ...], title: str) -> str:

@@ -1,5 +1,32 @@
 """What is said to people, in every language: one catalogue, read by terminal and pages alike."""
 
-from roundoff.report.words.catalogue import LANGUAGES, Language, Phrase, explained, plain, say
+from roundoff.report.words.catalogue import (
+    LANGUAGES,
+    Language,
+    Phrase,
+    explained,
+    named,
+    phrase_names,
+    plain,
+    say,
+    speaking,
+    spoken,
+    told,
+)
+from roundoff.report.words.sentences import known, sentence
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "explained", "plain", "say"]
+__all__ = [
+    "LANGUAGES",
+    "Language",
+    "Phrase",
+    "explained",
+    "known",
+    "named",
+    "phrase_names",
+    "plain",
+    "say",
+    "sentence",
+    "speaking",
+    "spoken",
+    "told",
+]

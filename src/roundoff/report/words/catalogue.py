@@ -1,16 +1,31 @@
 """Phrases by their keys. The files beside this one hold them, one table per key and one entry per language."""
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal, get_args
 
-__all__ = ["LANGUAGES", "Language", "Phrase", "catalogue", "explained", "plain", "say"]
+__all__ = [
+    "LANGUAGES",
+    "Language",
+    "Phrase",
+    "catalogue",
+    "english",
+    "explained",
+    "named",
+    "phrase_names",
+    "plain",
+    "say",
+    "speaking",
+    "spoken",
+    "told",
+]
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
+_SPOKEN: ContextVar[Language] = ContextVar("language of the terminal", default="en")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +50,35 @@ def plain(text: str) -> Phrase:
     return Phrase(text, text)
 
 
+@contextmanager
+def speaking(language: Language) -> Iterator[None]:
+    """While it lasts, the terminal speaks this language."""
+    before = _SPOKEN.set(language)
+    try:
+        yield
+    finally:
+        _SPOKEN.reset(before)
+
+
+def spoken() -> Language:
+    """The language of the terminal."""
+    return _SPOKEN.get()
+
+
+def told(key: str, **values: Any) -> str:
+    """A phrase of the catalogue in the language of the terminal; see `say`."""
+    return _said(key, spoken(), values)
+
+
 def say(key: str, **values: Any) -> Phrase:
     """A phrase of the catalogue with its gaps filled.
 
     Args:
         key: Of the phrase, as ``layers.title``.
-        values: What goes into ``{gaps}``; a phrase appears in its own language.
+        values: What goes into ``{gaps}``; a phrase appears in its own language. A number may also choose a word:
+            ``{gap:unit|units}`` is the first for one, the second for any other.
     """
-    entry = catalogue()[key]
-    filled = {language: entry[language].format(**_in(language, values)) for language in LANGUAGES}
-    return Phrase(**filled)
+    return Phrase(**{language: _said(key, language, values) for language in LANGUAGES})
 
 
 def explained(name: str) -> Phrase | None:
@@ -53,21 +87,69 @@ def explained(name: str) -> Phrase | None:
     Args:
         name: Of its entry.
     """
-    key = f"glossary.{name}"
-    return say(key) if name and key in catalogue() else None
+    return say(f"glossary.{name}") if name and name in _phrases("glossary") else None
 
 
-def _in(language: Language, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.within(language) if isinstance(value, Phrase) else value for name, value in values.items()}
+def named(key: str) -> Phrase | None:
+    """What a thing of an open set, such as a cause, is called or means; None for one that the catalogue lacks.
+
+    Args:
+        key: As for `say`; it may end in a name as users type it, with dashes.
+    """
+    stem, _, name = key.partition(".")
+    found = next((each for each in (name, name.replace("-", "_")) if each in _phrases(stem)), None)
+    return None if found is None else say(f"{stem}.{found}")
+
+
+def english(key: str) -> str:
+    """A phrase in English with its gaps open."""
+    stem, _, name = key.partition(".")
+    return _phrases(stem)[name]["en"]
+
+
+def phrase_names(stem: str) -> tuple[str, ...]:
+    """The names of all phrases of one file."""
+    return tuple(_phrases(stem))
+
+
+class _Count(int):
+    """A number that also chooses between a singular and a plural."""
+
+    def __format__(self, spec: str) -> str:
+        one, choice, more = spec.partition("|")
+        if choice:
+            return one if self == 1 else more
+        return super().__format__(spec)
+
+
+def _said(key: str, language: Language, values: Mapping[str, Any]) -> str:
+    stem, _, name = key.partition(".")
+    return _phrases(stem)[name][language].format(**{gap: _in(language, value) for gap, value in values.items()})
+
+
+def _in(language: Language, value: Any) -> Any:
+    if isinstance(value, Phrase):
+        return value.within(language)
+    return _Count(value) if type(value) is int else value
+
+
+def catalogue() -> dict[str, dict[Language, str]]:
+    """All phrases; a key is the name of its file, a dot, and its name there."""
+    from importlib.resources import files
+
+    names = sorted(file.name for file in files(__package__).iterdir())
+    stems = [name.removesuffix(".toml") for name in names if name.endswith(".toml")]
+    return {f"{stem}.{name}": entry for stem in stems for name, entry in _phrases(stem).items()}
 
 
 @cache
-def catalogue() -> dict[str, dict[Language, str]]:
-    """All phrases; a key is the name of its file, a dot, and its name there."""
-    found: dict[str, dict[Language, str]] = {}
-    for file in sorted(files(__package__).iterdir(), key=lambda each: each.name):
-        if file.name.endswith(".toml"):
-            stem = file.name.removesuffix(".toml")
-            for name, entry in tomllib.loads(file.read_text(encoding="utf-8")).items():
-                found[f"{stem}.{name}"] = entry
+def _phrases(stem: str) -> dict[str, dict[Language, str]]:
+    """The phrases of one file, by their names there."""
+    # Loaded with every command, most of which say little.
+    import tomllib
+    from importlib.resources import files
+
+    found: dict[str, dict[Language, str]] = tomllib.loads(
+        files(__package__).joinpath(f"{stem}.toml").read_text(encoding="utf-8")
+    )
     return found

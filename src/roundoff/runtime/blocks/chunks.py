@@ -1,6 +1,7 @@
 """Samples in chunks that are run at a time."""
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from roundoff.graph.load import Model
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
 
-__all__ = ["Chunk", "read_chunks", "rows_of", "stack_feeds"]
+__all__ = ["Chunk", "even_chunks", "read_chunks", "rows_of", "stack_feeds"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +58,18 @@ def read_chunks(model: Model, samples: Samples, indices: Sequence[int], *, most:
         waiting.append((index, feed))
     if waiting:
         yield _chunk(waiting, samples)
+
+
+def even_chunks(samples: int, *, most: int, workers: int) -> int:
+    """How many samples to put together so that all workers are done at the same time.
+
+    Args:
+        samples: How many there are.
+        most: How many may be put together.
+        workers: How many chunks are run side by side.
+    """
+    rounds = math.ceil(samples / (most * workers))
+    return max(1, math.ceil(samples / max(1, rounds * workers)))
 
 
 def stack_feeds(feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -286,27 +287,30 @@ class BlockNetwork:
         return self._signatures[index]
 
     def _open_chains(self, model: Model, feeds: Sequence[Mapping[str, Array]], settings: NetworkSettings) -> None:
-        expected = self._plain(model, feeds)
-        blocks = [self._variants.model(index) for index in range(len(self.cutting.blocks))]
-        may_fuse = settings.arithmetic != "plain" and settings.base == "float"
-        limit = FUSED_AGREEMENT_DB if may_fuse else None
-        self.runner = open_chain(blocks, self.cutting, feeds, expected, fuse_above_db=limit)
-        self.arithmetic: Arithmetic = settings.arithmetic if self.runner.fused else "plain"
-        self.references = self.recorder = self.runner
-        if settings.base == "quantized":
-            whole = self.whole()
-            expected = self._plain(whole.model(0, whole.switch(self._quantizers)), feeds)
-            blocks = [self._variants.model(index, self.base) for index in range(len(self.cutting.blocks))]
-            self.recorder = self.runner = open_chain(blocks, self.cutting, feeds, expected, fuse_above_db=None)
-        if self.arithmetic == "precise" or self.cutting.tails:
-            parts = [self._tapped(index) for index in range(len(blocks))]
-            tapped = [self._variants.model(index, self.base, part=part) for index, part in enumerate(parts)]
-            if self.arithmetic == "precise":
-                self.recorder = open_chain(tapped, self.cutting, feeds, expected, fuse_above_db=None)
-            else:
-                self.recorder = open_copy(tapped, self.cutting, self.runner)
-            if settings.base == "float":
-                self.references = self.recorder
+        # The whole model runs beside the opening of its blocks.
+        with ThreadPoolExecutor(1, thread_name_prefix="whole") as beside:
+            expected = beside.submit(self._plain, model, feeds).result
+            blocks = [self._variants.model(index) for index in range(len(self.cutting.blocks))]
+            may_fuse = settings.arithmetic != "plain" and settings.base == "float"
+            limit = FUSED_AGREEMENT_DB if may_fuse else None
+            self.runner = open_chain(blocks, self.cutting, feeds, expected, fuse_above_db=limit)
+            self.arithmetic: Arithmetic = settings.arithmetic if self.runner.fused else "plain"
+            self.references = self.recorder = self.runner
+            if settings.base == "quantized":
+                whole = self.whole()
+                quantized = whole.model(0, whole.switch(self._quantizers))
+                expected = beside.submit(self._plain, quantized, feeds).result
+                blocks = [self._variants.model(index, self.base) for index in range(len(self.cutting.blocks))]
+                self.recorder = self.runner = open_chain(blocks, self.cutting, feeds, expected, fuse_above_db=None)
+            if self.arithmetic == "precise" or self.cutting.tails:
+                parts = [self._tapped(index) for index in range(len(blocks))]
+                tapped = [self._variants.model(index, self.base, part=part) for index, part in enumerate(parts)]
+                if self.arithmetic == "precise":
+                    self.recorder = open_chain(tapped, self.cutting, feeds, expected, fuse_above_db=None)
+                else:
+                    self.recorder = open_copy(tapped, self.cutting, self.runner)
+                if settings.base == "float":
+                    self.references = self.recorder
 
     def _tapped(self, index: int) -> Block:
         """A block that also gives what is live before the nodes that changes begin with."""

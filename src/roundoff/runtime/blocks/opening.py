@@ -5,7 +5,7 @@ a time, and given up where they differ by more than the last bits.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,7 +82,7 @@ def open_chain(
     blocks: Sequence[Model],
     cutting: Cutting,
     feeds: Sequence[Mapping[str, Array]],
-    expected: Sequence[Outputs],
+    expected: Callable[[], Sequence[Outputs]],
     *,
     fuse_above_db: float | None = FUSED_AGREEMENT_DB,
     threads: int = 1,
@@ -93,7 +93,7 @@ def open_chain(
         blocks: The model of each block.
         cutting: How it is cut.
         feeds: A few samples of equal shapes to try it on.
-        expected: What `plain_outputs` gives for them.
+        expected: What `plain_outputs` gives for them; asked for when the blocks are open.
         fuse_above_db: The agreement that fused kernels need; None for plain ones only.
         threads: Threads per node.
 
@@ -107,7 +107,7 @@ def open_chain(
         except ModelFailed as error:
             notes.append(f"fused kernels cannot run this model ({error.what}), so plain ones were used")
         else:
-            reached = fused.agreement(expected)
+            reached = fused.agreement(expected())
             if reached >= fuse_above_db and fused.repeats():
                 return OpenedChain(fused.chain, fused.takes_batches(least_db=fuse_above_db), True, reached)
             if reached < fuse_above_db:
@@ -115,7 +115,7 @@ def open_chain(
                     f"fused kernels agree with plain ones only to {reached:.0f} dB, so plain ones were used"
                 )
     plain = _Trial(blocks, cutting, feeds, fused=False, threads=threads)
-    reached = plain.agreement(expected)
+    reached = plain.agreement(expected())
     if not plain.repeats():
         notes.append("run twice on the same sample, this model gives two results; scores contain the difference")
     elif reached < math.inf:

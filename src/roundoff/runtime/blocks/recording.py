@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.block_variants import leave
 from roundoff.graph.cutting import Tail
 from roundoff.graph.load import Model
-from roundoff.runtime.blocks.chunks import Chunk, read_chunks
+from roundoff.runtime.blocks.chunks import Chunk, even_chunks, read_chunks
 from roundoff.runtime.blocks.network import BlockNetwork, OpenedChange
 from roundoff.runtime.blocks.store import TensorStore
 from roundoff.runtime.feeds import Samples
@@ -94,10 +94,11 @@ class Recording:
             ModelFailed: The model failed on a sample.
         """
         room = self._network.room
+        most = even_chunks(len(indices), most=room.together, workers=room.workers)
         waiting: set[Future[int]] = set()
         with ThreadPoolExecutor(room.workers, thread_name_prefix="record") as pool:
             try:
-                for chunk in read_chunks(model, samples, indices, most=room.together):
+                for chunk in read_chunks(model, samples, indices, most=most):
                     waiting.add(pool.submit(self._record, len(self.chunks), chunk))
                     self.chunks.append(Recorded(chunk.samples, chunk.label, chunk.digest))
                     while len(waiting) > room.workers:

@@ -33,6 +33,7 @@ class JudgeOptions:
         instance: An object with ``evaluate(model)``, and perhaps ``metric_eval(original, new)``.
         module: The file of the evaluator, if it was read already.
         labels: The right class of each row of the outputs.
+        decibels: Without all of these, measure signal to noise even where outputs are classes.
         threads: Threads to use; all cores by default.
     """
 
@@ -40,6 +41,7 @@ class JudgeOptions:
     instance: Any = None
     module: ModuleType | None = None
     labels: Array | None = None
+    decibels: bool = False
     threads: int | None = None
 
     @property
@@ -91,6 +93,8 @@ def make_judge(
     runner = OutputRunner(model, samples, threads=options.threads)
     if options.labels is not None:
         return ClassJudge(runner, options.labels)
+    if options.decibels:
+        return SignalJudge(runner)
     (_, first), *_ = runner.run(model, [0])
     scores = [class_predictions(array) for array in first if getattr(array, "ndim", 0) == 2]
     return ClassJudge(runner, None) if any(found is not None for found in scores) else SignalJudge(runner)

@@ -1,9 +1,11 @@
 """Calibration data sets: archives or folders, one per input, as samples."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from roundoff.core.files import reading
 from roundoff.core.names import FileNames, shown
@@ -15,12 +17,13 @@ from roundoff.data.fit import check_symbols
 from roundoff.data.pairing import Paired, pair
 from roundoff.data.unpacking import ARCHIVE_SUFFIXES, unpack
 from roundoff.errors import BadInput
+from roundoff.vendors.pulsar2.config.documents import Place, Problem, problem_of
 from roundoff.vendors.pulsar2.config.enums import CalibrationFormat, ColorSpace
-from roundoff.vendors.pulsar2.config.schema import InputQuantConfig
+from roundoff.vendors.pulsar2.config.schema import EVERY, BuildConfig, InputQuantConfig
 from roundoff.vendors.pulsar2.config.settling import InputSettings, Settled
 from roundoff.vendors.pulsar2.dataset_files import SUFFIXES, FileReader, ObjectFiles, make_reader
 
-__all__ = ["CalibrationSet", "open_datasets"]
+__all__ = ["CalibrationSet", "dataset_problems", "open_datasets"]
 
 _ALL = -1
 
@@ -66,6 +69,10 @@ class CalibrationSet:
         check_symbols(((column.spec, feed[column.spec.name].shape) for column in self._columns), where=where)
         return feed
 
+    def files(self, index: int) -> dict[str, tuple[str, Path]]:
+        """The file of every input for one sample: its name among the others, and where it is."""
+        return {column.spec.name: (column.files[index], column.path(index)) for column in self._columns}
+
 
 def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -> CalibrationSet:
     """Open the calibration data of all inputs.
@@ -89,17 +96,18 @@ def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -
         make_reader(each, own, objects=objects) for each, own in zip(inputs, calibrations, strict=True)
     )
     places = _places(inputs, calibrations, folder, base)
-    columns = [
-        _column(each, own, places[own.calibration_dataset]) for each, own in zip(inputs, calibrations, strict=True)
-    ]
+    columns = _all_of(
+        partial(_column, each, own, places[own.calibration_dataset])
+        for each, own in zip(inputs, calibrations, strict=True)
+    )
     paired = pair(columns)
     count, notes = _count(calibrations, len(paired.names))
     chosen = _first(paired, count)
     unpacked = {shown(place): given for given, place in places.items()}
     with _called(unpacked):
-        for column, reader in zip(chosen.columns, readers, strict=True):
-            for index in range(count):
-                reader.check(column.path(index))
+        _all_of(
+            partial(_check_files, column, reader) for column, reader in zip(chosen.columns, readers, strict=True)
+        )
     return CalibrationSet(
         label=", ".join(dict.fromkeys(each.calibration_dataset for each in calibrations)),
         names=chosen.names,
@@ -110,6 +118,58 @@ def open_datasets(settled: Settled, folder: Path, *, base: Path | None = None) -
         _readers=readers,
         _unpacked=unpacked,
     )
+
+
+_Made = TypeVar("_Made")
+
+
+def _all_of(makers: Iterable[Callable[[], _Made]]) -> list[_Made]:
+    """What each input's data give; what is wrong with several inputs is told at once."""
+    made: list[_Made] = []
+    errors: list[BadInput] = []
+    for make in makers:
+        try:
+            made.append(make())
+        except BadInput as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        what = "\n".join(f"  {error.what}" for error in errors)
+        fix = "; ".join(dict.fromkeys(error.fix for error in errors))
+        raise BadInput(f"The calibration data of {counted(len(errors), 'input')} cannot be used:\n{what}", fix=fix)
+    return made
+
+
+def _check_files(column: Column, reader: FileReader) -> None:
+    for index in range(len(column.files)):
+        reader.check(column.path(index))
+
+
+def dataset_problems(config: BuildConfig, settled: Settled, *, base: Path | None = None) -> list[Problem]:
+    """What is wrong with the calibration data that a configuration names, without opening any of it."""
+    entries = [each.tensor_name for each in config.quant.input_configs]
+    objects = ObjectFiles()
+    found: dict[str, Problem] = {}
+    for name, settings in settled.inputs.items():
+        own = settings.calibration
+        place: Place = ("quant", "input_configs")
+        if own is not None:
+            place = (*place, entries.index(name if name in entries else EVERY))
+        attempts: list[Callable[[], object]] = [partial(_calibration, settings)]
+        if own is not None:
+            attempts = [
+                partial(_located, own.calibration_dataset, base, input_name=name),
+                partial(make_reader, settings, own, objects=objects),
+            ]
+        for attempt in attempts:
+            try:
+                attempt()
+            except BadInput as error:
+                problem = problem_of(place, error)
+                # An entry for all inputs is wrong once.
+                found.setdefault(problem.text.replace(repr(name), ""), problem)
+    return list(found.values())
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """A whole build, step by step in the vendor's order."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from roundoff.analysis.outliers import find_outliers
+from roundoff.analysis.outliers import OutlierSettings, find_outliers
+from roundoff.analysis.watching import RunLimits
 from roundoff.core.files import check_output_directory, output_directory, write_text
 from roundoff.core.names import shown
 from roundoff.core.wording import counted
@@ -63,14 +65,16 @@ class BuildOptions:
     Attributes:
         base: Where relative paths of the configuration are looked for besides the current folder.
         force: Replace an earlier build in the same folder.
-        command: What was typed, for the record.
+        record: What the record of the build says besides: the command, the files that were read, versions.
         advise: Say what to type next when the precision is not enough.
+        max_memory: Bytes the process may take; most of the free memory by default.
     """
 
     base: Path | None = None
     force: bool = False
-    command: Sequence[str] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
     advise: bool = True
+    max_memory: int | None = None
 
 
 _PLAIN = BuildOptions()
@@ -94,7 +98,7 @@ def build(config: BuildConfig, log: Log, *, options: BuildOptions = _PLAIN) -> B
     with output_directory(folder, marker=CONTEXT, force=options.force) as staged:
         work = _Build(config, log, Tree(staged, shown(config.output_dir)), options)
         outcome, analysis, macs = work.run()
-        content = context_document(config, outcome, analysis, macs=macs, command=options.command, log=log.lines)
+        content = context_document(config, outcome, analysis, macs=macs, record=options.record, log=log.lines)
         write_text(staged / CONTEXT, json_text(content))
     return BuildResult(outcome, analysis, folder)
 
@@ -127,7 +131,14 @@ class _Build:
         material = gather(config, self.tree.folder / DATASET, base=self.options.base, log=log)
         target = target_of(config)
         optimize = not config.onnx_opt.disable_onnx_optimization
-        quantizing = Quantizing(material.model, material.samples, target, optimize=optimize, progress=log.progress)
+        quantizing = Quantizing(
+            material.model,
+            material.samples,
+            target,
+            optimize=optimize,
+            max_memory=self.options.max_memory,
+            progress=log.progress,
+        )
         prepared = quantizing.frontend.prepared
         save_model(prepared.model, self.tree.folder / OPTIMIZED)
         log.tell(f"save optimized onnx to [{self.tree.shown(OPTIMIZED)}]")
@@ -210,7 +221,8 @@ class _Build:
 
     def _show_outliers(self, model: Model, samples: Samples) -> None:
         """The outliers of the float model as it was before smoothing."""
-        report = find_outliers(QuantizedModel(model, ()), samples, progress=self.log.progress)
+        settings = OutlierSettings(limits=RunLimits(max_memory=self.options.max_memory))
+        report = find_outliers(QuantizedModel(model, ()), samples, settings, progress=self.log.progress)
         rows = [
             OutlierTableRow(row.tensor, row.sparse_share, [row.share(level) for level in TABLE_LEVELS])
             for row in report.rows
@@ -236,7 +248,12 @@ class _Build:
             outcome,
             samples,
             frontend,
-            settings=PrecisionSettings(quant.precision_analysis_method, quant.precision_analysis_mode, arithmetic),
+            settings=PrecisionSettings(
+                quant.precision_analysis_method,
+                quant.precision_analysis_mode,
+                arithmetic,
+                self.options.max_memory,
+            ),
             progress=log.progress,
         )
         self.tree.write_analysis(

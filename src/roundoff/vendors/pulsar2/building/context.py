@@ -1,11 +1,10 @@
 """build_context.json: what was built, from what, and what came of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from roundoff import __version__
-from roundoff.core.names import shown
 from roundoff.graph.load import Model
 from roundoff.graph.node_costs import node_products
 from roundoff.graph.shapes import values
@@ -39,7 +38,7 @@ def context_document(
     analysis: Analysis | None,
     *,
     macs: int,
-    command: Sequence[str],
+    record: Mapping[str, Any],
     log: Sequence[str],
 ) -> dict[str, Any]:
     """The content of build_context.json.
@@ -49,12 +48,12 @@ def context_document(
         outcome: The quantized model.
         analysis: Its precision, where that was measured.
         macs: Products that the model computes for one sample.
-        command: What was typed.
+        record: More of it: the command, the files that were read, versions.
         log: What was said.
     """
     found: dict[str, Any] = {
         "roundoff": __version__,
-        "command": [shown(word) for word in command],
+        **record,
         "config": to_document(config, full=True),
         "not_applicable": [asdict(each) for each in not_applicable(config)],
         "macs": macs,

@@ -80,11 +80,13 @@ class PrecisionSettings:
         method: Each layer fed with the float model's tensors, or the quantized model running through.
         mode: Fake quantization, or exact integers.
         arithmetic: How the chip computes.
+        max_memory: Bytes the process may take; most of the free memory by default.
     """
 
     method: PrecisionAnalysisMethod
     mode: PrecisionAnalysisMode
     arithmetic: Arithmetic
+    max_memory: int | None = None
 
 
 def analyze_precision(
@@ -112,7 +114,12 @@ def analyze_precision(
     variant = _VARIANTS[settings.method]
 
     def measured(wanted: Method) -> LayerReport:
-        how = LayerSettings(wanted, "integer" if integers else "reference", settings.arithmetic)
+        how = LayerSettings(
+            wanted,
+            "integer" if integers else "reference",
+            settings.arithmetic,
+            max_memory=settings.max_memory,
+        )
         return analyze_layers(outcome.quantized, samples, how, progress=progress)
 
     report = measured(variant)

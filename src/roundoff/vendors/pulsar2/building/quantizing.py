@@ -50,6 +50,7 @@ class Quantizing:
         samples: What activations are observed on.
         target: For which chip.
         optimize: Whether the graph is optimized first: batch normalization folded, and the like.
+        max_memory: Bytes the process may take; most of the free memory by default.
         progress: Told how far it is.
     """
 
@@ -60,11 +61,13 @@ class Quantizing:
         target: Target,
         *,
         optimize: bool = True,
+        max_memory: int | None = None,
         progress: Progress = SILENT,
     ) -> None:
         self.samples = samples
         self._model = model
-        self._builder = RecipeBuilder(model, samples, target, making=Making(progress=progress, fold=optimize))
+        making = Making(max_memory=max_memory, progress=progress, fold=optimize)
+        self._builder = RecipeBuilder(model, samples, target, making=making)
 
     @cached_property
     def frontend(self) -> Frontend:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from roundoff.core.wording import counted
 from roundoff.errors import BadInput
 
-__all__ = ["Document", "Place", "Problem", "refuse", "spelled"]
+__all__ = ["Document", "Place", "Problem", "problem_of", "refuse", "spelled"]
 
 Place: TypeAlias = "tuple[str | int, ...]"
 """The keys and numbers that lead to a value."""
@@ -45,6 +45,18 @@ class Problem:
 
     place: Place
     text: str
+
+
+def problem_of(place: Place, error: BadInput, *, called: str = "") -> Problem:
+    """What an error says, as one of many.
+
+    Args:
+        place: What in the configuration it is about.
+        error: The error.
+        called: How its text starts, which the place says already.
+    """
+    what = error.what.removeprefix(called).strip()
+    return Problem(place, f"{what.rstrip('.')}; {error.fix}" if error.fix else what.rstrip("."))
 
 
 def spelled(place: Place) -> str:

@@ -14,7 +14,7 @@ from roundoff.vendors.pulsar2.config.reading import read_message
 from roundoff.vendors.pulsar2.config.relaxed_json import parse_relaxed_json
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 
-__all__ = ["load_config", "parse_config"]
+__all__ = ["Check", "load_config", "parse_config"]
 
 _PARSERS: dict[str, Callable[..., Document]] = {
     **dict.fromkeys((".json", ".jsonc", ".json5", ""), parse_relaxed_json),
@@ -24,19 +24,31 @@ _PARSERS: dict[str, Callable[..., Document]] = {
 }
 
 
-def load_config(path: Path | None, overrides: Sequence[tuple[str, str | None]] = ()) -> BuildConfig:
+Check = Callable[[BuildConfig, bool], Sequence[Problem]]
+"""Looks for more that is wrong with a configuration; told whether something is already."""
+
+
+def _nothing_more(config: BuildConfig, wrong: bool) -> Sequence[Problem]:
+    del config, wrong
+    return ()
+
+
+def load_config(
+    path: Path | None, overrides: Sequence[tuple[str, str | None]] = (), *, check: Check = _nothing_more
+) -> BuildConfig:
     """Read a configuration file and what the command line says on top of it.
 
     Args:
         path: The file; its ending says the format. None for none.
         overrides: Dotted names, with or without ``--``, and values; None for a switch given without one.
+        check: Looks for more that is wrong, as what does not fit the model; all is listed together.
 
     Raises:
         BadInput: The file cannot be read, or something in it is wrong; all of it is listed.
         MissingExtra: It is YAML and PyYAML is not installed.
     """
     if path is None:
-        return parse_config(Document("The command line", {}), overrides)
+        return parse_config(Document("The command line", {}), overrides, check=check)
     parser = _PARSERS.get(path.suffix.lower())
     if parser is None:
         known = ", ".join(suffix for suffix in _PARSERS if suffix)
@@ -47,11 +59,18 @@ def load_config(path: Path | None, overrides: Sequence[tuple[str, str | None]] =
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{shown(path)}, line {line}: the text is not UTF-8.", fix="save it as UTF-8") from error
-    return parse_config(parser(text, name=shown(path)), overrides)
+    return parse_config(parser(text, name=shown(path)), overrides, check=check)
 
 
-def parse_config(document: Document, overrides: Sequence[tuple[str, str | None]] = ()) -> BuildConfig:
+def parse_config(
+    document: Document, overrides: Sequence[tuple[str, str | None]] = (), *, check: Check = _nothing_more
+) -> BuildConfig:
     """Check what a document says, with what the command line says on top of it.
+
+    Args:
+        document: What a file says.
+        overrides: What the command line says.
+        check: Looks for more that is wrong.
 
     Raises:
         BadInput: Something is wrong; all of it is listed.
@@ -59,7 +78,9 @@ def parse_config(document: Document, overrides: Sequence[tuple[str, str | None]]
     problems: list[Problem] = []
     document = overridden(document, overrides, problems=problems)
     config = read_message(BuildConfig, document.value, place=(), problems=problems)
-    refuse(document, [*problems, *(each for each in contradictions(config) if not _touched(each, problems))])
+    later = contradictions(config)
+    later += check(config, bool(problems or later))
+    refuse(document, [*problems, *(each for each in later if not _touched(each, problems))])
     return config
 
 

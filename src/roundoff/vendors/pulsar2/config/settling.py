@@ -15,7 +15,7 @@ from roundoff.vendors.pulsar2.config.schema import (
     OutputProcessor,
 )
 
-__all__ = ["InputSettings", "Settled", "settle"]
+__all__ = ["InputSettings", "Settled", "arrange", "settle", "strangers"]
 
 
 class _Named(Protocol):
@@ -67,15 +67,23 @@ def settle(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[s
     Raises:
         BadInput: An entry names an input or output that the model does not have; all such are listed.
     """
+    refuse(Document("The configuration", {}), strangers(config, inputs, outputs))
+    return arrange(config, inputs, outputs)
+
+
+def strangers(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]) -> list[Problem]:
+    """Entries that name inputs or outputs which the model does not have."""
     names = [spec.name for spec in inputs]
-    refuse(
-        Document("The configuration", {}),
-        [
-            *_strangers(config.quant.input_configs, names, ("quant", "input_configs"), "input"),
-            *_strangers(config.input_processors, names, ("input_processors",), "input"),
-            *_strangers(config.output_processors, outputs, ("output_processors",), "output"),
-        ],
-    )
+    return [
+        *_strangers(config.quant.input_configs, names, ("quant", "input_configs"), "input"),
+        *_strangers(config.input_processors, names, ("input_processors",), "input"),
+        *_strangers(config.output_processors, outputs, ("output_processors",), "output"),
+    ]
+
+
+def arrange(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]) -> Settled:
+    """The same as `settle`, with entries left alone that name nothing."""
+    names = [spec.name for spec in inputs]
     calibrations = {name: _entry(config.quant.input_configs, name) for name in names}
     processors = {name: _entry(config.input_processors, name) for name in names}
     results = {name: _entry(config.output_processors, name) for name in outputs}

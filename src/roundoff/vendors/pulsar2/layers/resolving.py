@@ -120,11 +120,20 @@ def _rules(wanted: Mapping[str, Mapping[str, Choice]], frontend: Frontend) -> It
     for node in sorted(wanted, key=place.__getitem__):
         parts = {part: choice.dtype for part, choice in wanted[node].items()}
         unit = frontend.unit_of[node]
+        if len(parts) > 1 and parts.get("activation") == FLOAT and _not_verified(frontend, unit):
+            # What cannot be had must not take along what can: float weights, or a float result.
+            del parts["activation"]
         own = parts.get("activation", "")
         # Readers decide how a result is stored; where there are none, the operation itself does.
         if own and own != FLOAT and "output" not in parts and _leaves(frontend, unit):
             parts["output"] = own
         yield Rule("node", (frontend.names.original(node),), Precision(**parts))
+
+
+def _not_verified(frontend: Frontend, unit: Unit) -> bool:
+    """Whether the vendor did not verify FP32 for something in a unit."""
+    verified = frontend.target.only.get(f"activation.{FLOAT}", frozenset())
+    return any(each.operation not in verified for each in unit.nodes)
 
 
 def _leaves(frontend: Frontend, unit: Unit) -> bool:
@@ -221,8 +230,9 @@ class _Resolver:
         if part == "weight":
             reason = self._weight_reason(asked, got) or reason
         elif part == "activation" and asked == "FP32" and got and FLOAT not in got.split("/"):
-            kind = self.frontend.type_of(self.frontend.unit_of[node])
-            reason = f"FP32 is not verified for {kind}" if self._not_verified(node) else reason
+            unit = self.frontend.unit_of[node]
+            kind = self.frontend.type_of(unit)
+            reason = f"FP32 is not verified for {kind}" if _not_verified(self.frontend, unit) else reason
         said = in_vendor_words(reason) if reason else f"its {_WORDS[part]} is {vendor_dtype(got)}"
         settled = f"; settled as {vendor_dtype(got)}" if got else ""
         return f"{_WORDS[part]} {asked} refused: {said}{settled}" if part != "activation" else f"{said}{settled}"
@@ -234,10 +244,6 @@ class _Resolver:
         if asked == "FP32":
             return f"only {', '.join(sorted(able))} can have it" if able else "this chip ignores it"
         return f"weights are {', '.join(map(vendor_dtype, self.frontend.target.weights))} or FP32"
-
-    def _not_verified(self, node: str) -> bool:
-        verified = self.frontend.target.only.get(f"activation.{FLOAT}", frozenset())
-        return any(each.operation not in verified for each in self.frontend.unit_of[node].nodes)
 
     def _following(self, unit: Unit, effective: Precision) -> Reason:
         """What decides for an operation that only moves data."""

@@ -79,6 +79,7 @@ class ModelTrials:
         samples: What it is calibrated and measured on; the first of them alone for single layers.
         config: The configuration it starts from.
         measured: What models are measured on end to end; the samples by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
         progress: Told how far it is.
     """
 
@@ -89,8 +90,10 @@ class ModelTrials:
         config: BuildConfig,
         *,
         measured: Samples | None = None,
+        max_memory: int | None = None,
         progress: Progress = SILENT,
     ) -> None:
+        self._max_memory = max_memory
         self._model, self._samples, self._config = model, samples, config
         self._target = target_of(config)
         self._measured, self._progress = measured or samples, progress
@@ -110,7 +113,14 @@ class ModelTrials:
 
     def _quantizing(self, samples: Samples) -> Quantizing:
         optimize = not self._config.onnx_opt.disable_onnx_optimization
-        return Quantizing(self._model, samples, self._target, optimize=optimize, progress=self._progress)
+        return Quantizing(
+            self._model,
+            samples,
+            self._target,
+            optimize=optimize,
+            max_memory=self._max_memory,
+            progress=self._progress,
+        )
 
     def end_to_end(self, settings: Settings) -> float | None:
         """The cosine of the worst output."""
@@ -137,7 +147,9 @@ class ModelTrials:
             outcome,
             samples,
             quantizing.frontend,
-            settings=PrecisionSettings(method, config.precision_analysis_mode, self._target.arithmetic),
+            settings=PrecisionSettings(
+                method, config.precision_analysis_mode, self._target.arithmetic, self._max_memory
+            ),
             progress=self._progress,
         )
         return analysis, resolved.plan

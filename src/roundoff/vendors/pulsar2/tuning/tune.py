@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import check_output_directory, write_text
-from roundoff.core.names import FileNames
 from roundoff.core.wording import counted
 from roundoff.errors import BadInput
-from roundoff.graph.interface import inputs
 from roundoff.report.documents import json_text
 from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, build, check_complete
 from roundoff.vendors.pulsar2.building.log import Log
@@ -95,7 +93,7 @@ def tune_build(
     folder, goal = Path(config.output_dir), goal or Goal()
     check_output_directory(folder, marker=CONTEXT, force=options.force, option="--output_dir")
     with tempfile.TemporaryDirectory() as unpacked:
-        followed = _followed(config, log, Path(unpacked), methods=methods, goal=goal, base=options.base)
+        followed = _followed(config, log, Path(unpacked), methods=methods, goal=goal, options=options)
     log.table(decisions_table(followed.decisions, width=log.width))
     final = replace(config, quant=tuned_config(config.quant, followed.settings))
     log.tell(f"building with {_answer(followed.settings)}")
@@ -108,13 +106,20 @@ def tune_build(
 
 
 def _followed(
-    config: BuildConfig, log: Log, unpacked: Path, *, methods: Sequence[str], goal: Goal, base: Path | None
+    config: BuildConfig, log: Log, unpacked: Path, *, methods: Sequence[str], goal: Goal, options: BuildOptions
 ) -> Followed:
-    material = gather(config, unpacked, base=base, log=Log())
+    material = gather(config, unpacked, base=options.base, log=Log())
     measured = None
     if config.quant.input_sample_dir:
-        measured = sample_directory(located(config.quant.input_sample_dir, base), material.model)
-    trials = ModelTrials(material.model, material.samples, config, measured=measured, progress=log.progress)
+        measured = sample_directory(located(config.quant.input_sample_dir, options.base), material.model)
+    trials = ModelTrials(
+        material.model,
+        material.samples,
+        config,
+        measured=measured,
+        max_memory=options.max_memory,
+        progress=log.progress,
+    )
     refuse_unknown(resolve_layers(config.quant.layer_configs, trials.frontend))
     switches = [name for name in _SWITCHES if not getattr(config.quant, name)]
     return follow_charts(trials, methods, goal, switches=switches, told=lambda each: log.tell(_line(each)))
@@ -176,20 +181,4 @@ def _tell(log: Log, tuned: Tuned, goal: Goal) -> None:
         return
     log.alert(f"not good enough: the worst output has {cosine}, not above {goal.output}, whatever is tried")
     log.tell("what is left is a ticket to the vendor, with everything needed to see the loss:")
-    log.tell(f"  {shlex.join(_shown_by(tuned))}")
-    log.tell("  roundoff bundle run -o case.zip")
-
-
-def _shown_by(tuned: Tuned) -> list[str]:
-    """The command that shows the loss of a build on its first sample."""
-    folder = tuned.result.folder
-    words = ["roundoff", "layers"]
-    # A smoothed model has other tensors than the float model that was built from.
-    if "enable_smooth_quant" not in tuned.followed.settings.switches:
-        words.append(str(folder / "frontend" / "optimized.onnx"))
-    words += ["--quantized", str(folder / "quant" / "quant_axmodel.onnx")]
-    names = FileNames()
-    for spec in inputs(tuned.result.outcome.quantized.float_model):
-        file = folder / "quant" / "debug" / "io" / "float" / f"{names.stem(spec.name)}.npy"
-        words += ["--data", f"{spec.name}={file}"]
-    return [*words, "-o", "run"]
+    log.tell(f"  {shlex.join(['roundoff', 'bundle', str(tuned.result.folder), '-o', 'case.zip'])}")

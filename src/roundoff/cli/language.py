@@ -1,0 +1,65 @@
+"""--lang of every command: the language in which the terminal speaks and in which reports open."""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+
+from roundoff.errors import BadInput
+from roundoff.report.words import LANGUAGES, Language
+
+__all__ = ["LANGUAGE_VARIABLE", "add_language_option", "chosen_command", "chosen_language", "without_language"]
+
+LANGUAGE_VARIABLE = "ROUNDOFF_LANG"
+"""What stands in this environment variable is the language where no option says another."""
+
+_OPTION = "--lang"
+
+
+def add_language_option(parser: argparse.ArgumentParser) -> None:
+    """Declare the option; it may stand before the command and behind it."""
+    parser.add_argument(
+        _OPTION,
+        choices=LANGUAGES,
+        default=argparse.SUPPRESS,
+        help=f"language of texts and reports (default: {LANGUAGE_VARIABLE}, else en)",
+    )
+
+
+def chosen_language(words: Sequence[str]) -> Language:
+    """The language that words ask for, or else the environment.
+
+    A word that is none is left to the parser, which says so in English.
+
+    Raises:
+        BadInput: The environment asks for none that there is.
+    """
+    given = [value for is_language, value in _told_apart(words) if is_language]
+    asked = given[-1] if given else os.environ.get(LANGUAGE_VARIABLE, "")
+    for language in LANGUAGES:
+        if language == asked:
+            return language
+    if asked and not given:
+        fix = f"set it to {' or '.join(LANGUAGES)}, or unset it"
+        raise BadInput(f"{LANGUAGE_VARIABLE} is {asked!r}, which is no language that is spoken here.", fix=fix)
+    return "en"
+
+
+def chosen_command(words: Sequence[str]) -> str | None:
+    """The first word that is neither an option nor a language."""
+    return next((word for word in without_language(words) if not word.startswith("-")), None)
+
+
+def without_language(words: Sequence[str]) -> list[str]:
+    """Words without the option: what was done does not depend on the language it is told in."""
+    return [word for is_language, word in _told_apart(words) if not is_language]
+
+
+def _told_apart(words: Sequence[str]) -> Iterator[tuple[bool, str]]:
+    """Each word, or the language that an option asks for, and whether it is one."""
+    rest = iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option != _OPTION:
+            yield False, word
+        else:
+            yield True, value if equals else next(rest, "")

@@ -1,0 +1,57 @@
+"""NaN and infinite values on a device: where they come up first, and who only read them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.core.wording import counted
+from roundoff.diagnosis.devices.bench import Bench
+
+__all__ = ["NotFinite", "find_not_finite"]
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NotFinite:
+    """Tensors of a device that are not all numbers.
+
+    Attributes:
+        tensors: Those with NaN or infinite values, in execution order.
+        as_float: Those of them that are so in the float model, too.
+        readers: Tensors that are computed from some of them, about which nothing can be told.
+    """
+
+    tensors: tuple[str, ...] = ()
+    as_float: frozenset[str] = frozenset()
+    readers: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """Where they come up first, in words."""
+        first = self.tensors[0]
+        if first in self.as_float:
+            return f"first NaN or infinite at {first!r}, where the float model is so, too: look at the samples"
+        return f"first NaN or infinite at {first!r}, where the float model is finite"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was not judged because of them."""
+        if not self.readers:
+            return ()
+        return (f"{counted(len(self.readers), 'tensor')} read NaN or infinite values, and were not judged",)
+
+
+def find_not_finite(bench: Bench) -> NotFinite:
+    """Look for NaN and infinite values in what the device wrote."""
+    names = (*bench.inputs, *bench.tensors)
+    tensors = [name for name in names if _any(bench, name, float_model=False)]
+    as_float = frozenset(name for name in tensors if _any(bench, name, float_model=True))
+    wrong = frozenset(tensors)
+    readers = frozenset(name for name in bench.tensors if wrong.intersection(bench.spans[name].reads))
+    return NotFinite(tuple(tensors), as_float, readers)
+
+
+def _any(bench: Bench, name: str, *, float_model: bool) -> bool:
+    read = bench.readout.exact if float_model else bench.readout.read
+    return any(not np.isfinite(read(name, sample)).all() for sample in bench.indices)

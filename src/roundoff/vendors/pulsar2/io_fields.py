@@ -1,0 +1,71 @@
+"""What a check of inputs and outputs found, as fields of Pulsar2's configuration."""
+
+from dataclasses import replace
+
+from roundoff.core.io_check import Correction, Explanation, InputChange, IoCheck, StageCheck
+from roundoff.vendors.pulsar2.config.enums import CscMode, DataType
+
+__all__ = ["fields_of", "with_fields"]
+
+_TYPES = {
+    "uint8": DataType.U8,
+    "int8": DataType.S8,
+    "uint16": DataType.U16,
+    "int16": DataType.S16,
+    "float16": DataType.FP16,
+    "float32": DataType.FP32,
+}
+_MODES = {"BT.601 full range": CscMode.FullRange, "BT.601 limited range": CscMode.LimitedRange}
+
+
+def with_fields(check: IoCheck) -> IoCheck:
+    """The same with the vendor's fields in every correction that has some."""
+    return replace(check, stages=tuple(_stage(stage) for stage in check.stages))
+
+
+def _stage(stage: StageCheck) -> StageCheck:
+    found = stage.explanation
+    return stage if found is None else replace(stage, explanation=_explained(found))
+
+
+def _explained(found: Explanation) -> Explanation:
+    return replace(found, changes=tuple(_change(change) for change in found.changes))
+
+
+def _change(change: InputChange) -> InputChange:
+    if change.correction is None:
+        return change
+    fields = fields_of(change.correction)
+    return replace(change, correction=replace(change.correction, fields=f"Pulsar2: {fields}" if fields else ""))
+
+
+def fields_of(correction: Correction) -> str:
+    """The fields that say what a correction says; empty where the configuration has none for it."""
+    facts = dict(correction.facts)
+    found = [
+        f"{field}: {facts[fact]}"
+        for fact, field in (
+            ("layout", "src_layout"),
+            ("training's layout", "tensor_layout"),
+            ("axes", "dst_perm"),
+            ("mean", "mean"),
+            ("std", "std"),
+            ("scale", "scale"),
+            ("zero point", "zeropoint"),
+        )
+        if fact in facts
+    ]
+    if facts.get("element type") in _TYPES:
+        found.append(f"src_dtype: {_TYPES[facts['element type']].name}")
+    if "colours" in facts:
+        found.append(f"src_format and tensor_format: {facts['colours']}")
+    if "order of channels" in facts:
+        found.append(
+            f"tensor_format and src_format: both {facts['order of channels']} order (a difference is not swapped)"
+        )
+    if "YUV matrix" in facts:
+        matrix = facts["YUV matrix"]
+        found.append(f"csc_mode: {_MODES.get(matrix, CscMode.Matrix).name}" if matrix else "csc_mode, src_format")
+    if "order of U and V" in facts:
+        found.append("src_format: YUV420SP or YVU420SP, the other")
+    return ", ".join(found)

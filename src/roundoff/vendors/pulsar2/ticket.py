@@ -1,0 +1,212 @@
+"""The configuration of a build for a ticket: for files inside it, and under other names where these are secret."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import fields as dataclass_fields
+from enum import EnumMeta
+
+import numpy as np
+
+from roundoff.analysis.bundle.case import CaseSamples
+from roundoff.analysis.bundle.confidential import Disguised
+from roundoff.analysis.bundle.stand_ins import sample_like
+from roundoff.core.names import FileNames
+from roundoff.core.tensors import Array
+from roundoff.runtime.feeds import Samples
+from roundoff.vendors.pulsar2.config import enums, schema
+from roundoff.vendors.pulsar2.config.enums import CalibrationFormat
+from roundoff.vendors.pulsar2.config.schema import (
+    EVERY,
+    BuildConfig,
+    CompilerConfig,
+    InputProcessor,
+    InputQuantConfig,
+    LayerConfig,
+)
+from roundoff.vendors.pulsar2.config.settling import Settled
+from roundoff.vendors.pulsar2.layers.entries import Frontend, read_entries
+from roundoff.vendors.pulsar2.tables import precision_table
+
+__all__ = ["DisguisedSamples", "analysis_places", "anonymous_config", "archive_names", "inside", "vocabulary"]
+
+MODEL, OUTPUT, ANALYSIS_DATA = "model/float.onnx", "out", "data/analysis"
+"""Where things are in a ticket, and where a build of it goes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DisguisedSamples:
+    """Samples of which nothing can be recognised; each is made when it is asked for.
+
+    Attributes:
+        samples: The originals.
+        renamed: New names of inputs.
+        ready: Samples that are made already, by their places.
+        seed: Of what is chosen at random.
+        keep: Only inputs are renamed, values stay.
+    """
+
+    samples: Samples
+    renamed: Mapping[str, str]
+    ready: Mapping[int, Mapping[str, Array]]
+    seed: int
+    keep: bool
+
+    @property
+    def label(self) -> str:
+        """Says nothing of where they come from."""
+        return "samples"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Numbered."""
+        return tuple(f"sample_{number}" for number in range(len(self.samples.names)))
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        """The value of every input in one sample."""
+        if index in self.ready:
+            return self.ready[index]
+        random = np.random.default_rng((self.seed, index))
+        return {
+            self.renamed[name]: np.asarray(values) if self.keep else sample_like(np.asarray(values), random)
+            for name, values in self.samples.feed(index).items()
+        }
+
+
+def analysis_places(samples: CaseSamples) -> dict[str, Array]:
+    """Samples of the analysis as files of a ticket, where a build looks for them."""
+    found = {}
+    for number, feed in enumerate(samples.feeds):
+        for name, values in feed.items():
+            folder = f"{ANALYSIS_DATA}/{name}" if len(feed) > 1 else ANALYSIS_DATA
+            found[f"{folder}/{number:04d}.npy"] = values
+    return found
+
+
+def archive_names(settled: Settled) -> dict[str, str]:
+    """The archive of each input's calibration data; inputs that shared one still do."""
+    names = FileNames()
+    given: dict[str, str] = {}
+    found = {}
+    for name, settings in settled.inputs.items():
+        if settings.calibration is not None:
+            fresh = f"data/calibration/{names.stem(name)}.zip"
+            found[name] = given.setdefault(settings.calibration.calibration_dataset, fresh)
+    return found
+
+
+def inside(config: BuildConfig, settled: Settled, archives: Mapping[str, str]) -> BuildConfig:
+    """The same configuration for the files of a ticket.
+
+    What it changes of the float model has been done to the one in the ticket.
+
+    Args:
+        config: The configuration.
+        settled: What counts for which input.
+        archives: Where the calibration data of each input is.
+    """
+    inputs = tuple(
+        replace(settings.calibration, calibration_dataset=archives[name])
+        for name, settings in settled.inputs.items()
+        if settings.calibration is not None
+    )
+    sampled = ANALYSIS_DATA if config.quant.input_sample_dir else ""
+    return replace(
+        config,
+        input=MODEL,
+        output_dir=OUTPUT,
+        work_dir="",
+        input_shapes="",
+        const_processors=(),
+        op_processors=(),
+        quant=replace(config.quant, input_configs=inputs, input_sample_dir=sampled),
+        compiler=_without_paths(config.compiler),
+    )
+
+
+def anonymous_config(
+    config: BuildConfig, settled: Settled, *, disguised: Disguised, frontend: Frontend
+) -> BuildConfig:
+    """The same configuration for a model of which everything is called otherwise.
+
+    Calibration data become arrays as the model is fed with them. What concerns the compiler alone is left out, and
+    smoothing, which has been done to the model.
+
+    Args:
+        config: The configuration.
+        settled: What counts for which input.
+        disguised: The model, and what everything in it was called.
+        frontend: The graph that is quantized, with the names it has in the user's model.
+    """
+    tensors = disguised.tensors
+    renamed = {tensors[name]: settings for name, settings in settled.inputs.items()}
+    inputs = tuple(
+        InputQuantConfig(
+            name,
+            f"data/calibration/{name}.zip",
+            CalibrationFormat.Numpy,
+            settings.calibration.calibration_size,
+        )
+        for name, settings in renamed.items()
+        if settings.calibration is not None
+    )
+    quant = replace(
+        config.quant,
+        input_configs=inputs,
+        layer_configs=_layers(config.quant.layer_configs, disguised, frontend),
+        input_sample_dir=ANALYSIS_DATA if config.quant.input_sample_dir else "",
+        enable_smooth_quant=False,
+    )
+    return replace(
+        config,
+        input=MODEL,
+        output_dir=OUTPUT,
+        output_name=BuildConfig().output_name,
+        work_dir="",
+        input_shapes="",
+        quant=quant,
+        input_processors=tuple(_processor(name, each.processor) for name, each in renamed.items()),
+        output_processors=tuple(
+            replace(each, tensor_name=tensors[name]) for name, each in settled.outputs.items() if name in tensors
+        ),
+        const_processors=(),
+        op_processors=(),
+        quant_op_processors=(),
+        compiler=CompilerConfig(),
+    )
+
+
+def vocabulary() -> tuple[str, ...]:
+    """The words of configurations and tables: whoever calls something of his own so gives nothing away."""
+    fields = [each.name for kind in vars(schema).values() if is_dataclass(kind) for each in dataclass_fields(kind)]
+    members = [name for kind in vars(enums).values() if isinstance(kind, EnumMeta) for name in kind.__members__]
+    return (EVERY, *fields, *members, precision_table((), method="PerLayer", mode="Reference"))
+
+
+def _without_paths(compiler: CompilerConfig) -> CompilerConfig:
+    inner = tuple(_without_paths(each) for each in compiler.sub_configs)
+    return replace(compiler, input_sample_dir="", sub_configs=inner)
+
+
+def _processor(name: str, processor: InputProcessor) -> InputProcessor:
+    return replace(processor, tensor_name=name)
+
+
+def _layers(configs: Sequence[LayerConfig], disguised: Disguised, frontend: Frontend) -> tuple[LayerConfig, ...]:
+    """Entries under other names; what was folded into something else is called as that is."""
+    nodes, tensors = disguised.names, disguised.tensors
+    found = []
+    for entry in read_entries(configs, frontend):
+        config = entry.config
+        ends = (config.start_tensor_names, config.end_tensor_names)
+        if config.kind == "op_type":
+            found.append(config)
+        elif config.kind == "subgraph" and all(name == EVERY or name in tensors for end in ends for name in end):
+            starts, stops = (tuple(tensors.get(name, name) for name in end) for end in ends)
+            found.append(replace(config, start_tensor_names=starts, end_tensor_names=stops))
+        else:
+            graph = dict.fromkeys(node for group in entry.nodes.values() for node in group)
+            layers = tuple(nodes[node] for node in graph if node in nodes)
+            if layers:
+                plain = replace(config, layer_name="", start_tensor_names=(), end_tensor_names=())
+                found.append(replace(plain, layer_names=layers))
+    return tuple(found)

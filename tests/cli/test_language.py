@@ -1,0 +1,110 @@
+"""--lang: which language is spoken, and what it leaves alone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from roundoff.cli import main
+from roundoff.cli.language import LANGUAGE_VARIABLE, chosen_command, chosen_language, without_language
+from roundoff.cli.terminal import Terminal
+from roundoff.errors import BadInput
+from roundoff.report.words import spoken
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(LANGUAGE_VARIABLE, raising=False)
+    for side, factor in (("a", 1.0), ("b", 2.0)):
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / "conv.npy", factor * np.arange(1, 9, dtype=np.float32))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--lang", "zh", "compare", "a", "b"],
+        ["--lang=zh", "compare", "a", "b"],
+        ["compare", "a", "b", "--lang", "zh"],
+        ["compare", "--lang=zh", "a", "b"],
+        ["--lang", "en", "compare", "a", "b", "--lang", "zh"],
+    ],
+)
+def test_it_may_stand_before_and_behind_the_command(
+    words: list[str], pair: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("未通过")
+    assert spoken() == "en"
+
+
+def test_the_environment_chooses_where_no_option_does(
+    pair: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LANGUAGE_VARIABLE, "zh")
+    main(["compare", "a", "b"])
+    assert capsys.readouterr().out.startswith("未通过")
+    main(["compare", "a", "b", "--lang", "en"])
+    assert capsys.readouterr().out.startswith("FAIL")
+    monkeypatch.setenv(LANGUAGE_VARIABLE, "tlh")
+    assert main(["compare", "a", "b"]) == 2
+    assert "ROUNDOFF_LANG is 'tlh'" in capsys.readouterr().err
+
+
+def test_errors_have_labels_in_the_language(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a", "nowhere", "--lang", "zh"]) == 2
+    what, fix = capsys.readouterr().err.splitlines()
+    assert what.startswith("错误")
+    assert fix.startswith("处理")
+    with pytest.raises(SystemExit):
+        main(["compare", "a", "--lang", "zh"])
+    assert capsys.readouterr().err.startswith("错误")
+
+
+def test_documents_know_nothing_of_it(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    documents = []
+    for words in (["compare", "a", "b", "--json"], ["--lang", "zh", "compare", "a", "b", "--json"]):
+        main(words)
+        document = json.loads(capsys.readouterr().out)
+        document["environment"].pop("elapsed_s")
+        documents.append(document)
+    assert documents[0] == documents[1]
+
+
+def test_reports_open_in_it(pair: Path) -> None:
+    for language in ("en", "zh"):
+        main(["compare", "a", "b", "--html", f"{language}.html", "--lang", language])
+        assert f'<html lang="{language}"' in Path(f"{language}.html").read_text(encoding="utf-8")
+
+
+def test_words_are_told_apart() -> None:
+    words = ["--lang", "zh", "layers", "m.onnx", "--lang=en"]
+    assert without_language(words) == ["layers", "m.onnx"]
+    assert chosen_command(words) == "layers"
+    assert chosen_language(words) == "en"
+    assert chosen_command(["--lang"]) is None
+
+
+def test_a_wrong_language_is_left_to_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LANGUAGE_VARIABLE, "tlh")
+    assert chosen_language(["--lang", "fr"]) == "en"
+    with pytest.raises(BadInput, match="tlh"):
+        chosen_language([])
+    with pytest.raises(SystemExit):
+        main(["explain", "cosine", "--lang", "fr"])
+
+
+@pytest.mark.parametrize("word", ["checked", "检查"])
+def test_long_notes_fit_the_screen_in_every_language(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal()
+    terminal.err.width = 40
+    terminal.wrapped(f"{word} " * 20)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert all(cell_len(line) <= 40 for line in lines)
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert "".join(lines).count(word) == 20

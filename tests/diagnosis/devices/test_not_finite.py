@@ -1,0 +1,83 @@
+"""Dumps with NaN and infinite values: the node that made them is accused, those that read them are not."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from roundoff import demo
+from roundoff.cli import main
+from roundoff.core.findings import Diagnosis
+from roundoff.report.documents import load_document
+
+CULPRIT = "block3/relu"
+
+
+def written(
+    folder: Path, value: float, *, share: float = 1.0, hand_on: bool = True, culprit: str = CULPRIT
+) -> None:
+    """What a device wrote on which one node gives no numbers, and all behind it none either."""
+    model = onnx.load(demo.model_path())
+    names = [name for node in model.graph.node for name in node.output]
+    for name in names[:-1]:
+        model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    images = demo.load_split("test")[0][:4]
+    np.save(folder / "images.npy", images)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (folder / "dumps").mkdir()
+    for index, image in enumerate(images):
+        found = session.run(None, {"image": image[None]})
+        arrays = dict(zip([each.name for each in session.get_outputs()], found, strict=True))
+        flat = arrays[culprit].reshape(-1)
+        flat[: max(1, round(share * flat.size))] = value
+        for name in names[names.index(culprit) + 1 :] if hand_on else ():
+            arrays[name][...] = np.nan
+        np.savez(folder / "dumps" / f"{index}.npz", **arrays)
+
+
+def diagnosed(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str, Diagnosis]:
+    model, data = str(demo.model_path()), str(folder / "images.npy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        code = main(
+            ["diagnose", model, "--data", data, "--dumps", str(folder / "dumps"), "-o", str(folder / "run")]
+        )
+    found = load_document(folder / "run").diagnosis
+    assert found is not None
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err, found
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("share", [1.0, 0.1, 0.0])
+def test_the_first_node_is_the_culprit_and_what_reads_it_are_victims(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float, share: float
+) -> None:
+    written(tmp_path, value, share=share)
+    code, out, err, found = diagnosed(tmp_path, capsys)
+    assert (code, found.kind) == (1, "culprits")
+    (finding,) = found.findings
+    assert (finding.cause, finding.proven, finding.tensors) == ("not-finite", True, (CULPRIT,))
+    assert f"values: first NaN or infinite at '{CULPRIT}', where the float model is finite" in err
+    assert "NaN" in finding.summary if np.isnan(value) else "infinite" in finding.summary
+    assert "inf dB" not in out
+    assert found.victims
+    assert CULPRIT not in found.victims
+    assert any("roundoff reproduce " in each for each in found.next_steps)
+
+
+def test_a_node_that_gets_rid_of_them_is_not_accused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path, np.nan, share=0.1, hand_on=False)
+    _, _, _, found = diagnosed(tmp_path, capsys)
+    assert [each.tensors for each in found.findings] == [(CULPRIT,)]
+    assert any("read NaN or infinite values, and were not judged" in note for note in found.notes)
+
+
+def test_a_dump_of_nothing_but_nan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path, np.nan, culprit="stem/conv")
+    _, out, _, found = diagnosed(tmp_path, capsys)
+    assert [each.tensors for each in found.findings] == [("stem/conv",)]
+    assert "the outputs keep nothing (NaN, infinite, or beyond all measure)" in " ".join(out.split())

@@ -1,0 +1,108 @@
+"""A diagnosis keeps the time that it is given, counted in runs of the network."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roundoff.core.deadline import Deadline
+from roundoff.core.findings import Diagnosis
+from roundoff.data.arrays import ArraySamples
+from roundoff.diagnosis.case import open_case
+from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.quantization import diagnose_quantization
+from roundoff.diagnosis.ranking import rank
+from roundoff.graph.load import load_model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
+from roundoff.quantize.targets import load_target
+from roundoff.runtime.session import open_session
+from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
+
+
+class Clock:
+    """Ticks with every run of a network."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+
+    def open_ticking(*args: Any, **options: Any) -> Any:
+        session = open_session(*args, **options)
+        run = session.run
+
+        def ticking(*feed: Any, **more: Any) -> Any:
+            found.now += 1
+            return run(*feed, **more)
+
+        monkeypatch.setattr(session, "run", ticking)
+        return session
+
+    monkeypatch.setattr("roundoff.diagnosis.lab.open_session", open_ticking)
+    return found
+
+
+def quantized(folder: Path, layers: int = 10) -> tuple[QuantizedModel, ArraySamples]:
+    save_deep(folder / "deep.onnx", layers)
+    (folder / "chip.toml").write_text(CHIP)
+    samples = ArraySamples({"x": deep_inputs()})
+    settings = QuantizeSettings(load_target(folder / "chip.toml"))
+    return quantize_model(load_model(folder / "deep.onnx"), samples, settings).quantized, samples
+
+
+def diagnosed(folder: Path, clock: Clock, seconds: float | None) -> Diagnosis:
+    subject = quantized(folder)
+    settings = DiagnoseSettings(deadline=Deadline.after(seconds, clock=clock))
+    return diagnose_quantization(*subject, settings)
+
+
+@pytest.mark.parametrize("seconds", [1, 30, 100, 300, 1000])
+def test_no_more_runs_than_there_is_time_for(tmp_path: Path, clock: Clock, seconds: float) -> None:
+    found = diagnosed(tmp_path, clock, seconds)
+    assert clock.now <= max(seconds + 8, 1.1 * seconds)
+    assert found.not_looked_at or found.kind == "distributed"
+    assert all("no time was left" in each for each in found.not_looked_at)
+
+
+def test_with_little_time_nobody_is_accused_and_what_was_left_out_is_told(tmp_path: Path, clock: Clock) -> None:
+    found = diagnosed(tmp_path, clock, 40)
+    assert found.kind == "not_enough_evidence"
+    assert "in the time that was given" in found.verdict
+    assert found.not_looked_at
+    assert 1 <= found.samples < 32
+
+
+def test_with_all_the_time_everything_is_looked_at(tmp_path: Path, clock: Clock) -> None:
+    found = diagnosed(tmp_path, clock, None)
+    assert (found.kind, found.not_looked_at, found.samples) == ("distributed", (), 32)
+    (finding,) = found.findings
+    assert finding.cause == "accumulated-error"
+    assert finding.intervention.startswith("with the 1, 3, ")
+    golden, *others = finding.measures
+    assert golden.after > golden.before
+    worst = [each for each in others if "worst places in float" in each.what]
+    chance = [each for each in others if "at random" in each.what]
+    assert len(worst) == len(chance) == 3
+    assert all(each.before == golden.before for each in others)
+
+
+def test_many_places_are_ranked_with_few_runs_and_the_worst_is_found(tmp_path: Path) -> None:
+    subject, samples = quantized(tmp_path, layers=40)
+    case = open_case(subject, samples)
+    suspects = case.facts.suspects
+    assert len(suspects) > 64
+    before = case.lab.runs
+    found = rank(case, suspects, out_of_time=lambda: False)
+    assert found is not None
+    assert case.lab.runs - before < len(suspects)
+    assert {each.name for each in found.places} <= {each.name for each in suspects}
+    costs = [found.costs[each.name] for each in found.places]
+    assert costs == sorted(costs, reverse=True)
+    assert rank(case, suspects, out_of_time=lambda: True) is None

@@ -1,0 +1,66 @@
+"""Sentences of results are known again by their words."""
+
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from roundoff.report.words import known, phrase_names, sentence, speaking
+from roundoff.report.words.catalogue import english
+
+# Put together from words that say nothing alone.
+COMPOSED = {"suits", "hardly"}
+SOURCES = Path(__file__).parents[3] / "src/roundoff"
+
+
+def code() -> str:
+    """All code that makes results, with strings that go on in the next line in one."""
+    folders = ("analysis", "cli", "core", "diagnosis", "graph", "quantize", "search")
+    text = "\n".join(path.read_text("utf-8") for name in folders for path in (SOURCES / name).rglob("*.py"))
+    return re.sub(r'"\s*f?"', "", text)
+
+
+def test_every_sentence_is_one_that_is_said() -> None:
+    said = code()
+    missing = []
+    for name in phrase_names("sentences"):
+        pieces = [literal for literal, *_ in string.Formatter().parse(english(f"sentences.{name}"))]
+        # Some are put together from parts; so many words of one stand together somewhere.
+        words = [piece.split() for piece in sorted(pieces, key=len)[-2:]]
+        runs = [each[at : at + 4] for each in words for at in range(max(1, len(each) - 3))]
+        most = max(map(len, runs))
+        texts = [" ".join(run).strip("(:);,'") for run in runs if len(run) == most]
+        if name not in COMPOSED and not any(text in said for text in texts):
+            missing.append(name)
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("noise", ["噪声"]),
+        ("13.28% of the values are cut off at [0, 1.299]", ["13.28% 的数值在 [0, 1.299] 处被截断"]),
+        ("gain 2 and offset +1", ["增益 2", "偏移 +1"]),
+        ("by sqnr_db when quantized alone (1 sample)", ["按单独量化时的 sqnr_db", "1 个样本"]),
+        (
+            "every channel has at least 16 levels; the widest has 1.5 times the range of the median one",
+            ["每个通道至少有 16 级", "最宽通道的范围是中位通道的 1.5 倍"],
+        ),
+        ("nobody has ever said this; one peak", ["nobody has ever said this", "单峰"]),
+        ("nobody has ever said this", ["nobody has ever said this"]),
+        ("new finding: {x} of {0}", ["新发现", "{x} of {0}"]),
+        ("gain of something else", ["gain of something else"]),
+    ],
+)
+def test_what_is_known_is_translated_and_the_rest_stays(text: str, parts: list[str]) -> None:
+    assert sentence(text) == text
+    with speaking("zh"):
+        told = sentence(text)
+    assert re.split("[\uff08-\uff1b]+", told.rstrip("\uff09")) == parts
+
+
+def test_pages_have_them_in_every_language() -> None:
+    found = known("noise")
+    assert (found.en, found.zh) == ("noise", "噪声")
+    assert known("").zh == ""
