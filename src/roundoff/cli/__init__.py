@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from roundoff import __version__
 from roundoff.cli.hearing import heard
+from roundoff.cli.interrupting import interrupt_tidily
 from roundoff.cli.language import add_language_option, chosen_command, chosen_language, without_language
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest
@@ -92,12 +93,7 @@ def _output_folder(arguments: argparse.Namespace) -> Path | None:
 
 def _prepare_process() -> None:
     """End as tidily when told to terminate as on Ctrl-C, and print any name on any terminal."""
-    import signal
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    interrupt_tidily()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

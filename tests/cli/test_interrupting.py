@@ -1,0 +1,51 @@
+"""Ctrl-C while libraries are loaded."""
+
+import subprocess
+import sys
+
+import pytest
+
+# A loader of machine code that is interrupted while it works, and something to do afterwards.
+_SCRIPT = """
+import os, signal, sys, time
+from importlib.machinery import ExtensionFileLoader
+from roundoff.cli.interrupting import interrupt_tidily
+
+class Loader(ExtensionFileLoader):
+    def exec_module(self, module):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0.1)
+        print("loaded", flush=True)
+
+interrupt_tidily()
+try:
+    if {loading}:
+        Loader("x", "x.so").exec_module(None)
+    else:
+        os.kill(os.getpid(), signal.{name})
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(("loading", "said"), [(True, ["loaded", "interrupted"]), (False, ["interrupted"])])
+def test_a_library_is_loaded_to_its_end(name: str, loading: bool, said: list[str]) -> None:
+    words = [sys.executable, "-c", _SCRIPT.format(name=name, loading=loading)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout.split() == said, done.stderr
+
+
+def test_who_ignores_ctrl_c_is_obeyed() -> None:
+    script = "\n".join(
+        (
+            "import signal",
+            "from roundoff.cli.interrupting import interrupt_tidily",
+            "signal.signal(signal.SIGINT, signal.SIG_IGN)",
+            "interrupt_tidily()",
+            "print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)",
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout.strip() == "True", done.stderr
