@@ -1,8 +1,23 @@
 """``python -m roundoff`` does what the command ``roundoff`` does."""
 
+import os
 import sys
 
-from roundoff.cli import main
+__all__ = ["start"]
+
+_INTERRUPTED = 130
+
+
+def start() -> int:
+    """Run the command line; Ctrl-C ends it quietly even while it is still being loaded."""
+    try:
+        from roundoff.cli import main
+
+        return main()
+    except KeyboardInterrupt:
+        # Nothing is written yet, and Python may have forgotten that anyone handled it.
+        os._exit(_INTERRUPTED)
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

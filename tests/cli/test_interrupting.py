@@ -27,6 +27,25 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
+_IGNORING = """
+import signal
+from roundoff.cli.interrupting import interrupt_tidily
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+interrupt_tidily()
+print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+"""
+_STARTING = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "roundoff.cli.hearing":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from roundoff.__main__ import start
+start()
+"""
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
@@ -38,14 +57,11 @@ def test_a_library_is_loaded_to_its_end(name: str, loading: bool, said: list[str
 
 
 def test_who_ignores_ctrl_c_is_obeyed() -> None:
-    script = "\n".join(
-        (
-            "import signal",
-            "from roundoff.cli.interrupting import interrupt_tidily",
-            "signal.signal(signal.SIGINT, signal.SIG_IGN)",
-            "interrupt_tidily()",
-            "print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)",
-        )
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=False)
+    words = [sys.executable, "-c", _IGNORING]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_it_is_quiet_while_the_command_line_is_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", _STARTING], capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

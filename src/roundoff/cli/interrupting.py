@@ -14,8 +14,8 @@ _AGAIN_S = 0.02
 def interrupt_tidily() -> None:
     """End as tidily when told to terminate as on Ctrl-C.
 
-    Libraries of machine code that are interrupted while they are loaded crash, or say that they failed. Only from the
-    main thread. Who started the process so that Ctrl-C does nothing is obeyed.
+    Libraries of machine code that are interrupted while they are loaded crash, or say that they failed. Only from
+    the main thread. Who started the process so that Ctrl-C does nothing is obeyed.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
