@@ -1,6 +1,7 @@
 """``python -m roundoff`` does what the command ``roundoff`` does."""
 
 import os
+import signal
 import sys
 
 __all__ = ["start"]
@@ -13,7 +14,10 @@ def start() -> int:
     try:
         from roundoff.cli import main
 
-        return main()
+        code = main()
+        # All is done and said; a late Ctrl-C must not take the exit code along.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return code
     except KeyboardInterrupt:
         # Nothing is written yet, and Python may have forgotten that anyone handled it.
         os._exit(_INTERRUPTED)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.core.document import SCHEMA, RunDocument
 from roundoff.core.files import reading, regular_file
+from roundoff.core.names import shown
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
@@ -70,8 +71,10 @@ def _first(wrong: "Sequence[ErrorDetails]") -> str:
 
 def _plain(value: object) -> object:
     """The same content in JSON's types, with floats JSON lacks as the strings Python reads back."""
+    if isinstance(value, str):
+        return shown(value)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124
