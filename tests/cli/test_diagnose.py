@@ -228,8 +228,7 @@ def test_a_file_of_another_tool_that_no_remedy_saves_is_quantized_anew(run: Run)
 
 
 def test_a_repair_that_is_not_needed_is_said(run: Run) -> None:
-    words = ("--quantized", "good.onnx", "--data", "images.npy", "--fix", "-o", "run")
-    code, _, error = run(*words, "--dialect", "pulsar2")
+    code, _, error = run("--fix", "-o", "run", "--dialect", "pulsar2", quantized="good.onnx")
     assert code == 0, error
     told = " ".join(error.split())
     assert "nothing was repaired, so no model and no settings of --dialect had to be written" in told
