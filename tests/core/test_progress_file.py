@@ -1,7 +1,6 @@
 """Progress for others: late, seldom, and gone at the end."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,5 +55,5 @@ def test_every_folder_has_a_place_for_it(output: str, tmp_path: Path, monkeypatc
     (tmp_path / "deep").mkdir()
     monkeypatch.chdir(tmp_path)
     path = progress_path(Path(output))
-    assert path.parent == Path(os.path.abspath(output)).parent
+    assert path.parent == Path(output).resolve().parent
     ProgressFile(Path(output)).close()
