@@ -1,12 +1,14 @@
 """Each cause: a planted fault is found, named and proven; a clean network is not accused."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import helper
 
 from roundoff.core.findings import Diagnosis, Finding
+from roundoff.core.quantization import parameters_from_range
 from roundoff.core.quantizer import Quantizer, QuantParams
 from roundoff.core.tensors import Array
 from roundoff.data.arrays import ArraySamples
@@ -31,6 +33,7 @@ from tests.diagnosis.planting import (
     scaled,
     unbalanced,
 )
+from tests.models import value, weight, wrapped
 
 
 def only(found: Diagnosis) -> Finding:
@@ -297,3 +300,25 @@ def test_more_bits_have_codes_for_what_few_bits_had_none_for() -> None:
     assert wider is not None
     assert wider.spec.bits == 8
     assert reach(wider)[0] == pytest.approx(case.facts.value_range(suspect)[0], rel=0.1)
+
+
+@pytest.mark.parametrize(("end", "asked_for"), [(1.0, True), (4.0, False)])
+def test_the_range_that_a_kernel_asks_for_is_no_mere_setting(end: float, asked_for: bool) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="dense"),
+        helper.make_node("Softmax", ["a"], ["p"], name="softmax"),
+        helper.make_node("MatMul", ["p", "v"], ["y"], name="mix"),
+    ]
+    constants = [weight("w", 16, 40), weight("v", 40, 8)]
+    proto = wrapped(nodes, [value("x", (1, 16))], [value("y", (1, 8))], constants)
+    data = rng.standard_normal((16, 16)).astype(np.float32) * 0.1
+    quantized, samples = for_target(model_from_proto(proto, path=Path("softmax.onnx")), {"x": data})
+
+    def fixed(quantizer: Quantizer) -> Quantizer:
+        return replace(quantizer, params=parameters_from_range(0.0, end, quantizer.spec))
+
+    case = open_case(changed(quantized, "p", fixed), samples)
+    suspect = next(each for each in case.facts.suspects if each.tensor == "p")
+    (setting,) = (each.setting for each in options(case.facts, suspect)[1] if each.kind == "range")
+    assert setting is not asked_for

@@ -27,7 +27,7 @@ from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
 from roundoff.runtime.session import open_session
 
-__all__ = ["FEW_SAMPLES", "MORE_SAMPLES", "Lab", "Subset"]
+__all__ = ["FEW_SAMPLES", "MORE_SAMPLES", "Lab", "Subset", "can_fuse"]
 
 FEW_SAMPLES, MORE_SAMPLES = 8, 32
 """On so many samples, evenly spaced, interventions are chosen, and what came of them is confirmed."""
@@ -108,7 +108,7 @@ class Lab:
         self._most = most
         self._deadline, self.seconds, self.sample_seconds = deadline, 0.0, math.inf
         self.model, self.samples = model, samples
-        self._threads, self._progress = threads, progress
+        self.threads, self._progress = threads, progress
         chance = random_outputs(model)
         self._names = [name for name in outputs(model) if name not in chance]
         self._feeds: list[tuple[str, Mapping[str, Array]]] = []
@@ -133,7 +133,7 @@ class Lab:
         return Subset(self.samples, self.indices)
 
     def _run_float(self) -> None:
-        session = open_session(self.model, threads=self._threads, keep_memory=False)
+        session = open_session(self.model, threads=self.threads, keep_memory=False)
         names, kept, clock = outputs(self.model), 0, self._deadline.clock
         self.indices: tuple[int, ...] = spread(len(self.samples.names), self._most)
         while len(self._exact) < len(self.indices):
@@ -233,7 +233,7 @@ class Lab:
     def _measure(self, quantizers: Sequence[Quantizer], chosen: Sequence[int]) -> Loss:
         began = self._deadline.clock()
         model = switch_on(self.model, quantizers)
-        session = open_session(model, threads=self._threads, fused=_can_fuse(quantizers))
+        session = open_session(model, threads=self.threads, fused=can_fuse(quantizers))
         names = outputs(model)
         meter = LossMeter(self.parts)
         self.runs += 1
@@ -244,21 +244,6 @@ class Lab:
         self.seconds = max(self.seconds, self._deadline.clock() - began)
         self._progress.advance()
         return meter.loss()
-
-    def sample_losses(self, quantizers: Sequence[Quantizer]) -> list[Loss]:
-        """What the outputs lose in each sample with these quantizers on.
-
-        Raises:
-            ModelFailed: The model cannot be run.
-        """
-        model = switch_on(self.model, quantizers)
-        session = open_session(model, threads=self._threads, fused=_can_fuse(quantizers))
-        names, losses = outputs(model), []
-        for (sample, feed), exact in zip(self._feeds, self._exact, strict=True):
-            meter = LossMeter(self.parts)
-            meter.add(exact, dict(zip(names, session.run(feed, sample=sample), strict=True)))
-            losses.append(meter.loss())
-        return losses
 
     def tensor_cosines(self, quantizers: Sequence[Quantizer], tensors: Sequence[str]) -> dict[str, float]:
         """How the tensors of the running quantized network agree with those in float, on the first sample.
@@ -272,13 +257,13 @@ class Lab:
         names = [name for name in tensors if name not in leaving]
         model = switch_on(self.model, quantizers)
         ours, theirs = (
-            open_session(each, outputs=tap(each, names), threads=self._threads).run(feed, sample=sample)
+            open_session(each, outputs=tap(each, names), threads=self.threads).run(feed, sample=sample)
             for each in (self.model, model)
         )
         return {name: _cosine(left, right) for name, left, right in zip(names, ours, theirs, strict=True)}
 
 
-def _can_fuse(quantizers: Sequence[Quantizer]) -> bool:
+def can_fuse(quantizers: Sequence[Quantizer]) -> bool:
     """Whether onnxruntime's rewriting knows the codes; it stumbles over those of less than 8 bits."""
     return all(each.spec.bits >= _NARROWEST_FUSED for each in quantizers)
 

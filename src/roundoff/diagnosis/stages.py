@@ -98,7 +98,7 @@ class Stages:
         reasons = explained(case, accused, out_of_time=stop)
         if design:
             # More bits help everywhere; whether few places need them is asked later.
-            reasons = [each for each in reasons if each.cause in _DESIGN]
+            reasons = [each for each in reasons if each.cause in _DESIGN or _asks_for_a_range(each)]
             blamed = {name for each in reasons for name in each.tensors}
             accused = [each for each in accused if each.suspect.tensor in blamed]
         mended = case.mend(merged(each.fixes for each in accused))
@@ -181,6 +181,11 @@ class Stages:
         if asked is not None:
             self.record.add([replace(asked[0], share=1.0)], case, case.mend(dict.fromkeys(case.facts.quantizers)))
         return case, False
+
+
+def _asks_for_a_range(finding: Finding) -> bool:
+    """Whether a range would do that the kernel may not have."""
+    return finding.remedy is not None and any(each.kind == "range" for each in finding.remedy.changes)
 
 
 def _options(better: Sequence[Ideal], *, settings: bool) -> list[tuple[Suspect, Option]]:

@@ -7,6 +7,7 @@ from typing import Any
 from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding, Measure
 from roundoff.core.names import shown
 from roundoff.core.wording import counted
+from roundoff.diagnosis.by_sample import sample_losses
 from roundoff.diagnosis.case import Case, loss_measures
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import Loss
@@ -112,7 +113,7 @@ def _by_sample(evidence: Evidence, notebook: Investigation) -> dict[str, Any]:
     if evidence.worse is not None or notebook.out_of_time(case.lab.seconds):
         return {}
     worst = case.loss(more=True).worst
-    found = [each.of_part(worst).sqnr_db for each in case.lab.sample_losses(case.quantizers())]
+    found = [each.of_part(worst).sqnr_db for each in sample_losses(case.lab, case.quantizers())]
     return {"sample_names": case.lab.chosen.names, "sample_sqnr_db": tuple(found)}
 
 

@@ -180,6 +180,17 @@ def test_pictures_become_what_opencv_makes_of_them(color: str, layout: str, tmp_
     assert any("read as BGR" in note for note in found.notes) == (color == "AutoColorSpace")
 
 
+def test_a_mean_and_std_of_other_pixels_are_doubted(tmp_path: Path) -> None:
+    plain(tmp_path / "set", {"a.png": png(np.zeros((4, 6, 3), np.uint8))})
+    processors = (InputProcessor("x", ColorSpace.RGB),)
+    slip = InputQuantConfig("x", "set", calibration_mean=(0.485, 0.456, 0.406), calibration_std=(0.004,) * 3)
+    notes = opened(tmp_path, slip, processors=processors).notes
+    assert any("looks like 1/255" in note for note in notes)
+    assert any("lies between 0 and 1 while the source has pixel values" in note for note in notes)
+    right = InputQuantConfig("x", "set", calibration_mean=(123.7,) * 3, calibration_std=(58.4,) * 3)
+    assert opened(tmp_path, right, processors=processors).notes == ()
+
+
 def test_gray_pictures(tmp_path: Path) -> None:
     pixels = np.arange(24, dtype=np.uint8).reshape(4, 6)
     plain(tmp_path / "set", {"a.png": png(pixels)})

@@ -15,6 +15,8 @@ from roundoff.data.columns import Column
 from roundoff.data.files import Listing, list_folder
 from roundoff.data.fit import check_symbols
 from roundoff.data.pairing import Paired, pair
+from roundoff.data.processing import InputProcessing
+from roundoff.data.processing.doubts import doubts
 from roundoff.data.unpacking import ARCHIVE_SUFFIXES, unpack
 from roundoff.errors import BadInput
 from roundoff.vendors.pulsar2.config.documents import Place, Problem, problem_of
@@ -276,13 +278,14 @@ def _first(paired: Paired, count: int) -> Paired:
 def _doubts(settings: InputSettings, calibration: InputQuantConfig) -> list[str]:
     name, processor = settings.spec.name, settings.processor
     picture = calibration.calibration_format is CalibrationFormat.Image
-    if (
-        picture
-        and processor.tensor_format is ColorSpace.AutoColorSpace
-        and (settings.spec.shape or ())[1:2] != (1,)
-    ):
-        return [f"{name}: tensor_format is not given; pictures are read as BGR, as OpenCV reads them"]
-    if not picture and (calibration.calibration_mean or calibration.calibration_std):
+    if picture:
+        mean, std = calibration.calibration_mean, calibration.calibration_std
+        found = [f"{name}: {doubt}" for doubt in doubts(InputProcessing(source_dtype="U8", mean=mean, std=std))]
+        unknown = processor.tensor_format is ColorSpace.AutoColorSpace
+        if unknown and (settings.spec.shape or ())[1:2] != (1,):
+            found.append(f"{name}: tensor_format is not given; pictures are read as BGR, as OpenCV reads them")
+        return found
+    if calibration.calibration_mean or calibration.calibration_std:
         kind = calibration.calibration_format.name
         return [f"{name}: calibration_mean and calibration_std are not applied to {kind} data, only to pictures"]
     return []

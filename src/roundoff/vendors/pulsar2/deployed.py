@@ -53,7 +53,7 @@ def deployed_model(model: Model, settled: Settled) -> tuple[Model, tuple[str, ..
 def _receive(proto: Any, settings: InputSettings, notes: list[str]) -> bool:
     spec = settings.spec
     processing = input_processing(settings.processor)
-    notes += [f"{spec.name}: {doubt}" for doubt in doubts(processing)]
+    notes += [f"WARNING: {spec.name}: {doubt}" for doubt in doubts(processing)]
     if np.dtype(spec.dtype).kind != "f":
         if _differs(processing):
             notes.append(f"{spec.name}: takes {spec.describe()}; its processing is left out, as it is no picture")
