@@ -65,3 +65,29 @@ def test_who_ignores_ctrl_c_is_obeyed() -> None:
 def test_it_is_quiet_while_the_command_line_is_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", _STARTING], capture_output=True, timeout=20, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+_NAMING = """
+import os, signal, time
+from roundoff.cli.interrupting import interrupt_tidily
+
+class Field:
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        print("named", flush=True)
+
+interrupt_tidily()
+try:
+    class Model:
+        field = Field()
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_fields_of_classes_are_named_to_the_end() -> None:
+    words = [sys.executable, "-c", _NAMING]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout.split() == ["named", "interrupted"], done.stderr

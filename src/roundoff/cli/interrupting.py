@@ -23,7 +23,7 @@ def interrupt_tidily() -> None:
 
 
 def _interrupt(_: int, frame: types.FrameType | None) -> None:
-    if hasattr(signal, "setitimer") and _loads_machine_code(frame):
+    if hasattr(signal, "setitimer") and _must_not_be_torn(frame):
         signal.signal(signal.SIGALRM, _interrupt)
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         return
@@ -34,9 +34,14 @@ def _stop() -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _loads_machine_code(frame: types.FrameType | None) -> bool:
-    """Whether a frame, or one that called it, is about to load a library."""
+def _must_not_be_torn(frame: types.FrameType | None) -> bool:
+    """Whether a frame, or one that called it, is about to load a library, or names the fields of a class.
+
+    What interrupts the latter is taken for a fault of the class.
+    """
     while frame is not None:
+        if frame.f_code.co_name == "__set_name__":
+            return True
         if frame.f_code.co_name in ("create_module", "exec_module") and isinstance(
             frame.f_locals.get("self"), ExtensionFileLoader
         ):
