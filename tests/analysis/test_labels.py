@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,3 +101,13 @@ def test_the_order_of_the_lines_does_not_matter(
     lines = [f"{name}.png{separator}{label}" for name, label in zip(names, classes, strict=True)]
     order.shuffle(lines)
     assert labels(tmp_path_factory.mktemp("labels"), "\n".join(lines), names) == classes
+
+
+@pytest.mark.parametrize("wrong", [np.array([0, -1]), np.array([2**64 - 1], dtype=np.uint64)])
+def test_classes_count_from_zero(wrong: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", wrong)
+    with pytest.raises(BadInput, match=f"{wrong[-1]}, which is not a class number"):
+        load_labels(tmp_path / "labels.npy", ["a", "b"])
+    (tmp_path / "labels.txt").write_text("0\n-1\n", encoding="utf-8")
+    with pytest.raises(BadInput, match="'-1', which is not a class number"):
+        load_labels(tmp_path / "labels.txt", ["a", "b"])

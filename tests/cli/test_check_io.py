@@ -256,3 +256,20 @@ def test_switches_are_zeros_and_ones(tmp_path: Path) -> None:
     np.save(tmp_path / "c.npy", np.random.default_rng(1).normal(size=mask.shape))
     assert run("--preprocessed", tmp_path / "a.npy", tmp_path / "b.npy") == 0
     assert run("--preprocessed", tmp_path / "a.npy", tmp_path / "c.npy") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--dtype", "float99"), "'float99' is not a numeric type"),
+        (("--dtype", "output=object"), "'object' is not a numeric type"),
+        (("--force",), "--force has no effect without -o or --html"),
+    ],
+)
+def test_options_are_looked_at_even_where_no_file_needs_them(
+    words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "a.npy", np.ones((1, 3, 4, 4), np.float32))
+    path = str(tmp_path / "a.npy")
+    assert main(["check-io", "--preprocessed", path, path, *words]) == 2
+    assert message in capsys.readouterr().err

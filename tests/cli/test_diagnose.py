@@ -225,3 +225,11 @@ def test_a_file_of_another_tool_that_no_remedy_saves_is_quantized_anew(run: Run)
     code, out, err = run("--fix", "-o", "found")
     assert (code, "REPAIRED: SQNR of the outputs" in out) == (0, True), out + err
     assert "trial" not in err
+
+
+def test_a_repair_that_is_not_needed_is_said(run: Run) -> None:
+    code, _, error = run("--fix", "-o", "run", "--dialect", "pulsar2", quantized="good.onnx")
+    assert code == 0, error
+    told = " ".join(error.split())
+    assert "nothing was repaired, so no model and no settings of --dialect had to be written" in told
+    assert not Path("run/plan.json").exists()

@@ -141,3 +141,16 @@ def test_what_cannot_be_compared_is_refused(run: Run) -> None:
     assert run("gate", "layers-good", "--baseline", "nowhere")[0] == 2
     with pytest.raises(SystemExit, match="2"):
         run("gate", "layers-good", "--baseline", "layers-good", "--max-regression", "-1")
+
+
+def test_force_replaces_only_reports_of_tests(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "pom.xml"
+    file.write_text("<?xml version='1.0'?><project/>", encoding="utf-8")
+    code, _, error = run("gate", "layers-good", "--baseline", "layers-good", "--junit", str(file), "--force")
+    assert code == 2
+    assert "does not look like a file that roundoff wrote" in error
+    assert "<project/>" in file.read_text(encoding="utf-8")
+    report = tmp_path / "junit.xml"
+    for more in ((), ("--force",)):
+        code, _, error = run("gate", "layers-good", "--baseline", "layers-good", "--junit", str(report), *more)
+        assert code == 0, error

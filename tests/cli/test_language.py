@@ -108,3 +108,23 @@ def test_long_notes_fit_the_screen_in_every_language(word: str, capsys: pytest.C
     assert all(cell_len(line) <= 40 for line in lines)
     assert all(line.startswith("  ") for line in lines[1:])
     assert "".join(lines).count(word) == 20
+
+
+@pytest.mark.parametrize("words", [["pulsar2", "build"], ["ascend", "compare"], ["amct", "calibration"]])
+def test_commands_with_words_of_their_own_take_it_anywhere(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for value, start in (("zh", "错误"), ("xx", "error: argument --lang: invalid choice")):
+        try:
+            code = main([*words, "--lang", value])
+        except SystemExit as left:
+            code = int(left.code or 0)
+        error = capsys.readouterr().err
+        assert code == 2
+        assert "flag '--lang'" not in error
+        assert error.startswith(start) or value == "zh"
+
+
+def test_its_beginning_is_not_taken_in_vain(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["compare", "a", "b", "--lan", "zh"])
+    assert capsys.readouterr().out.startswith("未通过")

@@ -1,6 +1,8 @@
 """Names that would steer the terminal, or fill it, in what the commands print and write."""
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,3 +94,22 @@ def test_long_names_leave_a_table_readable(run: Run, words: tuple[str, ...]) -> 
     table = "".join(line.strip() for line in lines[head:])
     assert "..." in table
     assert LONG not in table
+
+
+def test_names_of_files_that_are_not_utf8(run: Run) -> None:
+    folder = Path(os.fsdecode("模型".encode("gbk")))
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this disk takes UTF-8 names only")
+    save(named_net("n"), folder / f"{folder}.onnx")
+    shutil.copy("images.npy", folder / f"{folder}.npy")
+    words = (str(folder / f"{folder}.onnx"), "--target", "generic-int8", "--data", str(folder / f"{folder}.npy"))
+    for command in ("layers", "diagnose", "check-calibration"):
+        code, _, error = run(
+            command, *words, "-o", str(folder / command), "--html", str(folder / f"{command}.html")
+        )
+        assert code < 2, error
+        document = json.loads((folder / command / "run.json").read_text(encoding="utf-8"))
+        assert any("\\xd0\\xcd.onnx" in word for word in document["command"])
+    assert run("report", str(folder / "layers"), "-o", str(folder / "report.md"))[0] == 0

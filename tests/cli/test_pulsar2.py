@@ -4,6 +4,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,3 +185,22 @@ def test_flags_of_tune(run: Run, words: tuple[str, ...], message: str) -> None:
     code, _, err = run("tune", *BUILD[1:], *words)
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"quant": {"calibration_mean": [1, 2]}}, "quant.input_configs: calibration_mean has 2 numbers"),
+        ({"input_processors": [{"tensor_name": "DEFAULT", "std": [1, 2]}]}, "input_processors: std has 2 numbers"),
+    ],
+)
+def test_means_that_fit_no_channels_are_refused(run: Run, tmp_path: Path, config: Any, text: str) -> None:
+    whole = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    whole["quant"]["input_configs"][0] |= config.pop("quant", {})
+    (tmp_path / "wrong.json").write_text(json.dumps(whole | config), encoding="utf-8")
+    model = BUILD[BUILD.index("--input") + 1]
+    code, _, err = run("build", "--input", model, "--output_dir", "out", "--config", "wrong.json")
+    assert code == 2
+    assert text in err
+    assert "has 3 channels; give one for each, or one for all" in err
+    assert not (tmp_path / "out").exists()

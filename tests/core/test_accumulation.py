@@ -1,12 +1,15 @@
 """Curves as data."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.core.accumulation import running_means
+from roundoff.core.accumulation import Jump, running_means
+from tests.report.curves import curves_of
 
 
 def test_each_value_becomes_the_mean_of_all_up_to_it() -> None:
@@ -23,3 +26,21 @@ def test_means_stay_within_the_values_seen(values: list[float]) -> None:
     for place, mean in enumerate(running_means(values)):
         assert mean is not None
         assert min(values[: place + 1]) - 1e-6 <= mean <= max(values[: place + 1]) + 1e-6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: {"curves": ()},
+        lambda found: {"nodes": found.nodes[1:]},
+        lambda found: {"nodes": found.nodes[::-1]},
+        lambda found: {"curves": (*found.curves, replace(found.curves[0], values=(1.0,)))},
+        lambda found: {"curves": (replace(found.curves[0], sample_sqnr_db=((1.0,),)),)},
+        lambda found: {"verdict": replace(found.verdict, jumps=(Jump(4, None, 1.0),))},
+        lambda found: {"verdict": replace(found.verdict, falls_at=-1)},
+    ],
+)
+def test_curves_that_do_not_fit_their_places_are_refused(change: Any) -> None:
+    found = curves_of()
+    with pytest.raises(ValueError, match="node"):
+        replace(found, **change(found))

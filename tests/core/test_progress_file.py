@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from roundoff.core.progress_file import ProgressFile, RunningJob, progress_path, read_progress
 
 
@@ -46,3 +48,12 @@ def test_what_a_killed_command_left_is_not_running(tmp_path: Path) -> None:
         content = {name: getattr(left, name) for name in left.__slots__}
         progress_path(tmp_path / "out").write_text(json.dumps(content))
         assert read_progress(tmp_path) == ()
+
+
+@pytest.mark.parametrize("output", [".", "..", "/", "deep/..", "deep/."])
+def test_every_folder_has_a_place_for_it(output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path)
+    path = progress_path(Path(output))
+    assert path.parent == Path(output).resolve().parent
+    ProgressFile(Path(output)).close()

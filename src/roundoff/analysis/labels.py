@@ -31,6 +31,7 @@ _NAME_HEADINGS = (
 )
 # No class has a number of more digits.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_FROM_ZERO = "write whole numbers from 0 on"
 _BETWEEN_CELLS = ",\t;"
 _COLUMN_FIX = "call the column of class numbers 'label' in a first line, or give only names and class numbers"
 
@@ -81,6 +82,9 @@ def _stored_labels(path: Path) -> Array:
     if found.dtype.kind not in "iu":
         what = f"{path} holds {found.dtype} of shape {list(found.shape)}; labels are whole numbers."
         raise BadInput(what, fix="save the class numbers as int64")
+    wrong = found[(found < 0) | (found > np.iinfo(np.int64).max)]
+    if wrong.size:
+        raise BadInput(f"{path} holds {wrong.flat[0]}, which is not a class number.", fix=_FROM_ZERO)
     return found.reshape(-1).astype(np.int64)
 
 
@@ -157,8 +161,8 @@ def _same_file(written: str, name: str) -> bool:
 
 
 def _class_number(text: str, path: Path) -> int:
-    if not _is_whole(text):
-        raise BadInput(f"{path} holds {text!r}, which is not a class number.", fix="write whole numbers from 0 on")
+    if not _is_whole(text) or int(text) < 0:
+        raise BadInput(f"{path} holds {text!r}, which is not a class number.", fix=_FROM_ZERO)
     return int(text)
 
 

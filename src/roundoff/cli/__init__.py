@@ -11,7 +11,14 @@ from typing import NoReturn
 
 from roundoff import __version__
 from roundoff.cli.hearing import heard
-from roundoff.cli.language import add_language_option, chosen_command, chosen_language, without_language
+from roundoff.cli.interrupting import interrupt_tidily
+from roundoff.cli.language import (
+    add_language_option,
+    chosen_command,
+    chosen_language,
+    with_language_first,
+    without_language,
+)
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest
 from roundoff.report.words import speaking, told
@@ -92,12 +99,7 @@ def _output_folder(arguments: argparse.Namespace) -> Path | None:
 
 def _prepare_process() -> None:
     """End as tidily when told to terminate as on Ctrl-C, and print any name on any terminal."""
-    import signal
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    interrupt_tidily()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -183,7 +185,7 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
         return None
     if chosen is not None and chosen not in COMMANDS:
         parser.refuse(f"there is no command {chosen!r}", wrong=chosen, known=COMMANDS)
-    arguments, unknown = parser.parse_known_args(argv)
+    arguments, unknown = parser.parse_known_args(with_language_first(argv))
     # argparse takes words in one place only; names may stand behind options, too.
     loose = [] if any(word.startswith("-") for word in unknown) else unknown
     if loose and "more_words" in arguments:

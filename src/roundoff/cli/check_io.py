@@ -85,6 +85,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     settings = _settings(args)
     if args.output_dir is not None:
         check_output_directory(args.output_dir, marker=DOCUMENT_NAME, force=args.force)
+    elif args.force and args.html is None:
+        raise BadInput("--force has no effect without -o or --html.", fix="add -o DIR, or leave it out")
     check_html(args)
     found = with_fields(check_io(_values(args, paths), settings))
     document = _document(args, paths, found, elapsed_s=time.monotonic() - started)
@@ -164,10 +166,12 @@ def _values(
 
 def _layouts(args: argparse.Namespace) -> "dict[Stage, RawLayout]":
     """What is said of the raw files of each stage."""
-    from roundoff.cli.io_sides import RawLayout
+    from roundoff.cli.io_sides import RawLayout, numeric_type
 
     shapes = _by_stage("--shape", args.shape)
     types = _by_stage("--dtype", args.dtype)
+    for each in types.values():
+        numeric_type(each)
     modelled = _model_shapes(args.model) if args.model is not None else {}
     found: dict[Stage, RawLayout] = {}
     for stage in _STAGES:

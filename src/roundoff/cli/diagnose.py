@@ -95,6 +95,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     document = _document(args, subject, found, time.monotonic() - started)
     written = [*written, *write_html(args, document)]
     _print(args, terminal, document, found)
+    if args.fix and not _helped(fixed):
+        left_out = "no model" if args.dialect is None else "no model and no settings of --dialect"
+        terminal.remark(f"nothing was repaired, so {left_out} had to be written")
     if written:
         terminal.written(written)
     return EXIT_OK if found.kind == "healthy" or _repaired(found) else EXIT_THRESHOLD_MISSED
@@ -167,6 +170,11 @@ def _repaired(found: "Diagnosis") -> bool:
     return found.repair is not None and found.repair.reached
 
 
+def _helped(fixed: "Fixed | None") -> bool:
+    """Whether anything of a repair was kept."""
+    return fixed is not None and any(step.kept for step in fixed.repair.steps)
+
+
 def _write(
     args: argparse.Namespace, subject: Subject, found: "Diagnosis", fixed: "Fixed | None", started: float
 ) -> "list[Path]":
@@ -177,8 +185,7 @@ def _write(
     if args.output is None:
         return []
     with output_directory(args.output, marker=DOCUMENT_NAME, force=args.force) as staged:
-        helped = fixed is not None and any(step.kept for step in fixed.repair.steps)
-        names = _write_model(args, subject, fixed, staged) if fixed is not None and helped else []
+        names = _write_model(args, subject, fixed, staged) if fixed is not None and _helped(fixed) else []
         files = run_files(_document(args, subject, found, time.monotonic() - started))
         for name, text in files.items():
             write_text(staged / name, text)

@@ -22,7 +22,6 @@ from roundoff.cli.diff import (
     made_diff,
     write_diff,
 )
-from roundoff.cli.html_option import begins
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
@@ -61,8 +60,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     started = time.monotonic()
     check_diff_outputs(args)
-    if args.junit is not None and not (args.force and begins(args.junit, b"<?xml")):
-        check_output_file(args.junit, force=False, option="--junit")
+    if args.junit is not None:
+        check_output_file(args.junit, force=args.force, option="--junit")
     budgets = Budgets() if args.budget is None else read_budgets(args.budget)
     before, after, diff = made_diff(args, args.baseline, args.run_path)
     gate = judge_diff(

@@ -18,7 +18,7 @@ from roundoff.data.files import Kind, kind_of, list_folder
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.formats import open_source
 
-__all__ = ["RawLayout", "Sides", "read_sides"]
+__all__ = ["RawLayout", "Sides", "numeric_type", "read_sides"]
 
 _MOST_NAMED = 3
 _COLOURS = 3
@@ -237,13 +237,22 @@ def _raw(path: Path, raw: RawLayout, partner: Array | None) -> tuple[Array, tupl
     return values, (path.name, f"{values.size} values of {dtype.name} where {list(shape)} were expected")
 
 
+def numeric_type(name: str) -> DType:
+    """The type that people call so.
+
+    Raises:
+        BadInput: There is none, or it holds no numbers.
+    """
+    try:
+        return parse_dtype(name)
+    except ValueError as error:
+        fix = f"give --dtype float32, int8, uint8 or the like; {error}"
+        raise BadInput(f"{name!r} is not a numeric type.", fix=fix) from error
+
+
 def _raw_type(raw: RawLayout, size: int, shape: tuple[int, ...] | None, partner: Array | None) -> DType:
     if raw.dtype is not None:
-        try:
-            return parse_dtype(raw.dtype)
-        except ValueError as error:
-            fix = f"give --dtype float32, int8, uint8 or the like; {error}"
-            raise BadInput(f"{raw.dtype!r} is not a numeric type.", fix=fix) from error
+        return numeric_type(raw.dtype)
     if shape is None:
         return np.dtype("float32" if size % 4 == 0 else "uint8")
     # Rows may be padded, so a file may be a little larger than its values.

@@ -7,12 +7,21 @@ from collections.abc import Iterator, Sequence
 from roundoff.errors import BadInput
 from roundoff.report.words import LANGUAGES, Language
 
-__all__ = ["LANGUAGE_VARIABLE", "add_language_option", "chosen_command", "chosen_language", "without_language"]
+__all__ = [
+    "LANGUAGE_VARIABLE",
+    "add_language_option",
+    "chosen_command",
+    "chosen_language",
+    "with_language_first",
+    "without_language",
+]
 
 LANGUAGE_VARIABLE = "ROUNDOFF_LANG"
 """What stands in this environment variable is the language where no option says another."""
 
 _OPTION = "--lang"
+# argparse takes beginnings of options; no other option begins so.
+_SPELLINGS = ("--lan", _OPTION)
 
 
 def add_language_option(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +63,18 @@ def without_language(words: Sequence[str]) -> list[str]:
     return [word for is_language, word in _told_apart(words) if not is_language]
 
 
+def with_language_first(words: Sequence[str]) -> list[str]:
+    """Words with the option in front, where it is understood whatever a command does with words of its own."""
+    given = [value for is_language, value in _told_apart(words) if is_language]
+    return [*(f"{_OPTION}={value}" for value in given), *without_language(words)]
+
+
 def _told_apart(words: Sequence[str]) -> Iterator[tuple[bool, str]]:
     """Each word, or the language that an option asks for, and whether it is one."""
     rest = iter(words)
     for word in rest:
         option, equals, value = word.partition("=")
-        if option != _OPTION:
+        if option not in _SPELLINGS:
             yield False, word
         else:
             yield True, value if equals else next(rest, "")

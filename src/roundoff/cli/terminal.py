@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from roundoff.core.harmless import harmless
+from roundoff.core.names import shown
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.report.words import sentence, told
 
@@ -82,7 +83,7 @@ class Terminal:
         Whoever has stopped reading (head, less) misses the rest; the verdict in the exit code stays what it is.
         """
         try:
-            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+            sys.stdout.write(shown(text if text.endswith("\n") else text + "\n"))
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -121,7 +122,7 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""
-        self.err.print(harmless(text, newlines=True), markup=False, soft_wrap=True)
+        self.err.print(shown(harmless(text, newlines=True)), markup=False, soft_wrap=True)
 
     def wrapped(self, text: str) -> None:
         """Say something that is not a result, in lines that fit the screen; names are not torn."""

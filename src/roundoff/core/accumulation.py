@@ -174,6 +174,20 @@ class Accumulation:
     notes: tuple[str, ...] = ()
     preparation: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse curves that do not fit the places; documents may have been edited."""
+        places = range(len(self.nodes))
+        if not self.curves or [node.order for node in self.nodes] != list(places):
+            raise ValueError("nodes are not numbered from 0 on, or there is no curve")
+        falls = () if self.verdict.falls_at is None else (self.verdict.falls_at,)
+        if any(order not in places for order in (*falls, *(jump.order for jump in self.verdict.jumps))):
+            raise ValueError("an error falls or jumps at a node that is not there")
+        for curve in self.curves:
+            parts = (curve.values, curve.averages, curve.worst, curve.worst_samples, curve.sqnr_db)
+            more = (curve.sample_sqnr_db,) if curve.sample_sqnr_db else ()
+            if any(len(part) != len(self.nodes) for part in (*parts, *more)):
+                raise ValueError(f"the curve {curve.name!r:.80} has not one value for each node")
+
     @property
     def base_line(self) -> MeasuredCurve:
         """The curve of the fully quantized model."""

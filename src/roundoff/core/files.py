@@ -100,8 +100,11 @@ def _not_written(path: Path, error: OSError, *, option: str = "-o") -> BadInput:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all, as UTF-8 with line ends as they are; see `write_bytes`."""
-    write_bytes(path, text.encode("utf-8"))
+    """Write a text file whole or not at all, as UTF-8 with line ends as they are; see `write_bytes`.
+
+    Bytes of file names that are not UTF-8 are spelled.
+    """
+    write_bytes(path, shown(text).encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -193,7 +196,7 @@ def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: 
             return
         if not path.is_dir():
             raise BadInput(f"{path} exists and is a file.", fix=another)
-        _check_replaceable(path)
+        _check_replaceable(path, option)
     with reading(path, what="The output folder"):
         if not any(path.iterdir()):
             return
@@ -228,12 +231,12 @@ def _check_parent(path: Path, *, fix: str) -> None:
     trial.rmdir()
 
 
-def _check_replaceable(folder: Path) -> None:
+def _check_replaceable(folder: Path, option: str) -> None:
     """Refuse a folder that cannot be exchanged for another: one in use, or the root of a disk."""
     here = os.path.realpath(os.curdir)
     if Path(here).is_relative_to(os.path.realpath(folder)) or os.path.ismount(folder):
         what = f"{folder} is the current folder, holds it, or is a disk of its own; it cannot be replaced."
-        raise BadInput(what, fix=f"name a folder in it, as in -o {folder / 'out'}")
+        raise BadInput(what, fix=f"name a folder in it, as in {option} {folder / 'out'}")
 
 
 def _swap_in(staged: Path, path: Path) -> None:

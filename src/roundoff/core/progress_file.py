@@ -41,7 +41,9 @@ class RunningJob:
 
 def progress_path(output: Path) -> Path:
     """Where the progress of a command is that writes to `output`."""
-    return output.with_name(f".{output.name}{_ENDING}")
+    # Folders such as "." and ".." have a name only when it is looked up; the root of a disk has none at all.
+    whole = Path(os.path.abspath(output))  # noqa: PTH100 - links stay what they are
+    return whole.parent / f".{whole.name}{_ENDING}"
 
 
 class ProgressFile:

@@ -1,11 +1,17 @@
 """Run documents as JSON, and back."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from roundoff.core.document import SCHEMA, RunDocument
 from roundoff.core.files import reading, regular_file
+from roundoff.core.names import shown
 from roundoff.errors import BadInput
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 __all__ = ["DOCUMENT_NAME", "RECORD_NAME", "json_text", "load_document", "to_json"]
 
@@ -50,14 +56,25 @@ def load_document(path: Path | str) -> RunDocument:
         return TypeAdapter(RunDocument).validate_python(content)
     except (UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{file} is not a run document: it is no JSON.", fix=_OURS) from error
-    except (ValueError, ValidationError) as error:
+    except ValidationError as error:
+        raise BadInput(f"{file} is not a run document: {_first(error.errors())}.", fix=_OURS) from error
+    except ValueError as error:
         raise BadInput(f"{file} is not a run document: {error}.", fix=_OURS) from error
+
+
+def _first(wrong: "Sequence[ErrorDetails]") -> str:
+    """The first thing that is wrong in a document, where, and how much else is."""
+    place = ".".join(map(str, wrong[0]["loc"])) or "the document"
+    more = f", and {len(wrong) - 1} more like this" if len(wrong) > 1 else ""
+    return f"{place}: {wrong[0]['msg']}{more}"
 
 
 def _plain(value: object) -> object:
     """The same content in JSON's types, with floats JSON lacks as the strings Python reads back."""
+    if isinstance(value, str):
+        return shown(value)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from roundoff.core.names import shown
 from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model
@@ -143,7 +144,9 @@ def open_session(
     options.log_severity_level = _ONLY_FATAL  # everything that matters comes back as an exception
     # Threads that spin while they wait take the cores from the statistics computed next to the run.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
+    # A folder that has no name in UTF-8 cannot be told; only weights outside of the model need it.
+    if shown(model.folder) == str(model.folder):
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
     if taps.constants:
         values = [ort.OrtValue.ortvalue_from_numpy(array) for array in taps.constants.values()]
         options.add_external_initializers(list(taps.constants), values)

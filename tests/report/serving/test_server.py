@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shutil
 import socket
 import struct
 import threading
@@ -195,3 +196,17 @@ def test_a_browser_that_leaves_early_is_no_fault(client: Client, capsys: pytest.
 def test_a_port_that_is_taken_is_said(client: Client) -> None:
     with pytest.raises(BadInput, match="cannot be used"):
         make_server(client.root, differ=diff_runs, port=int(client.host.rpartition(":")[2]))
+
+
+def test_a_folder_whose_name_is_not_utf8_is_listed(client: Client) -> None:
+    place = client.root / os.fsdecode("模型".encode("gbk"))
+    try:
+        place.mkdir()
+    except OSError:
+        pytest.skip("this disk takes UTF-8 names only")
+    shutil.copy(client.root / "first" / "run.json", place)
+    status, text = client.get("")
+    assert status == 200
+    runs = links(text, "run/")
+    assert len(runs) == 3
+    assert {client.get(run)[0] for run in runs} == {200}

@@ -19,7 +19,7 @@ from roundoff.runtime.integer import IntegerRunner
 from roundoff.runtime.session import open_session
 from roundoff.vendors.pulsar2.config.enums import PrecisionAnalysisMode, TargetHardware
 from roundoff.vendors.pulsar2.run import RunSettings, run_model
-from tests.models import conv_net, random_feed, save, value, wrapped
+from tests.models import conv_net, random_feed, save, value, with_sequence, wrapped
 from tests.quantized import quantized_simply
 
 IMAGE = {"image": (1, 3, 8, 8)}
@@ -216,3 +216,17 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert '"logits": "logits.bin"' in capsys.readouterr().out
     assert main([*words, "--mode", "npubackend"]) == 2
     assert "did you mean 'NPUBackend'?" in capsys.readouterr().err
+
+
+def test_text_and_sequences_are_told_and_not_written(tmp_path: Path) -> None:
+    path = save(with_sequence(), tmp_path / "m.onnx")
+    said: list[str] = []
+    asked = settings(tmp_path, path, random_input=True, per_layer=True)
+    outcome = run_model(asked, said.append)
+    assert [name for name in ("parts", "text", "y") if any(f"[{name}] is not" in line for line in said)] == [
+        "parts",
+        "text",
+    ]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["joined.bin", "y.bin"]
+    assert sorted(outcome.files) == ["joined", "y"]
+    assert len(outcome.notes) == 2

@@ -125,7 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, found, "html", with_body)
 
     def _send(self, status: HTTPStatus, answer: _Answer, kind: str, with_body: bool) -> None:
-        content = answer.text.encode()
+        # Names of folders need not be text in any encoding.
+        content = answer.text.encode(errors="backslashreplace")
         self.send_response(status)
         self.send_header("Content-Type", f"text/{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))

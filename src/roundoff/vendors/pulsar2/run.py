@@ -21,6 +21,7 @@ from roundoff.vendors.pulsar2.engines import (
     refuse_foreign,
 )
 from roundoff.vendors.pulsar2.run_files import (
+    are_numbers,
     case_folder,
     file_names,
     random_input,
@@ -99,6 +100,7 @@ def run_model(settings: RunSettings, say: Callable[[str], None] = lambda _: None
     for note in notes:
         say(note)
     rng = np.random.default_rng(_SEED)
+    left_out: dict[str, str] = {}
     for case in cases:
         say(f">>> [{case or settings.input_dir}] start")
         folder = case_folder(settings.input_dir, case)
@@ -107,10 +109,17 @@ def run_model(settings: RunSettings, say: Callable[[str], None] = lambda _: None
         found = _run_case(engine, folder, read, batch=max(1, settings.batch_size), case=case)
         target = case_folder(settings.output_dir, case)
         for name, arrays in found.items():
+            if not are_numbers(arrays):
+                left_out[name] = (
+                    f"[{shown(name)}] is not written: it holds text or a sequence, which are no numbers"
+                )
+                say(left_out[name])
+                continue
             write_tensor(target / written[name], arrays)
             say(f"write [{name}] to [{shown(target / written[name])}], {_described(arrays)}")
         say(f">>> [{case or settings.input_dir}] finish")
-    return RunOutcome(written, cases, notes)
+    kept = {name: file for name, file in written.items() if name not in left_out}
+    return RunOutcome(kept, cases, (*notes, *left_out.values()))
 
 
 def _engine(settings: RunSettings) -> tuple[Engine, tuple[str, ...]]:

@@ -14,7 +14,16 @@ from roundoff.core.tensors import Array, InputSpec
 from roundoff.core.unreadable import Unreadable
 from roundoff.errors import BadInput
 
-__all__ = ["SUFFIX", "case_folder", "file_names", "random_input", "read_cases", "read_input", "write_tensor"]
+__all__ = [
+    "SUFFIX",
+    "are_numbers",
+    "case_folder",
+    "file_names",
+    "random_input",
+    "read_cases",
+    "read_input",
+    "write_tensor",
+]
 
 SUFFIX = ".bin"
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
@@ -126,6 +135,11 @@ def random_input(spec: InputSpec, rng: np.random.Generator, *, batch: int = 1) -
         limits = np.iinfo(dtype)
         return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
     return rng.integers(0, 2, shape).astype(dtype)
+
+
+def are_numbers(arrays: Sequence[object]) -> bool:
+    """Whether values have bytes that a raw file can hold: text and sequences of tensors have none."""
+    return all(isinstance(array, np.ndarray) and array.dtype.kind not in "OSU" for array in arrays)
 
 
 def write_tensor(path: Path, arrays: Sequence[Array]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from roundoff.core.wording import counted
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
@@ -11,15 +12,17 @@ from roundoff.graph.preparation import prepare
 from roundoff.vendors.pulsar2.building.material import located
 from roundoff.vendors.pulsar2.chips import target_of
 from roundoff.vendors.pulsar2.config.documents import Problem, problem_of
-from roundoff.vendors.pulsar2.config.enums import ModelType
+from roundoff.vendors.pulsar2.config.enums import Layout, ModelType
 from roundoff.vendors.pulsar2.config.input_shapes import parse_input_shapes
-from roundoff.vendors.pulsar2.config.schema import BuildConfig
-from roundoff.vendors.pulsar2.config.settling import arrange, strangers
+from roundoff.vendors.pulsar2.config.schema import EVERY, BuildConfig
+from roundoff.vendors.pulsar2.config.settling import Settled, arrange, strangers
 from roundoff.vendors.pulsar2.datasets import dataset_problems
 from roundoff.vendors.pulsar2.layers.entries import Frontend, read_entries
 from roundoff.vendors.pulsar2.processors import edit_problems
 
 __all__ = ["model_problems"]
+
+_PICTURE_AXES = 4
 
 
 def model_problems(config: BuildConfig, wrong: bool, *, base: Path | None = None) -> Sequence[Problem]:
@@ -41,13 +44,40 @@ def model_problems(config: BuildConfig, wrong: bool, *, base: Path | None = None
     shapes, _ = parse_input_shapes(config.input_shapes)
     specs = [replace(spec, shape=shapes.get(spec.name, spec.shape)) for spec in inputs(model)]
     names = outputs(model)
+    settled = arrange(config, specs, names)
     found = [
         *edit_problems(model, config, base=base),
         *strangers(config, specs, names),
-        *dataset_problems(config, arrange(config, specs, names), base=base),
+        *_per_channel(config, settled),
+        *dataset_problems(config, settled, base=base),
         *_sample_folder(config, base),
     ]
     return [*found, *(_layers(config, model) if wrong or found else ())]
+
+
+def _per_channel(config: BuildConfig, settled: Settled) -> Iterator[Problem]:
+    """Means and deviations that are neither one number nor one per channel of their input."""
+    for settings in settled.inputs.values():
+        spec, processor = settings.spec, settings.processor
+        axes = spec.shape or ()
+        channels = (
+            axes[-1 if processor.tensor_layout is Layout.NHWC else 1] if len(axes) == _PICTURE_AXES else None
+        )
+        if not isinstance(channels, int):
+            continue
+        own = [each for each in config.input_processors if each.tensor_name in (spec.name, EVERY)]
+        for name in ("mean", "std"):
+            count = len(getattr(processor, name))
+            if count in (0, 1, channels):
+                continue
+            here = any(getattr(each, name) for each in own)
+            place, key = (
+                (("input_processors",), name) if here else (("quant", "input_configs"), f"calibration_{name}")
+            )
+            what = (
+                f"{key} has {counted(count, 'number')}, the input {spec.name!r} has {counted(channels, 'channel')}"
+            )
+            yield Problem(place, f"{what}; give one for each, or one for all")
 
 
 def _sample_folder(config: BuildConfig, base: Path | None) -> Iterator[Problem]:
