@@ -38,7 +38,7 @@ class Limits:
     """
 
     files: int = 1_000_000
-    free_bytes: int = 1 << 30
+    free_bytes: int = 1 << 28
     ratio: int = 200
 
 
