@@ -13,7 +13,12 @@ from roundoff.report.words import Language, Phrase
 __all__ = ["page_tables"]
 
 # Tables whose rows are in a file of another name.
-_ELSEWHERE = {"distributions": "distribution.csv", "transforms": "transform.csv", "suspected": "findings.csv"}
+_ELSEWHERE = {
+    "distributions": "distribution.csv",
+    "histogram": "histograms.csv",
+    "suspected": "findings.csv",
+    "transforms": "transform.csv",
+}
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
@@ -28,7 +33,9 @@ def page_tables(pages: Sequence[Page], taken: Collection[str], *, language: Lang
     found: dict[str, str] = {}
     for table in _tables(pages):
         name = f"{_NOT_IN_NAMES.sub('_', table.id)}.csv"
-        if _ELSEWHERE.get(table.id, name) not in taken:
+        # Parts of a table have its name, and a number or a word behind it.
+        whole = table.id.partition("-")[0]
+        if name not in taken and _ELSEWHERE.get(whole, f"{whole}.csv") not in taken:
             found[name] = _csv(table, language)
     return found
 

@@ -69,7 +69,8 @@ def unsaid_scales(decisions: Decisions, *, weights_only: bool = False) -> list[s
     activations = {each.tensor for each in decisions.of_kind("activation")}
     weights = {each.tensor for each in decisions.of_kind("weight")}
     if weights_only:
-        return [f"the scales of {counted(len(weights), 'weight')}: it finds its own"] if weights else []
+        own = {each.tensor for each in _weights(decisions)}
+        return [f"the scales of {counted(len(own), 'weight')}: it finds its own"] if own else []
     if not activations | weights:
         return []
     tensors = counted(len(activations | weights), "tensor")
