@@ -145,8 +145,10 @@ def _changed(given: "Model", quantized: "Model") -> bool:
     """Whether the user's file holds another graph: something was folded, transformed, imported, or got a name."""
     import onnx
 
+    from roundoff.core.model_files import is_caffe
+
     ours, theirs = given.proto.graph, quantized.proto.graph
-    if given.path.suffix != ".onnx":
+    if is_caffe(given.path):
         return True
     if ours is not theirs and ours.SerializeToString() != theirs.SerializeToString():
         return True
