@@ -2,15 +2,24 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from roundoff.cli import main
 from roundoff.demo import model_path
+from roundoff.graph.load import load_model
+from roundoff.graph.reading import read_quantized
 from tests.cli.clipped import CLIPPED, write_clipped
 from tests.cli.inspecting import Run, runner
+from tests.graph.quantized_nets import run_model
+from tests.quantize.transforms.test_equalize import unbalanced
 
+FIXED = "fixed/net_fake_quant_model.onnx"
 DATA = str(model_path().parent / "samples.npy")
 
 
@@ -105,3 +114,112 @@ def test_a_search_is_written_in_dialects(export: Run) -> None:
     words = ["tune", "digits.onnx", "--data", DATA, "--target", "generic-int8", "--max-trials", "1"]
     assert main([*words, "-o", "tuned", "--dialect", "rknn"]) == 0
     assert Path("tuned/digits.quantization.cfg").read_text() == "custom_quantize_layers: {}\n"
+
+
+@pytest.fixture
+def equalized(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder with ``net.onnx``, and ``fixed``, where it was repaired by another graph; what was printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    onnx.save(unbalanced(relu6=True).proto, "net.onnx")
+    np.save("data.npy", np.random.default_rng(0).normal(size=(8, 3, 8, 8)).astype(np.float32))
+    words = [
+        "--data",
+        "data.npy",
+        "--target",
+        "generic-int8-per-tensor",
+        "--fix",
+        "--dialect",
+        "all",
+        "-o",
+        "fixed",
+    ]
+    main(["diagnose", "net.onnx", *words])
+    out = capsys.readouterr().out
+    assert "equalize" in out
+    return out
+
+
+def _quantized(folder: str, model: str, out: str) -> "subprocess.CompletedProcess[str]":
+    np.savez("samples.npz", x=np.load("data.npy"))
+    command = [sys.executable, f"{folder}/net_onnxruntime.py", model, out, "samples.npz"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _noise(model: str) -> float:
+    """Power of what a model gives on the samples, less what the user's gives."""
+    data = np.load("data.npy")
+    found, wanted = (
+        np.concatenate([run_model(load_model(path), {"x": each[None]})[0] for each in data])
+        for path in (model, "net.onnx")
+    )
+    return float(np.square(found - wanted).mean())
+
+
+@pytest.mark.usefixtures("equalized")
+def test_settings_of_a_changed_graph_go_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export-settings", "fixed", "--dialect", "all", "-o", "s"]) == 0
+    out = capsys.readouterr().out
+    assert "net_float_model.onnx: the float model that names and scales belong to" in " ".join(out.split())
+    record = json.loads(Path("s/settings.json").read_text())
+    assert all("net_float_model.onnx" in each["use"] for each in record.values())
+    for folder in ("s", "fixed"):
+        refused = _quantized(folder, "net.onnx", f"{folder}_1.onnx")
+        assert refused.returncode == 1
+        assert "net.onnx is not the model that these settings are for" in refused.stderr
+        assert f"{folder}/net_float_model.onnx {folder}_1.onnx samples.npz" in refused.stderr
+        assert not Path(f"{folder}_1.onnx").exists()
+        done = _quantized(folder, f"{folder}/net_float_model.onnx", f"{folder}_2.onnx")
+        assert done.returncode == 0, done.stderr
+        theirs = read_quantized(load_model(f"{folder}_2.onnx"))
+        ours = {each.tensor: each.params for each in read_quantized(load_model(FIXED)).quantizers}
+        assert {"w0", "w1", "w2", "act0", "act1"} <= {each.tensor for each in theirs.quantizers}
+        assert all(np.array_equal(each.params.scale, ours[each.tensor].scale) for each in theirs.quantizers)
+        # Constants of Min stay in float there, which can only be better.
+        assert _noise(f"{folder}_2.onnx") < 1.05 * _noise(FIXED)
+
+
+def test_what_a_repair_cannot_say_is_printed(equalized: str) -> None:
+    told = " ".join(equalized.split())
+    assert "SETTINGS: for 8 tools; how to use them is in fixed/settings.json" in told
+    assert "model net_float_model.onnx: give the tools this one" in told
+    assert "not expressible in roundoff, pulsar2, horizon, amct, rknn, nncf: the scales and zero points" in told
+    assert max(map(len, equalized.splitlines())) <= 80
+    theirs = {name for node in load_model("net.onnx").proto.graph.node for name in (*node.input, *node.output)}
+    record = json.loads(Path("fixed/settings.json").read_text())
+    lost = [text for each in record.values() for text in each["not_expressible"] if "'" in text]
+    strange = [text for text in lost if "_Min'" in text]
+    assert strange
+    assert "act0_Min" not in theirs
+    assert all("(names in net_float_model.onnx)" in text for text in strange)
+
+
+@pytest.mark.usefixtures("equalized")
+def test_settings_that_say_nothing_are_said_to() -> None:
+    record = json.loads(Path("fixed/settings.json").read_text())["pulsar2"]
+    assert record["files"] == []
+    assert record["said"].endswith("no file: nothing that it can be told differs from its default")
+    assert not Path("fixed/net_pulsar2.json").exists()
+
+
+def test_nodes_without_names_are_found_in_a_model_with_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    proto = unbalanced().proto
+    for node in proto.graph.node:
+        node.name = ""
+    onnx.save(proto, "net.onnx")
+    np.save("data.npy", np.random.default_rng(0).normal(size=(8, 3, 8, 8)).astype(np.float32))
+    words = ["--data", "data.npy", "--target", "generic-int8", "--set", "Conv_4=float", "-o", "q"]
+    assert main(["quantize", "net.onnx", *words]) == 0
+    assert main(["export-settings", "q", "--dialect", "onnxruntime", "-o", "s"]) == 0
+    capsys.readouterr()
+    excluded = json.loads(Path("s/net_onnxruntime.json").read_text())["nodes_to_exclude"]
+    assert excluded == ["Conv_4"]
+    refused = _quantized("s", "net.onnx", "o.onnx")
+    assert refused.returncode == 1
+    assert "fix: python s/net_onnxruntime.py" in refused.stderr
+    assert _quantized("s", "s/net_float_model.onnx", "o.onnx").returncode == 0
+    kinds = {node.op_type for node in onnx.load("o.onnx").graph.node if "out" in node.output}
+    assert kinds == {"Conv"}

@@ -10,6 +10,8 @@ import pytest
 from roundoff import demo
 from roundoff.cli import main
 from roundoff.report.documents import load_document
+from roundoff.report.pages import all_pages
+from roundoff.report.pages.blocks import Table
 from roundoff.report.run_directory import write_run
 from tests.report.documents import HOSTILE, empty_document, full_document
 
@@ -71,6 +73,15 @@ def test_a_quantized_model_is_no_report_yet(tmp_path: Path, capsys: pytest.Captu
 def test_tables_go_to_a_folder(run: Path, tmp_path: Path) -> None:
     assert main(["report", str(run), "-o", str(tmp_path / "tables"), "--format", "csv"]) == 0
     assert (tmp_path / "tables/layers.csv").read_text(encoding="utf-8").startswith("order,")
+    shown = {
+        block.id for page in all_pages(load_document(run)) for block in page.blocks if isinstance(block, Table)
+    }
+    assert {"layers", "inputs", "versions"} <= shown
+    files = {path.stem for path in (tmp_path / "tables").iterdir()}
+    assert shown - {"distributions", "transforms", "suspected"} <= files
+    assert {"distribution", "histograms", "channels"} <= files
+    assert not {"channels-0", "histogram-0", "distributions"} & files
+    assert (tmp_path / "tables/versions.csv").read_text(encoding="utf-8").startswith("what,value\n")
 
 
 def test_nothing_is_overwritten_unasked(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

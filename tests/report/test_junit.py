@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from roundoff.core.document import RunDocument
-from roundoff.core.findings import Check, Diagnosis, Finding
+from roundoff.core.findings import Check, Diagnosis, Finding, Measure, Repair
 from roundoff.core.io_check import IoCheck, StageCheck
 from roundoff.core.run_diff import Change
 from roundoff.report.junit import document_junit
@@ -21,7 +21,7 @@ def cases(document: RunDocument) -> dict[str, tuple[str, str]]:
     root = ET.fromstring(text)  # noqa: S314 - our own text
     found = {}
     for case in root.iter("testcase"):
-        outcome = next(iter(case), None)
+        outcome = next((each for each in case if each.tag != "system-out"), None)
         found[case.get("name", "")] = (
             ("passed", "") if outcome is None else (outcome.tag, outcome.get("message", ""))
         )
@@ -74,6 +74,36 @@ def test_proven_causes_fail_and_suspected_ones_do_not() -> None:
     assert "failure" in {
         each for each, _ in cases(empty_document(diagnosis=replace(found, kind="elsewhere"))).values()
     }
+
+
+def test_what_was_repaired_passes_and_what_was_not_fails() -> None:
+    proven = Finding(number=1, cause="clipping", nodes=("n",), tensors=(), proven=True, summary="cut off")
+    checks = (Check("outputs", "-0.1 dB", ok=False), Check("numbers", "in order"))
+    measure = Measure("accuracy of <all>", "", 0.0, 0.5)
+    found = Diagnosis("m", "s", "quantization", "culprits", "one", (proven,), checks=checks)
+    outcomes = {
+        reached: {
+            name: outcome
+            for name, (outcome, _) in cases(
+                empty_document(diagnosis=replace(found, repair=Repair((), (measure,), reached=reached)))
+            ).items()
+        }
+        for reached in (True, False)
+    }
+    assert set(outcomes[True].values()) == {"passed"}
+    assert outcomes[False] == {
+        "n": "failure", "accuracy of <all>": "failure", "outputs": "failure", "numbers": "passed",
+    }  # fmt: skip
+    assert cases(empty_document(diagnosis=found))["outputs"] == ("failure", "-0.1 dB")
+    text = document_junit(empty_document(diagnosis=replace(found, repair=Repair((), (measure,), reached=True))))
+    told = [each.text for each in ET.fromstring(text or "").iter("system-out")]  # noqa: S314 - our own text
+    assert told == ["repaired: cut off", "0 -> 0.5", "before the repair: -0.1 dB", "in order"]
+
+
+def test_a_healthy_run_has_no_failure() -> None:
+    checks = (Check("outputs", "odd", ok=False),)
+    found = Diagnosis("m", "s", "quantization", "healthy", "fine", checks=checks)
+    assert cases(empty_document(diagnosis=found)) == {"outputs": ("skipped", "odd")}
 
 
 def test_a_run_without_a_judgement_has_none() -> None:

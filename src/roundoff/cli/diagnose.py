@@ -34,7 +34,7 @@ from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.next_steps import next_steps
 from roundoff.cli.quantize_options import settings_from
 from roundoff.cli.repairing import repaired
-from roundoff.cli.settings_files import DIALECT_HELP
+from roundoff.cli.settings_files import DIALECT_HELP, print_settings
 from roundoff.cli.subject import Subject, add_subject_options, check_subject, given_file, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
@@ -42,6 +42,7 @@ from roundoff.core.deadline import Deadline
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
+    from roundoff.cli.settings_files import Settings
     from roundoff.core.document import RunDocument
     from roundoff.core.findings import Check, Diagnosis
     from roundoff.core.quant_plan import QuantPlan
@@ -91,13 +92,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if fixed is not None:
         found = replace(found, repair=fixed.repair)
     found = replace(found, next_steps=tuple(next_steps(args, found)))
-    written = _write(args, subject, found, fixed, started)
+    helpful = fixed if fixed is not None and any(step.kept for step in fixed.repair.steps) else None
+    dialects = _dialects(args, subject, helpful)
+    written = _write(args, subject, found, fixed=helpful, settings=dialects, started=started)
     document = _document(args, subject, found, time.monotonic() - started)
     written = [*written, *write_html(args, document)]
     _print(args, terminal, document, found)
-    if args.fix and not _helped(fixed):
+    if args.fix and helpful is None:
         left_out = "no model" if args.dialect is None else "no model and no settings of --dialect"
         terminal.remark(f"nothing was repaired, so {left_out} had to be written")
+    if dialects is not None and not args.json:
+        print_settings(terminal, dialects, args.output)
     if written:
         terminal.written(written)
     return EXIT_OK if found.kind == "healthy" or _repaired(found) else EXIT_THRESHOLD_MISSED
@@ -170,13 +175,14 @@ def _repaired(found: "Diagnosis") -> bool:
     return found.repair is not None and found.repair.reached
 
 
-def _helped(fixed: "Fixed | None") -> bool:
-    """Whether anything of a repair was kept."""
-    return fixed is not None and any(step.kept for step in fixed.repair.steps)
-
-
 def _write(
-    args: argparse.Namespace, subject: Subject, found: "Diagnosis", fixed: "Fixed | None", started: float
+    args: argparse.Namespace,
+    subject: Subject,
+    found: "Diagnosis",
+    *,
+    fixed: "Fixed | None",
+    settings: "Settings | None",
+    started: float,
 ) -> "list[Path]":
     from roundoff.core.files import output_directory, write_text
     from roundoff.report.documents import DOCUMENT_NAME
@@ -185,14 +191,16 @@ def _write(
     if args.output is None:
         return []
     with output_directory(args.output, marker=DOCUMENT_NAME, force=args.force) as staged:
-        names = _write_model(args, subject, fixed, staged) if fixed is not None and _helped(fixed) else []
+        names = [] if fixed is None else _write_model(args, subject, fixed, staged, settings=settings)
         files = run_files(_document(args, subject, found, time.monotonic() - started))
         for name, text in files.items():
             write_text(staged / name, text)
     return [args.output / name for name in (*names, *files)]
 
 
-def _write_model(args: argparse.Namespace, subject: Subject, fixed: "Fixed", folder: Path) -> "list[str]":
+def _write_model(
+    args: argparse.Namespace, subject: Subject, fixed: "Fixed", folder: Path, *, settings: "Settings | None"
+) -> "list[str]":
     """The repaired model, its plan, and settings in the words of other tools."""
     from roundoff import __version__
     from roundoff.cli.provenance import input_file
@@ -210,22 +218,31 @@ def _write_model(args: argparse.Namespace, subject: Subject, fixed: "Fixed", fol
         version=__version__,
     )
     written = write_repaired(folder, fixed.quantized, origin, plan=fixed.plan, method=fixed.method)
-    settings = _settings_texts(args, fixed)
-    for name, text in settings.items():
+    if settings is None:
+        return list(dict.fromkeys(written.values()))
+    for name, text in settings.files().items():
         write_text(folder / name, text)
-    return [*dict.fromkeys(written.values()), *settings]
+    return [*dict.fromkeys(written.values()), *settings.files()]
 
 
-def _settings_texts(args: argparse.Namespace, fixed: "Fixed") -> dict[str, str]:
-    """What was repaired, in the words of other tools."""
-    from roundoff.cli.settings_files import settings_for
+def _dialects(args: argparse.Namespace, subject: Subject, fixed: "Fixed | None") -> "Settings | None":
+    """What was repaired, in the words of other tools; None where nothing was, or none are asked for."""
+    from roundoff.cli.settings_files import float_model_name, settings_for
     from roundoff.core.model_files import model_stem
+    from roundoff.graph.load import load_model
     from roundoff.vendors.dialects import Made, decisions_of, find_dialects
 
-    if args.dialect is None:
-        return {}
-    made = Made.by_plan(fixed.plan, stem=model_stem(args.model or args.quantized), method=fixed.method)
-    return settings_for(decisions_of(fixed.quantized, made), find_dialects(args.dialect)).files()
+    if args.dialect is None or fixed is None:
+        return None
+    stem, given = model_stem(args.model or args.quantized), None if args.model is None else load_model(args.model)
+    made = Made.by_plan(
+        fixed.plan,
+        stem=stem,
+        method=fixed.method,
+        samples=len(subject.samples.names),
+        graph=float_model_name(stem, given, fixed.quantized.float_model),
+    )
+    return settings_for(decisions_of(fixed.quantized, made), find_dialects(args.dialect), given=given)
 
 
 def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":

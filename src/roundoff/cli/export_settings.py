@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, translate, write."""
-    from roundoff.cli.settings_files import SETTINGS_NAME, changed_model, settings_for
+    from roundoff.cli.settings_files import SETTINGS_NAME, settings_for
     from roundoff.core.files import check_output_directory, output_directory, write_text
     from roundoff.graph.saving import save_model
     from roundoff.vendors.dialects import find_dialects
@@ -53,9 +53,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     dialects = find_dialects(args.dialect)
     check_output_directory(args.output, marker=SETTINGS_NAME, force=args.force)
     decisions, given = _read(args, terminal)
-    settings = settings_for(decisions, dialects)
-    model = decisions.quantized.float_model
-    name = f"{decisions.made.stem}_float_model.onnx" if given is None or changed_model(given, model) else ""
+    settings = settings_for(decisions, dialects, given=given)
+    model, name = decisions.quantized.float_model, decisions.made.graph
     with output_directory(args.output, marker=SETTINGS_NAME, force=args.force) as staged:
         for file, text in settings.files().items():
             write_text(staged / file, text)
@@ -68,9 +67,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _read(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisions, Model | None]":
     """What was decided, and the float model as the user gave it, where that is known."""
+    from roundoff.cli.settings_files import float_model_name
     from roundoff.core.model_files import model_stem
     from roundoff.graph.load import load_model
-    from roundoff.graph.preparation import prepare
     from roundoff.graph.reading import read_quantized
     from roundoff.vendors.dialects import Made, decisions_of
 
@@ -82,15 +81,16 @@ def _read(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisions, Mod
         raise BadInput(
             f"Nothing in {args.source} is quantized.", fix="give a quantized model, or a folder with plan.json"
         )
-    origins = {} if given is None else dict(prepare(given).origins)
-    return decisions_of(quantized, Made(model_stem(args.source)), origins=origins), given
+    stem = model_stem(args.source)
+    made = Made(stem, graph=float_model_name(stem, given, quantized.float_model))
+    return decisions_of(quantized, made), given
 
 
 def _read_folder(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisions, Model | None]":
+    from roundoff.cli.settings_files import float_model_name
     from roundoff.cli.subject import open_stored
     from roundoff.core.model_files import model_stem
     from roundoff.graph.load import load_model
-    from roundoff.graph.preparation import prepare
     from roundoff.quantize.plan_file import PLAN_NAME, load_plan
     from roundoff.vendors.dialects import Made, decisions_of
 
@@ -105,11 +105,12 @@ def _read_folder(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisio
             f"note: {saved.model} is not there; the float model is read from the quantized one (--model)"
         )
     quantized = open_stored(args.source, path)[0]
-    given = None if path is None else load_model(path)
+    # A float model in the folder is one that was made there: what the user had is another.
+    given = None if path is None or "float" in saved.files else load_model(path)
     stem = model_stem(Path(saved.model)).removesuffix("_float_model")
-    made = Made.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples)
-    origins = {} if given is None else dict(prepare(given).origins)
-    return decisions_of(quantized, made, origins=origins), given
+    graph = float_model_name(stem, given, quantized.float_model)
+    made = Made.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples, graph=graph)
+    return decisions_of(quantized, made), given
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, settings: "Settings", *, model_name: str) -> None:
@@ -124,7 +125,8 @@ def _print(args: argparse.Namespace, terminal: Terminal, settings: "Settings", *
         terminal.text(json_text(settings.record))
         return
     headline = Text("WRITTEN", style="bold green")
-    headline.append(f": settings for {counted(len(settings.written), 'tool')} in {args.output}", style="default")
+    tools = counted(sum(bool(each.files) for each in settings.written.values()), "tool")
+    headline.append(f": settings for {tools} in {args.output}", style="default")
     lines = list(for_people(tuple(settings.lines())))
     if model_name:
         lines.append(("model", f"{model_name}: the float model that names and scales belong to"))

@@ -118,12 +118,23 @@ def _write(args: argparse.Namespace, chosen: str, document: "RunDocument") -> tu
     from roundoff.report.run_directory import write_run
 
     if chosen == "csv":
-        return write_run(document, args.output, force=args.force)
+        return write_run(document, args.output, force=args.force, pictures=_more_tables(document))
     if chosen == "netron":
         write_bytes(args.output, _annotated(args, document))
         return (args.output,)
     write_text(args.output, _text(args, chosen, document))
     return (args.output,)
+
+
+def _more_tables(document: "RunDocument") -> dict[str, bytes]:
+    """The tables of the report that no command writes by itself."""
+    from roundoff.report.page_tables import page_tables
+    from roundoff.report.pages import all_pages
+    from roundoff.report.run_directory import run_files
+    from roundoff.report.words import spoken
+
+    found = page_tables(all_pages(document), run_files(document), language=spoken())
+    return {name: text.encode("utf-8", "surrogatepass") for name, text in found.items()}
 
 
 def _annotated(args: argparse.Namespace, document: "RunDocument") -> bytes:

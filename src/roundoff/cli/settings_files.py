@@ -1,14 +1,17 @@
 """Settings in the words of other tools, as files of a command's folder; loaded when one is asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roundoff.cli.terminal import Terminal
     from roundoff.graph.load import Model
     from roundoff.vendors.dialects import Decisions, Dialect, Written
 
-__all__ = ["DIALECT_HELP", "SETTINGS_NAME", "Settings", "changed_model", "settings_for"]
+__all__ = ["DIALECT_HELP", "SETTINGS_NAME", "Settings", "float_model_name", "print_settings", "settings_for"]
 
 SETTINGS_NAME = "settings.json"
 """The file that says which files there are, and what they could not say."""
@@ -18,6 +21,9 @@ DIALECT_HELP = (
     "or all"
 )
 
+# So many lines beside another result; all of them are in the file.
+_MOST_LOST = 6
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -25,9 +31,11 @@ class Settings:
 
     Attributes:
         written: By name of the dialect.
+        graph: Name of the file with the float model they belong to; empty where it is the user's own.
     """
 
     written: "Mapping[str, Written]"
+    graph: str = ""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -57,18 +65,92 @@ class Settings:
         """What to tell of them: a word, and what it is about."""
         for name, each in self.written.items():
             yield name, each.said
-            yield "", f"files: {', '.join(each.files)}"
+            if each.files:
+                yield "", f"files: {', '.join(each.files)}"
             yield "", f"use: {each.use}"
             for missing in each.missing:
                 yield "", f"not expressible in {name}: {missing}"
 
+    def lost(self) -> Iterator[str]:
+        """What could not be said, a line for what several tools cannot be told alike."""
+        tools: dict[str, list[str]] = {}
+        for name, each in self.written.items():
+            for missing in each.missing:
+                tools.setdefault(missing, []).append(name)
+        for missing, names in tools.items():
+            yield f"not expressible in {', '.join(names)}: {missing}"
 
-def settings_for(decisions: "Decisions", dialects: "Sequence[Dialect]") -> Settings:
-    """Write decisions in some dialects."""
-    return Settings({each.name: each.write(decisions) for each in dialects})
+
+def settings_for(
+    decisions: "Decisions", dialects: "Sequence[Dialect]", *, given: "Model | None" = None
+) -> Settings:
+    """Write decisions in some dialects.
+
+    Args:
+        decisions: What was decided.
+        dialects: For which tools.
+        given: The float model as the user gave it, where that is known: of names that it has not, it is said whose
+            they are.
+    """
+    graph = decisions.made.graph
+    strange = _names(decisions.quantized.float_model) - (set() if given is None else _names(given))
+
+    def owned(text: str) -> str:
+        return f"{text} (names in {graph})" if any(repr(name) in text for name in strange) else text
+
+    found = {each.name: each.write(decisions) for each in dialects}
+    if not graph:
+        return Settings(found)
+    told = {name: replace(each, missing=tuple(map(owned, each.missing))) for name, each in found.items()}
+    return Settings(told, graph)
 
 
-def changed_model(given: "Model", quantized: "Model") -> bool:
-    """Whether scales are those of another graph than the user's: something was folded or transformed."""
+def print_settings(terminal: "Terminal", settings: Settings, folder: "Path") -> None:
+    """Tell of settings beside another result: where they are, for which graph, and what they could not say."""
+    from rich.text import Text
+
+    from roundoff.core.harmless import for_people
+    from roundoff.core.wording import counted
+    from roundoff.report.verdict import verdict_page
+
+    lost = list(settings.lost())
+    lines = [("", each) for each in lost[:_MOST_LOST]]
+    if len(lost) > _MOST_LOST:
+        lines.append(("", f"and {len(lost) - _MOST_LOST} more in {folder / SETTINGS_NAME}"))
+    if settings.graph:
+        lines.insert(0, ("model", f"{settings.graph}: give the tools this one, settings belong to it"))
+    tools = counted(sum(bool(each.files) for each in settings.written.values()), "tool")
+    headline = Text("SETTINGS", style="bold green")
+    headline.append(f": for {tools}; how to use them is in {folder / SETTINGS_NAME}", style="default")
+    terminal.text("")
+    terminal.print(verdict_page(headline, for_people(tuple(lines))))
+
+
+def _names(model: "Model") -> set[str]:
+    return {name for node in model.proto.graph.node for name in (node.name, *node.input, *node.output)}
+
+
+def float_model_name(stem: str, given: "Model | None", quantized: "Model") -> str:
+    """Name of the file for the float model that settings belong to; empty where it is the user's own.
+
+    Args:
+        stem: How names of files start.
+        given: The float model as the user gave it; None where that is not known.
+        quantized: The one that was quantized.
+    """
+    return f"{stem}_float_model.onnx" if given is None or _changed(given, quantized) else ""
+
+
+def _changed(given: "Model", quantized: "Model") -> bool:
+    """Whether the user's file holds another graph: something was folded, transformed, imported, or got a name."""
+    import onnx
+
+    from roundoff.core.model_files import is_caffe
+
     ours, theirs = given.proto.graph, quantized.proto.graph
-    return ours is not theirs and ours.SerializeToString() != theirs.SerializeToString()
+    if is_caffe(given.path):
+        return True
+    if ours is not theirs and ours.SerializeToString() != theirs.SerializeToString():
+        return True
+    named = {node.name for node in onnx.load(given.path, load_external_data=False).graph.node}
+    return not named.issuperset(node.name for node in theirs.node)

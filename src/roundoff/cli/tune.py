@@ -25,7 +25,7 @@ from roundoff.cli.data_options import add_data_options, given_options, samples_f
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
-from roundoff.cli.settings_files import DIALECT_HELP
+from roundoff.cli.settings_files import DIALECT_HELP, print_settings
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, seconds
 from roundoff.core.model_files import model_stem
@@ -33,6 +33,7 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffEr
 from roundoff.report.words import told
 
 if TYPE_CHECKING:
+    from roundoff.cli.settings_files import Settings
     from roundoff.core.document import RunDocument
     from roundoff.core.tensors import Array
     from roundoff.core.tuning import Trial, Tuning
@@ -135,8 +136,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     again = open_folder(args.output, resume=args.resume, force=args.force)
     if args.resume and not again:
         terminal.remark(told("tuning_text.begins", folder=args.output))
-    stem = model_stem(args.model)
-    delivery = Delivery(args.output, stem, str(args.model), origin.sha256, settings.target, __version__)
+    delivery = Delivery(
+        args.output, model_stem(args.model), str(args.model), origin.sha256, settings.target, __version__
+    )
     try:
         keeping = Keeping(args.output, facts, delivery.best_so_far, _teller(args, terminal))
         found = tune(model, data, settings, keeping=keeping, progress=terminal)
@@ -150,28 +152,43 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         raise
     document = _document(args, model, found.tuning, elapsed_s=time.monotonic() - started)
     files = run_files(document)
+    dialects = _dialects(args, model, found.built)
     written = [
-        *delivery.final(found.built, {**files, **_dialect_texts(args, model, found.built)}),
+        *delivery.final(found.built, {**files, **({} if dialects is None else dialects.files())}),
+        *_write_graph(args, dialects, found.built),
         *write_html(args, document),
     ]
-    _print(args, terminal, found.tuning, files)
+    _print(args, terminal, found.tuning, files, settings=dialects)
     terminal.written(written)
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
 
 
-def _dialect_texts(args: argparse.Namespace, model: "Model", built: "Built") -> dict[str, str]:
+def _dialects(args: argparse.Namespace, model: "Model", built: "Built") -> "Settings | None":
     """The answer in the words of other tools."""
-    from roundoff.cli.settings_files import settings_for
-    from roundoff.graph.preparation import prepare
+    from roundoff.cli.settings_files import float_model_name, settings_for
     from roundoff.vendors.dialects import Made, decisions_of, find_dialects
 
     if args.dialect is None:
-        return {}
+        return None
+    stem = model_stem(args.model)
     made = Made.by_plan(
-        built.plan, stem=model_stem(args.model), method=built.recipe.method, samples=built.calibration.samples
+        built.plan,
+        stem=stem,
+        method=built.recipe.method,
+        samples=built.calibration.samples,
+        graph=float_model_name(stem, model, built.quantized.float_model),
     )
-    decisions = decisions_of(built.quantized, made, origins=prepare(model).origins)
-    return settings_for(decisions, find_dialects(args.dialect)).files()
+    return settings_for(decisions_of(built.quantized, made), find_dialects(args.dialect), given=model)
+
+
+def _write_graph(args: argparse.Namespace, settings: "Settings | None", built: "Built") -> "tuple[Path, ...]":
+    """The float model that settings belong to, where it is another than the user's and is not there already."""
+    from roundoff.graph.saving import save_model
+
+    if settings is None or not settings.graph or built.recipe.transforms:
+        return ()
+    save_model(built.quantized.float_model, args.output / settings.graph, replace=True)
+    return (args.output / settings.graph,)
 
 
 def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
@@ -395,7 +412,14 @@ def _document(args: argparse.Namespace, model: "Model", found: "Tuning", *, elap
     )
 
 
-def _print(args: argparse.Namespace, terminal: Terminal, found: "Tuning", files: dict[str, str]) -> None:
+def _print(
+    args: argparse.Namespace,
+    terminal: Terminal,
+    found: "Tuning",
+    files: dict[str, str],
+    *,
+    settings: "Settings | None",
+) -> None:
     from roundoff.report.documents import DOCUMENT_NAME
     from roundoff.report.tuning import tuning_table, tuning_verdict
 
@@ -405,6 +429,8 @@ def _print(args: argparse.Namespace, terminal: Terminal, found: "Tuning", files:
     terminal.print(tuning_verdict(found))
     terminal.text("")
     terminal.print(tuning_table(found))
+    if settings is not None:
+        print_settings(terminal, settings, args.output)
     for note in found.notes:
         terminal.remark(note)
 

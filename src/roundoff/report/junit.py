@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
 from roundoff.core.audit import Audit
 from roundoff.core.calibration_check import CalibrationCheck
 from roundoff.core.comparison import Comparison, TensorComparison
 from roundoff.core.document import RunDocument
-from roundoff.core.findings import Diagnosis
+from roundoff.core.findings import Diagnosis, Measure
 from roundoff.core.io_check import IoCheck
 from roundoff.core.layer_scores import LayerReport
 from roundoff.core.partial import PartialQuantization
@@ -24,6 +24,8 @@ __all__ = ["comparison_junit", "document_junit", "gate_junit"]
 # Characters that XML 1.0 cannot hold even when escaped.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
+_UNKNOWN = "\ufffd"
+
 
 @dataclass(frozen=True, slots=True)
 class _Case:
@@ -31,6 +33,8 @@ class _Case:
     name: str
     outcome: Literal["passed", "failure", "skipped"] = "passed"
     why: str = ""
+    # What is worth telling of a case that passes.
+    measured: str = ""
 
 
 def document_junit(document: RunDocument) -> str | None:
@@ -127,16 +131,36 @@ def _layers(report: LayerReport) -> Iterator[_Case]:
 
 
 def _diagnosis(found: Diagnosis) -> Iterator[_Case]:
-    """Proven causes fail, suspected ones are skipped, and so is what was not looked at."""
+    """Proven causes and what was measured fail unless they were repaired; the rest is skipped."""
+    repaired = found.repair is not None and found.repair.reached
+    wrong: Literal["failure", "passed", "skipped"] = "failure"
+    if repaired or found.kind == "healthy":
+        wrong = "passed" if repaired else "skipped"
     for each in found.findings:
-        outcome: Literal["failure", "skipped"] = "failure" if each in found.accused else "skipped"
-        yield _Case(each.cause, each.nodes[0] if each.nodes else "whole network", outcome, each.summary)
+        place = each.nodes[0] if each.nodes else "whole network"
+        if each in found.accused:
+            yield _Case(each.cause, place, wrong, each.summary, f"repaired: {each.summary}")
+        else:
+            yield _Case(each.cause, place, "skipped", each.summary)
     if found.kind not in ("healthy", "culprits"):
-        yield _Case("verdict", found.kind.replace("_", " "), "failure", found.verdict)
+        yield _Case("verdict", found.kind.replace("_", " "), wrong, found.verdict, f"repaired: {found.verdict}")
+    if found.repair is not None:
+        yield from (_mended(each, repaired=repaired) for each in found.repair.measures[:1])
     for check in found.checks:
-        yield _Case("check", check.name, "passed" if check.ok else "skipped", check.result)
+        if check.ok:
+            yield _Case("check", check.name, measured=check.result)
+        else:
+            yield _Case("check", check.name, wrong, check.result, f"before the repair: {check.result}")
     for text in found.not_looked_at:
         yield _Case("check", text, "skipped", "not looked at")
+
+
+def _mended(measure: Measure, *, repaired: bool) -> _Case:
+    """What the repair came to."""
+    text = (
+        f"{score_text(measure.what, measure.before)} -> {score_text(measure.what, measure.after)} {measure.unit}"
+    )
+    return _Case("repair", measure.what, "passed" if repaired else "failure", text.rstrip(), text.rstrip())
 
 
 def _audit(audit: Audit) -> Iterator[_Case]:
@@ -212,10 +236,12 @@ def _text(suite: str, cases: Sequence[_Case]) -> str:
 
 def _element(case: _Case) -> str:
     head = f"<testcase classname={_quote(case.kind or 'tensor')} name={_quote(case.name)}"
+    if case.outcome == "passed" and case.measured:
+        return f"{head}>\n<system-out>{escape(_NOT_XML.sub(_UNKNOWN, case.measured))}</system-out>\n</testcase>"
     if case.outcome == "passed":
         return f"{head}/>"
     return f"{head}>\n<{case.outcome} message={_quote(case.why)}/>\n</testcase>"
 
 
 def _quote(text: str) -> str:
-    return quoteattr(_NOT_XML.sub("\ufffd", text))
+    return quoteattr(_NOT_XML.sub(_UNKNOWN, text))

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx.numpy_helper import from_array, to_array
 
 from roundoff.core.quantization import quantize
 from roundoff.core.quantizer import QuantParams
 from roundoff.errors import BadInput
 from roundoff.graph.weights import Weights
 from roundoff.vendors.dialects import DIALECTS, Decisions, Made, decisions_of, find_dialect, find_dialects
+from roundoff.vendors.dialects.graph_digest import graph_digest
 from tests.vendors.dialects.support import RULES, decided
 
 
@@ -165,3 +167,35 @@ def test_node_names_of_the_user_are_used(tmp_path: Path) -> None:
     decisions = decided(tmp_path, "conv2=u16")
     renamed = decisions_of(decisions.quantized, decisions.made, origins={"theirs": "conv2", "conv1": "conv1"})
     assert [node.name for node in renamed.wide] == ["theirs"]
+
+
+def test_widths_of_weights_are_told_by_those_who_say_them(tmp_path: Path) -> None:
+    decisions = decided(tmp_path, "conv1=weight=s16", "conv2=weight=s16")
+    for name in ("onnxruntime", "aimet", "roundoff"):
+        assert find_dialect(name).write(decisions).said.startswith("activations at 8 bits, 2 weights at 16 bits")
+    for name in ("rknn", "pulsar2", "horizon", "nncf", "tpu-mlir"):
+        found = find_dialect(name).write(decisions)
+        assert found.said.startswith("all nodes at 8 bits")
+        assert any(each.startswith("s16 weights: ") for each in found.missing)
+
+
+def test_a_digest_knows_a_graph_by_what_it_computes(plain: Decisions) -> None:
+    graph = type(plain.quantized.float_model.proto.graph)()
+    graph.CopyFrom(plain.quantized.float_model.proto.graph)
+    known = graph_digest(graph, to_array)
+    for node in graph.node:
+        node.name = ""
+    graph.node.reverse()
+    assert graph_digest(graph, to_array) == known
+    first = graph.initializer[0]
+    first.CopyFrom(from_array(to_array(first) * np.float32(1.001), first.name))
+    assert graph_digest(graph, to_array) != known
+
+
+def test_rules_of_the_user_are_put_in_names_of_a_changed_graph(tmp_path: Path) -> None:
+    made = decided(tmp_path, "conv2=u16")
+    rules = (replace(made.made.rules[0], selector=("theirs",)),)
+    changed = replace(made, made=replace(made.made, graph="net_float_model.onnx", rules=rules))
+    text = find_dialect("roundoff").write(changed).files["net_rules.toml"]
+    assert "theirs" not in text
+    assert "conv2" in text

@@ -55,9 +55,10 @@ def _write(decisions: Decisions) -> Written:
     if float_readers:
         missing.append(f"tensors that some nodes read in float and others quantized: {named(float_readers)}")
     name = f"{decisions.made.stem}.encodings"
-    said = f"{said_of(decisions)}, scales of {len(activations) + len(parameters)} tensors"
+    said = f"{said_of(decisions, weights=True)}, scales of {len(activations) + len(parameters)} tensors"
     use = (
-        f"load_encodings of AIMET, or --quantization_overrides {name} of qairt-converter with --float_fallback: "
+        f"load_encodings of AIMET with {decisions.model}, or qairt-converter --input_network {decisions.model} "
+        f"--quantization_overrides {name} --float_fallback: "
         "what is not in it stays in float"
     )
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"

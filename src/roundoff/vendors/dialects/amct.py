@@ -48,7 +48,10 @@ def _write(decisions: Decisions) -> Written:
         cfg_name: _simplified(document, skipped, wide, channel_wise=channel_wise),
     }
     said = f"{len(layers) - len(skipped)} of {len(layers)} layers quantized, {len(wide)} of them at 16 bits"
-    use = f"config_file={json_name} in quantize_model, or config_defination={cfg_name} in create_quant_config"
+    use = (
+        f"{decisions.model} with config_file={json_name} in quantize_model, or config_defination={cfg_name} in "
+        "create_quant_config"
+    )
     return Written(files, said, tuple(_missing(decisions, layers)), use)
 
 

@@ -82,6 +82,7 @@ class Made:
         samples: On how many samples they were observed; 0 when that is not known.
         rules: What the user asked for.
         float_between: Nodes meant to compute in float although all they read and hand on is quantized.
+        graph: Name of the file with the float model that settings belong to; empty where it is the user's own.
     """
 
     stem: str = "model"
@@ -90,12 +91,15 @@ class Made:
     samples: int = 0
     rules: tuple[Rule, ...] = ()
     float_between: frozenset[str] = frozenset()
+    graph: str = ""
 
     @classmethod
-    def by_plan(cls, plan: QuantPlan | None, *, stem: str, method: str, samples: int = 0) -> "Made":
+    def by_plan(
+        cls, plan: QuantPlan | None, *, stem: str, method: str, samples: int = 0, graph: str = ""
+    ) -> "Made":
         """How a model was made for which a plan is known, or None is."""
         if plan is None:
-            return cls(stem, method=method, samples=samples)
+            return cls(stem, method=method, samples=samples, graph=graph)
         return cls(
             stem,
             target="" if plan.target == _AS_GIVEN else plan.target,
@@ -103,6 +107,7 @@ class Made:
             samples=samples,
             rules=tuple(each.rule for each in plan.resolutions),
             float_between=frozenset(node.node for node in plan.nodes if node.float_between_integers),
+            graph=graph,
         )
 
 
@@ -119,6 +124,11 @@ class Decisions:
     quantized: QuantizedModel
     nodes: tuple[NodeDecision, ...]
     made: Made = Made()
+
+    @property
+    def model(self) -> str:
+        """What to give a tool: the file with the changed graph, or a word for the user's own model."""
+        return self.made.graph or "MODEL.onnx"
 
     @cached_property
     def computing(self) -> tuple[NodeDecision, ...]:
@@ -164,10 +174,11 @@ def decisions_of(
     Args:
         quantized: The model.
         made: How it was made.
-        origins: Names of nodes in the user's model, each with that of the node that took it over.
+        origins: Names of nodes in the user's model, each with that of the node that took it over. Not needed where
+            the tool is given another graph than the user's: names are that graph's then.
     """
-    names = _original_names(origins or {})
     made = made or Made()
+    names = _original_names({} if made.graph else origins or {})
     precisions = NodePrecisions(quantized.float_model, quantized.quantizers)
     nodes = []
     for node in precisions.nodes:

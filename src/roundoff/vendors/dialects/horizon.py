@@ -40,7 +40,7 @@ def _write(decisions: Decisions) -> Written:
     files = {yaml_name: _yaml(decisions), json_name: _json(decisions)}
     use = (
         f"{yaml_name}: into the YAML file of hb_mapper makertbin; {json_name}: as quant_config of hb_compile. "
-        "Names of nodes are those of the ONNX model; compare them with *_optimized_float_model.onnx"
+        f"Names of nodes are those of {decisions.model}; compare them with *_optimized_float_model.onnx"
     )
     return Written(files, said_of(decisions), tuple(missing), use)
 

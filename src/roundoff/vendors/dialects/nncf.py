@@ -58,7 +58,7 @@ def _write(decisions: Decisions) -> Written:
         settings_name: json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
         script: _SCRIPT.format(settings=settings_name),
     }
-    use = f"nncf.quantize(model, dataset, **arguments()) with arguments() of {script}"
+    use = f"nncf.quantize(model, dataset, **arguments()) with {decisions.model} and arguments() of {script}"
     return Written(files, said_of(decisions), tuple(missing), use)
 
 

@@ -1,5 +1,6 @@
 """onnxruntime's quantize_static: nodes to leave out, and the scale of every tensor."""
 
+import inspect
 import json
 from typing import Any
 
@@ -7,7 +8,9 @@ import numpy as np
 
 from roundoff.core.quant_plan import FLOAT
 from roundoff.core.quantizer import Quantizer
+from roundoff.graph.weights import constant_value
 from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
+from roundoff.vendors.dialects.graph_digest import graph_digest
 from roundoff.vendors.dialects.written import Dialect, Written, named, names_of, said_of, unsaid_codes
 
 __all__ = ["DIALECT"]
@@ -17,17 +20,18 @@ _FIRST_16_BITS = 21
 """From this opset on ONNX itself has QuantizeLinear for 16 bits."""
 
 _SCRIPT = '''\
-"""Quantizes with the settings beside this file: python {script} float.onnx int8.onnx samples.npz
+"""Quantizes with the settings beside this file: python {script} {model} OUT.onnx SAMPLES.npz
 
 The archive holds one array for each input of the model, its first axis counting samples.
 """
 
+import hashlib
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
+import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 SETTINGS = json.loads(Path(__file__).with_name("{settings}").read_text(encoding="utf-8"))
@@ -60,6 +64,21 @@ def arguments():
     }}
 
 
+{digest}
+
+def check(path):
+    """Ends with a message where settings are those of another graph: its scales would be wrong, silently."""
+    graph = onnx.load(path).graph
+    known = {{node.name for node in graph.node}}
+    same = graph_digest(graph, onnx.numpy_helper.to_array) == SETTINGS["graph"]
+    if not same or not known.issuperset(SETTINGS["nodes_to_exclude"]):
+        ours = {given}
+        sys.exit(
+            f"{{path}} is not the model that these settings are for, which was {why}\\n"
+            f"fix: python {{sys.argv[0]}} {{ours}} {{sys.argv[2]}} {{sys.argv[3]}}"
+        )
+
+
 class Reader(CalibrationDataReader):
     """The samples of an archive, one at a time."""
 
@@ -75,6 +94,7 @@ class Reader(CalibrationDataReader):
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
+    check(sys.argv[1])
     with np.load(sys.argv[3]) as data:
         quantize_static(sys.argv[1], sys.argv[2], Reader(data), **arguments())
 '''
@@ -82,6 +102,7 @@ if __name__ == "__main__":
 
 def _write(decisions: Decisions) -> Written:
     overrides, missing = _overrides(decisions)
+    graph, model = decisions.made.graph, decisions.quantized.float_model
     settings_name, script = f"{decisions.made.stem}_onnxruntime.json", f"{decisions.made.stem}_onnxruntime.py"
     activation, weight = (decisions.common_dtype(kind) for kind in ("activation", "weight"))
     options: dict[str, Any] = {
@@ -96,18 +117,25 @@ def _write(decisions: Decisions) -> Written:
         "per_channel": decisions.mostly_per_channel,
         "nodes_to_exclude": names_of(filter(_excluded, decisions.nodes)),
         "extra_options": options,
+        "graph": graph_digest(model.proto.graph, lambda tensor: constant_value(tensor, model)),
     }
     files = {
         settings_name: json.dumps(settings, indent=1, ensure_ascii=False) + "\n",
-        script: _SCRIPT.format(script=script, settings=settings_name),
+        script: _SCRIPT.format(
+            script=script,
+            settings=settings_name,
+            model=decisions.model,
+            digest=inspect.getsource(graph_digest),
+            given=f"Path(__file__).with_name({graph!r})" if graph else '"MODEL.onnx"',
+            why="changed before it was quantized" if graph else "quantized as it was",
+        ),
     }
     kept = [node.name for node in decisions.computing if not node.in_float and node.precision.output == FLOAT]
     if kept:
         missing.append(f"results of quantized nodes that stay in float: {named(kept)}")
-    said = f"{said_of(decisions)}, scales of {len(overrides)} tensors"
-    return Written(
-        files, said, (*missing, *unsaid_codes(decisions)), f"python {script} FLOAT.onnx OUT.onnx SAMPLES.npz"
-    )
+    said = f"{said_of(decisions, weights=True)}, scales of {len(overrides)} tensors"
+    use = f"python {script} {decisions.model} OUT.onnx SAMPLES.npz"
+    return Written(files, said, (*missing, *unsaid_codes(decisions)), use)
 
 
 def _excluded(node: NodeDecision) -> bool:

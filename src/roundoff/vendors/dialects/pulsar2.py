@@ -1,5 +1,6 @@
 """Pulsar2's layer_configs."""
 
+import json
 from collections.abc import Iterator
 
 from roundoff.core.quant_plan import FLOAT
@@ -63,8 +64,15 @@ def _write(decisions: Decisions) -> Written:
         *unsaid_scales(decisions),
         *unsaid_codes(decisions),
     ]
-    use = f"put its quant section into the configuration of pulsar2 build (or of roundoff pulsar2 build): {name}"
-    return Written({name: to_json(config)}, said_of(decisions), tuple(missing), use)
+    text = to_json(config)
+    if not json.loads(text):
+        said = f"{said_of(decisions)}; no file: nothing that it can be told differs from its default"
+        return Written({}, said, tuple(missing), f"pulsar2 build --input {decisions.model}, as without settings")
+    use = (
+        f"pulsar2 build --input {decisions.model} (or roundoff pulsar2 build), with the quant section of {name} "
+        "in its configuration"
+    )
+    return Written({name: text}, said_of(decisions), tuple(missing), use)
 
 
 def _lists(*found: tuple[str, list[str]]) -> Iterator[str]:

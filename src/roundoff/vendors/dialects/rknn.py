@@ -21,7 +21,7 @@ _METHODS = {"minmax": "normal", "entropy": "kl_divergence", "mse": "mmse"}
 _FLOAT = "float16"
 
 _SCRIPT = '''\
-"""Builds with the layers beside this file in float16: python {script} MODEL.onnx DATASET.txt PLATFORM OUT.rknn"""
+"""Builds with the layers beside this file in float16: python {script} {model} DATASET.txt PLATFORM OUT.rknn"""
 
 import sys
 from pathlib import Path
@@ -68,6 +68,7 @@ def _write(decisions: Decisions) -> Written:
         lines[0] += " {}"
     code = _SCRIPT.format(
         script=script,
+        model=decisions.model,
         layers=layers_name,
         algorithm=_METHODS.get(decisions.made.method, "normal"),
         method="channel" if decisions.mostly_per_channel else "layer",
@@ -82,8 +83,8 @@ def _write(decisions: Decisions) -> Written:
         *unsaid_codes(decisions),
     ]
     use = (
-        f"python {script} MODEL.onnx DATASET.txt PLATFORM OUT.rknn, or copy the lines of {layers_name} into the "
-        "file of that name that hybrid_quantization_step1 writes; layers go by their output tensors"
+        f"python {script} {decisions.model} DATASET.txt PLATFORM OUT.rknn, or copy the lines of {layers_name} "
+        "into the file of that name that hybrid_quantization_step1 writes; layers go by their output tensors"
     )
     return Written({layers_name: "\n".join(lines) + "\n", script: code}, said_of(decisions), tuple(missing), use)
 

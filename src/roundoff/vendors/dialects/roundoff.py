@@ -11,9 +11,10 @@ __all__ = ["DIALECT"]
 
 
 def _write(decisions: Decisions) -> Written:
-    rules = decisions.made.rules or tuple(_derived(decisions))
+    asked = decisions.made.rules
+    rules = asked if asked and _known(decisions, asked) else tuple(_derived(decisions))
     target = decisions.made.target or "TARGET"
-    lines = [f"# For: roundoff quantize MODEL --target {target} --rules FILE", ""]
+    lines = [f"# For: roundoff quantize {decisions.model} --target {target} --rules FILE", ""]
     for rule in rules:
         lines += ["[[rule]]", *_selector(rule), f"precision = {_precision(rule.precision)}", ""]
     if not rules:
@@ -22,11 +23,21 @@ def _write(decisions: Decisions) -> Written:
     calibration = f" --calibration {decisions.made.method}" if decisions.made.method else ""
     return Written(
         {name: "\n".join(lines).rstrip() + "\n"},
-        said_of(decisions),
+        said_of(decisions, weights=True),
         (*unsaid_scales(decisions), *unsaid_codes(decisions)),
-        f"roundoff quantize MODEL --data DATA --target {target}{calibration} --rules {name} -o DIR; "
+        f"roundoff quantize {decisions.model} --data DATA --target {target}{calibration} --rules {name} -o DIR; "
         "the scales are in plan.json, which --quantized DIR reads",
     )
+
+
+def _known(decisions: Decisions, rules: Iterable[Rule]) -> bool:
+    """Whether all that rules name is there: in a changed graph some of the user's names may not be."""
+    if not decisions.made.graph:
+        return True
+    graph = decisions.quantized.float_model.proto.graph
+    names = {name for node in graph.node for name in (node.name, node.op_type, *node.input, *node.output)}
+    asked = (name for rule in rules for name in (*rule.selector, *rule.end))
+    return all(name in names or any(letter in "*?[" for letter in name) for name in asked)
 
 
 def _derived(decisions: Decisions) -> Iterable[Rule]:

@@ -51,6 +51,7 @@ def _write(decisions: Decisions) -> Written:
         missing.append(f"names with blanks: {named(spaced)}")
     missing += [*unsaid_weights(decisions), *unsaid_scales(decisions, weights_only=True), *unsaid_codes(decisions)]
     use = (
+        f"{decisions.model} into model_transform, then "
         f"model_deploy --quantize INT8 --quantize_table {table} --calibration_table {ranges}; where the chip has "
         f"no {_FLOAT}, write F16 or BF16 instead"
     )

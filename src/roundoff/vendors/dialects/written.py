@@ -1,10 +1,12 @@
 """A dialect: how one tool is told what was decided, and what it cannot be told."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from roundoff.core.quantizer import Quantizer
 from roundoff.core.wording import counted
-from roundoff.vendors.dialects.decisions import Decisions, NodeDecision
+from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
 
 __all__ = [
     "Dialect",
@@ -19,6 +21,8 @@ __all__ = [
 ]
 
 _MOST_NAMED = 4
+# What reads weights; constants of other operations are quantized as what they meet.
+_WITH_WEIGHTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ def unsaid_scales(decisions: Decisions, *, weights_only: bool = False) -> list[s
     activations = {each.tensor for each in decisions.of_kind("activation")}
     weights = {each.tensor for each in decisions.of_kind("weight")}
     if weights_only:
-        return [f"the scales of {counted(len(weights), 'weight')}: it finds its own"] if weights else []
+        own = {each.tensor for each in _weights(decisions)}
+        return [f"the scales of {counted(len(own), 'weight')}: it finds its own"] if own else []
     if not activations | weights:
         return []
     tensors = counted(len(activations | weights), "tensor")
@@ -81,7 +86,7 @@ def unsaid_codes(decisions: Decisions) -> list[str]:
 def unsaid_weights(decisions: Decisions, allowed: Sequence[str] = ("s8",)) -> list[str]:
     """That weights of other widths cannot be said."""
     found: dict[str, list[str]] = {}
-    for each in decisions.of_kind("weight"):
+    for each in _weights(decisions):
         if each.spec.dtype not in allowed:
             found.setdefault(each.spec.dtype, []).append(each.tensor)
     return [f"{dtype} weights: {named(tensors)}" for dtype, tensors in found.items()]
@@ -94,8 +99,24 @@ def unsaid_method(decisions: Decisions, known: Mapping[str, str], instead: str) 
     return [f"calibration by {decisions.made.method}: {instead} instead"]
 
 
-def said_of(decisions: Decisions) -> str:
-    """How many nodes are otherwise than plain int8."""
+def _weights(decisions: Decisions) -> list[Quantizer]:
+    """The quantizers of weights, without those of other constants."""
+    kinds = {node.name: node.op_type for node in decisions.quantized.float_model.proto.graph.node}
+    return [
+        each
+        for each in decisions.of_kind("weight")
+        if any(kinds.get(consumer.node) in _WITH_WEIGHTS for consumer in each.consumers)
+    ]
+
+
+def said_of(decisions: Decisions, *, weights: bool = False) -> str:
+    """How many nodes are otherwise than plain int8.
+
+    Args:
+        decisions: What was decided.
+        weights: Whether the tool is told the widths of weights, too.
+    """
+    widths = Counter(each.spec.bits for each in _weights(decisions) if weights and each.spec.bits != COMMON_BITS)
     parts = [
         text
         for nodes, text in (
@@ -104,6 +125,9 @@ def said_of(decisions: Decisions) -> str:
         )
         if nodes
     ]
+    parts += [f"{counted(count, 'weight')} at {bits} bits" for bits, count in sorted(widths.items())]
+    if widths and not (decisions.floats or decisions.wide):
+        parts.insert(0, "activations at 8 bits")
     return ", ".join(parts) or "all nodes at 8 bits"
 
 
