@@ -117,22 +117,23 @@ def _again(bench: Bench, name: str) -> LocalError:
 def _flow(bench: Bench, name: str) -> Flow:
     """Whether what reads a tensor fits its dump, or what it should have been."""
     as_dumped = as_computed = 0.0
-    lost, fits = False, True
+    readers = bench.consumers.get(name, ())
+    lost, fits = False, bool(readers)
     for sample in bench.indices[:_HELD]:
         view = bench.view(sample)
         right = view.but({name: bench.golden.compute(name, view)})
-        for reader in bench.consumers.get(name, ()):
+        lost = lost or not np.isfinite(view[name]).all()
+        for reader in readers:
             for given in (view, right):
                 pair = bench.pair(reader, sample, given)
                 error = compare_local(pair.exact, pair.found, pair.expected)
                 weighed = (error.error + error.noise) / max(error.noise, np.finfo(float).tiny)
                 if given is view:
                     as_dumped += weighed
-                    lost = lost or error.nonfinite > 0
                 else:
                     as_computed += weighed
                     fits = fits and not error.is_suspect(guessed=not bench.quantizers)
-    # NaN has no energy: who reads it and has none had other values, if these explain all that it has.
+    # NaN has no energy, and codes have no NaN: who follows from the right values did not read it.
     if as_dumped > _CLEARLY * as_computed or (lost and fits):
         return "dump only"
     return "flows on" if as_computed > _CLEARLY * as_dumped else "not known"
