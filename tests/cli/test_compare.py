@@ -192,3 +192,43 @@ def test_aliases_and_names_only(good: Path, tmp_path: Path, capsys: pytest.Captu
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {row["matched_by"] for row in rows} == {"value"}
     assert {row["candidate"] for row in rows} == {f"layer_{i}" for i in range(6)}
+
+
+@pytest.fixture
+def dumped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, Path, Path]:
+    """A model, samples, and what it computes of them."""
+    model = save(conv_net(), tmp_path / "model.onnx")
+    data = tmp_path / "x.npy"
+    np.save(data, np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32))
+    assert main(["dump", str(model), "--data", str(data), "-o", str(tmp_path / "dump")]) == 0
+    capsys.readouterr()
+    return model, data, tmp_path / "dump"
+
+
+def test_the_way_on_from_a_dump_that_differs(
+    dumped: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, data, dump = dumped
+    assert run(model, dump, "--data", data) == 0
+    assert "roundoff diagnose" not in capsys.readouterr().out
+    file = max((dump / "0").glob("*.npy"), key=lambda path: path.stat().st_size)
+    np.save(file, np.load(file) * np.float32(0.2))
+    assert run(model, dump, "--data", data) == 0
+    out = "".join(capsys.readouterr().out.split())
+    assert f"nextroundoffdiagnose{model}--data{data}--dumps{dump}" in out
+    assert run(model, dump, "--data", data, "--json") == 0
+    json.loads(capsys.readouterr().out)
+
+
+def test_a_tensor_that_was_not_dumped_introduces_nothing(
+    dumped: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, data, dump = dumped
+    lost = max((dump / "0").glob("*.npy"), key=lambda path: path.stat().st_size)
+    lost.unlink()
+    assert run(model, dump, "--data", data) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("FAIL")
+    assert "not read" in out
+    assert "starts at" not in out
+    assert "introduced by" not in out

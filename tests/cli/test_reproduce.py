@@ -78,6 +78,23 @@ def test_what_a_board_computed_wrongly_is_cut_out(reproduce: Run, command: str) 
     assert done.returncode == 1, done.stderr
 
 
+def test_a_fault_of_the_dump_alone_leaves_nothing_else_wrong(reproduce: Run) -> None:
+    shutil.copy(model_path(), "digits.onnx")
+    data = str(model_path().parent / "samples.npy")
+    main(["dump", "digits.onnx", "--data", data, "-o", "board"])
+    for file in Path("board").glob("*/block3_relu.npy"):
+        values = np.load(file)
+        values[:, 3] *= np.float32(0.5)
+        np.save(file, values)
+    main(["diagnose", "digits.onnx", "--dumps", "board", "--data", data, "-o", "run"])
+    code, out, error = reproduce("run", "-o", "case")
+    assert code == 0, error
+    said = " ".join(out.split())
+    assert "(wrong-dequantization)" in said
+    assert "both are right, the fault does not reach the outputs" in said
+    assert "does not pass" not in said
+
+
 def test_a_healthy_run_has_nothing_to_show(reproduce: Run) -> None:
     main(["diagnose", "float.onnx", "--target", "generic-int8", "--data", "data.npz", "-o", "run"])
     code, _, error = reproduce("run", "-o", "case")

@@ -7,7 +7,8 @@ from roundoff.align.layout import find_layout
 from roundoff.analysis.culprits import missing_outputs, roles
 from roundoff.analysis.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.analysis.measuring import Measured, SamplePairs, find_samples, measure_pairs, read_pair
-from roundoff.core.comparison import Comparison, TensorComparison, Verdict
+from roundoff.analysis.standing_out import standing_out, surroundings_db
+from roundoff.core.comparison import Comparison, TensorComparison, Verdict, was_not_read
 from roundoff.core.pairing import Pairing, TensorPair
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.sample_scores import keep_samples
@@ -62,8 +63,9 @@ def compare(
     thresholds = settings.thresholds or load_profile("default")
     judged = _with_odd_layouts(_rows(job, pairs, measured, thresholds=thresholds))
     rows = _with_roles(judged, settings.topology)
+    rows, remarks = _remarked(job, rows, pairs, measured)
     compared = {pair.reference for pair in pairs}
-    notes = (samples.note, _note_on_scope(thresholds, settings.topology), *_moved_names(rows, reference))
+    notes = (samples.note, _note_on_scope(thresholds, settings.topology), *_moved_names(rows, reference), *remarks)
     return Comparison(
         reference=reference.label,
         candidate=candidate.label,
@@ -239,12 +241,25 @@ def _with_odd_layouts(rows: list[TensorComparison]) -> tuple[TensorComparison, .
     )
 
 
+def _remarked(
+    job: _Job, rows: tuple[TensorComparison, ...], pairs: Sequence[TensorPair], measured: Sequence[Measured]
+) -> tuple[tuple[TensorComparison, ...], list[str]]:
+    """The rows, with what differs in those that pass and stand out; and that in sentences."""
+    ordered = job.sources[0].ordered
+    told, remarks = list(rows), []
+    for place in standing_out(rows, ordered=ordered)[:_WORST]:
+        text = job.look_again(pairs[place], measured[place]).text
+        told[place] = replace(rows[place], difference=text)
+        own, around = rows[place].score.values["sqnr_db"], surroundings_db(rows, place, ordered=ordered)
+        near = f"its worst neighbour {around:.1f} dB" if ordered else f"the worst other {around:.1f} dB"
+        remarks.append(f"{rows[place].reference} stands out: {own:.1f} dB, {near}: {text}")
+    return tuple(told), remarks
+
+
 def _with_roles(rows: tuple[TensorComparison, ...], topology: Topology | None) -> tuple[TensorComparison, ...]:
     if topology is None:
         return rows
-    failed = {
-        row.reference: bool(row.kind) or row.passed is False for row in rows if row.score.status != "missing"
-    }
+    failed = {row.reference: bool(row.kind) or row.passed is False for row in rows if not was_not_read(row)}
     known = roles(topology, failed)
     return tuple(replace(row, role=known.get(row.reference, "")) for row in rows)
 
@@ -253,12 +268,14 @@ def _verdict(
     rows: Sequence[TensorComparison], *, ordered: bool, missing_outputs: tuple[str, ...], gated: bool
 ) -> Verdict:
     failing = [row for row in rows if row.passed is False]
+    # What was not read may be as right as it should be: nothing starts there.
+    wrong = [row for row in failing if not was_not_read(row)]
     worst = sorted(failing, key=_badness, reverse=True)[:_WORST]
     return Verdict(
         compared=sum(bool(row.score.values) or row.score.status == "nonfinite" for row in rows),
         passed=sum(row.passed is True for row in rows),
         failed=len(failing) + len(missing_outputs),
-        first_divergence=failing[0].reference if failing and ordered else None,
+        first_divergence=wrong[0].reference if wrong and ordered else None,
         worst=tuple(row.reference for row in worst),
         introduces=tuple(row.reference for row in rows if row.role == "introduces"),
         victims=tuple(row.reference for row in rows if row.role == "victim"),
@@ -268,7 +285,9 @@ def _verdict(
 
 
 def _badness(row: TensorComparison) -> float:
-    """Larger is worse; a tensor without a score, or with NaN on one side only, is worst."""
+    """Larger is worse: most so without a score, or with NaN on one side only; what was not read comes last."""
+    if was_not_read(row):
+        return -1.0
     if row.kind == "nonfinite":
         return float("inf")
     return row.score.values.get("relative_euclidean", float("inf"))

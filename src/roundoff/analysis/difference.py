@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.comparison import DifferenceKind
+from roundoff.core.measure import channel_axis_of, measure_pair
 from roundoff.core.moments import PairMoments
 from roundoff.core.tensors import Array
 from roundoff.metrics.error import sqnr_db
@@ -74,7 +75,7 @@ def describe(moments: PairMoments, reference: Array, candidate: Array) -> Differ
         found = test(x, y, energy)
         if found is not None:
             return found
-    return coarse
+    return _channel_line(moments, reference, candidate, coarse) if coarse.kind == "one channel" else coarse
 
 
 def describe_codes(moments: PairMoments) -> Difference | None:
@@ -160,6 +161,17 @@ def _channel(moments: PairMoments) -> Difference | None:
     if share >= _EXPLAINS:
         return Difference("one channel", f"channel {index} carries {share:.0%} of the error")
     return None
+
+
+def _channel_line(moments: PairMoments, reference: Array, candidate: Array, coarse: Difference) -> Difference:
+    """What one channel that carries the error is, where a gain or an offset explains it."""
+    channels, axis = moments.channels, channel_axis_of(reference.shape)
+    if channels is None or axis is None or reference.shape[axis] != channels.error.size:
+        return coarse
+    index = int(np.argmax(channels.error))
+    x, y = (np.take(side, index, axis=axis) for side in (reference, candidate))
+    line = _linear(measure_pair(x, y, channel_axis=None))
+    return coarse if line is None else Difference("one channel", f"{coarse.text}, {line.text}")
 
 
 def _saturation(x: Array, y: Array, energy: Array) -> Difference | None:

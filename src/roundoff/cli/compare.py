@@ -271,6 +271,7 @@ def _write(args: argparse.Namespace, document: "RunDocument", comparison: "Compa
 def _print(
     args: argparse.Namespace, terminal: Terminal, document: "RunDocument", comparison: "Comparison"
 ) -> None:
+    from roundoff.cli.next_steps import after_comparison
     from roundoff.core.harmless import for_people
     from roundoff.report.documents import to_json
     from roundoff.report.tables import comparison_csv
@@ -282,6 +283,12 @@ def _print(
         terminal.text(comparison_csv(comparison))
     else:
         comparison = for_people(comparison)
-        terminal.print(comparison_verdict(comparison))
+        steps = after_comparison(args) if _calls_for_more(comparison) else []
+        terminal.print(comparison_verdict(comparison, steps))
         terminal.print("")
         terminal.print(comparison_table(comparison, sort=args.sort, most=args.rows))
+
+
+def _calls_for_more(comparison: "Comparison") -> bool:
+    """Whether a tensor fails, or passes with a remark."""
+    return comparison.verdict.failed > 0 or any(row.difference for row in comparison.rows)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from roundoff.cli.data_options import given_options
 from roundoff.cli.device_options import device_next_steps
 from roundoff.cli.quantize_options import given_quantize_options
-from roundoff.core.model_files import model_stem
+from roundoff.core.model_files import is_model, model_stem
 
 if TYPE_CHECKING:
     from roundoff.core.findings import Diagnosis
 
-__all__ = ["next_steps", "passing_on"]
+__all__ = ["after_comparison", "next_steps", "passing_on"]
 
 # Where a run goes that has no folder yet.
 _REPAIRED, _RUN = "repaired", "run"
@@ -56,6 +56,18 @@ def next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     elif found.kind == "not_enough_evidence":
         steps = [["layers", *model, *data, *given]]
     return [shlex.join(["roundoff", *words]) for words in (*steps, *passing_on(found, found_in))]
+
+
+def after_comparison(args: argparse.Namespace) -> list[str]:
+    """How to find out what is wrong on a device whose tensors differ from those of a model; else nothing."""
+    model = args.reference if is_model(args.reference) else args.model
+    if model is None or is_model(args.candidate):
+        return []
+    data = _said(args, given_options(args)) or ["--data", "SAMPLES"]
+    chosen = args.candidate_format or args.format
+    known = ["--dump-format", chosen] if chosen else []
+    known += [] if args.aliases is None else ["--aliases", str(args.aliases)]
+    return [shlex.join(["roundoff", "diagnose", str(model), *data, "--dumps", str(args.candidate), *known])]
 
 
 def passing_on(found: "Diagnosis", run: str) -> list[list[str]]:

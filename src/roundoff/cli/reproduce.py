@@ -258,6 +258,8 @@ def _lines(found: "Reproducer", checked: "Verified") -> "Iterator[tuple[str, str
         usual = "with this tensor right" if found.stored else "with all other quantizers on and these off"
         told = found.right or usual
         verdict = "passes" if found.passes else "does not pass: more is wrong than this"
+        if found.unnoticed:
+            verdict = "both are right, the fault does not reach the outputs"
         after, before = found.complement.after, found.complement.before
         yield "complement", f"the whole model has {after:.1f} dB {told}, {before:.1f} dB as it is: {verdict}"
     if found.alone is not None:

@@ -7,7 +7,7 @@ from roundoff.core.pairing import MatchedBy
 from roundoff.core.scores import TensorScore
 from roundoff.core.thresholds import ThresholdSet
 
-__all__ = ["Comparison", "DifferenceKind", "Role", "TensorComparison", "Verdict"]
+__all__ = ["Comparison", "DifferenceKind", "Role", "TensorComparison", "Verdict", "was_not_read"]
 
 DifferenceKind = Literal[
     "", "nonfinite", "zeroed", "gain", "offset", "gain and offset", "saturation", "few outliers",
@@ -36,7 +36,7 @@ class TensorComparison:
         score: The scores over all samples.
         passed: Whether the thresholds hold; None when this tensor is not judged.
         kind: What the difference looks like; empty when it passes or has no score.
-        difference: The same in words, with numbers.
+        difference: The same in words, with numbers; also where a tensor passes and stands out from its neighbours.
         role: Whether the error starts here or comes from above.
         sample_sqnr_db: SQNR of each of the first samples, NaN where there is none; empty in documents of older
             versions and where a sample could not be read.
@@ -61,6 +61,11 @@ class TensorComparison:
     sample_sqnr_db: tuple[float, ...] = ()
 
 
+def was_not_read(row: TensorComparison) -> bool:
+    """Whether a tensor is missing, or could not be read: nothing is known of it."""
+    return row.score.status in ("missing", "unreadable")
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer in a few numbers and names; names are those of the reference.
@@ -69,7 +74,8 @@ class Verdict:
         compared: Tensors with a score.
         passed: Of those judged, how many keep the thresholds.
         failed: Of those judged, how many do not, including those that could not be scored or are missing outputs.
-        first_divergence: First failing tensor in execution order; None when none fails or the order is unknown.
+        first_divergence: First failing tensor in execution order, of those that were read; None when none fails or
+            the order is unknown.
         worst: Up to five failing tensors, worst first.
         introduces: Failing tensors whose inputs are all right.
         victims: Failing tensors with an input that fails already.

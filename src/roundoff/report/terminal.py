@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.core.comparison import Comparison, TensorComparison, was_not_read
 from roundoff.core.harmless import short_name
 from roundoff.report.phrasing import commas, count_of, few, headline, semicolons
 from roundoff.report.table_rows import Sort, choose_rows, left_out
@@ -25,12 +25,18 @@ _REMARK_COLUMNS = 60
 _Line = tuple[str, str]
 
 
-def comparison_verdict(comparison: Comparison) -> RenderableType:
-    """What a busy person reads: passed or not, where it starts, what it looks like, who is only a victim."""
+def comparison_verdict(comparison: Comparison, next_steps: Sequence[str] = ()) -> RenderableType:
+    """What a busy person reads: passed or not, where it starts, what it looks like, who is only a victim.
+
+    Args:
+        comparison: What to show.
+        next_steps: Commands that lead on.
+    """
     rows = {row.reference: row for row in comparison.rows}
     lines = [*_judged(comparison), *_start(comparison, rows), *_worst(comparison, rows), *_culprits(comparison)]
-    lines += [*_alignment(comparison), *_unmatched(comparison)]
+    lines += [*_not_read(comparison), *_alignment(comparison), *_unmatched(comparison)]
     lines += [(told("terminal.note_label"), sentence(note)) for note in comparison.notes]
+    lines += [("" if place else told("comparison_text.next"), step) for place, step in enumerate(next_steps)]
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -93,17 +99,27 @@ def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterato
     if first is not None:
         what = sentence(rows[first].difference or rows[first].score.detail)
         yield told("comparison_text.starts_at"), _said(rows[first], what)
-    elif any(row.passed is False for row in comparison.rows):
+    elif any(row.passed is False and not was_not_read(row) for row in comparison.rows):
         yield told("comparison_text.starts_at"), told("comparison_text.start_unknown")
 
 
 def _worst(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
-    verdict = comparison.verdict
-    if verdict.worst == (verdict.first_divergence,):
+    worst = [name for name in comparison.verdict.worst if not was_not_read(rows[name])]
+    if worst == [comparison.verdict.first_divergence]:
         return  # It has been named already.
-    for index, name in enumerate(verdict.worst):
+    for index, name in enumerate(worst):
         label = "" if index else told("comparison_text.worst")
         yield label, _said(rows[name], _score_in_words(rows[name]))
+
+
+def _not_read(comparison: Comparison) -> Iterator[_Line]:
+    """Tensors that fail because nothing is known of them."""
+    unread = [row for row in comparison.rows if row.passed is False and was_not_read(row)]
+    for index, row in enumerate(unread[:_LISTED]):
+        label = "" if index else told("comparison_text.not_read")
+        yield label, _said(row, sentence(row.score.detail))
+    if len(unread) > _LISTED:
+        yield "", few([row.reference for row in unread[_LISTED:]], _LISTED)
 
 
 def _said(row: TensorComparison, text: str) -> str:

@@ -69,11 +69,15 @@ def test_the_first_node_is_the_culprit_and_what_reads_it_are_victims(
     assert any("roundoff reproduce " in each for each in found.next_steps)
 
 
-def test_a_node_that_gets_rid_of_them_is_not_accused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_reads_them_and_had_numbers_blames_the_dump(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     written(tmp_path, np.nan, share=0.1, hand_on=False)
-    _, _, _, found = diagnosed(tmp_path, capsys)
-    assert [each.tensors for each in found.findings] == [(CULPRIT,)]
-    assert any("read NaN or infinite values, and were not judged" in note for note in found.notes)
+    _, _, err, found = diagnosed(tmp_path, capsys)
+    assert [(each.cause, each.tensors) for each in found.findings] == [("not-finite", (CULPRIT,))]
+    assert "in the dump only" in found.findings[0].summary
+    assert found.verdict.startswith("the device computes what it should")
+    assert "not judged" not in err
 
 
 def test_a_dump_of_nothing_but_nan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,3 +85,13 @@ def test_a_dump_of_nothing_but_nan(tmp_path: Path, capsys: pytest.CaptureFixture
     _, out, _, found = diagnosed(tmp_path, capsys)
     assert [each.tensors for each in found.findings] == [("stem/conv",)]
     assert "the outputs keep nothing (NaN, infinite, or beyond all measure)" in " ".join(out.split())
+
+
+def test_an_output_that_nothing_reads_is_not_said_to_be_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = onnx.load(demo.model_path()).graph.output[0].name
+    written(tmp_path, np.nan, share=0.1, culprit=output)
+    _, _, _, found = diagnosed(tmp_path, capsys)
+    assert [each.tensors for each in found.findings] == [(output,)]
+    assert "although all that it reads is finite" in found.findings[0].summary

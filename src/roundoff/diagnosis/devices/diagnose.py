@@ -171,11 +171,12 @@ class _Diagnosing:
             nowhere = find_not_finite(self._bench)
             check.ok = not nowhere.tensors
             check.result = nowhere.text if nowhere.tensors else ""
-            self._notebook.notes += nowhere.notes
         with self._notebook.check("parts") as check:
             found = survey(self._bench, progress)
             suspects = find_suspects(self._bench, found, progress)
-            # What reads NaN can only hand it on.
+            # What reads NaN can only hand it on, unless that is in the dump alone.
+            nowhere = nowhere.without_wrong_dumps(self._bench.believed, self._bench)
+            self._notebook.notes += nowhere.notes
             suspects = [each for each in suspects if each.tensor not in nowhere.readers]
             check.ok = not suspects
             check.result = _parts_text(found, suspects, len(nowhere.readers))

@@ -1,6 +1,7 @@
 """NaN and infinite values on a device: where they come up first, and who only read them."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +27,11 @@ class NotFinite:
     as_float: frozenset[str] = frozenset()
     readers: frozenset[str] = frozenset()
 
+    def without_wrong_dumps(self, dumps: Collection[str], bench: Bench) -> "NotFinite":
+        """The same, given that the device itself had numbers in these tensors."""
+        wrong = frozenset(self.tensors).difference(dumps)
+        return replace(self, readers=_readers(bench, wrong))
+
     @property
     def text(self) -> str:
         """Where they come up first, in words."""
@@ -39,7 +45,8 @@ class NotFinite:
         """What was not judged because of them."""
         if not self.readers:
             return ()
-        return (f"{counted(len(self.readers), 'tensor')} read NaN or infinite values, and were not judged",)
+        verb = "was" if len(self.readers) == 1 else "were"
+        return (f"{counted(len(self.readers), 'tensor')} read NaN or infinite values, and {verb} not judged",)
 
 
 def find_not_finite(bench: Bench) -> NotFinite:
@@ -47,9 +54,11 @@ def find_not_finite(bench: Bench) -> NotFinite:
     names = (*bench.inputs, *bench.tensors)
     tensors = [name for name in names if _any(bench, name, float_model=False)]
     as_float = frozenset(name for name in tensors if _any(bench, name, float_model=True))
-    wrong = frozenset(tensors)
-    readers = frozenset(name for name in bench.tensors if wrong.intersection(bench.spans[name].reads))
-    return NotFinite(tuple(tensors), as_float, readers)
+    return NotFinite(tuple(tensors), as_float, _readers(bench, frozenset(tensors)))
+
+
+def _readers(bench: Bench, wrong: frozenset[str]) -> frozenset[str]:
+    return frozenset(name for name in bench.tensors if wrong.intersection(bench.spans[name].reads))
 
 
 def _any(bench: Bench, name: str, *, float_model: bool) -> bool:

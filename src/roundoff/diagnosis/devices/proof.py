@@ -12,16 +12,33 @@ from roundoff.diagnosis.devices.bench import Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention
 
-__all__ = ["called", "energy", "left_over", "recovered", "sqnr_db", "tried"]
+__all__ = ["MOST_LEFT", "called", "energy", "left_over", "recovered", "sqnr_db", "tried", "where"]
+
+MOST_LEFT = 30.0
+"""What explains all of a difference leaves no more than so many times what is expected anyway.
+
+Something else, such as a bias that was added twice or weights that were exchanged, may be explained for the most
+part by a line or by another order.
+"""
 
 # An explanation may leave this many times the error that is expected anyway.
 _LEFT = 4.0
 _MOST = 0.5
+_WHERE = {
+    "dump only": "in the dump only: what reads it on the device had the right values",
+    "flows on": "and what reads it goes on with that",
+    "not known": "at least in the dump",
+}
 
 
 def called(suspect: DeviceSuspect) -> str:
     """What to call a tensor in a sentence."""
     return repr(short_name(suspect.tensor))
+
+
+def where(suspect: DeviceSuspect) -> str:
+    """Whether the device itself is wrong or what it wrote, to end a sentence with."""
+    return _WHERE[suspect.flow]
 
 
 def _energies(pairs: Sequence[Pair], explained: Sequence[Array]) -> tuple[float, float, float, float]:
@@ -57,9 +74,9 @@ def recovered(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
 
 
 def left_over(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
-    """Energy of the error that an explanation leaves, over what is expected anyway."""
+    """Energy of the error that an explanation leaves, over what is expected of this device anyway."""
     _, _, after, noise = _energies(suspect.pairs, explained)
-    return after / max(noise, np.finfo(float).tiny)
+    return after / max(noise * suspect.floor**2, np.finfo(float).tiny)
 
 
 def sqnr_db(signal: float, error: float) -> float:

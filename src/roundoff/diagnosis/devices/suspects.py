@@ -30,6 +30,7 @@ class DeviceSuspect:
         flow: Whether what reads it on the device had the same values as the dump.
         pairs: The tensor and what it should be, in a few samples.
         places: Which samples those are.
+        floor: By how much the device is coarser than expected in the middle of its tensors; at least 1.
     """
 
     tensor: str
@@ -38,6 +39,7 @@ class DeviceSuspect:
     flow: Flow
     pairs: tuple[Pair, ...]
     places: tuple[int, ...]
+    floor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,9 @@ def find_suspects(bench: Bench, found: Survey, progress: Progress = SILENT) -> l
             if not error.is_suspect(found.floor, guessed=guessed):
                 continue
             flow = _flow(bench, name)
-            places = bench.indices[:_HELD]
+            places, nodes = bench.indices[:_HELD], bench.spans[name].nodes
             pairs = tuple(bench.pair(name, sample) for sample in places)
-            suspects.append(DeviceSuspect(name, bench.spans[name].nodes, error, flow, pairs, places))
+            suspects.append(DeviceSuspect(name, nodes, error, flow, pairs, places, found.floor))
             if flow == "dump only":
                 bench.believed.add(name)
     finally:
@@ -115,10 +117,13 @@ def _again(bench: Bench, name: str) -> LocalError:
 def _flow(bench: Bench, name: str) -> Flow:
     """Whether what reads a tensor fits its dump, or what it should have been."""
     as_dumped = as_computed = 0.0
+    readers = bench.consumers.get(name, ())
+    lost, fits = False, bool(readers)
     for sample in bench.indices[:_HELD]:
         view = bench.view(sample)
         right = view.but({name: bench.golden.compute(name, view)})
-        for reader in bench.consumers.get(name, ()):
+        lost = lost or not np.isfinite(view[name]).all()
+        for reader in readers:
             for given in (view, right):
                 pair = bench.pair(reader, sample, given)
                 error = compare_local(pair.exact, pair.found, pair.expected)
@@ -127,6 +132,8 @@ def _flow(bench: Bench, name: str) -> Flow:
                     as_dumped += weighed
                 else:
                     as_computed += weighed
-    if as_dumped > _CLEARLY * as_computed:
+                    fits = fits and not error.is_suspect(guessed=not bench.quantizers)
+    # NaN has no energy, and codes have no NaN: who follows from the right values did not read it.
+    if as_dumped > _CLEARLY * as_computed or (lost and fits):
         return "dump only"
     return "flows on" if as_computed > _CLEARLY * as_dumped else "not known"

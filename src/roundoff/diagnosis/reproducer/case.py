@@ -9,7 +9,7 @@ from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.reproducer.spots import Spot
 from roundoff.graph.load import Model
 
-__all__ = ["Reproducer", "ReproducerSample", "Spot", "clearly_better"]
+__all__ = ["Reproducer", "ReproducerSample", "Spot", "as_good_as", "clearly_better"]
 
 
 # The outputs of the whole network are clearly better from this on.
@@ -19,6 +19,11 @@ _BETTER_DB = 1.0
 def clearly_better(before: Loss, after: Loss) -> bool:
     """Whether the outputs of a network lose clearly less, or agree only then."""
     return after.sqnr_db - before.sqnr_db >= _BETTER_DB or (after.agrees and not before.agrees)
+
+
+def as_good_as(found: Loss, expected: Loss) -> bool:
+    """Whether outputs lose no more than is expected; what nobody notices, such as rounding, is no loss."""
+    return found.excess_db(expected) < _BETTER_DB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +64,7 @@ class Reproducer:
         fed: What it is fed, in words, where that is neither the float network's nor a device's.
         observer: What gave what was observed, likewise.
         right: How the whole network was put right, likewise.
+        unnoticed: Whether the outputs are right as they are, too: the fault does not reach them.
     """
 
     nodes: tuple[tuple[str, str], ...]
@@ -77,6 +83,7 @@ class Reproducer:
     fed: str = ""
     observer: str = ""
     right: str = ""
+    unnoticed: bool = False
 
     @property
     def fed_with(self) -> str:

@@ -8,7 +8,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.case import loss_measures
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.outputs import OutputLoss
-from roundoff.diagnosis.reproducer.case import Reproducer, ReproducerSample, clearly_better
+from roundoff.diagnosis.reproducer.case import Reproducer, ReproducerSample, as_good_as, clearly_better
 from roundoff.diagnosis.reproducer.placing import placed
 from roundoff.diagnosis.reproducer.spots import BEST_DB, Spot, sqnr_at
 from roundoff.errors import BadInput
@@ -69,11 +69,14 @@ def reproduce_device(
     model = parts.model(part, shapes if same else None)
     quantizers = placed(bench.quantizers, part)
     kinds = {node.name: node.op_type for node in bench.model.proto.graph.node}
-    before, after, passes = None, None, True
+    before, after, passes, unnoticed = None, None, True, False
     outputs = OutputLoss(bench)
     if outputs.can_tell:
         before, after = outputs.of_device(), outputs.with_right(tensor)
-        passes = clearly_better(before, after)
+        better = clearly_better(before, after)
+        # With nothing wrong at the outputs, nothing can get better.
+        passes = better or as_good_as(after, outputs.of_arithmetic())
+        unnoticed = passes and not better
     return Reproducer(
         nodes=tuple((name, kinds[name]) for name in part.nodes),
         float_model=model,
@@ -91,6 +94,7 @@ def reproduce_device(
         complement=None if before is None or after is None else loss_measures(before, after)[0],
         alone=None,
         passes=passes,
+        unnoticed=unnoticed,
     )
 
 

@@ -1,6 +1,6 @@
 """Two sets of tensors: what differs, where it started, how tensors were matched."""
 
-from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.core.comparison import Comparison, TensorComparison, was_not_read
 from roundoff.core.document import RunDocument
 from roundoff.report.figures import shape_text
 from roundoff.report.pages.blocks import Block, Cell, Chart, Column, Headline, Page, Paragraph, Series, Table
@@ -47,10 +47,13 @@ def _verdict(found: Comparison) -> tuple[Block, ...]:
     verdict = found.verdict
     if not verdict.failed:
         return (Headline("good", say("comparison.agrees", compared=verdict.compared)),)
-    first = verdict.first_divergence or few_names(verdict.worst)
-    blocks: list[Block] = [
-        Headline("bad", say("comparison.differs", failed=verdict.failed, compared=verdict.compared, first=first))
-    ]
+    unread = [row.reference for row in found.rows if row.passed is False and was_not_read(row)]
+    if len(unread) == verdict.failed:
+        text = say("comparison.not_read", count=len(unread), names=few_names(unread))
+    else:
+        first = verdict.first_divergence or few_names(verdict.worst)
+        text = say("comparison.differs", failed=verdict.failed, compared=verdict.compared, first=first)
+    blocks: list[Block] = [Headline("bad", text)]
     if verdict.introduces:
         blocks.append(Paragraph(say("comparison.introduces", names=few_names(verdict.introduces))))
     if verdict.victims:

@@ -10,6 +10,7 @@ from roundoff.diagnosis.devices.causes import (
     preprocessing,
     stale_tensor,
     wrong_dequantization,
+    wrong_dump,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "preprocessing",
     "stale_tensor",
     "wrong_dequantization",
+    "wrong_dump",
 ]

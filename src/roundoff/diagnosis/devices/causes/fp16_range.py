@@ -9,7 +9,7 @@ from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.half import in_half, is_emulated
-from roundoff.diagnosis.devices.proof import called, energy, tried
+from roundoff.diagnosis.devices.proof import called, energy, tried, where
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.graph.weights import Weights
@@ -81,7 +81,8 @@ class Fp16Range:
                 suspect,
                 [way(pair.exact) for pair in suspect.pairs],
                 changed=f"the reference's {what} {words}",
-                summary=f"{what} does not fit half precision (its largest value is {largest:.4g}): it is {words}",
+                summary=f"{what} does not fit half precision (its largest value is {largest:.4g}): it is {words}, "
+                f"{where(suspect)}",
                 changes=(Change("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
             )
             if best is None or proof.recovered > best.recovered:
@@ -90,6 +91,9 @@ class Fp16Range:
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """More range, or smaller values."""
+        if suspect.flow == "dump only":
+            title = f"write {called(suspect)} to the dump in float32; the device itself is right"
+            return Remedy(title, "outside", proof.changes)
         title = f"run {suspect.nodes[0]!r} in float32 or bfloat16, or scale its weights so that values fit float16"
         return Remedy(title, "float", proof.changes)
 

@@ -35,7 +35,7 @@ class IntegerImplementation:
 
     def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
         """The mean difference in steps."""
-        if not case.quantizers or suspect.tensor not in case.golden.coded:
+        if not case.quantizers or suspect.tensor not in case.golden.coded or suspect.flow == "dump only":
             return None
         return Signal(1.0, {"mean_steps": suspect.error.mean_shift, "largest_steps": suspect.error.largest})
 

@@ -30,6 +30,9 @@ class KernelFault:
     def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
         """How many values are off by more than arithmetic explains."""
         unsure = not case.quantizers and case.numbers.kind == "integer"
+        # What reads it had the right values: no kernel is wrong.
+        if suspect.flow == "dump only":
+            return None
         if suspect.tensor not in case.tensors or (unsure and suspect.error.sqnr_db > _MILD_DB):
             return None
         numbers = {"share_off": suspect.error.share_beyond(), "largest_steps": suspect.error.largest}

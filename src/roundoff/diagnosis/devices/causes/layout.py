@@ -9,7 +9,7 @@ from roundoff.core.findings import Change, Remedy
 from roundoff.core.measure import channel_axis_of
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, tried, where
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 
@@ -19,6 +19,7 @@ __all__ = ["Layout", "slice_order"]
 _SORTED = 0.2
 # Of more channels it would take long to say which is which.
 _MOST_CHANNELS = 2048
+_NAMED = 4
 
 
 @cause("layout", side="device", order=40)
@@ -56,12 +57,14 @@ def _by_axes(suspect: DeviceSuspect) -> Intervention | None:
         return None
     # The layout leads from the device's order to the right one; the right one is taken the other way.
     explained = [_inverse(layout.apply, pair.exact) for pair in suspect.pairs]
+    if left_over(suspect, explained) > MOST_LEFT:
+        return None
     what = called(suspect)
     return tried(
         suspect,
         explained,
         changed=f"the reference's {what} laid out as {layout.name}",
-        summary=f"{what} has the right values in the wrong layout ({layout.name}), {_where(suspect)}",
+        summary=f"{what} has the right values in the wrong layout ({layout.name}), {where(suspect)}",
         changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=layout.name),),
     )
 
@@ -111,14 +114,19 @@ def _by_channels(suspect: DeviceSuspect) -> Intervention | None:
         if order is None:
             continue
         moved = np.flatnonzero(order != np.arange(len(order)))
-        shown = ", ".join(f"{index} holds {order[index]}" for index in moved[:3].tolist())
+        explained = [np.take(each, order, axis=axis) for each in exact]
+        # Channels that are nearest to others and are not those have something else wrong.
+        if left_over(suspect, explained) > MOST_LEFT:
+            continue
+        shown = ", ".join(f"{index} holds {order[index]}" for index in moved[:_NAMED].tolist())
+        more = " ..." if len(moved) > _NAMED else ""
         what, kind = called(suspect), _called_axis(exact[0].shape, axis)
         proof = tried(
             suspect,
-            [np.take(each, order, axis=axis) for each in exact],
+            explained,
             changed=f"{kind} of the reference's {what} in that order",
-            summary=f"{len(moved)} of {len(order)} {kind} of {what} are exchanged ({shown} ...), "
-            f"{_where(suspect)}",
+            summary=f"{len(moved)} of {len(order)} {kind} of {what} are exchanged ({shown}{more}), "
+            f"{where(suspect)}",
             changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=kind),),
         )
         if best is None or proof.recovered > best.recovered:
@@ -128,9 +136,3 @@ def _by_channels(suspect: DeviceSuspect) -> Intervention | None:
 
 def _called_axis(shape: tuple[int, ...], axis: int) -> str:
     return "channels" if axis == channel_axis_of(shape) else f"slices of axis {axis}"
-
-
-def _where(suspect: DeviceSuspect) -> str:
-    if suspect.flow == "dump only":
-        return "in the dump only"
-    return "and what reads it goes on with that" if suspect.flow == "flows on" else "as far as it was dumped"

@@ -4,7 +4,7 @@ import numpy as np
 
 from roundoff.core.findings import Change, Measure, Remedy
 from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.proof import called
+from roundoff.diagnosis.devices.proof import called, where
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 
@@ -25,18 +25,19 @@ class NotFiniteValues:
     def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
         """The reference on the device's own inputs, which are finite."""
         reads = case.spans[suspect.tensor].reads
-        views = [case.view(sample) for sample in suspect.places]
-        if not all(np.isfinite(view[name]).all() for view in views for name in reads):
-            return None
-        wrong = [~np.isfinite(pair.found) for pair in suspect.pairs]
-        many = sum(int(each.sum()) for each in wrong)
-        size = sum(each.size for each in wrong)
-        left = sum(
-            int((~np.isfinite(pair.exact))[at].sum()) for pair, at in zip(suspect.pairs, wrong, strict=True)
-        )
+        many = size = left = nans = 0
+        # All samples: the same numbers as those of a comparison.
+        for sample in case.indices:
+            view = case.view(sample)
+            if not all(np.isfinite(view[name]).all() for name in reads):
+                return None
+            pair = case.pair(suspect.tensor, sample, view)
+            wrong = ~np.isfinite(pair.found)
+            many, size = many + int(wrong.sum()), size + wrong.size
+            left += int((~np.isfinite(pair.exact))[wrong].sum())
+            nans += int(np.isnan(pair.found).sum())
         if not many:
             return None
-        nans = sum(int(np.isnan(pair.found).sum()) for pair in suspect.pairs)
         what = "NaN" if nans == many else "infinite" if not nans else "NaN or infinite"
         measure = Measure(
             f"share of {called(suspect)} that is not finite",
@@ -44,17 +45,21 @@ class NotFiniteValues:
             many / size,
             left / size,
             higher_is_better=False,
-            samples=len(suspect.pairs),
+            samples=len(case.indices),
         )
+        why = where(suspect) if suspect.flow == "dump only" else "although all that it reads is finite"
         return Intervention(
             "the reference was fed what the device fed it, which is finite",
             (measure,),
             1 - left / many,
-            f"{many} of {size} values of {called(suspect)} are {what}, although all that it reads is finite",
+            f"{many} of {size} values of {called(suspect)} are {what}, {why}",
             (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Only the vendor can, or other bits."""
+        if suspect.flow == "dump only":
+            title = f"dump {called(suspect)} again, and check how it is written; the device itself is right"
+            return Remedy(title, "outside", proof.changes)
         title = "run this node in a wider precision or elsewhere, and report it to the vendor with a reproducer"
         return Remedy(title, "outside", proof.changes)

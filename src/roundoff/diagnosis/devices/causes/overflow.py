@@ -23,6 +23,8 @@ class DeviceOverflow:
         """Differences of many steps, where sums are made of codes."""
         if not case.quantizers or suspect.error.largest < _LEAST_STEPS or suspect.tensor not in case.tensors:
             return None
+        if suspect.flow == "dump only":
+            return None
         return Signal(1.0, {"largest_steps": suspect.error.largest})
 
     def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:

@@ -1,11 +1,13 @@
 """A tensor belongs to another sample."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.proof import called, tried, where
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 
@@ -23,14 +25,15 @@ class StaleTensor:
         """How many samples hold what another one should."""
         if len(suspect.pairs) < 2:
             return None
-        stale = [other for own, other in enumerate(_nearest(suspect)) if other != own]
+        stale = [other for own, other in enumerate(_nearest(suspect, _references(case, suspect))) if other != own]
         return Signal(len(stale) / len(suspect.pairs), {"stale_samples": float(len(stale))}) if stale else None
 
     def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
         """The reference of the other sample."""
-        nearest = _nearest(suspect)
-        explained: list[Array] = [suspect.pairs[other].exact for other in nearest]
-        names = [case.readout.samples[place][0] for place in suspect.places]
+        references = _references(case, suspect)
+        nearest = _nearest(suspect, references)
+        explained = [references[other] for other in nearest]
+        names = [case.readout.samples[place][0] for place in case.indices]
         own = next(index for index, other in enumerate(nearest) if other != index)
         what = called(suspect)
         told = f"sample {names[own] or own} holds what sample {names[nearest[own]] or nearest[own]} should"
@@ -38,24 +41,36 @@ class StaleTensor:
             suspect,
             explained,
             changed=f"the reference's {what} of the samples that it fits",
-            summary=f"{what} is stale: {told}",
+            summary=f"{what} is stale: {told}, {where(suspect)}",
             changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value="stale"),),
         )
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Synchronize."""
+        if suspect.flow == "dump only":
+            title = f"write {called(suspect)} to the dump before it is used again; the device itself is right"
+            return Remedy(title, "outside", proof.changes)
         title = "look for a missing synchronization or a buffer that two tensors share; report it to the vendor"
         return Remedy(title, "outside", proof.changes)
 
 
-def _nearest(suspect: DeviceSuspect) -> list[int]:
+def _references(case: Bench, suspect: DeviceSuspect) -> list[Array]:
+    """What the tensor should be in all samples, those of the suspect first."""
+    held = [pair.exact for pair in suspect.pairs]
+    if suspect.tensor not in case.tensors:
+        return held
+    return held + [case.golden.compute(suspect.tensor, case.view(place)) for place in case.indices[len(held) :]]
+
+
+def _nearest(suspect: DeviceSuspect, references: Sequence[Array]) -> list[int]:
     """For each sample the one whose reference its tensor is nearest to; itself when it is not clear."""
     found = []
     for own, pair in enumerate(suspect.pairs):
-        shapes = [other.exact.shape == pair.found.shape for other in suspect.pairs]
         distance = [
-            float(np.square(np.nan_to_num(pair.found - other.exact).astype(np.float64)).sum()) if same else np.inf
-            for other, same in zip(suspect.pairs, shapes, strict=True)
+            float(np.square(np.nan_to_num(pair.found - other).astype(np.float64)).sum())
+            if other.shape == pair.found.shape
+            else np.inf
+            for other in references
         ]
         best = int(np.argmin(distance))
         found.append(best if distance[best] < _NEARER * distance[own] else own)

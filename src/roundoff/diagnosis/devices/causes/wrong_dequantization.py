@@ -8,7 +8,8 @@ from roundoff.core.findings import Change, Remedy
 from roundoff.core.quantization import representable_range
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.proof import called, left_over, tried
+from roundoff.diagnosis.devices.channel_lines import ChannelLine, channel_lines, lines_text, with_lines
+from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, tried, where
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 
@@ -18,16 +19,8 @@ __all__ = ["WrongDequantization", "robust_line"]
 _NO_GAIN, _NO_OFFSET = 0.02, 0.02
 _FEWEST = 8
 _ROUNDS = 6
-# A wrong scale explains all of a difference: no more is left than so many times what is expected anyway. A line
-# through something else, such as a bias that was added twice, may explain most of it.
-_MOST_LEFT = 30.0
 # Gain and offset together must explain this much more than one of them.
 _CLEARLY_MORE = 0.02
-_WHERE = {
-    "dump only": "in the dump only: what reads it on the device had the right values",
-    "flows on": "and what reads it goes on with that",
-    "not known": "at least in the dump",
-}
 
 
 def robust_line(exact: Array, found: Array) -> tuple[float, float] | None:
@@ -51,47 +44,89 @@ def robust_line(exact: Array, found: Array) -> tuple[float, float] | None:
 
 @cause("wrong-dequantization", side="device", order=50)
 class WrongDequantization:
-    """A tensor has a wrong gain or offset: the scale or the zero point of another was used."""
+    """A tensor, or a channel of it, has a wrong gain or offset: the scale or zero point of another was used."""
 
     def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
-        """Gain and offset of the best line."""
-        line = _line(suspect)
-        if line is None or line[0] <= 0:
+        """Gain and offset of the best line, or of the channels that have some of their own."""
+        line = _noticed(suspect)
+        if line is not None:
+            return Signal(1.0, {"gain": line[0], "offset": line[1]})
+        single = _single_channels(case, suspect)
+        if not single:
             return None
-        spread = float(np.concatenate([pair.free.ravel() for pair in suspect.pairs]).std())
-        if abs(line[0] - 1) < _NO_GAIN and abs(line[1]) < _NO_OFFSET * spread:
-            return None
-        return Signal(1.0, {"gain": line[0], "offset": line[1]})
+        numbers = {"channels": float(len(single)), "channel": float(single[0].channel)}
+        return Signal(1.0, {**numbers, "gain": single[0].gain, "offset": single[0].offset})
 
     def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
         """The reference with that gain and offset."""
-        line = _line(suspect)
-        if line is None:
-            return None
-        gain, offset = line
-        limit = _limits(case, suspect)
-        ways: dict[str, Callable[[Array], Array]] = {
-            f"{gain:.4g} times what it should be {offset:+.4g}": lambda x: x * gain + offset,
-            f"{gain:.4g} times what it should be": lambda x: x * gain,
-            f"what it should be {offset:+.4g}": lambda x: x + offset,
-        }
-        best: Intervention | None = None
-        for words, way in reversed(ways.items()):
-            explained = [np.clip(way(pair.free.astype(np.float64)), *limit) for pair in suspect.pairs]
-            if left_over(suspect, explained) > _MOST_LEFT:
-                continue
-            proof = _tried(suspect, words, explained)
-            if best is None or proof.recovered > best.recovered + _CLEARLY_MORE:
-                best = proof
-        return best
+        line = _noticed(suspect)
+        whole = None if line is None else _of_all(case, suspect, line)
+        return whole or _of_channels(case, suspect)
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Read it rightly, or have its requantization put right."""
+        single = _noticed(suspect) is None
         if suspect.flow == "dump only":
-            title = f"dequantize {called(suspect)} with its own scale and zero point; the device itself is right"
+            own = "the scale and zero point of each channel" if single else "its own scale and zero point"
+            title = f"dequantize {called(suspect)} with {own}; the device itself is right"
         else:
-            title = f"check scale, zero point and shift that the device uses for {called(suspect)}"
+            of_which = "these channels of " if single else ""
+            title = f"check scale, zero point and shift that the device uses for {of_which}{called(suspect)}"
         return Remedy(title, "outside", proof.changes)
+
+
+def _of_all(case: Bench, suspect: DeviceSuspect, line: tuple[float, float]) -> Intervention | None:
+    gain, offset = line
+    limit = _limits(case, suspect)
+    ways: dict[str, Callable[[Array], Array]] = {
+        f"{gain:.4g} times what it should be {offset:+.4g}": lambda x: x * gain + offset,
+        f"{gain:.4g} times what it should be": lambda x: x * gain,
+        f"what it should be {offset:+.4g}": lambda x: x + offset,
+    }
+    best: Intervention | None = None
+    for words, way in reversed(ways.items()):
+        explained = [np.clip(way(pair.free.astype(np.float64)), *limit) for pair in suspect.pairs]
+        if left_over(suspect, explained) > MOST_LEFT:
+            continue
+        proof = _tried(suspect, words, explained)
+        if best is None or proof.recovered > best.recovered + _CLEARLY_MORE:
+            best = proof
+    return best
+
+
+def _of_channels(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    single = _single_channels(case, suspect)
+    if not single:
+        return None
+    limit = _limits(case, suspect)
+    explained = [np.clip(with_lines(pair.free, single), *limit) for pair in suspect.pairs]
+    if left_over(suspect, explained) > MOST_LEFT:
+        return None
+    what = called(suspect)
+    told = lines_text(single, what)
+    changed = told.replace("what it should be", "the reference").replace("what they should be", "the reference")
+    return tried(
+        suspect,
+        explained,
+        changed=changed,
+        summary=f"{told}, {where(suspect)}",
+        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=told),),
+    )
+
+
+def _single_channels(case: Bench, suspect: DeviceSuspect) -> tuple[ChannelLine, ...]:
+    return channel_lines(suspect.pairs, robust_line, limit=_limits(case, suspect))
+
+
+def _noticed(suspect: DeviceSuspect) -> tuple[float, float] | None:
+    """Gain and offset of the whole tensor, when they are some."""
+    line = _line(suspect)
+    if line is None or line[0] <= 0:
+        return None
+    spread = float(np.concatenate([pair.free.ravel() for pair in suspect.pairs]).std())
+    if abs(line[0] - 1) < _NO_GAIN and abs(line[1]) < _NO_OFFSET * spread:
+        return None
+    return line
 
 
 def _line(suspect: DeviceSuspect) -> tuple[float, float] | None:
@@ -115,11 +150,10 @@ def _limits(case: Bench, suspect: DeviceSuspect) -> tuple[float, float]:
 
 def _tried(suspect: DeviceSuspect, words: str, explained: Sequence[Array]) -> Intervention:
     what = called(suspect)
-    where = _WHERE[suspect.flow]
     return tried(
         suspect,
         explained,
         changed=f"{what} as {words.replace('what it should be', 'the reference')}",
-        summary=f"{what} is {words}, {where}",
+        summary=f"{what} is {words}, {where(suspect)}",
         changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=words),),
     )

@@ -1,0 +1,60 @@
+"""What was written of a tensor is not what the device had of it."""
+
+from roundoff.core.findings import Change, Measure, Remedy
+from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.describing import pattern
+from roundoff.diagnosis.devices.local_errors import LocalError
+from roundoff.diagnosis.devices.proof import called, sqnr_db, where
+from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+
+__all__ = ["WrongDump"]
+
+
+@cause("wrong-dump", side="device", order=85, enough=0.5)
+class WrongDump:
+    """The dump of a tensor is wrong in a way of its own; what reads it on the device had the right values."""
+
+    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+        """How many values are off by more than arithmetic explains."""
+        if suspect.flow != "dump only":
+            return None
+        return Signal(1.0, {"share_off": suspect.error.share_beyond(), "largest_steps": suspect.error.largest})
+
+    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+        """What reads it, computed from the reference instead of the dump."""
+        as_dumped, as_computed = LocalError(), LocalError()
+        for sample in suspect.places:
+            right = case.view(sample)
+            dumped = right.but({suspect.tensor: case.readout.read(suspect.tensor, sample)})
+            for reader in case.consumers.get(suspect.tensor, ()):
+                for error, given in ((as_dumped, dumped), (as_computed, right)):
+                    pair = case.pair(reader, sample, given)
+                    error.add(pair.exact, pair.found, pair.expected)
+        before, after = (
+            each.error + each.signal * each.nonfinite / max(1, each.count) for each in (as_dumped, as_computed)
+        )
+        if before <= 0:
+            return None
+        signal = as_computed.signal
+        allowed = "one step" if case.quantizers else "its arithmetic"
+        measure = Measure(
+            f"SQNR of what reads {called(suspect)}",
+            "dB",
+            sqnr_db(signal, before),
+            sqnr_db(signal, after),
+            samples=len(suspect.pairs),
+        )
+        return Intervention(
+            f"what reads {called(suspect)} was computed from the reference's instead of the dump's",
+            (measure,),
+            max(0.0, 1 - after / before),
+            f"{called(suspect)} is wrong: the reference allows {allowed}, and {pattern(suspect.pairs)}, "
+            f"{where(suspect)}",
+            (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
+        )
+
+    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+        """Write it again."""
+        title = f"dump {called(suspect)} again, and check how it is written; the device itself is right"
+        return Remedy(title, "outside")
