@@ -62,7 +62,7 @@ def next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
 
 
 def _after_repair(args: argparse.Namespace, run: str, data: list[str]) -> list[list[str]]:
-    """What is still to be done with a repaired model: see it on other samples, and tell the tool that builds it."""
+    """What is left to do with a repaired model: see it on other samples, and tell the tool that builds it."""
     # Scales belong to the float model that was written with them.
     written = Path(run) / f"{model_stem(args.model or args.quantized)}_float_model.onnx"
     others = [

@@ -96,7 +96,7 @@ def _parts(found: Diagnosis) -> Iterator[Block]:
 
 
 def _loss(found: Diagnosis) -> Table:
-    """What was met: distances beside what is to be expected, the user's metric beside that of the float network."""
+    """What was met: distances beside what is expected, the metric beside that of the float network."""
     rows = [
         (
             _unit(each.what, each.unit),
