@@ -316,3 +316,28 @@ def test_other_folders_and_runs_are_refused(bundle: Run) -> None:
 def test_bad_options(bundle: Run, words: tuple[str, ...], message: str) -> None:
     code, _, err = bundle("lay", "-o", "case.zip", *words)
     assert (code, message in err) == (2, True)
+
+
+def test_a_ticket_has_the_verdict_of_its_diagnosis_and_no_other(bundle: Run) -> None:
+    words = [NET, "--quantized", "quantized.onnx", "--data", "images.npy", "-o", "found"]
+    assert main(["diagnose", *words]) == 1
+    code, out, _ = bundle("found", "-o", "case.zip")
+    assert code == 0
+    assert "; culprits" in out
+    assert "made by  block3/relu" in out
+    ticket = unpacked("case.zip", "case")["TICKET.txt"].decode()
+    assert ticket.startswith("Accuracy fault: logits")
+    assert ticket.count("Verdict: ") == 1
+    assert "Verdict: culprits: block3/relu makes most of the loss" in ticket
+
+
+def test_a_run_that_found_nothing_is_no_fault(bundle: Run) -> None:
+    assert main(["layers", NET, "--target", "generic-int8", "--data", "images.npy", "-o", "good"]) == 0
+    code, out, _ = bundle("good", "-o", "case.zip")
+    assert code == 0
+    assert "fault" not in out
+    ticket = unpacked("case.zip", "case")["TICKET.txt"].decode()
+    assert ticket.startswith("Accuracy, no fault found: logits")
+    assert "2. What was measured" in ticket
+    assert "the fault" not in ticket
+    assert "the numbers are those of the ticket" in run_script("case").stdout

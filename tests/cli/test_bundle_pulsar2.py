@@ -68,7 +68,7 @@ def test_a_build_becomes_a_ticket_that_builds(bundle: Run, monkeypatch: pytest.M
     assert bundle("pulsar2", "build", "--config", "settings/config.json")[0] == 0
     code, out, err = bundle("bundle", "out", "-o", "case.zip")
     assert code == 0, out + err
-    assert "the same fault, verified" in out
+    assert "the same result, verified" in out
     members = unpacked("case.zip", "case")
     check_manifest(members)
     assert run_script("case").returncode == 0

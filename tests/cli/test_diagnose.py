@@ -90,7 +90,9 @@ def test_a_run_can_be_written_and_read_again(run: Run) -> None:
     assert "block3/relu" in Path("found/findings.csv").read_text(encoding="utf-8")
 
 
-def test_it_can_be_repaired_and_the_written_model_keeps_what_was_measured(run: Run) -> None:
+def test_it_can_be_repaired_and_the_written_model_keeps_what_was_measured(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = run("--fix", "-o", "repaired")
     assert code == 0
     assert "kept" in out
@@ -104,6 +106,9 @@ def test_it_can_be_repaired_and_the_written_model_keeps_what_was_measured(run: R
     assert (again, read["kind"]) == (0, "healthy")
     assert read["measures"][0]["before"] == pytest.approx(measured.after, abs=0.01)
     assert main(["layers", "--quantized", "repaired", "--data", "images.npy"]) == 0
+    # Only the float model that was written with the scales belongs to them, and the error names it.
+    assert main(["layers", str(model_path()), "--quantized", "repaired", "--data", "images.npy"]) == 2
+    assert "give repaired/digits_float_model.onnx, or leave" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_recipe_is_repaired_for_its_target(run: Run) -> None:

@@ -57,8 +57,13 @@ def test_the_search_is_run_and_what_it_finds_is_written(run: Run) -> None:
     assert max(map(len, (*out.splitlines(), *err.splitlines()))) <= 80
     # What was written keeps what was measured, by the command that is offered.
     command = shlex.split(found.next_steps[0])
-    assert command[:3] == ["roundoff", "layers", "found/deep_float_model.onnx"]
-    assert main(["diagnose", *command[2:], "-o", "again"]) in (0, 1)
+    assert command[:3] == ["roundoff", "diagnose", "found/deep_float_model.onnx"]
+    held_out = command.index("HELD_OUT")
+    assert command[held_out - 1] == "--data"
+    command[held_out] = "inputs.npy"
+    assert main([*command[1:], "-o", "again"]) in (0, 1)
+    assert found.next_steps[1] == "roundoff export-settings found --dialect all -o settings"
+    assert "confirm it on samples that were held out" in text
     again = load_document(Path("again")).diagnosis
     assert again is not None
     assert again.measures[0].before == pytest.approx(step.measure.after, abs=0.3)

@@ -143,6 +143,7 @@ def test_a_folder_that_quantize_wrote_is_taken(run: Run, capsys: pytest.CaptureF
     code, _, err = run(quantized="q", model="other.onnx")
     assert code == 2
     assert "q was made from" in err
+    assert "'--quantized q' has its own" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

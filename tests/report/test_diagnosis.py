@@ -117,3 +117,26 @@ def test_all_findings_are_in_the_csv() -> None:
     assert len(rows) == 3
     assert rows[0].startswith("number,proven,cause,")
     assert rows[1].startswith("1,True,clipping,")
+
+
+def test_numbers_measured_on_other_samples_say_on_how_many() -> None:
+    measures = (
+        Measure("SQNR of 'logits'", "dB", 2.0, 24.0, samples=32),
+        Measure("top-1 accuracy", "", 0.5, 0.9, samples=64),
+    )
+    text = " ".join(" ".join(shown(diagnosis_verdict(replace(diagnosis("culprits"), measures=measures)))).split())
+    assert "2.0 dB (24.0 expected), on 32 samples; top-1 accuracy 0.5 (0.9 in float), on 64 samples" in text
+
+
+def test_the_other_places_of_a_finding_are_named() -> None:
+    names = tuple(f"conv{number}" for number in range(9))
+    joint = replace(finding(1), nodes=(*names, "clip"), places=9)
+    text = " ".join(" ".join(shown(diagnosis_verdict(diagnosis("culprits", joint)))).split())
+    assert "also conv1, conv2, conv3, conv4 and 4 more (all of them: findings.csv, --html, --json)" in text
+    assert "clip " not in text
+
+
+def test_findings_told_in_short_say_where_the_rest_is() -> None:
+    lines = shown(diagnosis_verdict(diagnosis("culprits", *(finding(number) for number in range(1, 7)))))
+    text = " ".join(" ".join(lines).split())
+    assert "5, 6 in short: summary, proof and remedy are in --html and --json)" in text

@@ -27,7 +27,7 @@ def shown(*parts: RenderableType, width: int = 80) -> str:
 
 def test_the_verdict_comes_first_then_where_it_starts() -> None:
     lines = shown(diff_verdict(diff_of("conv1", "conv2"))).splitlines()
-    assert lines[0] == "WORSE: of 2 nodes 2 worse"
+    assert lines[0] == "WORSE: of 2 nodes 2 worse; most by itself: node of conv1"
     first, follow = (" ".join(line.split()) for line in lines[1:3])
     assert first == "first node of conv1 (Conv) at conv1, local: 30.0 to 20.0 dB (-10.0)"
     assert follow == "follow 1 node computed from these: conv2"

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from roundoff.analysis.bundle.disguising import Found
     from roundoff.core.bundle import CaseNumbers, Confidence, Ticket
     from roundoff.core.document import Environment
-    from roundoff.core.findings import Finding
+    from roundoff.core.findings import Diagnosis, Finding
     from roundoff.core.quantizer import Quantizer
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.runtime.feeds import Samples
 
-__all__ = ["Extra", "Extras", "Source", "environment_text", "pack_case", "refuse_leaks"]
+__all__ = ["Extra", "Extras", "Source", "environment_text", "pack_case", "refuse_leaks", "verdict_of"]
 
 _WHAT = {
     "TICKET.txt": "this form",
-    "test_case.py": "shows the fault with numpy and onnxruntime alone",
+    "test_case.py": "shows the numbers of this form with numpy and onnxruntime alone",
     "case.json": "what the script compares, and what it should find",
     "model/float.onnx": "the float model",
     "model/quantized.onnx": "the same with quantize-dequantize pairs",
@@ -55,8 +55,8 @@ class Source:
         command: The command of the run, word by word.
         environment: Where the run was made.
         paths: Files of the run, whose names are secrets.
-        findings: Causes that were proven.
         texts: More secrets: names that only the run knows.
+        diagnosis: What a diagnosis found; None where the run was none.
     """
 
     kind: str
@@ -68,8 +68,13 @@ class Source:
     command: tuple[str, ...]
     environment: "Environment"
     paths: tuple[str, ...]
-    findings: "tuple[Finding, ...]" = ()
     texts: tuple[str, ...] = ()
+    diagnosis: "Diagnosis | None" = None
+
+    @property
+    def findings(self) -> "tuple[Finding, ...]":
+        """Causes that were proven."""
+        return () if self.diagnosis is None else self.diagnosis.accused
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,8 @@ class Extras(Protocol):
         ...
 
 
+# So many places are named.
+_NAMED = 4
 # The same in every bundle for a target and a machine.
 _OURS = ("environment.json", "config/target.toml")
 
@@ -123,12 +130,12 @@ def pack_case(args: argparse.Namespace, terminal: Terminal, source: Source, extr
         extra = extras.open(case, chosen)
         ticket = _ticket(source, extra, numbers=chosen.numbers, chosen=chosen, confidence=None)
         members = _finished(members | extra.members, description, case, ticket, extra=extra)
-        return Packed(members, None, tuple(_lines(chosen.numbers, chosen, None, extra)), shown=True)
+        return Packed(members, None, tuple(_lines(source, chosen.numbers, chosen, None, extra=extra)), shown=True)
     found = find_disguise(
         case, chosen.numbers, keep_data=args.keep_data, seed=args.seed, limits=limits, progress=terminal
     )
     if found.confidence.reasons:
-        lines = tuple(_lines(found.numbers, chosen, found.confidence, None))
+        lines = tuple(_lines(source, found.numbers, chosen, found.confidence, extra=None))
         return Packed({}, None, lines, shown=False)
     secret = found.disguised.case
     members, description = quantized_members(secret, secret.quantized.float_model, found.numbers)
@@ -140,7 +147,7 @@ def pack_case(args: argparse.Namespace, terminal: Terminal, source: Source, extr
     said = (found.confidence.weights, found.confidence.data, *extra.files.values(), *extra.reproduce)
     _check_leaks(source, members, said=(*said, *extra.vocabulary, extra.recalibrated))
     names = {"nodes and tensors": found.disguised.names, "others": found.disguised.others}
-    lines = tuple(_lines(found.numbers, chosen, found.confidence, extra))
+    lines = tuple(_lines(source, found.numbers, chosen, found.confidence, extra=extra))
     return Packed(members, names, lines, shown=True)
 
 
@@ -218,25 +225,61 @@ def _ticket(
         confidence=confidence,
         findings=source.findings,
         files={},
+        verdict=verdict_of(source.diagnosis, names=confidence is None),
+        faulty=_is_faulty(source.diagnosis, numbers),
     )
 
 
+def verdict_of(diagnosis: "Diagnosis | None", *, names: bool) -> str:
+    """What a diagnosis said; empty without one.
+
+    Args:
+        diagnosis: The diagnosis.
+        names: Whether names of the network may be told.
+    """
+    from roundoff.core.wording import counted
+
+    if diagnosis is None:
+        return ""
+    kind = diagnosis.kind.replace("_", " ")
+    if names:
+        return f"{kind}: {diagnosis.verdict}"
+    places = sum(each.places for each in diagnosis.accused)
+    return f"{kind}: {counted(places, 'place')} proven" if places else kind
+
+
+def _is_faulty(diagnosis: "Diagnosis | None", numbers: "CaseNumbers") -> bool:
+    return numbers.verdict != "fine" if diagnosis is None else diagnosis.kind != "healthy"
+
+
 def _lines(
-    numbers: "CaseNumbers", chosen: "Chosen", confidence: "Confidence | None", extra: Extra | None
+    source: Source,
+    numbers: "CaseNumbers",
+    chosen: "Chosen",
+    confidence: "Confidence | None",
+    *,
+    extra: Extra | None,
 ) -> "list[tuple[str, str]]":
     from roundoff.core.wording import counted
     from roundoff.report.figures import number
+    from roundoff.report.phrasing import few
 
-    few = counted(len(chosen.indices), "sample")
+    some = counted(len(chosen.indices), "sample")
     scores = f"{number(numbers.sqnr_db)} dB, cosine {number(numbers.cosine, 6)}"
+    faulty = _is_faulty(source.diagnosis, numbers)
+    word = numbers.verdict if source.diagnosis is None else source.diagnosis.kind.replace("_", " ")
     lines = [
-        ("fault", f"{numbers.output}: {scores}; {numbers.verdict}"),
-        ("samples", f"{few} of {chosen.total}, the worst, verified to show it"),
+        ("fault" if faulty else "result", f"{numbers.output}: {scores}; {word}"),
+        ("samples", f"{some} of {chosen.total}, the worst, verified to show it"),
     ]
-    makers = list(numbers.culprits) or [node.node for node in numbers.nodes[:3]]
-    if makers:
-        lines.insert(1, ("made by" if numbers.culprits else "mostly by", ", ".join(makers)))
-    if numbers.verdict == "fine":
+    accused = list(dict.fromkeys(name for each in source.findings for name in each.accused_nodes))
+    if accused and confidence is not None:
+        accused = [confidence.names[name] for name in accused if name in confidence.names]
+    makers = accused or ([] if source.findings else list(numbers.culprits))
+    estimated = [] if makers or source.findings else [node.node for node in numbers.nodes[:3]]
+    if makers or estimated:
+        lines.insert(1, ("made by" if makers else "mostly by", few(makers or estimated, _NAMED)))
+    if not faulty:
         lines.append(("note", "the outputs agree with those of the float model: there is little to show"))
     if extra is not None and extra.recalibrated:
         lines.append(("", extra.recalibrated))
@@ -245,7 +288,8 @@ def _lines(
         same = (
             "" if confidence.reasons else f"; errors within {number(confidence.close_db)} dB at {confidence.where}"
         )
-        lines.append(("original", f"{number(before.sqnr_db)} dB; {before.verdict}{same}"))
+        shown = "" if source.diagnosis is not None else f"; {before.verdict}"
+        lines.append(("original", f"{number(before.sqnr_db)} dB{shown}{same}"))
         lines.append(("weights", confidence.weights))
         lines.append(("data", confidence.data))
         if confidence.reasons:

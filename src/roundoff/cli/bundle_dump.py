@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from roundoff.core.pairing import TensorPair
     from roundoff.core.tensors import Array
 
-__all__ = ["pack_device", "pack_dump"]
+__all__ = ["is_faulty", "npy", "pack_device", "pack_dump"]
 
 _WHAT = {
     "TICKET.txt": "this form",
-    "test_case.py": "shows the fault with numpy alone; with onnxruntime where there is a model",
+    "test_case.py": "shows the numbers of this form with numpy alone; with onnxruntime where there is a model",
     "case.json": "what the script compares, and what it should find",
     "model/float.onnx": "the float model",
     "model/float_with_tensor.onnx": "the same, with the tensor as an output",
@@ -84,7 +84,15 @@ def pack_dump(
         members, description = _members(again, sides, row.reference, sample=sample, arrays=arrays)
     description["expected_sqnr_db"] = fault.sqnr_db
     members = _finished(members, description, document, fault, sample=sample)
-    return Packed(members, None, _lines(fault, sample, comparison), shown=True)
+    return Packed(members, None, _lines(fault, sample, comparison, faulty=is_faulty(document)), shown=True)
+
+
+def is_faulty(document: "RunDocument") -> bool:
+    """Whether the run found anything wrong: a diagnosis its cause, a comparison a tensor beyond its thresholds."""
+    if document.diagnosis is not None:
+        return document.diagnosis.kind != "healthy"
+    verdict = None if document.comparison is None else document.comparison.verdict
+    return verdict is None or bool(verdict.failed or verdict.missing_outputs)
 
 
 def _row(comparison: "Comparison", accused: "list[str]") -> "TensorComparison":
@@ -219,7 +227,7 @@ def _finished(
     *,
     sample: tuple[str, str],
 ) -> dict[str, bytes]:
-    from roundoff.cli.bundle_case import environment_text
+    from roundoff.cli.bundle_case import environment_text, verdict_of
     from roundoff.core.bundle import Ticket
     from roundoff.report.bundle import ticket_text
     from roundoff.report.bundle_script import TEST_SCRIPT
@@ -248,17 +256,22 @@ def _finished(
         confidence=None,
         findings=() if document.diagnosis is None else document.diagnosis.accused,
         files={name: what for name, what in _WHAT.items() if name in {*members, "TICKET.txt"}},
+        verdict=verdict_of(document.diagnosis, names=True),
+        faulty=is_faulty(document),
     )
     members["TICKET.txt"] = ticket_text(ticket).encode()
     return members
 
 
-def _lines(fault: "DumpFault", sample: tuple[str, str], comparison: "Comparison") -> "tuple[tuple[str, str], ...]":
+def _lines(
+    fault: "DumpFault", sample: tuple[str, str], comparison: "Comparison", *, faulty: bool
+) -> "tuple[tuple[str, str], ...]":
     from roundoff.report.figures import number
 
     kind = f"; {fault.kind}" if fault.kind else ""
     where = {"introduces": "the error starts here", "victim": "an input is wrong already", "": ""}[fault.role]
-    lines = [("fault", f"{fault.tensor}: {number(fault.sqnr_db)} dB, cosine {number(fault.cosine, 6)}{kind}")]
+    word = "fault" if faulty else "result"
+    lines = [(word, f"{fault.tensor}: {number(fault.sqnr_db)} dB, cosine {number(fault.cosine, 6)}{kind}")]
     if where:
         lines.append(("", where))
     if sample[0]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roundoff.cli.bundle import Packed
-from roundoff.cli.bundle_dump import npy
+from roundoff.cli.bundle_dump import is_faulty, npy
 from roundoff.cli.compare import Sides
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _NAME, _SAMPLE = "tensor_0", "sample_0"
 _FILES = ("tensors/reference.npy", "tensors/candidate.npy")
 _WHAT = {
     "TICKET.txt": "this form",
-    "test_case.py": "shows the fault with numpy alone",
+    "test_case.py": "shows the numbers of this form with numpy alone",
     "case.json": "what the script compares, and what it should find",
     _FILES[0]: "the tensor in the reference, its elements in another order",
     _FILES[1]: "the same in the candidate, in that order",
@@ -50,7 +50,10 @@ def pack_secret(
     mixed = mixed_alike(*arrays, seed=args.seed)
     kind = f"; {fault.kind}" if fault.kind else ""
     scores = f"{number(fault.sqnr_db)} dB, cosine {number(fault.cosine, 6)}{kind}"
-    lines = [("fault", f"{_NAME}: {scores}"), ("values", f"{counted(arrays[0].size, 'element')} in another order")]
+    lines = [
+        ("fault" if is_faulty(document) else "result", f"{_NAME}: {scores}"),
+        ("values", f"{counted(arrays[0].size, 'element')} in another order"),
+    ]
     reasons = list(mixed.reasons)
     if fault.kind == "layout":
         reasons.append("axes that were exchanged cannot be seen when elements are in another order")
@@ -91,6 +94,7 @@ def _members(document: "RunDocument", fault: "DumpFault", arrays: "tuple[Array, 
         confidence=None,
         disguise=_DONE,
         files=_WHAT,
+        faulty=is_faulty(document),
     )
     return {
         "TICKET.txt": ticket_text(ticket).encode(),

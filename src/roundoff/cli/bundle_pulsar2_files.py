@@ -185,8 +185,8 @@ class BuildExtras:
             arrays: dict[str, Array] = analysis_places(fed)
             members |= {name: npy(array) for name, array in arrays.items()}
         files = dict(_WHAT) | {name: _ARCHIVE for name in members if name.endswith(".zip")}
-        shows = "the same fault, verified" if rebuilt.shown.same else (
-            f"NOT the same fault ({'; '.join(rebuilt.shown.reasons)}); model/quantized.onnx shows it"
+        shows = "the same result, verified" if rebuilt.shown.same else (
+            f"NOT the same result ({'; '.join(rebuilt.shown.reasons)}); model/quantized.onnx shows it"
         )  # fmt: skip
         few = f"{counted(len(rebuilt.indices), 'sample')} of {len(self.material.samples.names)}"
         return Extra(

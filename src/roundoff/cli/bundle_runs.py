@@ -52,7 +52,7 @@ def source_of(document: "RunDocument", again: argparse.Namespace, terminal: Term
         command=document.command,
         environment=document.environment,
         paths=tuple(each.path for each in document.inputs),
-        findings=() if document.diagnosis is None else document.diagnosis.accused,
+        diagnosis=document.diagnosis,
     )
 
 

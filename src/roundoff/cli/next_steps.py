@@ -21,6 +21,8 @@ __all__ = ["after_comparison", "next_steps", "passing_on"]
 
 # Where a run goes that has no folder yet.
 _REPAIRED, _RUN = "repaired", "run"
+# What only the user has: samples that neither calibrated the model nor chose its remedies.
+_HELD_OUT, _HELD_OUT_LABELS = "HELD_OUT", "HELD_OUT_LABELS"
 
 
 def next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
@@ -41,13 +43,14 @@ def next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     found_in = str(args.output or _REPAIRED)
     steps: list[list[str]] = []
     if found.repair is not None and found.repair.reached:
-        # Scales belong to the float model that was written with them.
-        written = Path(found_in) / f"{model_stem(args.model or args.quantized)}_float_model.onnx"
-        steps = [["layers", str(written), *data, "--quantized", found_in]]
+        steps = _after_repair(args, found_in, data)
     elif found.kind == "not_enough_evidence" and found.not_looked_at:
         steps = [[*again, *(["--fix", "-o", found_in, "--force"] if args.fix else [])]]
     elif found.kind in ("culprits", "distributed") and not args.fix:
-        steps = [[*again, "--fix", "-o", found_in, *(["--force"] if args.output else [])]]
+        steps = [
+            [*again, "--fix", "-o", found_in, *(["--force"] if args.output else [])],
+            ["layers", *model, *data, *given],
+        ]
     elif found.kind == "distributed" or (found.kind == "elsewhere" and args.target and _judge(args)):
         steps = [["tune", *model, *data, "--target", args.target or "TARGET", *_judge(args), "-o", "tuned"]]
     elif found.kind == "culprits":
@@ -68,6 +71,27 @@ def after_comparison(args: argparse.Namespace) -> list[str]:
     known = ["--dump-format", chosen] if chosen else []
     known += [] if args.aliases is None else ["--aliases", str(args.aliases)]
     return [shlex.join(["roundoff", "diagnose", str(model), *data, "--dumps", str(args.candidate), *known])]
+
+
+def _after_repair(args: argparse.Namespace, run: str, data: list[str]) -> list[list[str]]:
+    """What is left to do with a repaired model: see it on other samples, and tell the tool that builds it."""
+    # Scales belong to the float model that was written with them.
+    written = Path(run) / f"{model_stem(args.model or args.quantized)}_float_model.onnx"
+    others = [
+        _held_out(word) if _is_one(before, ["--data"]) else word
+        for before, word in zip(["-", *data], data, strict=False)
+    ]
+    judge = ["--labels", _HELD_OUT_LABELS] if args.labels is not None else _judge(args)
+    steps = [["diagnose", str(written), *others, "--quantized", run, *judge]]
+    if args.dialect is None:
+        steps.append(["export-settings", run, "--dialect", "all", "-o", "settings"])
+    return steps
+
+
+def _held_out(given: str) -> str:
+    """Other samples in place of these, which may be those of one input."""
+    name, equals, _ = given.partition("=")
+    return f"{name}={_HELD_OUT}" if equals else _HELD_OUT
 
 
 def passing_on(found: "Diagnosis", run: str) -> list[list[str]]:
@@ -107,4 +131,4 @@ def _typed(words: list[str]) -> Iterator[tuple[str, str]]:
 
 def _is_one(option: str, options: Iterable[str]) -> bool:
     """Whether it is one of these; argparse takes the beginning of a name for it."""
-    return any(each == option or each.startswith(option) for each in options)
+    return option.startswith("--") and any(each.startswith(option) for each in options)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roundoff.core.target import Arithmetic
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.quantize.plan_file import SavedPlan
     from roundoff.runtime.feeds import Samples
 
 __all__ = [
@@ -179,6 +180,18 @@ def _encoded(args: argparse.Namespace) -> "QuantizedModel":
     return read_encodings(args.quantized, model)
 
 
+def _right_float_model(folder: Path, saved: "SavedPlan") -> str:
+    """Where the float model of a stored quantization is; alone, the folder says it all."""
+    from roundoff.cli.provenance import input_file
+
+    alone = f"leave the model out: '--quantized {folder}' has its own"
+    places = (Path(saved.model), folder / saved.model, folder / Path(saved.model).name)
+    for place in places:
+        if place.is_file() and input_file("model", place).sha256 == saved.model_sha256:
+            return f"give {place}, or {alone}"
+    return alone
+
+
 def open_stored(folder: Path, model: Path | None) -> "tuple[QuantizedModel, Arithmetic, str]":
     """What an earlier run of quantize stored in a folder: the model, its arithmetic, and words for it.
 
@@ -197,10 +210,8 @@ def open_stored(folder: Path, model: Path | None) -> "tuple[QuantizedModel, Arit
     if model is None:
         return read_quantized(load_model(folder / saved.files["fake_quant"])), saved.arithmetic, words
     if input_file("model", model).sha256 != saved.model_sha256:
-        raise BadInput(
-            f"{folder} was made from {saved.model}, whose content differs from that of {model}.",
-            fix="give the float model it was made from, or quantize this one",
-        )
+        what = f"{folder} was made from {saved.model}, whose content differs from that of {model}."
+        raise BadInput(what, fix=_right_float_model(folder, saved))
     if CORRECTED in saved.files:
         corrected = load_model(folder / saved.files[CORRECTED])
         return read_quantized(corrected, float_model=load_model(model)), saved.arithmetic, words

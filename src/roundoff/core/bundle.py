@@ -119,6 +119,8 @@ class Ticket:
         findings: Causes that a diagnosis proved; of a confidential ticket, no more than their kind is told.
         disguise: What was done to keep the secrets of a comparison, a sentence each; empty when nothing was.
         files: What each file of the bundle is.
+        verdict: What a diagnosis said of the whole run, in words; empty without one.
+        faulty: Whether the run found anything wrong.
     """
 
     kind: str
@@ -138,3 +140,5 @@ class Ticket:
     findings: tuple[Finding, ...] = ()
     disguise: tuple[str, ...] = ()
     files: dict[str, str]
+    verdict: str = ""
+    faulty: bool = True

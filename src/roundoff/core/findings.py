@@ -60,6 +60,11 @@ class Measure:
         """Whether it is better after than before."""
         return self.after > self.before if self.higher_is_better else self.after < self.before
 
+    @property
+    def of_task(self) -> bool:
+        """Whether it is the user's metric, which a float network has, too; not a distance from that network."""
+        return self.unit != "dB" and self.what != "same top-1" and not self.what.startswith("cosine")
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -143,6 +148,11 @@ class Finding:
     remedy: Remedy | None = None
     proven: bool = False
     places: int = 1
+
+    @property
+    def accused_nodes(self) -> tuple[str, ...]:
+        """The node of each place, the worst first, without the others that share its quantizers."""
+        return self.nodes[: self.places]
 
 
 @dataclass(frozen=True, slots=True)

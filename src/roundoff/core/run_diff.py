@@ -1,5 +1,6 @@
 """What differs between two runs of one command, node by node, as data."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -176,6 +177,13 @@ class RunDiff:
     notes: tuple[str, ...] = ()
     gate: Gate | None = None
 
+    @property
+    def largest(self) -> RowDiff | None:
+        """Of what is worse by itself, that which lost most; local scores tell it where there are any."""
+        starts = [row for row in self.changed("worse") if row.starts]
+        local = [row for row in starts if row.measure == "local"]
+        return min(local or starts, key=_loss, default=None)
+
     def changed(self, *kinds: Change) -> tuple[RowDiff, ...]:
         """The rows with one of these changes."""
         return tuple(row for row in self.rows if row.change in kinds)
@@ -183,6 +191,10 @@ class RunDiff:
     def tensors(self, *kinds: Change) -> tuple[str, ...]:
         """The tensors of these rows, each once."""
         return names_of(self.changed(*kinds))
+
+
+def _loss(row: RowDiff) -> float:
+    return -math.inf if row.change_db is None else row.change_db
 
 
 def names_of(rows: Sequence[RowDiff]) -> tuple[str, ...]:

@@ -36,15 +36,16 @@ def ticket_text(ticket: Ticket) -> str:
             "1. Experience with other platforms (to be filled in by hand)",
             [f"{each}: {BY_HAND}" for each in _QUESTIONS],
         ),
-        ("2. The fault", list(_fault(ticket))),
+        ("2. The fault" if ticket.faulty else "2. What was measured", list(_fault(ticket))),
         ("3. Minimal case", list(_case(ticket))),
         ("4. How to reproduce it", list(_reproduce(ticket))),
         ("5. Environment of the run", list(_environment(ticket))),
     )
-    hidden = [*ticket.disguise, *(_confidence(ticket.confidence) if ticket.confidence else ())]
+    hidden = [*ticket.disguise, *(_confidence(ticket.confidence, ticket.verdict) if ticket.confidence else ())]
     if hidden:
         sections = (*sections, ("6. What was made unrecognizable", hidden))
-    lines = [f"Accuracy fault: {_headline(ticket)}", ""]
+    title = "Accuracy fault" if ticket.faulty else "Accuracy, no fault found"
+    lines = [f"{title}: {_headline(ticket)}", ""]
     for title, content in sections:
         lines += [title, *(f"   {line}" for line in content), ""]
     return harmless("\n".join(lines), newlines=True)
@@ -66,10 +67,12 @@ def _fault(ticket: Ticket) -> Iterator[str]:
     yield f"Found by: roundoff {ticket.kind}; {ticket.subject}"
     if ticket.target:
         yield f"Target: {ticket.target}"
+    if ticket.verdict:
+        yield f"Verdict: {ticket.verdict}"
     if ticket.fault is not None:
         yield from _dump(ticket.fault)
     if ticket.numbers is not None:
-        yield from _numbers(ticket.numbers)
+        yield from _numbers(ticket.numbers, judged=bool(ticket.verdict))
     for finding in ticket.findings:
         yield from _finding(finding, ticket.confidence)
     if ticket.whole is not None and ticket.numbers is not None:
@@ -85,6 +88,8 @@ def _finding(finding: Finding, confidence: Confidence | None) -> Iterator[str]:
     yield f"Cause found: {finding.cause} at {node}, {percentage(finding.share)} of the loss"
     if confidence is None:
         yield f"   {finding.summary}"
+        if finding.places > 1:
+            yield f"   the places: {', '.join(finding.accused_nodes)}"
         yield f"   proven by: {finding.intervention}"
     for measure in finding.measures[:1]:
         what = measure.what if confidence is None else "then"
@@ -101,9 +106,11 @@ def _dump(fault: DumpFault) -> Iterator[str]:
     )
 
 
-def _numbers(numbers: CaseNumbers) -> Iterator[str]:
+def _numbers(numbers: CaseNumbers, *, judged: bool) -> Iterator[str]:
+    """What the samples show; where the run was judged by more than these, that verdict alone is told."""
     yield f"Output {numbers.output}: {_scores(numbers.sqnr_db, numbers.cosine)}"
-    yield f"Verdict: {numbers.verdict}: {_VERDICTS[numbers.verdict]}"
+    if not judged:
+        yield f"Verdict: {numbers.verdict}: {_VERDICTS[numbers.verdict]}"
     for name, value in numbers.culprits.items():
         yield f"   made by {name}: {number(value)} dB at what it writes, its inputs being exact"
     if numbers.nodes:
@@ -118,7 +125,7 @@ def _case(ticket: Ticket) -> Iterator[str]:
         yield f"Samples: {counted(len(ticket.samples), 'sample')} of {ticket.total}, the worst: " + ", ".join(
             ticket.samples
         )
-        yield "   verified: these alone show the fault"
+        yield f"   verified: these alone show {'the fault' if ticket.faulty else 'these numbers'}"
     if ticket.recalibrated:
         yield f"   {ticket.recalibrated}"
     yield "Files:"
@@ -143,12 +150,13 @@ def _environment(ticket: Ticket) -> Iterator[str]:
     yield f"Chip, board, version of the vendor's tools: {BY_HAND}"
 
 
-def _confidence(confidence: Confidence) -> Iterator[str]:
+def _confidence(confidence: Confidence, verdict: str) -> Iterator[str]:
     yield "Names of nodes, tensors, inputs and sizes are replaced; remarks and metadata are removed."
     yield f"Weights: {confidence.weights}"
     yield f"Samples: {confidence.data}"
     before = confidence.before
-    yield f"The original shows: {_scores(before.sqnr_db, before.cosine)}; {before.verdict}"
+    word = "" if verdict else f"; {before.verdict}"
+    yield f"The original shows: {_scores(before.sqnr_db, before.cosine)}{word}"
     for name, value in before.culprits.items():
         yield f"   made by {confidence.names.get(name, 'a node')}: {number(value)} dB"
     factor = f"errors within {number(confidence.close_db)} dB (a factor of two)"

@@ -3,7 +3,7 @@
 __all__ = ["TEST_SCRIPT"]
 
 TEST_SCRIPT = '''\
-"""Shows the fault of this bundle. Needs numpy and onnxruntime: python test_case.py"""
+"""Shows the numbers of this bundle's ticket. Needs numpy and onnxruntime: python test_case.py"""
 
 import json
 import math
@@ -65,7 +65,7 @@ def main():
     expected = float(case["expected_sqnr_db"])
     print(f"worst {worst:.2f} dB, expected {expected:.2f} dB")
     met = worst == expected or abs(worst - expected) <= CLOSE_DB
-    print("the fault is shown" if met else "the numbers are NOT those of the ticket")
+    print("the numbers are those of the ticket" if met else "the numbers are NOT those of the ticket")
     return 0 if met else 1
 
 

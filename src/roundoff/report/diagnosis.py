@@ -26,7 +26,7 @@ _STYLES = {
 }
 # Findings are told in full while lines are left on a screen of 24, less those of loss, victims and what is next.
 _LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
-_SUSPECTED, _NAMED = 2, 4
+_SUSPECTED, _NAMED, _PLACES = 2, 4, 4
 # Names in sentences are cut to this many characters, with both ends kept.
 _LONGEST, _START = 40, 16
 # Outputs that are better than expected by this much are told to be as expected.
@@ -70,7 +70,7 @@ def _number(value: float, measure: Measure) -> str:
 
 
 def _loss(found: Diagnosis) -> Iterator[_Line]:
-    parts = []
+    parts: dict[int, list[str]] = {}
     for measure in found.measures:
         unit = f" {measure.unit}" if measure.unit else ""
         text = f"{sentence(measure.what)} {_number(measure.before, measure)}{unit}"
@@ -79,12 +79,18 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
             text = told("diagnosis_text.as_expected", text=text)
         elif measure.unit == "dB":
             text = told("diagnosis_text.expected", text=text, value=value)
-        elif measure.what != "same top-1" and not measure.what.startswith("cosine"):
+        elif measure.of_task:
             text = told("diagnosis_text.in_float", text=text, value=value)
-        parts.append(text)
-    if parts:
-        samples = count_of(found.samples, "sample")
-        yield told("diagnosis_text.loss"), semicolons(commas(*parts), samples)
+        parts.setdefault(measure.samples or found.samples, []).append(text)
+    if len(parts) == 1:
+        [(samples, texts)] = parts.items()
+        yield told("diagnosis_text.loss"), semicolons(commas(*texts), count_of(samples, "sample"))
+    elif parts:
+        groups = [
+            told("diagnosis_text.measured_on", text=commas(*texts), samples=count_of(samples, "sample"))
+            for samples, texts in parts.items()
+        ]
+        yield told("diagnosis_text.loss"), semicolons(*groups)
 
 
 def _findings(found: Diagnosis) -> Iterator[_Line]:
@@ -97,12 +103,16 @@ def _findings(found: Diagnosis) -> Iterator[_Line]:
             break
         shown += 1
         yield from lines
-    for finding in proven[shown : shown + _IN_SHORT]:
+    short = proven[shown : shown + _IN_SHORT]
+    for finding in short:
         text = _said(_where(finding), cause_name(finding.cause))
         yield str(finding.number), _said(text, measure_text(finding.measures[0])) if finding.measures else text
     more = len(proven) - shown - _IN_SHORT
     if more > 0:
         yield "", told("diagnosis_text.more_findings", count=more)
+    elif short:
+        numbers = ", ".join(str(each.number) for each in short)
+        yield "", told("diagnosis_text.short_findings", numbers=numbers)
 
 
 def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
@@ -113,6 +123,13 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
         # What is not known in this language is told in general before.
         yield "", meaning.within(spoken())
     yield "", _cut(sentence(finding.summary), finding)
+    others = finding.accused_nodes[1:]
+    if others:
+        names = few([short_name(name) for name in others], _PLACES)
+        yield (
+            told("diagnosis_text.also"),
+            told("diagnosis_text.places", names=names) if len(others) > _PLACES else names,
+        )
     if finding.measures:
         proof = _said(sentence(finding.intervention), measure_text(finding.measures[0]))
         yield told("diagnosis_text.proof"), _cut(_than_above(proof, finding, found), finding)
@@ -214,7 +231,9 @@ def repair_table(repair: Repair) -> RenderableType:
             _number(measure.after, measure),
             told("diagnosis_text.kept") if step.kept else sentence(step.why),
         )
-    return table
+    if not any(step.kept for step in repair.steps):
+        return table
+    return Group(table, Text(told("diagnosis_text.same_samples"), style="dim"))
 
 
 def findings_csv(found: Diagnosis) -> str:

@@ -96,18 +96,24 @@ def _headline(diff: RunDiff) -> str:
         for kind in _NOTABLE
         if counts[kind]
     ]
-    return told("run_diff_text.of_nodes", nodes=nodes, counts=commas(*texts))
+    most = None if diff.first is None else diff.largest
+    named = "" if most is None else told("run_diff_text.most", name=short_name(most.node or most.tensor))
+    return semicolons(told("run_diff_text.of_nodes", nodes=nodes, counts=commas(*texts)), named)
 
 
 def _changes(diff: RunDiff) -> Iterator[_Line]:
     worse = diff.changed("worse")
     if diff.first is not None:
         yield told("run_diff_text.first"), _row_text(next(row for row in worse if row.tensor == diff.first))
-    starts = [row for row in worse if row.starts and row.tensor != diff.first]
-    others = tuple(name for name in names_of(starts) if name != diff.first)
+    most, told_of = diff.largest, {diff.first}
+    if most is not None and diff.first not in (None, most.tensor):
+        told_of.add(most.tensor)
+        yield told("run_diff_text.largest"), _row_text(most)
+    starts = sorted((row for row in worse if row.starts), key=_rank)
+    others = tuple(name for name in names_of(starts) if name not in told_of)
     if others:
         yield told("run_diff_text.also"), told("run_diff_text.by_themselves", names=_few(others))
-    follow = tuple(name for name in names_of(worse) if name not in {diff.first, *others})
+    follow = tuple(name for name in names_of(worse) if name not in {*told_of, *others})
     if follow and diff.compared != "sensitivity":
         text = told("run_diff_text.computed_from", count=len(follow), names=_few(follow))
         yield told("run_diff_text.follow"), text
@@ -180,9 +186,10 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
     if failed:
         first = next(((row, judged) for row, judged in failed if row.order is not None), failed[0])
         row, judged = first
-        who = row.node or row.tensor
-        text = told("run_diff_text.over_budget", who=who, measure=measure_name(row), why=sentence(judged.why))
-        yield told("run_diff_text.first"), text
+        yield told("run_diff_text.first"), _over_budget(row, judged)
+        most = next((pair for pair in failed if pair[0] == diff.largest), None)
+        if most is not None and most[0].tensor != row.tensor:
+            yield told("run_diff_text.largest"), _over_budget(*most)
     for at, problem in enumerate(gate.problems[:_LISTED]):
         yield "" if at else told("run_diff_text.problems"), sentence(problem)
     unproven = [
@@ -198,6 +205,11 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
         yield told("run_diff_text.gone"), text
     if gate.unused:
         yield told("run_diff_text.unused"), told("run_diff_text.unused_budgets", names=_few(gate.unused))
+
+
+def _over_budget(row: RowDiff, judged: GateRow) -> str:
+    who, why = row.node or row.tensor, sentence(judged.why)
+    return told("run_diff_text.over_budget", who=who, measure=measure_name(row), why=why)
 
 
 def _failed(diff: RunDiff, gate: Gate) -> list[tuple[RowDiff, GateRow]]:

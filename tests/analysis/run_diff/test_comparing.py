@@ -179,3 +179,16 @@ def test_a_diff_turned_round_says_the_opposite(seed: int, nodes: int, samples: i
     opposite = {"better": "worse", "worse": "better"}
     assert [opposite.get(row.change, row.change) for row in back.rows] == [row.change for row in there.rows]
     assert [row.probability for row in back.rows] == pytest.approx([row.probability for row in there.rows])
+
+
+def test_a_large_local_loss_is_its_own_though_what_it_reads_is_slightly_worse() -> None:
+    levels = noisy(NODES, SAMPLES, seed=1)
+    spoilt = levels.copy()
+    spoilt[3] -= 3
+    spoilt[4] -= 25
+    spoilt[5] -= 25
+    found = diffed(layer_run(levels, measure="local"), layer_run(spoilt, measure="local"))
+    assert [row.tensor for row in found.rows if row.starts] == ["t4", "t5"]
+    assert found.first == "t4"
+    assert found.largest is not None
+    assert found.largest.tensor == "t5"

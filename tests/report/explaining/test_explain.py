@@ -106,3 +106,13 @@ def test_what_is_not_known_is_refused_with_the_nearest() -> None:
         explain("conv11", empty_document(diff=diff_of("conv1")))
     with pytest.raises(BadInput, match="no run of 'roundoff diagnose' was given"):
         explain("3")
+
+
+def test_another_place_of_a_joint_finding_says_where_it_belongs() -> None:
+    joint = replace(FINDING, nodes=("conv", "next", "clip"), places=2)
+    found = Diagnosis("m", "q", "quantization", "culprits", "", (joint,))
+    document = empty_document(diagnosis=found, network=chain("conv", "next", "clip"))
+    belongs = "It belongs to the joint finding 1 of 2 places, the worst of which is conv."
+    assert belongs in explain("next", document)
+    assert belongs not in explain("conv", document)
+    assert "The places are conv, next." in explain("1", document)

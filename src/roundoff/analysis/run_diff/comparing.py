@@ -1,6 +1,7 @@
 """Two runs side by side: what got better, what got worse, where it starts, and whether chance explains it."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from roundoff.analysis.run_diff.conditions import changed_conditions, same_samples
@@ -11,7 +12,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.run_diff import Change, DiffKind, Pairing, RowDiff, RunDiff, RunKind
 from roundoff.core.student import false_discoveries
-from roundoff.core.topology import Topology
+from roundoff.core.topology import NodeInfo, Topology
 from roundoff.errors import BadInput
 
 __all__ = ["FLOOR_DB", "LEVEL", "diff_runs"]
@@ -24,6 +25,9 @@ LEVEL = 0.05
 
 # A change this large, or this improbable taken alone, is told of even where chance is not excluded.
 _LARGE_DB, _SUSPICIOUS = 3.0, 0.01
+# Noise up to so many times that of what a node reads is taken for that; accumulated noise up to so many times the
+# local one for the node's own.
+_EXPLAINED, _MOSTLY = 4.0, 2.0
 _COMMANDS = "compare, layers, sensitivity, accumulate or diagnose"
 
 
@@ -163,11 +167,24 @@ def _change(tested: Tested, corrected: float | None, floor_db: float) -> Change:
 def _with_starts(rows: Sequence[RowDiff], network: Topology | None) -> tuple[RowDiff, ...]:
     """Mark the worse rows that are worse by themselves."""
     worse = tuple(row for row in rows if row.change == "worse")
-    alone = _alone(worse, network)
-    return tuple(replace(row, starts=row.change == "worse" and row.tensor in alone) for row in rows)
+    alone, local = _alone(rows, network), _local_noise(worse)
+
+    def starts(row: RowDiff) -> bool:
+        if row.change != "worse" or row.tensor not in alone:
+            return False
+        # What accumulates at a node is its own where that is most of it.
+        known = local.get(row.tensor)
+        return row.measure == "local" or known is None or _added_noise(row) <= _MOSTLY * known
+
+    return tuple(replace(row, starts=starts(row)) for row in rows)
 
 
-def _alone(worse: Sequence[RowDiff], network: Topology | None) -> set[str]:
+def _local_noise(worse: Sequence[RowDiff]) -> dict[str, float]:
+    return {row.tensor: _added_noise(row) for row in worse if row.measure == "local"}
+
+
+def _alone(rows: Sequence[RowDiff], network: Topology | None) -> set[str]:
+    worse = [row for row in rows if row.change == "worse"]
     names = {row.tensor for row in worse}
     measures = {row.measure for row in worse}
     if not measures & {"local", "accumulated", "compared"}:
@@ -175,12 +192,40 @@ def _alone(worse: Sequence[RowDiff], network: Topology | None) -> set[str]:
         return names
     if network is None:
         return {row.tensor for row in worse if row.order is not None and row.order == worse[0].order}
+    local = _local_noise(worse)
+    scored = {row.tensor for row in rows if row.measure == "local"}
     producers = network.producers()
-    local = {row.tensor for row in worse if row.measure == "local"}
-    # A node alone still reads what the quantizers of its inputs leave.
-    own = {name for name in local if name not in producers or not local.intersection(producers[name].inputs)}
+    read = {name: _read_scored(name, producers, scored) for name in local}
+    # A node alone is fed float tensors, but still reads what the quantizers of its inputs leave.
+    own = {
+        name
+        for name, added in local.items()
+        if added > _EXPLAINED * sum(local.get(each, 0.0) for each in read[name])
+    }
     reached = _reached(names, network)
-    return own | {name for name in names - local if name not in reached}
+    return own | {name for name in names - local.keys() if name not in reached}
+
+
+def _read_scored(tensor: str, producers: Mapping[str, NodeInfo], scored: set[str]) -> set[str]:
+    """The nearest tensors before one that have a local score; others within a unit have none."""
+    found, seen = set[str](), set[str]()
+    waiting = [tensor]
+    while waiting:
+        node = producers.get(waiting.pop())
+        for name in () if node is None else node.inputs:
+            if name in scored:
+                found.add(name)
+            elif name not in seen:
+                seen.add(name)
+                waiting.append(name)
+    return found
+
+
+def _added_noise(row: RowDiff) -> float:
+    """Energy of the noise that came with a change, by that of the signal; without bound where a score was lost."""
+    if row.before is None or row.after is None:
+        return math.inf
+    return max(0.0, 10 ** (-row.after / 10) - 10 ** (-row.before / 10))
 
 
 def _reached(worse: set[str], network: Topology) -> set[str]:

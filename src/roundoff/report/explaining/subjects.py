@@ -41,6 +41,8 @@ def finding_text(finding: Finding) -> str:
     """A paragraph on a finding."""
     cause, summary = cause_name(finding.cause), sentence(finding.summary)
     said = [told("explain_text.finding", number=finding.number, cause=cause, summary=summary)]
+    if finding.places > 1 and finding.nodes:
+        said.append(told("explain_text.places", names=", ".join(finding.accused_nodes)))
     if finding.proven:
         how = sentence(finding.intervention) or told("explain_text.put_right")
         said.append(told("explain_text.proven", how=how))
@@ -155,6 +157,9 @@ def _found(document: RunDocument, name: str) -> Iterator[str]:
         return
     for finding in found.findings:
         if name in (*finding.nodes, *finding.tensors):
+            if finding.places > 1 and name not in finding.nodes[:1]:
+                first = finding.nodes[0] if finding.nodes else finding.tensors[0]
+                yield told("explain_text.joint", number=finding.number, count=finding.places, first=first)
             yield finding_text(finding)
     if name in found.victims:
         yield told("explain_text.victim")

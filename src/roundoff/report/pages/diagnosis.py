@@ -1,6 +1,6 @@
 """The diagnosis: verdict, causes with their proofs, victims, what was looked at, what was repaired."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from roundoff.core.document import RunDocument
 from roundoff.core.findings import CostClass, Diagnosis, Finding, Repair
@@ -34,7 +34,10 @@ _LOSS = (
     _MEASURES[0],
     Column("met", say("diagnosis.met"), "number"),
     Column("expected", say("diagnosis.expected"), "number"),
+    Column("in_float", say("diagnosis.in_float"), "number"),
+    Column("samples", say("diagnosis.samples"), "count"),
 )
+_OTHERS = Column("others", say("diagnosis.others"), "text")
 _CHECKS = (
     Column("check", say("diagnosis.check"), "text"),
     Column("result", say("diagnosis.result"), "text"),
@@ -55,16 +58,18 @@ def diagnosis_page(document: RunDocument) -> Page | None:
     found = document.diagnosis
     if found is None:
         return None
-    text = say(f"diagnosis.{found.kind}", count=len(found.accused), places=_places(found))
-    headline = Headline(_TONES.get(found.kind, "open"), text, f"diagnosis_{found.kind}")
+    headline = Headline(_TONES.get(found.kind, "open"), _verdict(found), f"diagnosis_{found.kind}")
     blocks = (headline, Paragraph(known(found.verdict)), *_parts(found))
     return Page("diagnosis", say("diagnosis.title"), (*blocks, *notes(found.notes)))
 
 
-def _places(found: Diagnosis) -> Phrase:
-    """Where the causes are, those that make most of the loss first."""
-    nodes = (node for each in found.accused for node in each.nodes[:1])
-    return few_names(tuple(dict.fromkeys(nodes)) or ("-",))
+def _verdict(found: Diagnosis) -> Phrase:
+    """The verdict, with where the causes are, those that make most of the loss first."""
+    nodes = tuple(dict.fromkeys(node for each in found.accused for node in each.nodes[:1])) or ("-",)
+    count = sum(each.places for each in found.accused)
+    if found.kind == "culprits" and count > len(found.accused):
+        return say("diagnosis.culprits_joint", count=count, first=nodes[0])
+    return say(f"diagnosis.{found.kind}", count=count, places=few_names(nodes))
 
 
 def _parts(found: Diagnosis) -> Iterator[Block]:
@@ -78,8 +83,7 @@ def _parts(found: Diagnosis) -> Iterator[Block]:
     if found.victims:
         yield Paragraph(say("diagnosis.victims", names=few_names(found.victims)))
     if found.measures:
-        rows = tuple((_unit(each.what, each.unit), each.before, each.after) for each in found.measures)
-        yield Table("loss", say("diagnosis.loss"), _LOSS, rows)
+        yield _loss(found)
     if suspected:
         yield _findings("suspected", say("diagnosis.suspected"), suspected)
     if found.next_steps:
@@ -91,8 +95,32 @@ def _parts(found: Diagnosis) -> Iterator[Block]:
         yield Paragraph(say("diagnosis.not_looked_at", what=what), note=True)
 
 
-def _findings(name: str, caption: Phrase, findings: Iterable[Finding]) -> Table:
-    return Table(name, caption, _FINDINGS, tuple(_finding(each) for each in findings), cards=True)
+def _loss(found: Diagnosis) -> Table:
+    """What was met: distances beside what is expected, the metric beside that of the float network."""
+    rows = [
+        (
+            _unit(each.what, each.unit),
+            each.before,
+            None if each.of_task else each.after,
+            each.after if each.of_task else None,
+            each.samples or found.samples,
+        )
+        for each in found.measures
+    ]
+    kept = [at for at in range(len(_LOSS)) if any(row[at] is not None for row in rows)]
+    shown = tuple(tuple(row[at] for at in kept) for row in rows)
+    return Table("loss", say("diagnosis.loss"), tuple(_LOSS[at] for at in kept), shown)
+
+
+def _findings(name: str, caption: Phrase, findings: Sequence[Finding]) -> Table:
+    """One row for each; those of many places name all of them."""
+    rows = [_finding(each) for each in findings]
+    if all(each.places == 1 for each in findings):
+        return Table(name, caption, _FINDINGS, tuple(rows), cards=True)
+    others = [", ".join(each.accused_nodes[1:]) or None for each in findings]
+    columns = (*_FINDINGS[:2], _OTHERS, *_FINDINGS[2:])
+    cells = tuple((*row[:2], also, *row[2:]) for row, also in zip(rows, others, strict=True))
+    return Table(name, caption, columns, cells, cards=True)
 
 
 def _finding(each: Finding) -> tuple[Cell, ...]:
@@ -134,6 +162,8 @@ def _repair(repair: Repair) -> Iterator[Block]:
         for step in repair.steps
     )
     yield Table("repair", say("diagnosis.repair"), _REPAIR, rows)
+    if any(step.kept for step in repair.steps):
+        yield Paragraph(say("diagnosis.same_samples"), note=True)
 
 
 def _unit(what: str, unit: str) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
+from roundoff.report.figures import percentage
 from roundoff.report.pages.blocks import ColumnKind, Network, NetworkNode, Page
-from roundoff.report.words import say
+from roundoff.report.words import Phrase, named, plain, say
 
 __all__ = ["Colouring", "network_page", "node_colouring"]
 
@@ -45,9 +46,16 @@ def network_page(document: RunDocument) -> Page | None:
     topology = document.network
     if topology is None or not topology.nodes:
         return None
-    colouring = node_colouring(document) or _PLAIN
+    colouring, facts = node_colouring(document) or _PLAIN, _joint(document)
     nodes = tuple(
-        NetworkNode(node.name, node.op_type, node.inputs, node.outputs, colouring.values.get(node.name))
+        NetworkNode(
+            node.name,
+            node.op_type,
+            node.inputs,
+            node.outputs,
+            colouring.values.get(node.name),
+            facts.get(node.name, ()),
+        )
         for node in topology.nodes
     )
     caption = say(f"network.{colouring.name}")
@@ -59,9 +67,22 @@ def _proven(document: RunDocument) -> _Values:
     findings = () if document.diagnosis is None else document.diagnosis.accused
     shares: dict[str, float | None] = {}
     for each in findings:
-        for node in each.nodes:
+        for node in each.accused_nodes:
             shares[node] = max(each.share, shares.get(node) or 0.0)
     return shares
+
+
+def _joint(document: RunDocument) -> dict[str, tuple[tuple[Phrase, Phrase], ...]]:
+    """What the card of a node says that is accused together with others; a finding of one node is in a table."""
+    facts: dict[str, tuple[tuple[Phrase, Phrase], ...]] = {}
+    for each in () if document.diagnosis is None else document.diagnosis.accused:
+        cause = named(f"causes.name_{each.cause}") or plain(each.cause)
+        text = say(
+            "network.joint", number=each.number, cause=cause, count=each.places, share=percentage(each.share)
+        )
+        for node in each.accused_nodes if each.places > 1 else ():
+            facts[node] = (*facts.get(node, ()), (say("network.finding"), text))
+    return facts
 
 
 def _introduced(document: RunDocument) -> _Values:
