@@ -12,7 +12,7 @@ from rich.text import Text
 
 from roundoff.core.findings import Diagnosis, Finding, Measure, Repair
 from roundoff.core.harmless import short_name
-from roundoff.report.phrasing import cause_name, commas, count_of, few, headline, semicolons
+from roundoff.report.phrasing import cause_name, commas, cost_name, count_of, few, headline, semicolons
 from roundoff.report.words import named, sentence, spoken, told
 
 __all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_line", "repair_table"]
@@ -117,16 +117,12 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
         proof = _said(sentence(finding.intervention), measure_text(finding.measures[0]))
         yield told("diagnosis_text.proof"), _cut(_than_above(proof, finding, found), finding)
     if finding.remedy is not None:
-        title, cost = sentence(finding.remedy.title), _cost(finding.remedy.cost)
+        title, cost = sentence(finding.remedy.title), cost_name(finding.remedy.cost)
         yield told("diagnosis_text.remedy"), _cut(told("diagnosis_text.priced", title=title, cost=cost), finding)
 
 
 def _said(name: str, text: str) -> str:
     return told("diagnosis_text.said", name=name, text=text)
-
-
-def _cost(cost: str) -> str:
-    return told(f"diagnosis_text.cost_{cost.replace(' ', '_')}")
 
 
 def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
@@ -209,7 +205,7 @@ def repair_table(repair: Repair) -> RenderableType:
         table.add_row(
             str(step.finding or ""),
             Text(sentence(step.title)),
-            _cost(step.cost),
+            cost_name(step.cost),
             _number(measure.before, measure),
             _number(measure.after, measure),
             told("diagnosis_text.kept") if step.kept else sentence(step.why),

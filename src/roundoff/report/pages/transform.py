@@ -5,7 +5,7 @@ from roundoff.report.figures import decibels
 from roundoff.report.pages.blocks import Block, Column, Headline, Page, Paragraph, Table
 from roundoff.report.pages.parts import notes
 from roundoff.report.score_text import score_text
-from roundoff.report.words import say
+from roundoff.report.words import known, say
 
 __all__ = ["transform_page"]
 
@@ -28,7 +28,9 @@ def transform_page(document: RunDocument) -> Page | None:
     if report.score is not None:
         found = {name: score_text(report.score.name, getattr(report.score, name)) for name in _SCORES}
         blocks.append(Paragraph(say("transform.score", name=report.score.name, **found)))
-    rows = tuple((step.name, each.node, each.role, each.text) for step in report.steps for each in step.taken)
+    rows = tuple(
+        (step.name, each.node, each.role, known(each.text)) for step in report.steps for each in step.taken
+    )
     blocks.append(Table("transforms", say("transform.nodes"), _COLUMNS, rows))
     said = [note for step in report.steps for note in step.notes]
     return Page("transform", say("transform.title"), (*blocks, *notes(said, report.notes)))
