@@ -94,6 +94,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     listed, more = known, ""
     if len(known) > _MOST_LISTED:
         near = difflib.get_close_matches(name.casefold(), folded, n=_MOST_LISTED, cutoff=0.0)
-        listed = [folded[choice] for choice in near]
+        # The nearest one first; the rest are looked through by their letters.
+        listed = [folded[choice] for choice in (*near[:1], *sorted(near[1:]))]
         more = f" ... and {len(known) - len(listed)} more"
     return "choose one of: " + ", ".join(choice or "''" for choice in listed) + more

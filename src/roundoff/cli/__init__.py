@@ -11,7 +11,13 @@ from typing import NoReturn
 
 from roundoff import __version__
 from roundoff.cli.hearing import heard
-from roundoff.cli.language import add_language_option, chosen_command, chosen_language, without_language
+from roundoff.cli.language import (
+    add_language_option,
+    chosen_command,
+    chosen_language,
+    refuse_unspoken,
+    without_language,
+)
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest
 from roundoff.report.words import speaking, told
@@ -184,6 +190,10 @@ def parse_words(argv: Sequence[str]) -> argparse.Namespace | None:
     if chosen is not None and chosen not in COMMANDS:
         parser.refuse(f"there is no command {chosen!r}", wrong=chosen, known=COMMANDS)
     arguments, unknown = parser.parse_known_args(argv)
+    if "rest" in arguments:
+        # Commands that stand in for others' hand their words on; the language is not one of them.
+        refuse_unspoken(arguments.rest, arguments.parser)
+        arguments.rest = without_language(arguments.rest)
     # argparse takes words in one place only; names may stand behind options, too.
     loose = [] if any(word.startswith("-") for word in unknown) else unknown
     if loose and "more_words" in arguments:

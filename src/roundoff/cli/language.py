@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from roundoff.errors import BadInput
 from roundoff.report.words import LANGUAGES, Language
 
-__all__ = ["LANGUAGE_VARIABLE", "add_language_option", "chosen_command", "chosen_language", "without_language"]
+__all__ = [
+    "LANGUAGE_VARIABLE",
+    "add_language_option",
+    "chosen_command",
+    "chosen_language",
+    "refuse_unspoken",
+    "without_language",
+]
 
 LANGUAGE_VARIABLE = "ROUNDOFF_LANG"
 """What stands in this environment variable is the language where no option says another."""
@@ -52,6 +59,13 @@ def chosen_command(words: Sequence[str]) -> str | None:
 def without_language(words: Sequence[str]) -> list[str]:
     """Words without the option: what was done does not depend on the language it is told in."""
     return [word for is_language, word in _told_apart(words) if not is_language]
+
+
+def refuse_unspoken(words: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    """End with an error where words ask for a language that there is none of, as the parser does for its own."""
+    for is_language, value in _told_apart(words):
+        if is_language and value not in LANGUAGES:
+            parser.error(f"argument {_OPTION}: invalid choice: {value!r} (choose from {', '.join(LANGUAGES)})")
 
 
 def _told_apart(words: Sequence[str]) -> Iterator[tuple[bool, str]]:

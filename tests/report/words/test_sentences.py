@@ -11,7 +11,15 @@ from roundoff.report.words.catalogue import english
 from roundoff.report.words.sentences import SENTENCES
 
 # Put together from words that say nothing alone.
-COMPOSED = {"sentences.suits", "sentences.hardly"}
+COMPOSED = {
+    "sentences.suits", "sentences.hardly", "sentences_files.sqnr_weights", "sentences_files.sqnr_activations",
+    "sentences_files.lint_dead", "sentences_files.sums_reach", "sentences_files.sums_saturate",
+    "sentences_dumps.dump_integer", "sentences_dumps.in_channels_more", "sentences_dumps.in_channels",
+    "sentences_dumps.as_times_and_offset", "sentences_dumps.as_times", "sentences_dumps.channels_order",
+    "sentences_io.set_letterbox_centred", "sentences_io.set_letterbox_corner", "sentences_io.set_transpose_by",
+    "sentences_io.fields_colours", "sentences_io.shapes_against", "sentences_io.shapes_against_scalar",
+    "sentences_calibration.smaller_samples", "sentences_steps.equalize_before", "sentences_steps.channels_in_out",
+}  # fmt: skip
 SOURCES = Path(__file__).parents[3] / "src/roundoff"
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "Phrase",
     "catalogue",
     "english",
+    "english_of",
     "explained",
     "named",
     "phrase_names",
@@ -105,6 +106,20 @@ def english(key: str) -> str:
     """A phrase in English with its gaps open."""
     stem, _, name = key.partition(".")
     return _phrases(stem)[name]["en"]
+
+
+def english_of(name: str) -> tuple[str, ...]:
+    """What phrases of another language, such as names of causes, verdicts and columns, are in English.
+
+    Args:
+        name: As it is printed; what follows it in brackets may be left out.
+    """
+    if name.isascii():
+        return ()
+    wanted = name.strip().partition("\uff08")[0]
+    return tuple(
+        dict.fromkeys(entry["en"] for entry in catalogue().values() if entry["zh"].partition("\uff08")[0] == wanted)
+    )
 
 
 def phrase_names(stem: str) -> tuple[str, ...]:
