@@ -12,6 +12,7 @@ from rich.text import Text
 
 from roundoff.core.findings import Diagnosis, Finding, Measure, Repair
 from roundoff.core.harmless import short_name
+from roundoff.core.wording import EXACT_DB
 from roundoff.report.phrasing import cause_name, commas, cost_name, count_of, few, headline, semicolons
 from roundoff.report.words import named, sentence, spoken, told
 
@@ -56,12 +57,16 @@ def check_line(name: str, result: str, seconds: float) -> str:
 
 def measure_text(measure: Measure) -> str:
     """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``."""
+    before, after = _number(measure.before, measure), _number(measure.after, measure)
+    if measure.unit == "dB" and measure.after > EXACT_DB:
+        return f"{sentence(measure.what)} {before} {measure.unit} -> {after}"
     unit = f" {measure.unit}" if measure.unit else ""
-    change = f"{_number(measure.before, measure)} -> {_number(measure.after, measure)}"
-    return f"{sentence(measure.what)} {change}{unit}"
+    return f"{sentence(measure.what)} {before} -> {after}{unit}"
 
 
 def _number(value: float, measure: Measure) -> str:
+    if measure.unit == "dB" and value > EXACT_DB:
+        return told("common.exact")
     if not math.isfinite(value):
         return str(value)
     if measure.unit == "dB":
@@ -72,7 +77,8 @@ def _number(value: float, measure: Measure) -> str:
 def _loss(found: Diagnosis) -> Iterator[_Line]:
     parts = []
     for measure in found.measures:
-        unit = f" {measure.unit}" if measure.unit else ""
+        exact = measure.unit == "dB" and measure.before > EXACT_DB
+        unit = f" {measure.unit}" if measure.unit and not exact else ""
         text = f"{sentence(measure.what)} {_number(measure.before, measure)}{unit}"
         value = _number(measure.after, measure)
         if measure.unit == "dB" and measure.after < measure.before:

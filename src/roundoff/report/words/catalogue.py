@@ -1,6 +1,6 @@
 """Phrases by their keys. The files beside this one hold them, one table per key and one entry per language."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ __all__ = [
     "english",
     "english_of",
     "explained",
+    "in_all",
     "named",
     "phrase_names",
     "plain",
@@ -82,6 +83,15 @@ def say(key: str, **values: Any) -> Phrase:
     return Phrase(**{language: _said(key, language, values) for language in LANGUAGES})
 
 
+def in_all(text: Callable[[], str]) -> Phrase:
+    """What a function that speaks the language of the terminal says in every one."""
+    said = {}
+    for language in LANGUAGES:
+        with speaking(language):
+            said[language] = text()
+    return Phrase(**said)
+
+
 def explained(name: str) -> Phrase | None:
     """What the glossary says of a column or a verdict; None when it says nothing.
 
@@ -118,7 +128,9 @@ def english_of(name: str) -> tuple[str, ...]:
         return ()
     wanted = name.strip().partition("\uff08")[0]
     return tuple(
-        dict.fromkeys(entry["en"] for entry in catalogue().values() if entry["zh"].partition("\uff08")[0] == wanted)
+        dict.fromkeys(
+            entry["en"] for entry in catalogue().values() if entry["zh"].partition("\uff08")[0] == wanted
+        )
     )
 
 
