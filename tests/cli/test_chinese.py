@@ -35,7 +35,6 @@ def told(*words: str) -> str:
 def test_a_diagnosis_has_no_english_sentence(fault: str, tmp_path: Path) -> None:
     assert fault in FAULTS
     text = told("diagnose", *planted(fault).write(tmp_path / "case"), "-o", str(tmp_path / "run"))
-    assert "：" in text
     assert english_runs(text) == []
     assert english_runs(told("explain", "1", str(tmp_path / "run"))) == []
 
@@ -47,7 +46,7 @@ def test_what_commands_print_has_no_english_sentence(path: Path) -> None:
 
 
 def test_english_is_found_where_it_is() -> None:
-    assert english_runs("量程：the ranges are too wide") == ["the ranges are too wide"]
+    assert english_runs("量程 the ranges are too wide") == ["the ranges are too wide"]
     assert english_runs("解决办法  without such,\n            equalize the channels") != []
     assert english_runs("'a name of many words' 的权重 scale 为 0.5 dB") == []
     assert english_runs("  下一步    roundoff diagnose a --data b --fix -o out please again") == []

@@ -123,7 +123,7 @@ def _facts_in_words(facts: QuantizerFacts, tensor: str) -> Iterator[tuple[str, s
         bits=facts.bits,
     )
     lost = f"{decibels(facts.sqnr_db)} dB"
-    if facts.sqnr_db > EXACT_DB:
+    if facts.sqnr_db is not None and facts.sqnr_db > EXACT_DB:
         lost = told("distribution_text.nothing_lost")
     yield told("distribution_text.levels"), commas(levels, lost)
 
