@@ -46,7 +46,7 @@ def test_ten_choices_are_listed_in_their_order_and_more_are_cut_to_the_nearest()
     letters = [letter * 3 for letter in "jihgfedcba"]
     assert nearest("xyz", letters) == f"choose one of: {', '.join(letters)}"
     assert nearest("xyz", [*letters, "y", "wz"]) == (
-        "choose one of: y, wz, jjj, iii, hhh, ggg, fff, eee, ddd, ccc ... and 2 more"
+        "choose one of: y, wz, aaa, bbb, ccc, ddd, eee, fff, ggg, hhh ... and 2 more"
     )
 
 

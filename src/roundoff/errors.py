@@ -93,7 +93,13 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         return f"did you mean {folded[close[0]]!r}?"
     listed, more = known, ""
     if len(known) > _MOST_LISTED:
-        near = difflib.get_close_matches(name.casefold(), folded, n=_MOST_LISTED, cutoff=0.0)
-        listed = [folded[choice] for choice in near]
+        likeness = difflib.SequenceMatcher(b=name.casefold())
+
+        def unlike(choice: str) -> tuple[float, str]:
+            likeness.set_seq1(choice)
+            return -likeness.ratio(), choice
+
+        # The nearest first, and those that are equally near by their letters.
+        listed = [folded[choice] for choice in sorted(folded, key=unlike)[:_MOST_LISTED]]
         more = f" ... and {len(known) - len(listed)} more"
     return "choose one of: " + ", ".join(choice or "''" for choice in listed) + more

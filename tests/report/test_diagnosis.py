@@ -96,7 +96,7 @@ def test_what_is_only_suspected_is_said_to_be_so() -> None:
 
 
 def test_measures_are_told_with_their_unit() -> None:
-    assert measure_text(Measure("SQNR", "dB", 1.23, float("inf"))) == "SQNR 1.2 -> inf dB"
+    assert measure_text(Measure("SQNR", "dB", 1.23, float("inf"))) == "SQNR 1.2 dB -> exact"
     assert measure_text(Measure("same top-1", "", 0.5, 1.0)) == "same top-1 50.0% -> 100.0%"
 
 

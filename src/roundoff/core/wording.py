@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
-__all__ = ["counted", "nonfinite_note"]
+__all__ = ["EXACT_DB", "counted", "decibels_text", "nonfinite_note"]
+
+EXACT_DB = 150.0
+"""Float32 itself keeps less: above this two sides are equal but for what nobody sees."""
 
 _MOST_NAMED = 3
 
@@ -10,6 +13,11 @@ _MOST_NAMED = 3
 def counted(number: int, noun: str) -> str:
     """A number and its noun, with an s unless there is exactly one: ``1 tensor``, ``2 tensors``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def decibels_text(value: float) -> str:
+    """Decibels in a sentence, no more than mean something: ``31.5 dB``, ``>150 dB``."""
+    return f">{EXACT_DB:.0f} dB" if value > EXACT_DB else f"{value:.1f} dB"
 
 
 def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[str, ...]:

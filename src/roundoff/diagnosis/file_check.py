@@ -7,6 +7,7 @@ import numpy as np
 
 from roundoff.core.findings import Change, Finding, Remedy
 from roundoff.core.tensors import Array
+from roundoff.core.wording import decibels_text
 from roundoff.diagnosis.case import Case, loss_measures
 from roundoff.diagnosis.file_ranges import wrong_range
 from roundoff.diagnosis.loss import Loss, LossMeter
@@ -45,14 +46,15 @@ def check_file(case: Case, given: Model) -> tuple[str, Finding | None, Loss | No
         return "its outputs are not those of the float model, so that its quantizers stand for it", None, None
     theirs = case.loss()
     if ours.excess_db(theirs) < _WORSE_DB:
-        return f"it computes what its quantizers say ({ours.sqnr_db:.1f} dB)", None, None
+        return f"it computes what its quantizers say ({decibels_text(ours.sqnr_db)})", None, None
     found = (
         _wrong_constant(case, given, ours)
         or _disagreement(case, ours, theirs)
         or wrong_range(case, given, ours, measured=lambda model: _loss(case, model))
     )
     if found is None:
-        text = f"it keeps {ours.sqnr_db:.1f} dB, its quantizers alone {theirs.sqnr_db:.1f} dB: more is in it"
+        keeps, alone = decibels_text(ours.sqnr_db), decibels_text(theirs.sqnr_db)
+        text = f"it keeps {keeps}, its quantizers alone {alone}: more is in it"
         return text, None, ours
     return found.summary, found, ours
 

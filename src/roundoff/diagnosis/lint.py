@@ -59,7 +59,7 @@ _WORDS = {
 def remarks_text(remarks: Sequence[Remark]) -> str:
     """All remarks in a line."""
     if not remarks:
-        return "no number of a scale, bias or sum is out of order"
+        return "all scales, biases and sums look right"
     parts = []
     for kind, words in _WORDS.items():
         nodes = [each.node for each in remarks if each.kind == kind]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from roundoff.core.findings import Diagnosis
-from roundoff.core.wording import counted
+from roundoff.core.wording import counted, decibels_text
 from roundoff.diagnosis import causes as _causes
 from roundoff.diagnosis.asked import asked_bits
 from roundoff.diagnosis.case import Case, open_case
@@ -174,6 +174,5 @@ class _Diagnosing:
 def _outputs_text(loss: Loss) -> str:
     top1 = "" if loss.top1 is None else f", same top-1 {loss.top1:.1%}"
     name = loss.parts[loss.worst]
-    return (
-        f"{name!r}: SQNR {loss.sqnr_db:.1f} dB, cosine {loss.cosine:.5f}{top1} ({counted(loss.samples, 'sample')})"
-    )
+    samples = counted(loss.samples, "sample")
+    return f"{name!r}: SQNR {decibels_text(loss.sqnr_db)}, cosine {loss.cosine:.5f}{top1} ({samples})"

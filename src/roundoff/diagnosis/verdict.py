@@ -6,7 +6,7 @@ from typing import Any
 
 from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding, Measure
 from roundoff.core.names import shown
-from roundoff.core.wording import counted
+from roundoff.core.wording import counted, decibels_text
 from roundoff.diagnosis.by_sample import sample_losses
 from roundoff.diagnosis.case import Case, loss_measures
 from roundoff.diagnosis.investigation import Investigation
@@ -139,7 +139,7 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
 
 
 def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding]) -> str:
-    now, best = f"{loss.sqnr_db:.1f} dB", f"{evidence.expected.sqnr_db:.1f} dB"
+    now, best = decibels_text(loss.sqnr_db), decibels_text(evidence.expected.sqnr_db)
     match kind:
         case "healthy":
             more = "" if loss.sqnr_db >= evidence.expected.sqnr_db else f" ({best})"
@@ -157,7 +157,7 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Seque
 
 
 def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> str:
-    after = f"{evidence.mended.loss(more=True).sqnr_db:.1f} dB"
+    after = decibels_text(evidence.mended.loss(more=True).sqnr_db)
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
     others = sum(each.places for each in proven) - 1
     who = f"{names[0]} makes" if not others else f"{names[0]} and {counted(others, 'other place')} make"

@@ -64,7 +64,7 @@ def _lines(check: CalibrationCheck) -> Iterator[VerdictLine]:
         yield "", f"-> {sentence(finding.fix)}"
     yield from _converged(check)
     if check.held_out:
-        held_out = commas(count_of(check.held_out_samples, "sample"), check.held_out)
+        held_out = commas(count_of(check.held_out_samples, "sample"), sentence(check.held_out))
         yield told("calibration_text.held_out"), held_out
     for facts in check.inputs:
         yield told("calibration_text.input"), _input(facts)
@@ -90,7 +90,7 @@ def _input(facts: InputFacts) -> str:
         means = " ".join(number(each, 3) for each in facts.means)
         stds = " ".join(number(each, 3) for each in facts.stds)
         text = commas(text, told("calibration_text.means", means=means, stds=stds))
-    like = told("calibration_text.looks_like", what=facts.looks_like) if facts.looks_like else ""
+    like = told("calibration_text.looks_like", what=sentence(facts.looks_like)) if facts.looks_like else ""
     return semicolons(text, like)
 
 

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from roundoff.core.findings import Diagnosis, Finding, Measure, Repair
 from roundoff.core.harmless import short_name
-from roundoff.report.phrasing import cause_name, commas, count_of, few, headline, semicolons
+from roundoff.core.wording import EXACT_DB
+from roundoff.report.phrasing import cause_name, commas, cost_name, count_of, few, headline, semicolons
 from roundoff.report.words import named, sentence, spoken, told
 
 __all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_line", "repair_table"]
@@ -56,12 +57,16 @@ def check_line(name: str, result: str, seconds: float) -> str:
 
 def measure_text(measure: Measure) -> str:
     """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``."""
+    before, after = _number(measure.before, measure), _number(measure.after, measure)
+    if measure.unit == "dB" and measure.after > EXACT_DB:
+        return f"{sentence(measure.what)} {before} {measure.unit} -> {after}"
     unit = f" {measure.unit}" if measure.unit else ""
-    change = f"{_number(measure.before, measure)} -> {_number(measure.after, measure)}"
-    return f"{sentence(measure.what)} {change}{unit}"
+    return f"{sentence(measure.what)} {before} -> {after}{unit}"
 
 
 def _number(value: float, measure: Measure) -> str:
+    if measure.unit == "dB" and value > EXACT_DB:
+        return told("common.exact")
     if not math.isfinite(value):
         return str(value)
     if measure.unit == "dB":
@@ -72,7 +77,8 @@ def _number(value: float, measure: Measure) -> str:
 def _loss(found: Diagnosis) -> Iterator[_Line]:
     parts: dict[int, list[str]] = {}
     for measure in found.measures:
-        unit = f" {measure.unit}" if measure.unit else ""
+        exact = measure.unit == "dB" and measure.before > EXACT_DB
+        unit = f" {measure.unit}" if measure.unit and not exact else ""
         text = f"{sentence(measure.what)} {_number(measure.before, measure)}{unit}"
         value = _number(measure.after, measure)
         if measure.unit == "dB" and measure.after < measure.before:
@@ -134,16 +140,12 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
         proof = _said(sentence(finding.intervention), measure_text(finding.measures[0]))
         yield told("diagnosis_text.proof"), _cut(_than_above(proof, finding, found), finding)
     if finding.remedy is not None:
-        title, cost = sentence(finding.remedy.title), _cost(finding.remedy.cost)
+        title, cost = sentence(finding.remedy.title), cost_name(finding.remedy.cost)
         yield told("diagnosis_text.remedy"), _cut(told("diagnosis_text.priced", title=title, cost=cost), finding)
 
 
 def _said(name: str, text: str) -> str:
     return told("diagnosis_text.said", name=name, text=text)
-
-
-def _cost(cost: str) -> str:
-    return told(f"diagnosis_text.cost_{cost.replace(' ', '_')}")
 
 
 def _than_above(text: str, finding: Finding, found: Diagnosis) -> str:
@@ -226,7 +228,7 @@ def repair_table(repair: Repair) -> RenderableType:
         table.add_row(
             str(step.finding or ""),
             Text(sentence(step.title)),
-            _cost(step.cost),
+            cost_name(step.cost),
             _number(measure.before, measure),
             _number(measure.after, measure),
             told("diagnosis_text.kept") if step.kept else sentence(step.why),

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from roundoff.core.distributions import Bins, Distribution, DistributionReport, QuantizerFacts, ValueSummary
 from roundoff.core.harmless import short_name
+from roundoff.core.wording import EXACT_DB
 from roundoff.report.figures import csv_text, decibels, exactness, number, percentage, shape_text
 from roundoff.report.notes import note_lines
 from roundoff.report.phrasing import commas, count_of
@@ -122,7 +123,7 @@ def _facts_in_words(facts: QuantizerFacts, tensor: str) -> Iterator[tuple[str, s
         bits=facts.bits,
     )
     lost = f"{decibels(facts.sqnr_db)} dB"
-    if facts.sqnr_db == float("inf"):
+    if facts.sqnr_db is not None and facts.sqnr_db > EXACT_DB:
         lost = told("distribution_text.nothing_lost")
     yield told("distribution_text.levels"), commas(levels, lost)
 

@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from roundoff.core.time_left import duration_text
+from roundoff.core.wording import EXACT_DB
 from roundoff.report.cells import safe_cell
 from roundoff.report.words import told
 
@@ -35,7 +36,7 @@ def decibels(value: float | None) -> str:
     """Decibels with one decimal; ``exact`` when there is no noise."""
     if value is None:
         return ""
-    return "exact" if value == float("inf") else f"{value:.1f}"
+    return told("common.exact") if value > EXACT_DB else f"{value:.1f}"
 
 
 def time_text(seconds: float) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from roundoff.core.io_check import Explanation, IoCheck, StageCheck
 from roundoff.report.notes import note_lines
-from roundoff.report.phrasing import commas, count_of
+from roundoff.report.phrasing import commas, count_of, semicolons
 from roundoff.report.verdict import VerdictLine, verdict_page
 from roundoff.report.words import sentence, told
 
@@ -81,12 +81,12 @@ def _heading(stage: StageCheck) -> Text:
 
 def _details(stage: StageCheck) -> Iterator[VerdictLine]:
     if stage.shapes and stage.passed is False:
-        yield told("io_text.arrays"), stage.shapes
+        yield told("io_text.arrays"), sentence(stage.shapes)
     if stage.explanation is not None:
         yield from _explained(stage.explanation)
     for label, steps in (("training", stage.training_from_original), ("deployed", stage.deployed_from_original)):
         if steps:
-            yield told(f"io_text.{label}"), told("io_text.from_original", steps="; ".join(steps))
+            yield told(f"io_text.{label}"), told("io_text.from_original", steps=semicolons(*map(sentence, steps)))
     for number, text in enumerate(stage.excluded):
         yield ("" if number else told("io_text.excluded")), sentence(text)
     for number, text in enumerate(stage.notes):
@@ -97,9 +97,10 @@ def _explained(explanation: Explanation) -> Iterator[VerdictLine]:
     for number, change in enumerate(explanation.changes, 1):
         yield f"{number}.", sentence(change.text)
         if change.correction is not None:
-            yield f"   {told('io_text.set')}", f"{change.correction.setting}: {change.correction.value}"
+            setting, value = sentence(change.correction.setting), sentence(change.correction.value)
+            yield f"   {told('io_text.set')}", told("io_text.setting", setting=setting, value=value)
             if change.correction.fields:
-                yield "", change.correction.fields
+                yield "", sentence(change.correction.fields)
     before = told("io_text.another_shape")
     if not math.isinf(explanation.before):
         before = told("io_text.most", value=f"{explanation.before:.3g}")

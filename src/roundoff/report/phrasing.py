@@ -6,7 +6,7 @@ from rich.text import Text
 
 from roundoff.report.words import named, spoken, told
 
-__all__ = ["cause_name", "commas", "count_of", "few", "headline", "semicolons", "sentences"]
+__all__ = ["cause_name", "commas", "cost_name", "count_of", "few", "headline", "semicolons", "sentences"]
 
 
 def count_of(number: int, noun: str) -> str:
@@ -18,6 +18,11 @@ def cause_name(cause: str) -> str:
     """What a cause of a loss is called."""
     name = named(f"causes.name_{cause}")
     return cause if name is None else name.within(spoken())
+
+
+def cost_name(cost: str) -> str:
+    """What a class of costs is called."""
+    return told(f"diagnosis_text.cost_{cost.replace(' ', '_')}")
 
 
 def few(names: Sequence[str], most: int) -> str:

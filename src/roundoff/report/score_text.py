@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from roundoff.core.wording import EXACT_DB
+
 __all__ = ["BLOCKS", "PLAIN_BLOCKS", "score_text", "share_text", "text_curve"]
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -27,7 +29,7 @@ def score_text(name: str, value: float | None) -> str:
     if value is None:
         return ""
     if name.endswith("_db"):
-        return f"{value:.1f}"
+        return f">{EXACT_DB:.0f}" if value > EXACT_DB else f"{value:.1f}"
     if name in _NEAR_ONE and math.isfinite(value):
         return _down(value)
     if name == "accuracy":

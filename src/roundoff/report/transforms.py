@@ -15,7 +15,7 @@ from roundoff.report.phrasing import commas, count_of, headline
 from roundoff.report.quantization import agreement_line
 from roundoff.report.score_text import score_text
 from roundoff.report.verdict import VerdictLine, verdict_page
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = ["transform_csv", "transform_table", "transform_verdict"]
 
@@ -91,7 +91,7 @@ def transform_table(found: TransformReport, *, rows: int | None) -> RenderableTy
     for step in found.steps:
         shown = step.taken if rows is None else step.taken[:rows]
         for place, each in enumerate(shown):
-            table.add_row("" if place else step.name, Text(each.node), Text(each.text))
+            table.add_row("" if place else step.name, Text(each.node), Text(sentence(each.text)))
         if len(step.taken) > len(shown):
             more = len(step.taken) - len(shown)
             table.add_row("", Text(told("transform_text.more", count=more), style="dim"), "")

@@ -15,7 +15,7 @@ from roundoff.report.cells import safe_cell
 from roundoff.report.phrasing import commas, count_of, few, headline, semicolons
 from roundoff.report.score_text import score_text, share_text
 from roundoff.report.verdict import VerdictLine, verdict_page
-from roundoff.report.words import told
+from roundoff.report.words import sentence, told
 
 __all__ = ["trial_line", "tuning_csv", "tuning_table", "tuning_verdict"]
 
@@ -31,12 +31,12 @@ def tuning_verdict(found: Tuning) -> RenderableType:
 
 def _headline(found: Tuning) -> Text:
     best = found.best
-    goal = {"metric": _name(found), "goal": found.goal}
+    goal = {"metric": _name(found), "goal": sentence(found.goal)}
     if found.verdict == "nothing_to_do":
         return headline(told("tuning_text.word_nothing"), "bold green", told("tuning_text.nothing", **goal))
     if found.verdict == "met":
         word, style = _met(found.holdout)
-        return headline(word, style, told("tuning_text.met", change=best.change))
+        return headline(word, style, told("tuning_text.met", change=sentence(best.change)))
     text = told("tuning_text.short", **goal)
     if found.goal_value is not None:
         difference = _difference(found, abs(found.goal_value - best.score))
@@ -57,7 +57,7 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
     best, kept = found.best, found.remaining
     goal = "" if found.goal_value is None else _score(found, found.goal_value)
     if found.verdict == "met":
-        yield told("tuning_text.goal"), commas(f"{_name(found)} {found.goal}", goal)
+        yield told("tuning_text.goal"), commas(f"{_name(found)} {sentence(found.goal)}", goal)
     yield _name(found), _loss(found)
     if found.holdout is not None:
         held = found.holdout
@@ -65,9 +65,9 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
         others = commas(count_of(held.samples, "other_sample"), _interval(found, held.interval))
         yield told("tuning_text.not_searched"), semicolons(scores, others)
         if held.met is False and found.verdict != "best_effort":
-            yield "", told("tuning_text.less", goal=found.goal)
+            yield "", told("tuning_text.less", goal=sentence(found.goal))
     if found.verdict == "best_effort":
-        yield told("tuning_text.best_is"), best.change
+        yield told("tuning_text.best_is"), sentence(best.change)
     elif _unsure(found):
         text = told("tuning_text.too_few", count=found.samples)
         yield told("tuning_text.beware"), semicolons(text, "" if found.holdout else told("tuning_text.hold_out"))
@@ -82,7 +82,7 @@ def _lines(found: Tuning) -> Iterator[VerdictLine]:
         yield told("tuning_text.needed"), needed
     yield told("tuning_text.search"), _effort(found)
     if found.stopped:
-        yield told("tuning_text.ended"), told("tuning_text.early", why=found.stopped)
+        yield told("tuning_text.ended"), told("tuning_text.early", why=sentence(found.stopped))
 
 
 def _scores(found: Tuning, score: float, float_score: float) -> str:
@@ -160,7 +160,8 @@ def _metric_text(metric: str, value: float) -> str:
 
 def trial_line(trial: Trial, best: Trial, metric: str) -> str:
     """One trial that is over, while others follow."""
-    change = trial.change if len(trial.change) <= _LONGEST_CHANGE else trial.change[: _LONGEST_CHANGE - 4] + " ..."
+    change = sentence(trial.change)
+    change = change if len(change) <= _LONGEST_CHANGE else change[: _LONGEST_CHANGE - 4] + " ..."
     score = commas(_metric_text(metric, trial.score), told("tuning_text.trial_met") if trial.met else "")
     text = told("tuning_text.trial", number=trial.number, change=change, score=score)
     if best.recipe == trial.recipe:
@@ -196,7 +197,7 @@ def tuning_table(found: Tuning) -> RenderableType:
         cost = f"{trial.cost:.2f}" if math.isfinite(trial.cost) else "-"
         table.add_row(
             str(trial.number),
-            Text(trial.change),
+            Text(sentence(trial.change)),
             _score(found, trial.score).removesuffix(" dB"),
             loss,
             cost,

@@ -125,7 +125,7 @@ def test_cells_as_people_and_programs_read_them() -> None:
         column.id: column for table in blocks(all_pages(full_document()), Table) for column in table.columns
     }
     decibels, share = columns["local_sqnr_db"], columns["adds"]
-    assert cell_text(float("inf"), decibels) == Phrase("exact", "exact")
+    assert cell_text(float("inf"), decibels) == Phrase("exact", "完全一致")
     assert (cell_text(0.5, share).en, cell_text(None, share).en) == ("50 %", "")
     assert cell_text(True, columns["passed"]).zh == "是"
     values = (float("inf"), float("-inf"), float("nan"), 3, True, "x", None)

@@ -8,15 +8,25 @@ import pytest
 
 from roundoff.report.words import known, phrase_names, sentence, speaking
 from roundoff.report.words.catalogue import english
+from roundoff.report.words.sentences import SENTENCES
 
 # Put together from words that say nothing alone.
-COMPOSED = {"suits", "hardly"}
+COMPOSED = {
+    "sentences.suits", "sentences.hardly", "sentences_files.sqnr_weights", "sentences_files.sqnr_activations",
+    "sentences_files.lint_dead", "sentences_files.sums_reach", "sentences_files.sums_saturate",
+    "sentences_dumps.dump_integer", "sentences_dumps.in_channels_more", "sentences_dumps.in_channels",
+    "sentences_dumps.as_times_and_offset", "sentences_dumps.as_times", "sentences_dumps.channels_order",
+    "sentences_io.set_letterbox_centred", "sentences_io.set_letterbox_corner", "sentences_io.set_transpose_by",
+    "sentences_io.fields_colours", "sentences_io.shapes_against", "sentences_io.shapes_against_scalar",
+    "sentences_calibration.smaller_samples", "sentences_steps.equalize_before", "sentences_steps.channels_in_out",
+    "sentences_dumps.though_labelled",
+}  # fmt: skip
 SOURCES = Path(__file__).parents[3] / "src/roundoff"
 
 
 def code() -> str:
     """All code that makes results, with strings that go on in the next line in one."""
-    folders = ("analysis", "cli", "core", "diagnosis", "graph", "quantize", "search")
+    folders = ("analysis", "cli", "core", "data", "diagnosis", "graph", "quantize", "search", "vendors")
     text = "\n".join(path.read_text("utf-8") for name in folders for path in (SOURCES / name).rglob("*.py"))
     return re.sub(r'"\s*f?"', "", text)
 
@@ -24,8 +34,8 @@ def code() -> str:
 def test_every_sentence_is_one_that_is_said() -> None:
     said = code()
     missing = []
-    for name in phrase_names("sentences"):
-        pieces = [literal for literal, *_ in string.Formatter().parse(english(f"sentences.{name}"))]
+    for name in (f"{stem}.{name}" for stem in SENTENCES for name in phrase_names(stem)):
+        pieces = [literal for literal, *_ in string.Formatter().parse(english(name))]
         # Some are put together from parts; so many words of one stand together somewhere.
         words = [piece.split() for piece in sorted(pieces, key=len)[-2:]]
         runs = [each[at : at + 4] for each in words for at in range(max(1, len(each) - 3))]

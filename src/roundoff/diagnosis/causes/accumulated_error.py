@@ -57,7 +57,7 @@ class AccumulatedError:
             ),
             *_kinds(case),
         )
-        which = "the worst" if ranked.exact else "among the worst"
+        which = "the worst of them" if ranked.exact else "one of the worst"
         share = ranked.costs[places[0].name] / ranked.total
         return Intervention(
             f"with the {_listed(sizes)} worst of {len(places)} places in float {_decibels(worst)} dB, with as "
@@ -65,7 +65,7 @@ class AccumulatedError:
             measures,
             0.0 if takes_most(case.loss(), few) else 1.0,
             f"the loss adds up over {counted(len(places), 'place')}: {which}, {places[0].tensor!r}, makes "
-            f"{share:.0%} of it",
+            f"only {share:.0%} of it",
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:

@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import TensorSource
-from roundoff.core.wording import counted
+from roundoff.core.wording import counted, decibels_text
 from roundoff.diagnosis.case import loss_measures
 from roundoff.diagnosis.devices import causes as _causes
 from roundoff.diagnosis.devices.bench import Bench
@@ -213,7 +213,7 @@ class _Diagnosing:
             expected = self._outputs.of_arithmetic() if self._bench.quantizers else None
             check.result = f"{kept_text(loss)} against the float model"
             if expected is not None:
-                check.result += f", {expected.sqnr_db:.1f} dB by its arithmetic"
+                check.result += f", {decibels_text(expected.sqnr_db)} by its arithmetic"
             check.ok = loss.agrees
         return loss, expected
 

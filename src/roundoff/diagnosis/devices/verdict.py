@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding
 from roundoff.core.names import shown
-from roundoff.core.wording import counted
+from roundoff.core.wording import counted, decibels_text
 from roundoff.diagnosis.case import loss_measures
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.not_finite import NotFinite
@@ -121,7 +121,7 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, 
 def kept_text(loss: Loss) -> str:
     """What outputs keep, in words: decibels, or nothing where they are NaN or beyond all measure."""
     nothing = float(loss.ratios.max(initial=0.0)) >= ENDLESS
-    return "nothing (NaN, infinite, or beyond all measure)" if nothing else f"{loss.sqnr_db:.1f} dB"
+    return "nothing (NaN, infinite, or beyond all measure)" if nothing else decibels_text(loss.sqnr_db)
 
 
 def _culprits_text(bench: Bench, proven: Sequence[Finding], keeps: str) -> str:

@@ -35,7 +35,9 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
         return text
     if document is None:
         what = f"{name!r} is no metric, verdict, cause or column."
-        raise BadInput(what, fix=f"{nearest(name, term_names())} Of a node or finding, name its run, too")
+        meant = nearest(name, sorted(term_names()))
+        stop = "" if meant.endswith("?") else "."
+        raise BadInput(what, fix=f"{meant}{stop} Of a node or finding, name its run, too")
     raise BadInput(
         f"{name!r} is in this run neither a node nor a word.", fix=nearest(name, (*names, *term_names()))
     )

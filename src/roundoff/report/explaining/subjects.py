@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from roundoff.core.document import RunDocument
 from roundoff.core.findings import Finding
 from roundoff.core.layer_scores import LayerReport, LayerRow, LayerScore
-from roundoff.report.phrasing import cause_name, sentences
+from roundoff.report.phrasing import cause_name, cost_name, sentences
 from roundoff.report.run_diff import measure_name
 from roundoff.report.words import sentence, told
 
@@ -54,7 +54,8 @@ def finding_text(finding: Finding) -> str:
     if finding.share:
         said.append(told("explain_text.share", share=f"{100 * finding.share:.0f}"))
     if finding.remedy is not None:
-        said.append(told("explain_text.remedy", title=sentence(finding.remedy.title), cost=finding.remedy.cost))
+        title, cost = sentence(finding.remedy.title), cost_name(finding.remedy.cost)
+        said.append(told("explain_text.remedy", title=title, cost=cost))
     return sentences(*said)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from roundoff.report.phrasing import semicolons
-from roundoff.report.words import phrase_names, told
+from roundoff.report.words import english_of, phrase_names, told
 
 __all__ = ["MetricFacts", "term_names", "term_text"]
 
@@ -48,13 +48,17 @@ def term_text(name: str, metrics: Sequence[MetricFacts]) -> str | None:
         name: The term.
         metrics: All metrics there are.
     """
-    key = name.strip().casefold().replace(" ", "_")
+    keys = {_key(each) for each in (name, *english_of(name))}
     for kind, term in _terms():
-        if term.casefold() in (key, key.replace("_", "-")):
+        if _key(term) in keys:
             text = told(f"terms.{kind}_{term}")
             metric = next((each for each in metrics if each.name == term), None)
             return text if kind != "metric" or metric is None else _metric_text(metric, text)
     return None
+
+
+def _key(name: str) -> str:
+    return name.strip().casefold().replace(" ", "_").replace("-", "_")
 
 
 def _terms() -> Iterator[tuple[str, str]]:

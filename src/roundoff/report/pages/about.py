@@ -5,7 +5,8 @@ import shlex
 from roundoff.core.document import RunDocument
 from roundoff.report.figures import time_text
 from roundoff.report.pages.blocks import Cell, Column, Commands, Page, Paragraph, Table
-from roundoff.report.words import say
+from roundoff.report.pages.parts import role_name
+from roundoff.report.words import known, say
 
 __all__ = ["about_page"]
 
@@ -20,14 +21,14 @@ _VERSIONS = (Column("what", say("about.what"), "text"), Column("value", say("abo
 
 def about_page(document: RunDocument) -> Page:
     """The page on the run itself; every document has one."""
-    inputs = tuple((each.role, each.path, each.size_bytes, each.sha256) for each in document.inputs)
+    inputs = tuple((role_name(each.role), each.path, each.size_bytes, each.sha256) for each in document.inputs)
     host = document.environment
     versions: tuple[tuple[Cell, ...], ...] = (
         ("roundoff", host.roundoff),
         ("Python", host.python),
         *host.packages.items(),
         (say("about.host"), host.host),
-        (say("about.arithmetic"), host.arithmetic),
+        (say("about.arithmetic"), known(host.arithmetic)),
         (say("about.elapsed"), time_text(host.elapsed_s)),
     )
     blocks = (

@@ -3,7 +3,7 @@
 from roundoff.core.document import RunDocument
 from roundoff.report.pages.blocks import Chart, Column, Headline, Page, Series, Table
 from roundoff.report.pages.parts import notes
-from roundoff.report.words import say
+from roundoff.report.words import known, say
 
 __all__ = ["calibration_page"]
 
@@ -47,7 +47,7 @@ def calibration_page(document: RunDocument) -> Page | None:
             "calibration",
             say("calibration.findings"),
             _FINDINGS,
-            tuple((each.severity, each.text, each.fix) for each in found.findings),
+            tuple((each.severity, known(each.text), known(each.fix)) for each in found.findings),
         ),
         Chart(
             "convergence-chart",

@@ -5,7 +5,7 @@ import math
 from roundoff.report.figures import decibels, number, percentage, time_text
 from roundoff.report.pages.blocks import Cell, Column
 from roundoff.report.score_text import score_text
-from roundoff.report.words import Phrase, plain
+from roundoff.report.words import Phrase, in_all, plain
 
 __all__ = ["cell_text", "cell_value"]
 
@@ -19,7 +19,9 @@ def cell_text(value: Cell, column: Column) -> Phrase:
     if isinstance(value, bool):
         return Phrase("yes" if value else "no", "是" if value else "否")
     if isinstance(value, int | float) and column.kind not in ("node", "text"):
-        return plain(_number_text(float(value), column) if column.kind != "count" else str(value))
+        if column.kind == "count":
+            return plain(str(value))
+        return in_all(lambda: _number_text(float(value), column))
     return plain(str(value))
 
 

@@ -89,10 +89,10 @@ def _parts(found: Diagnosis) -> Iterator[Block]:
     if found.next_steps:
         yield Paragraph(say("diagnosis.next"))
         yield Commands(found.next_steps)
-    checks = tuple((each.name, each.result, each.ok, each.seconds) for each in found.checks)
+    checks = tuple((known(each.name), known(each.result), each.ok, each.seconds) for each in found.checks)
     yield Table("checks", say("diagnosis.checks"), _CHECKS, checks, folded=True)
     for what in found.not_looked_at:
-        yield Paragraph(say("diagnosis.not_looked_at", what=what), note=True)
+        yield Paragraph(say("diagnosis.not_looked_at", what=known(what)), note=True)
 
 
 def _loss(found: Diagnosis) -> Table:
@@ -166,5 +166,6 @@ def _repair(repair: Repair) -> Iterator[Block]:
         yield Paragraph(say("diagnosis.same_samples"), note=True)
 
 
-def _unit(what: str, unit: str) -> str:
-    return f"{what}, {unit}" if unit else what
+def _unit(what: str, unit: str) -> Phrase:
+    name = known(what)
+    return say("diagnosis.with_unit", what=name, unit=unit) if unit else name

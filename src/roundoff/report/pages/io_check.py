@@ -6,7 +6,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.io_check import StageCheck
 from roundoff.report.pages.blocks import Block, Cell, Column, Headline, Page, Picture, Pictures, Table
 from roundoff.report.pages.parts import notes
-from roundoff.report.words import say
+from roundoff.report.words import Phrase, known, say
 
 __all__ = ["io_check_page"]
 
@@ -33,11 +33,16 @@ def io_check_page(document: RunDocument) -> Page | None:
     if found is None:
         return None
     first = found.first_failure
-    text = say("io.passes") if first is None else say("io.fails", stage=first.stage)
+    text = say("io.passes") if first is None else say("io.fails", stage=_name(first))
     blocks: list[Block] = [Headline("good" if first is None else "bad", text)]
     blocks.append(Table("stages", say("io.stages"), _STAGES, tuple(map(_stage, found.stages))))
     corrections = tuple(
-        (stage.stage, change.correction.setting, change.correction.value, change.correction.fields)
+        (
+            _name(stage),
+            known(change.correction.setting),
+            known(change.correction.value),
+            known(change.correction.fields),
+        )
         for stage in found.stages
         if stage.explanation is not None
         for change in stage.explanation.changes
@@ -55,7 +60,7 @@ def _pictures(stage: StageCheck) -> Pictures:
     return Pictures(
         tuple(
             Picture(
-                say("io.picture", side=say(f"io.{each.side}"), stage=stage.stage, sample=stage.worst_sample),
+                say("io.picture", side=say(f"io.{each.side}"), stage=_name(stage), sample=stage.worst_sample),
                 base64.b64decode(each.png),
             )
             for each in stage.pictures
@@ -66,11 +71,15 @@ def _pictures(stage: StageCheck) -> Pictures:
 def _stage(stage: StageCheck) -> tuple[Cell, ...]:
     explained = "" if stage.explanation is None else "; ".join(each.text for each in stage.explanation.changes)
     return (
-        stage.stage,
+        _name(stage),
         stage.passed,
         stage.max_abs_error,
         stage.tolerance,
         stage.samples,
-        stage.shapes,
-        explained,
+        known(stage.shapes),
+        known(explained),
     )
+
+
+def _name(stage: StageCheck) -> Phrase:
+    return say(f"io_text.stage_{stage.stage}")

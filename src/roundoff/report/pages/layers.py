@@ -5,7 +5,7 @@ from roundoff.core.layer_scores import LayerReport, LayerRow
 from roundoff.report.figures import decibels, shape_text
 from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Series, Table, Tone
 from roundoff.report.pages.parts import notes
-from roundoff.report.words import Phrase, plain, say
+from roundoff.report.words import Phrase, in_all, plain, say
 
 __all__ = ["layers_page"]
 
@@ -49,8 +49,8 @@ def _headline(report: LayerReport) -> Phrase:
         f"layers.{verdict.kind}",
         few=len(verdict.culprits),
         all=verdict.contributors,
-        before=decibels(None if before is None else before.sqnr_db),
-        after=decibels(None if after is None else after.sqnr_db),
+        before=in_all(lambda: decibels(None if before is None else before.sqnr_db)),
+        after=in_all(lambda: decibels(None if after is None else after.sqnr_db)),
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import PurePath
 
 from roundoff.core.document import RunDocument
 from roundoff.report.pages.blocks import Block, Contents, Entry, Facts, Headline, Page
+from roundoff.report.pages.parts import role_name
 from roundoff.report.words import plain, say
 
 __all__ = ["overview_page"]
@@ -24,7 +25,7 @@ def overview_page(document: RunDocument, pages: Sequence[Page]) -> Page | None:
     if not entries:
         return None
     facts = [
-        (say("overview.model") if each.role == "model" else plain(each.role), plain(PurePath(each.path).name))
+        (role_name(each.role), plain(PurePath(each.path).name))
         for each in document.inputs
         if each.role in _SUBJECTS
     ]

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from roundoff.core.wording import counted
 from roundoff.report.pages.blocks import Column, ColumnKind, Paragraph
-from roundoff.report.words import Phrase, known, plain, say
+from roundoff.report.words import Phrase, known, named, plain, say
 
-__all__ = ["NODE_COLUMNS", "few_names", "metric_axis", "metric_column", "notes"]
+__all__ = ["NODE_COLUMNS", "few_names", "metric_axis", "metric_column", "notes", "role_name"]
 
 NODE_COLUMNS = (
     Column("node", say("common.node"), "node"),
@@ -43,3 +43,8 @@ def metric_axis(name: str) -> Phrase:
     if name in _SHARES:
         return say("common.share_axis", name=name)
     return plain(f"{name.removesuffix('_db')}, dB" if name.endswith("_db") else name)
+
+
+def role_name(role: str) -> Phrase:
+    """What a file was to a run: the model, its samples, the other side."""
+    return named(f"about.role_{role}") or plain(role)

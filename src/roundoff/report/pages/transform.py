@@ -1,11 +1,13 @@
 """What transforms and corrections did, and whether they were kept."""
 
+from functools import partial
+
 from roundoff.core.document import RunDocument
 from roundoff.report.figures import decibels
 from roundoff.report.pages.blocks import Block, Column, Headline, Page, Paragraph, Table
 from roundoff.report.pages.parts import notes
 from roundoff.report.score_text import score_text
-from roundoff.report.words import say
+from roundoff.report.words import in_all, known, say
 
 __all__ = ["transform_page"]
 
@@ -22,13 +24,15 @@ def transform_page(document: RunDocument) -> Page | None:
     report = document.transform
     if report is None:
         return None
-    before, after = map(decibels, report.sqnr_db)
+    before, after = (in_all(partial(decibels, each)) for each in report.sqnr_db)
     key = "transform.kept" if report.kept else "transform.undone"
     blocks: list[Block] = [Headline("good" if report.kept else "bad", say(key, before=before, after=after))]
     if report.score is not None:
         found = {name: score_text(report.score.name, getattr(report.score, name)) for name in _SCORES}
         blocks.append(Paragraph(say("transform.score", name=report.score.name, **found)))
-    rows = tuple((step.name, each.node, each.role, each.text) for step in report.steps for each in step.taken)
+    rows = tuple(
+        (step.name, each.node, each.role, known(each.text)) for step in report.steps for each in step.taken
+    )
     blocks.append(Table("transforms", say("transform.nodes"), _COLUMNS, rows))
     said = [note for step in report.steps for note in step.notes]
     return Page("transform", say("transform.title"), (*blocks, *notes(said, report.notes)))

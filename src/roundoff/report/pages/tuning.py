@@ -6,7 +6,7 @@ from roundoff.report.figures import percentage
 from roundoff.report.pages.blocks import Cell, Chart, Column, Headline, Page, Paragraph, Series, Table
 from roundoff.report.pages.parts import metric_axis, metric_column, notes
 from roundoff.report.score_text import score_text
-from roundoff.report.words import plain, say
+from roundoff.report.words import known, plain, say
 
 __all__ = ["tuning_page"]
 
@@ -44,7 +44,7 @@ def _headline(found: Tuning) -> Headline:
         "tuning.missed" if missed else "tuning.met",
         metric=found.metric,
         score=score_text(found.metric, found.best.score),
-        goal=found.goal,
+        goal=known(found.goal),
         float_score=score_text(found.metric, found.float_score),
     )
     return Headline("bad" if missed else "good", text, f"tuning_{found.verdict}")
@@ -59,7 +59,7 @@ def _remaining(found: Tuning) -> Paragraph:
 def _row(found: Tuning, trial: Trial) -> tuple[Cell, ...]:
     return (
         trial.number,
-        trial.change,
+        known(trial.change),
         trial.score,
         trial.loss,
         trial.cost,

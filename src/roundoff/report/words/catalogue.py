@@ -1,6 +1,6 @@
 """Phrases by their keys. The files beside this one hold them, one table per key and one entry per language."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ __all__ = [
     "Phrase",
     "catalogue",
     "english",
+    "english_of",
     "explained",
+    "in_all",
     "named",
     "phrase_names",
     "plain",
@@ -81,6 +83,15 @@ def say(key: str, **values: Any) -> Phrase:
     return Phrase(**{language: _said(key, language, values) for language in LANGUAGES})
 
 
+def in_all(text: Callable[[], str]) -> Phrase:
+    """What a function that speaks the language of the terminal says in every one."""
+    said = {}
+    for language in LANGUAGES:
+        with speaking(language):
+            said[language] = text()
+    return Phrase(**said)
+
+
 def explained(name: str) -> Phrase | None:
     """What the glossary says of a column or a verdict; None when it says nothing.
 
@@ -105,6 +116,22 @@ def english(key: str) -> str:
     """A phrase in English with its gaps open."""
     stem, _, name = key.partition(".")
     return _phrases(stem)[name]["en"]
+
+
+def english_of(name: str) -> tuple[str, ...]:
+    """What phrases of another language, such as names of causes, verdicts and columns, are in English.
+
+    Args:
+        name: As it is printed; what follows it in brackets may be left out.
+    """
+    if name.isascii():
+        return ()
+    wanted = name.strip().partition("\uff08")[0]
+    return tuple(
+        dict.fromkeys(
+            entry["en"] for entry in catalogue().values() if entry["zh"].partition("\uff08")[0] == wanted
+        )
+    )
 
 
 def phrase_names(stem: str) -> tuple[str, ...]:

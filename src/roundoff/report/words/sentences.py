@@ -11,13 +11,31 @@ from functools import cache
 
 from roundoff.report.words.catalogue import Phrase, english, phrase_names, speaking, spoken, told
 
-__all__ = ["known", "sentence"]
+__all__ = ["SENTENCES", "known", "sentence"]
+
+SENTENCES = (
+    "sentences",
+    "sentences_files",
+    "sentences_dumps",
+    "sentences_io",
+    "sentences_calibration",
+    "sentences_steps",
+)
+"""The files that hold them."""
 
 _JOINT = "; "
-# Gaps with anything in them; all others hold a number or a word.
-_WIDE_GAPS = frozenset({"file", "folder", "name", "names", "places", "text", "what"})
-# What stands in this one may be words of ours, too.
-_NESTED = "what"
+_QUOTED = r"(?:'[^']*'|\"[^\"]*\")(?: \([^()]*\))?"
+_PART = "(?:(?!; ).)+?"
+# What gaps of these names hold; all others hold a number or a word. Nothing but a whole reaches beyond a joint.
+_HELD = {
+    "node": _QUOTED,
+    "tensor": _QUOTED,
+    **dict.fromkeys(("name", "names", "places", "what", "how"), _PART),
+    **dict.fromkeys(("file", "folder", "text", "whole"), ".+?"),
+}
+# What stands in these are words of ours, too, or names.
+_NESTED = ("what", "how", "whole")
+_WORDS = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}")
 
 
 def sentence(text: str) -> str:
@@ -41,14 +59,21 @@ def known(text: str) -> Phrase:
 
 
 def _known(text: str) -> str | None:
-    for name, pattern in _patterns():
+    for key, pattern in _patterns():
         found = pattern.fullmatch(text)
-        if found is not None:
-            gaps = found.groupdict()
-            if _NESTED in gaps:
-                gaps[_NESTED] = _known(gaps[_NESTED]) or gaps[_NESTED]
-            return told(f"sentences.{name}", **{gap: _counted(value) for gap, value in gaps.items()})
+        if found is None:
+            continue
+        gaps = found.groupdict()
+        nested = {gap: sentence(value) for gap, value in gaps.items() if gap in _NESTED}
+        # Half a sentence in another language is worse than none.
+        if not any(value == gaps[gap] and _says_something(value) for gap, value in nested.items()):
+            return told(key, **{gap: _counted(value) for gap, value in (gaps | nested).items()})
     return None
+
+
+def _says_something(text: str) -> bool:
+    """Whether there are words in it that are no names."""
+    return _WORDS.search(re.sub(_QUOTED, "", text)) is not None
 
 
 def _counted(value: str) -> str | int:
@@ -58,11 +83,9 @@ def _counted(value: str) -> str | int:
 
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """What each sentence looks like, by its name."""
-    return tuple(
-        (name, re.compile("".join(_parts(english(f"sentences.{name}"))), re.DOTALL))
-        for name in phrase_names("sentences")
-    )
+    """What each sentence looks like, by its key."""
+    keys = [f"{stem}.{name}" for stem in SENTENCES for name in phrase_names(stem)]
+    return tuple((key, re.compile("".join(_parts(english(key))), re.DOTALL)) for key in keys)
 
 
 def _parts(template: str) -> Iterator[str]:
@@ -75,6 +98,6 @@ def _parts(template: str) -> Iterator[str]:
             # A word that a number chooses.
             yield f"(?:{'|'.join(map(re.escape, spec.split('|')))})"
         else:
-            held = ".+?" if gap in _WIDE_GAPS else r"\S+"
+            held = _HELD.get(gap, r"\S+")
             yield f"(?P={gap})" if gap in seen else f"(?P<{gap}>{held})"
             seen.add(gap)
