@@ -110,9 +110,9 @@ def test_all_of_it_as_csv() -> None:
 
 
 def test_what_has_no_score_is_empty() -> None:
-    found = curves_of(2, ())
-    nothing = replace(found.curves[0], values=(None, None), averages=(None, None), worst=(None, None))
-    found = replace(found, curves=(replace(nothing, sqnr_db=(None, None)),), verdict=found_nothing(found))
+    found, empty = curves_of(3, ()), (None, None, None)
+    nothing = replace(found.curves[0], values=empty, averages=empty, worst=empty, sqnr_db=empty)
+    found = replace(found, curves=(nothing,), verdict=found_nothing(found))
     assert "0 block0/conv Conv" in text_of(accumulation_tables(found))
     assert next(csv.DictReader(io.StringIO(accumulation_csv(found))))["all value"] == ""
 
