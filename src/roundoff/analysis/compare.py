@@ -251,8 +251,8 @@ def _remarked(
         text = job.look_again(pairs[place], measured[place]).text
         told[place] = replace(rows[place], difference=text)
         own, around = rows[place].score.values["sqnr_db"], surroundings_db(rows, place, ordered=ordered)
-        near = f"its worst neighbour {around:.1f} dB" if ordered else f"the worst other {around:.1f} dB"
-        remarks.append(f"{rows[place].reference} stands out: {own:.1f} dB, {near}: {text}")
+        near = "dB, its worst neighbour" if ordered else "dB, the worst other"
+        remarks.append(f"{rows[place].reference} stands out: {own:.1f} {near} {around:.1f} dB: {text}")
     return tuple(told), remarks
 
 

@@ -1,6 +1,7 @@
 """What is wrong in the dump alone accuses no kernel; what is wrong in single channels is named with them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -108,6 +109,18 @@ def test_all_channels_that_are_exchanged_are_named_without_dots() -> None:
     (finding,) = run_with(exchanged, tensor=ODD).accused
     assert finding.cause == "layout"
     assert "(2 holds 7, 7 holds 2)" in finding.summary
+
+
+def test_a_dump_that_is_one_sample_late_is_stale_and_the_device_right() -> None:
+    case = clean("float")
+    assert case.dumps is not None
+    rows = case.dumps.samples
+    late = tuple({**own, ODD: other[ODD]} for own, other in zip(rows, (*rows[1:], rows[0]), strict=True))
+    found = diagnosed(replace(case, dumps=replace(case.dumps, samples=late)), with_quantized=False)
+    (finding,) = found.findings
+    assert finding.cause == "stale-tensor"
+    assert "in the dump only" in finding.summary
+    assert found.verdict.startswith(RIGHT)
 
 
 def pair(exact: Array, found: Array) -> Pair:

@@ -95,7 +95,7 @@ def find_suspects(bench: Bench, found: Survey, progress: Progress = SILENT) -> l
             progress.advance()
             if not error.is_suspect(found.floor, guessed=guessed):
                 continue
-            flow = _flow(bench, name)
+            flow = _flow(bench, name, found.floor)
             places, nodes = bench.indices[:_HELD], bench.spans[name].nodes
             pairs = tuple(bench.pair(name, sample) for sample in places)
             suspects.append(DeviceSuspect(name, nodes, error, flow, pairs, places, found.floor))
@@ -114,7 +114,7 @@ def _again(bench: Bench, name: str) -> LocalError:
     return error
 
 
-def _flow(bench: Bench, name: str) -> Flow:
+def _flow(bench: Bench, name: str, floor: float) -> Flow:
     """Whether what reads a tensor fits its dump, or what it should have been."""
     as_dumped = as_computed = 0.0
     readers = bench.consumers.get(name, ())
@@ -132,7 +132,7 @@ def _flow(bench: Bench, name: str) -> Flow:
                     as_dumped += weighed
                 else:
                     as_computed += weighed
-                    fits = fits and not error.is_suspect(guessed=not bench.quantizers)
+                    fits = fits and not error.is_suspect(floor, guessed=not bench.quantizers)
     # NaN has no energy, and codes have no NaN: who follows from the right values did not read it.
     if as_dumped > _CLEARLY * as_computed or (lost and fits):
         return "dump only"
