@@ -27,6 +27,7 @@ __all__ = [
     "EvaluationSamples",
     "Evaluator",
     "Run",
+    "class_count",
     "class_predictions",
     "evaluator_in",
     "load_evaluator",
@@ -196,11 +197,15 @@ def class_predictions(output: Array) -> Array | None:
     Returns:
         int64 of shape (rows,).
     """
+    classes = class_count(output)
+    return None if classes is None else np.asarray(output.reshape(-1, classes).argmax(axis=-1))
+
+
+def class_count(output: Array) -> int | None:
+    """How many classes an output scores, see `class_predictions`; None when it has no rows of several scores."""
     if not isinstance(output, np.ndarray) or output.dtype.kind not in "fiu":
         return None
     shape = output.shape
     while len(shape) > 2 and shape[-1] == 1:
         shape = shape[:-1]
-    if not 1 <= len(shape) <= _MOST_AXES or shape[-1] < 2:
-        return None
-    return np.asarray(output.reshape(-1, shape[-1]).argmax(axis=-1))
+    return None if not 1 <= len(shape) <= _MOST_AXES or shape[-1] < 2 else int(shape[-1])

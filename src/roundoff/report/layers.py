@@ -173,12 +173,22 @@ def _channels(each: Culprit, local: float | None) -> str:
     return told("layers_text.lost_channels", text=text, lost=each.lost_channels, all=each.channels)
 
 
+def _adding_most(report: LayerReport, count: int) -> set[str]:
+    """The tensors that are estimated to add most, by which the table is ordered."""
+    shares = {row.tensor: row.introduced.output_share for row in report.rows if row.introduced is not None}
+    return set(sorted(shares, key=shares.__getitem__, reverse=True)[:count])
+
+
 def _tried(report: LayerReport) -> Iterator[_Line]:
     verdict = report.verdict
     if verdict.kind != "distributed":
         return
     if verdict.tried:
-        yield told("layers_text.tried"), ", ".join(verdict.tried)
+        names = ", ".join(verdict.tried)
+        most = _adding_most(report, len(verdict.tried))
+        if most and set(verdict.tried) != most:
+            names = told("layers_text.tried_by_own", names=names)
+        yield told("layers_text.tried"), names
     if verdict.float_weights is not None and verdict.float_activations is not None:
         weights, activations = verdict.float_weights.sqnr_db, verdict.float_activations.sqnr_db
         text = told("layers_text.sides", weights=_db(weights), activations=_db(activations))

@@ -119,6 +119,14 @@ def test_held_out_samples_of_the_set_itself_prove_nothing() -> None:
 def test_a_set_on_another_scale_than_held_out_samples() -> None:
     found = check(images(32), others=images(20, seed=3) * 255)
     assert any("0.0" not in f.text and f.kind == "scaling" for f in found.faults)
+    # What follows from it is left out: more samples would be the wrong advice.
+    assert not {"saturation", "coverage"} & {fault.kind for fault in found.faults}
+    assert any(note.startswith("whether ranges hold for held-out samples is not judged") for note in found.notes)
+
+
+def test_classes_are_those_of_the_model_though_its_batch_has_no_size() -> None:
+    found = check(images(40), model=normalized_net(), labels=np.arange(40) % 4)
+    assert any("no sample of 6 classes of 10: 4, 5, 6" in finding.text for finding in found.findings)
 
 
 @pytest.mark.parametrize(

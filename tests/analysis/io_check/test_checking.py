@@ -85,7 +85,8 @@ def test_several_things_differ_on_the_way_from_the_original() -> None:
     assert set(explanation.kinds) == {"resize", "layout", "channel-order", "normalization"}
     numbers = next(change for change in explanation.changes if change.kind == "normalization")
     assert numbers.correction is not None
-    assert fields_of(numbers.correction) == "mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375]"
+    fields = "mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375]"
+    assert fields_of(numbers.correction).startswith(f"{fields} (on ")
 
 
 @pytest.mark.parametrize("numbers", ["same", "std missing"])
@@ -111,7 +112,8 @@ def test_raw_files_of_another_layout_are_followed_from_the_original(numbers: str
     corrections = {each.kind: each.correction for each in explanation.changes if each.correction is not None}
     assert fields_of(corrections["layout"]) == "src_layout: NHWC, tensor_layout: NCHW"
     if numbers != "same":
-        assert fields_of(corrections["normalization"]) == "mean: [0, 0, 0], std: [0.229, 0.224, 0.225]"
+        fields = "mean: [0, 0, 0], std: [0.229, 0.224, 0.225] (on what the deployed side has now)"
+        assert fields_of(corrections["normalization"]) == fields
 
 
 def test_placement_and_border_from_the_original() -> None:

@@ -20,12 +20,14 @@ from roundoff.analysis.calibration_check.judging_samples import (
     blank_findings,
     broken_findings,
     class_findings,
+    prepared_otherwise,
     scaling_findings,
     strange_findings,
 )
 from roundoff.analysis.calibration_check.judging_scale import preparation_findings
 from roundoff.analysis.calibration_check.settings import CheckSettings
 from roundoff.analysis.calibration_check.watched import Seen, see, watched_tensors
+from roundoff.analysis.evaluation import class_count, make_run
 from roundoff.core.calibration_check import CalibrationCheck, CheckFinding, FindingKind
 from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
@@ -34,7 +36,6 @@ from roundoff.core.wording import counted
 from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
-from roundoff.graph.shapes import tensor_infos
 from roundoff.quantize.agreement import spread
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
@@ -45,6 +46,7 @@ __all__ = ["check_calibration"]
 _FEWEST_TO_SPLIT = 10
 # Samples on which it is checked how they were prepared.
 _PREPARED = 32
+_OTHERWISE = "whether ranges hold for held-out samples is not judged while these are prepared otherwise"
 # In which order findings of the same severity stand: what spoils everything else first.
 _ORDER: tuple[FindingKind, ...] = (
     "nonfinite", "scaling", "blank", "influence", "saturation", "too_few", "coverage", "duplicates",
@@ -117,13 +119,16 @@ def check_calibration(
     findings += size_findings(seen.count, growth, watched.method, spoilt=spoilt)
     if record.count and kept_count:
         findings += saturation_findings(rows, record, kept_count)
+    otherwise = False
     if held_out is not None:
         findings += strange_findings(fed, others, names, held_out.names)
+        otherwise = prepared_otherwise(fed, others)
+        findings = _without_consequences(findings) if otherwise else findings
         findings += [
             replace(each, text=f"held out: {each.text}") for each in broken_findings(others, held_out.names)
         ]
     if labels is not None:
-        findings += class_findings(labels, _classes(model, labels), names)
+        findings += class_findings(labels, _classes(model, samples, labels, settings), names)
     findings += _prepared(model, samples, fed, labels=labels, settings=settings)
     return CalibrationCheck(
         model=shown(model.path),
@@ -141,7 +146,7 @@ def check_calibration(
         inputs=fed.inputs(),
         duplicates=groups,
         classes=None if labels is None else {str(key): n for key, n in sorted(Counter(labels.tolist()).items())},
-        notes=_notes(total, held_out, left),
+        notes=(*_notes(total, held_out, left), *((_OTHERWISE,) if otherwise else ())),
     )
 
 
@@ -166,12 +171,17 @@ def _prepared(
     return list(preparation_findings(model, feeds, fed.inputs(), labels=known, threads=settings.limits.threads))
 
 
-def _classes(model: Model, labels: Array) -> int | None:
+def _classes(model: Model, samples: Samples, labels: Array, settings: CheckSettings) -> int | None:
     """How many classes the model tells, where the labels can be such."""
-    shapes = {info.name: info.shape for info in tensor_infos(model)}
-    shape = shapes.get(outputs(model)[0], ())
-    count = shape[-1] if shape else 0
+    found = make_run(model, threads=settings.limits.threads)(read_feed(model, samples, 0))
+    counts = (class_count(found[name]) for name in outputs(model))
+    count = next((each for each in counts if each is not None), 0)
     return count if count > int(labels.max(initial=0)) else None
+
+
+def _without_consequences(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
+    """Findings without those that follow from held-out samples being prepared otherwise: their advice is wrong."""
+    return [each for each in findings if each.kind not in ("saturation", "coverage") or each.severity != "fault"]
 
 
 def _ordered(findings: Sequence[CheckFinding]) -> tuple[CheckFinding, ...]:

@@ -16,7 +16,7 @@ from roundoff.analysis.calibration_check.alike import (
 from roundoff.analysis.calibration_check.held_out import chance_of_exceeding
 from roundoff.analysis.calibration_check.inputs import InputRecord, SampleFacts
 from roundoff.analysis.calibration_check.preparations import slip_between
-from roundoff.core.calibration_check import CheckFinding
+from roundoff.core.calibration_check import CheckFinding, InputFacts
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
 
@@ -25,6 +25,7 @@ __all__ = [
     "blank_findings",
     "broken_findings",
     "class_findings",
+    "prepared_otherwise",
     "scaling_findings",
     "strange_findings",
 ]
@@ -36,6 +37,8 @@ _FLAT = 0.05
 _SCALED = 8.0
 # Exact duplicates are a fault from this share of the set on, near ones from that.
 _EXACT_SHARE, _NEAR_SHARE = 0.02, 0.05
+# No other scenes spread values so many times as far.
+_FAR = 30.0
 # With at least so many samples for each class, all classes can be there.
 _PER_CLASS = 3
 _CHANCE = 1e-4
@@ -218,6 +221,21 @@ def strange_findings(
                 samples=_names(far, other_names),
             )
     yield from _other_scale(fed, others)
+
+
+def prepared_otherwise(fed: InputRecord, others: InputRecord) -> bool:
+    """Whether held-out samples are surely prepared otherwise: by a slip that is known, or far from this size."""
+    return any(
+        ours.dtype.startswith("float")
+        and (slip_between(ours, theirs) is not None or not 1 / _FAR < _size_ratio(ours, theirs) < _FAR)
+        for ours, theirs in zip(fed.inputs(), others.inputs(), strict=True)
+    )
+
+
+def _size_ratio(ours: InputFacts, theirs: InputFacts) -> float:
+    """How many times as far values spread as others; 1 where some do not spread."""
+    std, other_std = float(np.mean(ours.stds)), float(np.mean(theirs.stds))
+    return std / other_std if std > 0 and other_std > 0 else 1.0
 
 
 def _other_scale(fed: InputRecord, others: InputRecord) -> Iterator[CheckFinding]:

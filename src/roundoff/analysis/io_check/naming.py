@@ -184,7 +184,7 @@ def _implausibility(values: Values, deployed: Convention, places: list[int]) -> 
 
 
 def _change(training: Convention, deployed: Convention, gain: Array, offset: Array) -> InputChange:
-    correction = mean_std_correction(gain, offset)
+    correction = _on_pixels(mean_std_correction(gain, offset), training, deployed)
     if training.source is None and deployed.source is None:
         text = f"training has values of {training.text}, the deployed side {deployed.text}"
         return InputChange("range", text, correction)
@@ -204,6 +204,20 @@ def _change(training: Convention, deployed: Convention, gain: Array, offset: Arr
     else:
         text = f"in training {training.text}, on the deployed side {deployed.text} ({deployed.source.name})"
     return InputChange("normalization", text, correction)
+
+
+def _on_pixels(correction: Correction, training: Convention, deployed: Convention) -> Correction:
+    """The same with what to do to pixels in place of all that the deployed side does to them."""
+    if not np.all(training.gain > 0):
+        return correction
+    mean, std = _mean_std(training.gain, training.offset)
+    facts = (("mean of pixels", _listed(mean)), ("std of pixels", _listed(std)))
+    told = correction.value
+    if not (np.all(deployed.gain == 1) and np.all(deployed.offset == 0)):
+        told = (
+            f"mean {_shown(mean)}, std {_shown(std)} on pixels of 0..255, in place of what is done now; or {told}"
+        )
+    return replace(correction, value=told, facts=(*correction.facts, *facts))
 
 
 def _what(convention: Convention) -> str:
@@ -287,11 +301,16 @@ def _one_number(values: Values) -> bool:
 
 def mean_std_correction(gain: Array, offset: Array) -> Correction:
     """What to subtract from the deployed values, and what to divide them by."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean, std = -offset / gain, 1 / gain
-    mean = np.where(np.abs(mean) < 1e-6 * np.abs(std), 0.0, mean)
+    mean, std = _mean_std(gain, offset)
     numbers = f"mean {_shown(mean)}, std {_shown(std)} on what the deployed side has now"
     return Correction("mean and std", numbers, (("mean", _listed(mean)), ("std", _listed(std))))
+
+
+def _mean_std(gain: Array, offset: Array) -> tuple[Array, Array]:
+    """What is subtracted, and what the rest is divided by."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean, std = -offset / gain, 1 / gain
+    return np.where(np.abs(mean) < 1e-6 * np.abs(std), 0.0, mean), std
 
 
 def _listed(values: Array) -> str:

@@ -42,6 +42,9 @@ def _change(change: InputChange) -> InputChange:
 def fields_of(correction: Correction) -> str:
     """The fields that say what a correction says; empty where the configuration has none for it."""
     facts = dict(correction.facts)
+    if "mean of pixels" in facts:
+        # The compiler applies them to what it is fed, pixels; what a program did before is left out.
+        facts |= {"mean": facts["mean of pixels"], "std": facts["std of pixels"]}
     found = [
         f"{field}: {facts[fact]}"
         for fact, field in (
@@ -55,6 +58,9 @@ def fields_of(correction: Correction) -> str:
         )
         if fact in facts
     ]
+    if "mean" in facts:
+        on = "pixels of 0..255" if "mean of pixels" in facts else "what the deployed side has now"
+        found[-1] = f"{found[-1]} (on {on})"
     if facts.get("element type") in _TYPES:
         found.append(f"src_dtype: {_TYPES[facts['element type']].name}")
     if "colours" in facts:
