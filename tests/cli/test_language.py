@@ -108,3 +108,22 @@ def test_long_notes_fit_the_screen_in_every_language(word: str, capsys: pytest.C
     assert all(cell_len(line) <= 40 for line in lines)
     assert all(line.startswith("  ") for line in lines[1:])
     assert "".join(lines).count(word) == 20
+
+
+@pytest.mark.parametrize("words", [["--lang", "zh", "pulsar2"], ["pulsar2", "--lang=zh"], ["pulsar2"]])
+def test_commands_that_stand_in_for_others_take_it(
+    words: list[str], pair: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behind = [] if len(words) > 1 else ["--lang", "zh"]
+    assert main([*words, "build", "--config", "nowhere.json", *behind]) == 2
+    what, fix = capsys.readouterr().err.splitlines()
+    assert what.startswith("错误")
+    assert "nowhere.json" in what
+    assert fix.startswith("处理")
+
+
+def test_commands_that_stand_in_for_others_refuse_others(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["pulsar2", "build", "--config", "nowhere.json", "--lang", "tlh"])
+    assert stop.value.code == 2
+    assert "argument --lang: invalid choice: 'tlh'" in capsys.readouterr().err
