@@ -4,10 +4,12 @@ import io
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks.planted.faults import FAULTS
 
 from roundoff.cli import main
+from roundoff.core.tensors import Array
 from tests.cli.english import english_runs
 from tests.planted.test_faults import planted
 
@@ -43,6 +45,36 @@ def test_a_diagnosis_has_no_english_sentence(fault: str, tmp_path: Path) -> None
 def test_what_commands_print_has_no_english_sentence(path: Path) -> None:
     if path.stem.removesuffix("_80_zh") not in ENGLISH:
         assert english_runs(path.read_text("utf-8")) == []
+
+
+def _changed(pixels: Array) -> dict[str, tuple[Array, Array]]:
+    """What training and the deployed side make of pixels [n, 3, height, width], by what is wrong with it."""
+    mean = np.array([0.485, 0.456, 0.406], np.float32).reshape(1, 3, 1, 1)
+    right = (pixels / 255 - mean) / np.float32(0.225)
+    return {
+        "order of channels": (right, right[:, ::-1]),
+        "no normalization": (right, pixels / 255),
+        "layout": (right, right.transpose(0, 2, 3, 1)),
+        "reshaped": (right, right.transpose(0, 2, 3, 1).reshape(right.shape)),
+        "mirrored": (right, right[..., ::-1]),
+        "shifted": (right, np.roll(right, (2, 1), (-2, -1))),
+        "bytes": (pixels.astype(np.uint8), pixels.astype(np.uint8).view(np.int8)),
+        "half": (right, right.astype(np.float16).astype(np.float32)),
+        "unknown": (right, right + np.random.default_rng(1).normal(0, 0.5, right.shape).astype(np.float32)),
+    }
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (2, 3, 12, 12)).astype(np.float32)
+
+
+@pytest.mark.parametrize("wrong", _changed(PIXELS))
+def test_a_check_of_inputs_has_no_english_sentence(wrong: str, tmp_path: Path) -> None:
+    sides = [str(tmp_path / "training.npy"), str(tmp_path / "board.npy")]
+    for side, values in zip(sides, _changed(PIXELS)[wrong], strict=True):
+        np.save(side, np.ascontiguousarray(values))
+    text = told("check-io", "--preprocessed", *sides)
+    assert text.startswith("不一致")
+    assert english_runs(text) == []
 
 
 def test_english_is_found_where_it_is() -> None:

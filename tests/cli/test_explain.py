@@ -26,3 +26,15 @@ def test_words_and_nodes_are_printed(
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "clippin"]) == 2
     assert "did you mean 'clipping'?" in capsys.readouterr().err
+    assert main(["explain", "qqqq"]) == 2
+    assert " more. Of a node or finding, name its run, too" in " ".join(capsys.readouterr().err.split())
+
+
+def test_words_are_known_as_they_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for name in ("outlier-channel", "离群通道", "OUTLIER CHANNEL"):
+        assert main(["explain", name, "--lang", "zh"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said == [said[0]] * 3
+    assert main(["explain", "expected"]) == 0
+    assert "every quantizer did the best" in " ".join(capsys.readouterr().out.split())

@@ -128,3 +128,22 @@ def test_commands_with_words_of_their_own_take_it_anywhere(
 def test_its_beginning_is_not_taken_in_vain(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["compare", "a", "b", "--lan", "zh"])
     assert capsys.readouterr().out.startswith("未通过")
+
+
+@pytest.mark.parametrize("words", [["--lang", "zh", "pulsar2"], ["pulsar2", "--lang=zh"], ["pulsar2"]])
+def test_commands_that_stand_in_for_others_take_it(
+    words: list[str], pair: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behind = [] if len(words) > 1 else ["--lang", "zh"]
+    assert main([*words, "build", "--config", "nowhere.json", *behind]) == 2
+    what, fix = capsys.readouterr().err.splitlines()
+    assert what.startswith("错误")
+    assert "nowhere.json" in what
+    assert fix.startswith("处理")
+
+
+def test_commands_that_stand_in_for_others_refuse_others(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["pulsar2", "build", "--config", "nowhere.json", "--lang", "tlh"])
+    assert stop.value.code == 2
+    assert "argument --lang: invalid choice: 'tlh'" in capsys.readouterr().err

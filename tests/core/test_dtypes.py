@@ -40,7 +40,7 @@ def test_names_are_understood(text: str, dtype: object) -> None:
     ("text", "message"),
     [
         ("flot32", "unknown dtype 'flot32'; did you mean 'float32'?"),
-        ("object", "unknown dtype 'object'; choose one of: float64, float32, "),
+        ("object", "unknown dtype 'object'; choose one of: float16, float32, "),
         ("str", "unknown dtype 'str'"),
         ("", "unknown dtype ''"),
         ("<f3", "unknown dtype '<f3'"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.quantize_options import settings_from
 from roundoff.errors import BadInput, RoundoffError
+from roundoff.report.words import sentence
 
 if TYPE_CHECKING:
     from roundoff.cli.subject import Subject
@@ -135,7 +136,8 @@ def _searched(
     goal = aim(found, subject.quantized.float_model, subject.samples, settings)
     before = goal.judged(subject.quantized)
     how = _tune_settings(args, subject, target, time_s=left * _FOR_SEARCH if args.time is not None else None)
-    terminal.wrapped(f"searching for a better recipe for {target.name}, what is free on the chip first")
+    text = f"searching for a better recipe for {target.name}, what is free on the chip first"
+    terminal.wrapped(sentence(text))
     try:
         data = TuneData(subject.samples, subject.samples)
         result = tune(model, data, how, keeping=_keeping(terminal), progress=terminal)

@@ -61,7 +61,7 @@ def _lines(check: CalibrationCheck) -> Iterator[VerdictLine]:
         if finding.severity != "fault":
             word = told("calibration_text.remark", word=word)
         yield word, sentence(finding.text)
-        yield "", f"-> {sentence(finding.fix)}"
+        yield "", told("calibration_text.fix", text=sentence(finding.fix))
     yield from _converged(check)
     if check.held_out:
         held_out = commas(count_of(check.held_out_samples, "sample"), sentence(check.held_out))

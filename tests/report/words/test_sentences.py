@@ -70,6 +70,28 @@ def test_what_is_known_is_translated_and_the_rest_stays(text: str, parts: list[s
     assert re.split("[\uff08-\uff1b]+", told.rstrip("\uff09")) == parts
 
 
+def test_findings_of_many_places_are_whole_sentences() -> None:
+    weight = "the weight of 'conv' (Conv) has one scale for channels of very different size: number 3 reaches 9, "
+    summary = known(f"{weight}the median one 0.5; and likewise at 11 other places").zh
+    assert summary.startswith("'conv' (Conv) 的权重的各通道大小悬殊")
+    assert summary.endswith("另外 11 处情况相同")
+    title = "give the weight of 'conv' a scale per channel; without such, equalize channels"
+    remedy = known(f"{title}, and likewise at 1 other place").zh
+    assert not re.search("[a-z]+ [a-z]+ [a-z]+", remedy)
+    assert remedy.endswith("另外 1 处同样处理")
+
+
+def test_nothing_is_half_translated() -> None:
+    text = "the weight of 'conv' (Conv) is something that nobody has said before"
+    assert known(text).zh == text
+    assert known(f"{text} with 16 bits over the same range").zh == f"{text} with 16 bits over the same range"
+
+
+def test_inputs_as_in_data_are_equal_to_them() -> None:
+    assert known("as in --data").zh == "与 --data 一致"
+    assert known("as in order.txt").zh == "按 order.txt 中的次序"
+
+
 def test_pages_have_them_in_every_language() -> None:
     found = known("noise")
     assert (found.en, found.zh) == ("noise", "噪声")

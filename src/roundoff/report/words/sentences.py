@@ -35,6 +35,10 @@ _HELD = {
 }
 # What stands in these are words of ours, too, or names.
 _NESTED = ("what", "how", "whole")
+_END = "\0"
+_CHARACTER = "[\u4e00-\u9fff]"
+_SPACED = re.compile(f"(?<={_CHARACTER})(?:{_END} | {_END})(?={_CHARACTER})")
+_MORE = re.compile(r"(?P<names>.+) and (?P<count>\d+) more", re.DOTALL)
 _WORDS = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}")
 
 
@@ -67,8 +71,14 @@ def _known(text: str) -> str | None:
         nested = {gap: sentence(value) for gap, value in gaps.items() if gap in _NESTED}
         # Half a sentence in another language is worse than none.
         if not any(value == gaps[gap] and _says_something(value) for gap, value in nested.items()):
-            return told(key, **{gap: _counted(value) for gap, value in (gaps | nested).items()})
+            nested = {gap: f"{_END}{value}{_END}" for gap, value in nested.items() if value != gaps[gap]}
+            return _joined(told(key, **{gap: _filled(value) for gap, value in (gaps | nested).items()}))
     return None
+
+
+def _joined(text: str) -> str:
+    """A sentence with the ends of others in it: there is no space between Chinese characters."""
+    return _SPACED.sub("", text).replace(_END, "")
 
 
 def _says_something(text: str) -> bool:
@@ -76,9 +86,12 @@ def _says_something(text: str) -> bool:
     return _WORDS.search(re.sub(_QUOTED, "", text)) is not None
 
 
-def _counted(value: str) -> str | int:
-    """A number that may choose between words, where it is one."""
-    return int(value) if value.isdecimal() and str(int(value)) == value else value
+def _filled(value: str) -> str | int:
+    """What goes into a gap: a number that may choose between words, or names of which some were left out."""
+    if value.isdecimal() and str(int(value)) == value:
+        return int(value)
+    more = _MORE.fullmatch(value)
+    return value if more is None else told("terminal.and_more", names=more["names"], count=int(more["count"]))
 
 
 @cache
