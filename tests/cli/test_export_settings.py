@@ -195,11 +195,13 @@ def test_what_a_repair_cannot_say_is_printed(equalized: str) -> None:
 
 
 @pytest.mark.usefixtures("equalized")
-def test_settings_that_say_nothing_are_said_to() -> None:
+def test_settings_that_say_nothing_are_said_to(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(Path("fixed/settings.json").read_text())["pulsar2"]
     assert record["files"] == []
     assert record["said"].endswith("no file: nothing that it can be told differs from its default")
     assert not Path("fixed/net_pulsar2.json").exists()
+    assert main(["export-settings", "fixed", "--dialect", "pulsar2", "-o", "s"]) == 0
+    assert capsys.readouterr().out.startswith("NO SETTINGS: nothing that can be told differs from defaults")
 
 
 def test_nodes_without_names_are_found_in_a_model_with_names(

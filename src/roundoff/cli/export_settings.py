@@ -117,16 +117,18 @@ def _print(args: argparse.Namespace, terminal: Terminal, settings: "Settings", *
     from rich.text import Text
 
     from roundoff.core.harmless import for_people
-    from roundoff.core.wording import counted
     from roundoff.report.documents import json_text
     from roundoff.report.verdict import verdict_page
 
     if args.json:
         terminal.text(json_text(settings.record))
         return
-    headline = Text("WRITTEN", style="bold green")
-    tools = counted(sum(bool(each.files) for each in settings.written.values()), "tool")
-    headline.append(f": settings for {tools} in {args.output}", style="default")
+    if settings.texts:
+        headline = Text("WRITTEN", style="bold green")
+        headline.append(f": settings {settings.count} in {args.output}", style="default")
+    else:
+        headline = Text("NO SETTINGS", style="bold yellow")
+        headline.append(": nothing that can be told differs from defaults", style="default")
     lines = list(for_people(tuple(settings.lines())))
     if model_name:
         lines.append(("model", f"{model_name}: the float model that names and scales belong to"))

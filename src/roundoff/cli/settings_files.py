@@ -38,6 +38,14 @@ class Settings:
     graph: str = ""
 
     @property
+    def count(self) -> str:
+        """For how many tools there is something to set."""
+        from roundoff.core.wording import counted
+
+        tools = sum(bool(each.files) for each in self.written.values())
+        return f"for {counted(tools, 'tool')}" if tools else "none: nothing that can be told differs from defaults"
+
+    @property
     def texts(self) -> dict[str, str]:
         """All files by name."""
         return {name: text for each in self.written.values() for name, text in each.files.items()}
@@ -110,7 +118,6 @@ def print_settings(terminal: "Terminal", settings: Settings, folder: "Path") -> 
     from rich.text import Text
 
     from roundoff.core.harmless import for_people
-    from roundoff.core.wording import counted
     from roundoff.report.verdict import verdict_page
 
     lost = list(settings.lost())
@@ -119,9 +126,8 @@ def print_settings(terminal: "Terminal", settings: Settings, folder: "Path") -> 
         lines.append(("", f"and {len(lost) - _MOST_LOST} more in {folder / SETTINGS_NAME}"))
     if settings.graph:
         lines.insert(0, ("model", f"{settings.graph}: give the tools this one, settings belong to it"))
-    tools = counted(sum(bool(each.files) for each in settings.written.values()), "tool")
     headline = Text("SETTINGS", style="bold green")
-    headline.append(f": for {tools}; how to use them is in {folder / SETTINGS_NAME}", style="default")
+    headline.append(f": {settings.count}; how to use them is in {folder / SETTINGS_NAME}", style="default")
     terminal.text("")
     terminal.print(verdict_page(headline, for_people(tuple(lines))))
 
