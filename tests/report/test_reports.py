@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -151,7 +150,7 @@ def test_a_tensor_with_nan_never_looks_perfect() -> None:
     assert "nan (Conv): 3 elements are NaN in the candidate only" in lines
     line = shown(comparison_table(make_comparison(NAN)), 120).splitlines()[1]
     assert "(1.000000)" in line
-    assert "(exact)" in line
+    assert "(>150)" in line
     assert "(0.000)" in line
 
 
@@ -292,16 +291,6 @@ def test_other_files_are_refused(tmp_path: Path, text: str, message: str) -> Non
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BadInput, match=message):
         load_document(file)
-
-
-def test_what_is_wrong_with_a_document_is_told_in_a_line(tmp_path: Path) -> None:
-    file = tmp_path / "run.json"
-    content = json.loads(to_json(DOCUMENT))
-    content["inputs"] = [{}] * 1000
-    file.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(BadInput, match=r"inputs\.0\.role: Field required, and \d+ more like this\.") as caught:
-        load_document(file)
-    assert "\n" not in caught.value.what
 
 
 def test_a_result_is_replaced_only_with_force(tmp_path: Path) -> None:

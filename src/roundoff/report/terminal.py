@@ -10,8 +10,8 @@ from rich.text import Text
 
 from roundoff.core.comparison import Comparison, TensorComparison, was_not_read
 from roundoff.core.harmless import short_name
-from roundoff.report.figures import decibels
 from roundoff.report.phrasing import commas, count_of, few, headline, semicolons
+from roundoff.report.score_text import score_text
 from roundoff.report.table_rows import Sort, choose_rows, left_out
 from roundoff.report.words import sentence, told
 
@@ -237,7 +237,7 @@ def _cosine(row: TensorComparison) -> str:
 
 def _db(row: TensorComparison) -> str:
     value = row.score.values.get("sqnr_db")
-    return "-" if value is None else decibels(value)
+    return "-" if value is None else score_text("sqnr_db", value)
 
 
 def _short(value: float | None) -> str:
