@@ -86,7 +86,7 @@ def test_several_things_differ_on_the_way_from_the_original() -> None:
     numbers = next(change for change in explanation.changes if change.kind == "normalization")
     assert numbers.correction is not None
     fields = "mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375]"
-    assert fields_of(numbers.correction).startswith(f"{fields} (on ")
+    assert fields_of(numbers.correction).startswith(f"{fields} (mean and std on ")
 
 
 @pytest.mark.parametrize("numbers", ["same", "std missing"])
@@ -112,7 +112,7 @@ def test_raw_files_of_another_layout_are_followed_from_the_original(numbers: str
     corrections = {each.kind: each.correction for each in explanation.changes if each.correction is not None}
     assert fields_of(corrections["layout"]) == "src_layout: NHWC, tensor_layout: NCHW"
     if numbers != "same":
-        fields = "mean: [0, 0, 0], std: [0.229, 0.224, 0.225] (on what the deployed side has now)"
+        fields = "mean: [0, 0, 0], std: [0.229, 0.224, 0.225] (mean and std on what the deployed side has now)"
         assert fields_of(corrections["normalization"]) == fields
 
 

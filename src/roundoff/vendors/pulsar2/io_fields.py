@@ -58,9 +58,6 @@ def fields_of(correction: Correction) -> str:
         )
         if fact in facts
     ]
-    if "mean" in facts:
-        on = "pixels of 0..255" if "mean of pixels" in facts else "what the deployed side has now"
-        found[-1] = f"{found[-1]} (on {on})"
     if facts.get("element type") in _TYPES:
         found.append(f"src_dtype: {_TYPES[facts['element type']].name}")
     if "colours" in facts:
@@ -74,4 +71,5 @@ def fields_of(correction: Correction) -> str:
         found.append(f"csc_mode: {_MODES.get(matrix, CscMode.Matrix).name}" if matrix else "csc_mode, src_format")
     if "order of U and V" in facts:
         found.append("src_format: YUV420SP or YVU420SP, the other")
-    return ", ".join(found)
+    on = "pixels of 0..255" if "mean of pixels" in facts else "what the deployed side has now"
+    return ", ".join(found) + (f" (mean and std on {on})" if "mean" in facts else "")
