@@ -13,7 +13,10 @@ from roundoff.vendors.pulsar2.io_fields import fields_of, with_fields
     [
         ((("layout", "NHWC"), ("training's layout", "NCHW")), "src_layout: NHWC, tensor_layout: NCHW"),
         ((("axes", "[0, 2, 1]"),), "dst_perm: [0, 2, 1]"),
-        ((("mean", "[1]"), ("std", "[2]")), "mean: [1], std: [2] (mean and std on what the deployed side has now)"),
+        (
+            (("mean", "[1]"), ("std", "[2]")),
+            "mean: [1], std: [2] (mean and std on what the deployed side has now)",
+        ),
         (
             (("mean", "[1]"), ("std", "[2]"), ("mean of pixels", "[127.5]"), ("std of pixels", "[128]")),
             "mean: [127.5], std: [128] (mean and std on pixels of 0..255)",
