@@ -70,6 +70,9 @@ def _verdict(diff: RunDiff) -> tuple[Block, ...]:
     blocks.append(Headline(_TONES.get(diff.kind, "open"), text))
     if diff.first is not None:
         blocks.append(Paragraph(say("run_diff.first", name=diff.first)))
+    most = None if diff.first is None else diff.largest
+    if most is not None and most.change_db is not None:
+        blocks.append(Paragraph(say("run_diff.most", name=most.tensor, change=f"{most.change_db:.1f}")))
     starts = names_of([row for row in diff.rows if row.starts])
     if starts:
         blocks.append(Paragraph(say("run_diff.start_here", names=few_names(starts))))
