@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from roundoff.demo import load_split
 from roundoff.report.documents import load_document
@@ -103,6 +105,18 @@ def test_labels_may_be_any_numbers_from_0_on(run: Run) -> None:
     np.save("labels.npy", labels - 1)
     code, _, err = run(MODEL, "--data", "images.npy", "--labels", "labels.npy")
     assert (code, "holds -1, which is not a class number" in err) == (2, True)
+
+
+def test_a_model_that_computes_no_numbers_is_refused(run: Run) -> None:
+    model = onnx.load(MODEL)
+    weight = next(each for each in model.graph.initializer if len(each.dims) == 4)
+    values = numpy_helper.to_array(weight).copy()
+    values.flat[0] = np.nan
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    onnx.save(model, "broken.onnx")
+    code, out, err = run("broken.onnx", "--data", "images.npy")
+    assert (code, out) == (2, "")
+    assert f"The weight '{weight.name}' holds 1 value that is NaN or infinite." in err
 
 
 def test_broken_samples_that_are_held_out_are_told(run: Run) -> None:

@@ -17,7 +17,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration import weight_range
 
-__all__ = ["Numbers", "Ranges", "find_parameters", "planned_with", "weight_parameters"]
+__all__ = ["Numbers", "Ranges", "check_finite", "find_parameters", "planned_with", "weight_parameters"]
 
 Parameters = Mapping[str, QuantParams]
 
@@ -90,7 +90,7 @@ def weight_parameters(
         BadInput: A weight or bias holds values that are not finite.
     """
     constants = Weights(model)
-    _check_finite(plan, constants)
+    check_finite(plan, constants)
     return {
         planned.name: _of_weight(constants[planned.tensor], planned, options)
         for planned in plan.quantizers
@@ -98,8 +98,16 @@ def weight_parameters(
     }
 
 
-def _check_finite(plan: QuantPlan, weights: Weights) -> None:
-    """Refuse constants that no code stands for; each tool would make something else of them."""
+def check_finite(plan: QuantPlan, weights: Weights) -> None:
+    """Refuse constants that no code stands for; each tool would make something else of them.
+
+    Args:
+        plan: What is to be quantized.
+        weights: The constants of the model.
+
+    Raises:
+        BadInput: A weight or bias holds values that are not finite.
+    """
     for planned in plan.quantizers:
         if planned.kind == "activation":
             continue

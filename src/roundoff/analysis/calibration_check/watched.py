@@ -17,6 +17,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation import prepare
+from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration import (
     Observation,
     Observer,
@@ -25,6 +26,7 @@ from roundoff.quantize.calibration import (
     options_of,
     range_error,
 )
+from roundoff.quantize.parameters import check_finite
 from roundoff.quantize.planning import plan_quantization
 from roundoff.runtime.capture import LiveSource
 from roundoff.runtime.feeds import Samples
@@ -71,6 +73,10 @@ def watched_tensors(model: Model, settings: CheckSettings) -> Watched:
         raise BadInput(what, fix="give a model with inputs")
     prepared = prepare(model)
     plan = plan_quantization(prepared.model, settings.target, origins=prepared.origins, method=name)
+    try:
+        check_finite(plan, Weights(prepared.model))
+    except BadInput as error:
+        raise BadInput(error.what, fix="repair the model: no samples make up for that") from error
     specs = {
         each.tensor: each.spec.along(None)
         for each in reversed(plan.quantizers)
