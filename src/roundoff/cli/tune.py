@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roundoff.cli.data_options import add_data_options, given_options, samples_from
+from roundoff.cli.data_options import add_data_options
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
 from roundoff.cli.settings_files import DIALECT_HELP, print_settings
 from roundoff.cli.terminal import Terminal
+from roundoff.cli.tune_data import with_data
 from roundoff.cli.values import positive, seconds
 from roundoff.core.model_files import model_stem
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError
@@ -35,12 +36,10 @@ from roundoff.report.words import told
 if TYPE_CHECKING:
     from roundoff.cli.settings_files import Settings
     from roundoff.core.document import RunDocument
-    from roundoff.core.tensors import Array
     from roundoff.core.tuning import Trial, Tuning
     from roundoff.graph.load import Model
     from roundoff.quantize.recipes import Built
-    from roundoff.runtime.feeds import Samples
-    from roundoff.search.settings import TuneData, TuneSettings
+    from roundoff.search.settings import TuneSettings
     from roundoff.search.strategies import Strategy
 
 SUMMARY = "search for the cheapest quantized model that meets a goal"
@@ -128,7 +127,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     _check(args)
     settings = _settings(args)
     model = load_model(args.model)
-    settings, data = _with_data(args, settings, model)
+    settings, data = with_data(args, settings, model)
     origin = input_file("model", args.model)
     facts = dict(_facts(args, settings, __version__))
     if isinstance(data.calibration, FedSamples):
@@ -283,64 +282,6 @@ def _sensitivity(text: str) -> Any:
     raise BadInput(
         f"There is no sensitivity {text!r}.", fix=f"{nearest(text, SENSITIVITIES)}; or give a Python file"
     )
-
-
-def _with_data(
-    args: argparse.Namespace, settings: "TuneSettings", model: "Model"
-) -> "tuple[TuneSettings, TuneData]":
-    """Open all samples, and the labels that go with them."""
-    from dataclasses import replace
-
-    from roundoff.search.judges import calibration_in, with_evaluator
-    from roundoff.search.judges.feeding import fed_samples
-    from roundoff.search.settings import TestSet, TuneData
-
-    judge = with_evaluator(settings.judge)
-    feeds = calibration_in(judge) if not args.data else None
-    calibration: Samples
-    if feeds is None:
-        calibration = _opened(args, model, args.data, args.samples)
-    else:
-        _refuse_unread(args)
-        limits = {"most": args.samples, "max_memory": args.max_memory}
-        calibration = fed_samples(feeds, model, path=judge.origin, **limits)
-    evaluation = calibration
-    if args.eval_data is not None or args.eval_samples is not None:
-        evaluation = _opened(args, model, args.eval_data or args.data, args.eval_samples)
-    cut = args.samples if evaluation is calibration else args.eval_samples
-    judge = replace(judge, labels=_labels(args.labels, evaluation, cut=cut))
-    test = None
-    if args.test_data:
-        samples = _opened(args, model, args.test_data, None)
-        test = TestSet(samples, _labels(args.test_labels, samples, cut=None))
-    return replace(settings, judge=judge), TuneData(calibration, evaluation, test)
-
-
-def _refuse_unread(args: argparse.Namespace) -> None:
-    """Options for reading files mean nothing where the evaluator feeds the model and no files are read."""
-    given = [option for option in given_options(args) if option != "--samples"]
-    if given and not args.eval_data and not args.test_data:
-        what = f"{given[0]} has no effect without --data: calibration() of the evaluator feeds the model."
-        raise BadInput(what, fix=f"add --data, or leave {given[0]} out")
-
-
-def _opened(args: argparse.Namespace, model: "Model", data: list[str] | None, limit: int | None) -> "Samples":
-    from roundoff.graph.interface import inputs
-    from roundoff.runtime.feeds import NO_INPUTS
-
-    specs = inputs(model)
-    named = argparse.Namespace(**{**vars(args), "data": data, "samples": limit})
-    return samples_from(named, specs) if specs else NO_INPUTS
-
-
-def _labels(path: Path | None, samples: "Samples", *, cut: int | None) -> "Array | None":
-    from roundoff.analysis.labels import load_labels
-
-    if path is None:
-        return None
-    found = load_labels(path, samples.names)
-    # Whoever takes the first samples only means the first labels too.
-    return found[: len(samples.names)] if cut is not None and found.size > len(samples.names) else found
 
 
 def _files(args: argparse.Namespace) -> Iterator[tuple[str, Path]]:

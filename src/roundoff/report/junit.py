@@ -1,9 +1,9 @@
 """Runs as JUnit XML, for build servers: what is wrong is a failure, what was not judged is skipped."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from roundoff.core.audit import Audit
@@ -43,28 +43,11 @@ def document_junit(document: RunDocument) -> str | None:
         return comparison_junit(document.comparison)
     if document.diff is not None and document.diff.gate is not None:
         return gate_junit(document.diff, document.diff.gate)
-    found = next(_suites(document), None)
-    return None if found is None else _text(found[0], tuple(found[1]))
-
-
-def _suites(document: RunDocument) -> Iterator[tuple[str, Iterator[_Case]]]:
-    """The parts of a run that can fail, the most telling first."""
-    if document.diff is not None:
-        yield "diff", _diff(document.diff)
-    if document.diagnosis is not None:
-        yield "diagnose", _diagnosis(document.diagnosis)
-    if document.layers is not None:
-        yield "layers", _layers(document.layers)
-    if document.audit is not None:
-        yield "audit", _audit(document.audit)
-    if document.io_check is not None:
-        yield "check-io", _io_check(document.io_check)
-    if document.calibration_check is not None:
-        yield "check-calibration", _calibration(document.calibration_check)
-    if document.tuning is not None:
-        yield "tune", _tuning(document.tuning)
-    if document.partial is not None:
-        yield "partial", _partial(document.partial)
+    for name, field, cases in _SUITES:
+        part = getattr(document, field)
+        if part is not None:
+            return _text(name, tuple(cases(part)))
+    return None
 
 
 def comparison_junit(comparison: Comparison) -> str:
@@ -245,3 +228,16 @@ def _element(case: _Case) -> str:
 
 def _quote(text: str) -> str:
     return quoteattr(_NOT_XML.sub(_UNKNOWN, text))
+
+
+# The parts of a run that can fail: suite, field of the document and what makes its cases; the most telling first.
+_SUITES: tuple[tuple[str, str, Callable[[Any], Iterator[_Case]]], ...] = (
+    ("diff", "diff", _diff),
+    ("diagnose", "diagnosis", _diagnosis),
+    ("layers", "layers", _layers),
+    ("audit", "audit", _audit),
+    ("check-io", "io_check", _io_check),
+    ("check-calibration", "calibration_check", _calibration),
+    ("tune", "tuning", _tuning),
+    ("partial", "partial", _partial),
+)
