@@ -1,30 +1,57 @@
-"""The run document: what was asked, on what, what was found; the only input of reports."""
+"""The run document: what was asked, on what, what was found; the only input of reports.
+
+The types of its sections belong to the studies that make them, which stand above this module. They are named here
+and imported when a document is read or written.
+"""
 
 from dataclasses import dataclass
-from typing import Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
 
-from roundoff.core.accumulation import Accumulation
-from roundoff.core.audit import Audit
-from roundoff.core.calibration_check import CalibrationCheck
-from roundoff.core.channel_spread import ChannelReport
-from roundoff.core.comparison import Comparison
-from roundoff.core.distributions import DistributionReport
-from roundoff.core.findings import Diagnosis
-from roundoff.core.io_check import IoCheck
-from roundoff.core.layer_scores import LayerReport
-from roundoff.core.outliers import OutlierReport
-from roundoff.core.partial import PartialQuantization
-from roundoff.core.run_diff import RunDiff
-from roundoff.core.sensitivity_report import SensitivityReport
 from roundoff.core.topology import Topology
-from roundoff.core.transform_report import TransformReport
-from roundoff.core.tuning import Tuning
-from roundoff.core.worst_samples import WorstSamples
 
-__all__ = ["SCHEMA", "Environment", "InputFile", "RunDocument"]
+if TYPE_CHECKING:
+    from roundoff.core.accumulation import Accumulation
+    from roundoff.core.audit import Audit
+    from roundoff.core.calibration_check import CalibrationCheck
+    from roundoff.core.channel_spread import ChannelReport
+    from roundoff.core.comparison import Comparison
+    from roundoff.core.distributions import DistributionReport
+    from roundoff.core.findings import Diagnosis
+    from roundoff.core.io_check import IoCheck
+    from roundoff.core.layer_scores import LayerReport
+    from roundoff.core.outliers import OutlierReport
+    from roundoff.core.partial import PartialQuantization
+    from roundoff.core.run_diff import RunDiff
+    from roundoff.core.sensitivity_report import SensitivityReport
+    from roundoff.core.transform_report import TransformReport
+    from roundoff.core.tuning import Tuning
+    from roundoff.core.worst_samples import WorstSamples
+
+__all__ = ["SCHEMA", "Environment", "InputFile", "RunDocument", "load_section_types"]
 
 # Raised whenever a reader of older documents would misread a newer one.
 SCHEMA = 1
+
+_SECTION_TYPES = {
+    "Accumulation": "roundoff.core.accumulation",
+    "Audit": "roundoff.core.audit",
+    "CalibrationCheck": "roundoff.core.calibration_check",
+    "ChannelReport": "roundoff.core.channel_spread",
+    "Comparison": "roundoff.core.comparison",
+    "DistributionReport": "roundoff.core.distributions",
+    "Diagnosis": "roundoff.core.findings",
+    "IoCheck": "roundoff.core.io_check",
+    "LayerReport": "roundoff.core.layer_scores",
+    "OutlierReport": "roundoff.core.outliers",
+    "PartialQuantization": "roundoff.core.partial",
+    "RunDiff": "roundoff.core.run_diff",
+    "SensitivityReport": "roundoff.core.sensitivity_report",
+    "TransformReport": "roundoff.core.transform_report",
+    "Tuning": "roundoff.core.tuning",
+    "WorstSamples": "roundoff.core.worst_samples",
+}
+"""Where the type of each section is defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +118,26 @@ class RunDocument:
     command: tuple[str, ...]
     inputs: tuple[InputFile, ...]
     network: Topology | None = None
-    comparison: Comparison | None = None
-    layers: LayerReport | None = None
-    distributions: DistributionReport | None = None
-    channels: ChannelReport | None = None
-    outliers: OutlierReport | None = None
-    worst_samples: WorstSamples | None = None
-    accumulation: Accumulation | None = None
-    partial: PartialQuantization | None = None
-    sensitivity: SensitivityReport | None = None
-    transform: TransformReport | None = None
-    tuning: Tuning | None = None
-    io_check: IoCheck | None = None
-    calibration_check: CalibrationCheck | None = None
-    diagnosis: Diagnosis | None = None
-    diff: RunDiff | None = None
-    audit: Audit | None = None
+    comparison: "Comparison | None" = None
+    layers: "LayerReport | None" = None
+    distributions: "DistributionReport | None" = None
+    channels: "ChannelReport | None" = None
+    outliers: "OutlierReport | None" = None
+    worst_samples: "WorstSamples | None" = None
+    accumulation: "Accumulation | None" = None
+    partial: "PartialQuantization | None" = None
+    sensitivity: "SensitivityReport | None" = None
+    transform: "TransformReport | None" = None
+    tuning: "Tuning | None" = None
+    io_check: "IoCheck | None" = None
+    calibration_check: "CalibrationCheck | None" = None
+    diagnosis: "Diagnosis | None" = None
+    diff: "RunDiff | None" = None
+    audit: "Audit | None" = None
     environment: Environment
+
+
+def load_section_types() -> None:
+    """Import the types that the fields of a document name, so that pydantic can look them up in this module."""
+    for name, module in _SECTION_TYPES.items():
+        globals().setdefault(name, getattr(import_module(module), name))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.core.document import SCHEMA, RunDocument
+from roundoff.core.document import SCHEMA, RunDocument, load_section_types
 from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.errors import BadInput
@@ -26,6 +26,7 @@ def to_json(document: RunDocument) -> str:
     """The document as JSON text; infinities and NaN are written as strings, so that none is lost."""
     from pydantic import RootModel
 
+    load_section_types()
     content = RootModel[RunDocument](document).model_dump()
     # A document has one result; those of other kinds of runs are not mentioned.
     kept = {key: value for key, value in content.items() if value is not None}
@@ -43,6 +44,7 @@ def load_document(path: Path | str) -> RunDocument:
     """Read a run directory or its run.json."""
     from pydantic import TypeAdapter, ValidationError
 
+    load_section_types()
     file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
     regular_file(file, what="The run document")
     with reading(file, what="The run document"):

@@ -3,17 +3,20 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from roundoff.analysis.run_diff.conditions import changed_conditions, same_samples
 from roundoff.analysis.run_diff.matching import Matched, match_readings
 from roundoff.analysis.run_diff.readings import FINE, Reading, readings_of, run_kind, sample_names
 from roundoff.analysis.run_diff.testing import Tested, compare_scores
 from roundoff.core.document import RunDocument
-from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.run_diff import Change, DiffKind, Pairing, RowDiff, RunDiff, RunKind
 from roundoff.core.student import false_discoveries
 from roundoff.core.topology import NodeInfo, Topology
 from roundoff.errors import BadInput
+
+if TYPE_CHECKING:
+    from roundoff.core.findings import Diagnosis, Finding
 
 __all__ = ["FLOOR_DB", "LEVEL", "diff_runs"]
 
@@ -273,7 +276,7 @@ def _notes(found: RunDiff) -> Iterator[str]:
         )
 
 
-def _with_findings(found: RunDiff, old: Diagnosis | None, new: Diagnosis | None) -> RunDiff:
+def _with_findings(found: RunDiff, old: "Diagnosis | None", new: "Diagnosis | None") -> RunDiff:
     """Findings that only one of two diagnoses has, and verdicts that differ."""
     if old is None or new is None:
         return found
@@ -288,7 +291,7 @@ def _with_findings(found: RunDiff, old: Diagnosis | None, new: Diagnosis | None)
     )
 
 
-def _of_findings(found: RunDiff, old: Diagnosis, new: Diagnosis) -> DiffKind:
+def _of_findings(found: RunDiff, old: "Diagnosis", new: "Diagnosis") -> DiffKind:
     ours, theirs = ({_finding(each) for each in side.accused} for side in (old, new))
     if ours == theirs:
         return found.kind
@@ -297,7 +300,7 @@ def _of_findings(found: RunDiff, old: Diagnosis, new: Diagnosis) -> DiffKind:
     return "better" if ours - theirs else "worse"
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: "Finding") -> str:
     where = ", ".join((finding.nodes or finding.tensors)[:3])
     proven = "" if finding.proven else " (suspected)"
     return f"{finding.cause} at {where}{proven}" if where else f"{finding.cause}{proven}"

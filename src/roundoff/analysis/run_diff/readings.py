@@ -3,18 +3,20 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from roundoff.core.accumulation import Accumulation
 from roundoff.core.comparison import Comparison
 from roundoff.core.document import RunDocument
-from roundoff.core.findings import Diagnosis
 from roundoff.core.layer_scores import LayerReport, LayerScore
 from roundoff.core.run_diff import RunKind
 from roundoff.core.scores import Status
 from roundoff.core.sensitivity_report import SensitivityReport, SensitivityRow
 from roundoff.errors import BadInput
 from roundoff.metrics.registry import get_metric
+
+if TYPE_CHECKING:
+    from roundoff.core.findings import Diagnosis
 
 __all__ = ["BROKEN", "FINE", "UNSCORED", "Reading", "limited", "readings_of", "run_kind", "sample_names"]
 
