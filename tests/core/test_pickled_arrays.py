@@ -1,8 +1,13 @@
-"""Pickles of arrays are followed on paper; whatever else they ask for is refused by name."""
+"""Pickles of arrays are read; whatever else they ask for is refused by name, and nothing of it is run."""
 
 import contextlib
 import io
+import pickle  # noqa: TID251 - only to write what is read
 import struct
+import subprocess
+import sys
+import tracemalloc
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -11,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from roundoff.core import pickled_arrays
 from roundoff.core.pickled_arrays import read_pickled
 from roundoff.core.unreadable import Unreadable
 
@@ -110,7 +116,135 @@ def test_anything_else_is_refused(content: bytes, message: str) -> None:
     assert message in caught.value.problem
 
 
-BASES = [saved({"a": np.arange(3, dtype=np.float32), "b": np.zeros((2, 0), np.int8)}), OLD, FIFTH]
+@pytest.mark.parametrize("protocol", range(6))
+def test_every_protocol_that_python_writes(protocol: int) -> None:
+    arrays = OrderedDict(
+        a=np.arange(6, dtype=">f4").reshape(2, 3), b=np.asfortranarray(np.eye(3)), c=np.zeros((0, 2), bool)
+    )
+    for thing in (arrays, dict(arrays)):
+        found = read_pickled(pickle.dumps(thing, protocol=protocol))
+        assert list(found) == ["a", "b", "c"]
+        for name, array in arrays.items():
+            assert found[name].dtype == array.dtype
+            np.testing.assert_array_equal(found[name], array)
+
+
+# What Python 2 writes of {"a": float32 [1, 2]} and of an OrderedDict: its texts are bytes.
+PYTHON2 = (
+    b"\x80\x02}q\x00U\x01aq\x01cnumpy.core.multiarray\n_reconstruct\nq\x02cnumpy\nndarray\nq\x03K\x00\x85"
+    b"U\x01b\x87Rq\x04(K\x01K\x02\x85cnumpy\ndtype\nq\x05U\x02f4K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff"
+    b"\xffJ\xff\xff\xff\xffK\x00tb\x89U\x08\x00\x00\x80?\x00\x00\x00@tbs."
+)
+PYTHON2_ORDERED = b"\x80\x02ccollections\nOrderedDict\n](](" + b"U\x01bK\x02e](U\x01aK\x01ee\x85R."
+
+
+def test_pickles_of_python_2() -> None:
+    np.testing.assert_array_equal(read_pickled(PYTHON2)["a"], np.array([1, 2], np.float32))
+    assert list(read_pickled(PYTHON2_ORDERED).items()) == [("b", 2), ("a", 1)]
+
+
+def number(value: int) -> bytes:
+    return b"J" + struct.pack("<i", value)
+
+
+# What would set attributes of a function that the pickle may name: a part of ours, changed for all who come later.
+ATTACKS = {
+    "attributes of a function": b"c_codecs\nencode\n(N}Vx\nI1\nstb.",
+    "defaults of a function": b"ccollections\nOrderedDict\n(N}V__defaults__\n)stb.",
+    "state of a number": b"I1\n(N}Vx\nI1\nstb.",
+    "a function as a function's argument": b"cnumpy\ndtype\n(cnumpy\ndtype\ntR.",
+    "a call of no function": b"(dI1\n\x85R.",
+    "a call with no arguments in a tuple": b"ccollections\nOrderedDict\n]R.",
+    "reconstructing another class": b"cnumpy.core.multiarray\n_reconstruct\n(ccollections\nOrderedDict\ntR.",
+    "a persistent thing": b"Pabc\n.",
+    "a persistent thing, binary": b"NQ.",
+    "an extension": b"\x82\x01.",
+    "another extension": b"\x84\x01\x00\x00\x00.",
+    "an instance": b"(ios\nsystem\n.",
+    "an instance of a class on the stack": b"(cnumpy\ndtype\no.",
+    "a new object": b"cnumpy\nndarray\n)\x81.",
+    "a new object with keywords": b"cnumpy\nndarray\n)}\x92.",
+    "a set": b"\x80\x04\x8f.",
+    "an attribute of what is allowed": b"\x80\x04" + text("numpy") + text("dtype.__globals__") + b"\x93.",
+    "bytes of a claimed number": b"c__builtin__\nbytes\n(I1099511627776\ntR.",
+    "a module of what is allowed": b"cnumpy.core\nmultiarray._reconstruct.__class__\n.",
+    "a name that is no text": b"\x80\x04K\x01K\x02\x93.",
+    "an array of a claimed size": OLD.replace(b"(I2\n", b"(I1099511627776\n"),
+    "a shape beyond all numbers": OLD.replace(b"(I2\n", b"(I0\nI" + b"9" * 30 + b"\n"),
+    "a negative shape": OLD.replace(b"(I2\n", b"(I-2\n"),
+    "too many axes": OLD.replace(b"(I2\n", b"(" + b"I1\n" * 65),
+    "a number of more digits than Python reads": b"I" + b"9" * 5000 + b"\n.",
+    "a value put into a list by name": b"]Va\nI1\ns.",
+    "a dictionary with an odd count": b"(Va\nI1\nVb\nd.",
+    "an array in itself": b"cnumpy.core.multiarray\n_reconstruct\np0\n(cnumpy\nndarray\n(I0\ntVb\ntRp1\n(I1\n(t"
+    b"cnumpy\ndtype\n(VO8\nI00\nI01\ntRI00\n(lg1\natb.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attacks_are_refused(attack: str) -> None:
+    functions = dict(pickled_arrays._FUNCTIONS)
+    with pytest.raises(Unreadable):
+        read_pickled(ATTACKS[attack])
+    assert functions == pickled_arrays._FUNCTIONS
+    assert all(not vars(each) and not (each.__defaults__ or ((),))[0] for each in functions.values())
+
+
+TUPLES = b"\x80\x02})" + b"\x85" * 1_000_000 + b"Ns."
+BOMBS = {
+    "a memo slot": b"\x80\x02Nr\xff\xff\xff\x7f.",
+    "a memo slot in digits": b"Np99999999999999\n.",
+    "bytes that are not there": b"\x80\x04\x8e" + struct.pack("<Q", 2**36) + b".",
+    "changeable bytes that are not there": b"\x80\x05\x96" + struct.pack("<Q", 2**33) + b".",
+    "a frame that is not there": b"\x80\x04\x95" + struct.pack("<Q", 2**36) + b".",
+    "a text again and again": b"c_codecs\nencode\np0\n0(lp1\n0V" + b"x" * 100_000 + b"\np2\n0g1\n"
+    + b"g0\n(g2\nVlatin1\ntRa" * 2000 + b".",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_small_files_do_not_take_much_memory(bomb: str) -> None:
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(Unreadable):
+            read_pickled(BOMBS[bomb])
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_one_piece_of_bytes_under_many_names_is_not_copied() -> None:
+    content = bytes(1_000_000)
+    step = b"\x80\x05cnumpy._core.numeric\n_frombuffer\nq\x00\x96" + struct.pack("<Q", len(content)) + content
+    kind = b"q\x01cnumpy\ndtype\n(Vu1\ntRq\x02000}"
+    names = b"".join(
+        b"V%d\nh\x00(h\x01h\x02" % index + number(len(content)) + b"\x85VC\ntRs" for index in range(300)
+    )
+    tracemalloc.start()
+    try:
+        assert len(read_pickled(step + kind + names + b".")) == 300
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_tuples_in_tuples_as_a_key_do_not_end_the_process() -> None:
+    """Hashing them would overflow the stack of C, so another process tries."""
+    script = (
+        "import sys; from roundoff.core.pickled_arrays import read_pickled; read_pickled(sys.stdin.buffer.read())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=TUPLES, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"whose keys are no names" in done.stderr
+
+
+def test_absurdly_many_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickled_arrays, "_MOST_STEPS", 1000)
+    with pytest.raises(Unreadable, match="absurdly many steps"):
+        read_pickled(b"]" * 1001 + b".")
+
+
+BASES = [saved({"a": np.arange(3, dtype=np.float32), "b": np.zeros((2, 0), np.int8)}), OLD, FIFTH, PYTHON2]
 
 
 @settings(max_examples=600)

@@ -103,18 +103,18 @@ def test_damaged_files_say_what_is_wrong(tmp_path: Path, content: bytes, problem
 @pytest.mark.parametrize(
     ("header", "problem"),
     [
-        ("{'descr': '<f4', 'shape': (2,)}", "it is not the expected three fields"),
-        ("not python", "it cannot be parsed"),
-        ("(" * 3000, "it cannot be parsed"),
-        ("{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}", "fortran_order is neither True nor False"),
+        ("{'descr': '<f4', 'shape': (2,)}", "header is damaged: \"{'descr': '<f4', 'shape': (2,)}\""),
+        ("not python", "header is damaged: 'not python'"),
+        ("(" * 3000, "header is damaged: '" + "(" * 100),
+        ("{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}", "'fortran_order': 0"),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", "its shape is (-2,)"),
-        ("{'descr': '<f4', 'fortran_order': False, 'shape': [2]}", "its shape is [2]"),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': [2]}", "'shape': [2]"),
         (
             "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 2**70)}".replace("2**70", str(2**70)),
             "impossible",
         ),
         (f"{{'descr': '<f4', 'fortran_order': False, 'shape': {(1,) * 65}}}", "has 65 axes, more than the 64"),
-        ("{'descr': '<i3', 'fortran_order': False, 'shape': (2,)}", "which this machine does not know"),
+        ("{'descr': '<i3', 'fortran_order': False, 'shape': (2,)}", "'descr': '<i3'"),
     ],
 )
 def test_damaged_headers_say_what_is_wrong(tmp_path: Path, header: str, problem: str) -> None:

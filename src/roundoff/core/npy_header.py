@@ -1,17 +1,17 @@
-"""The header of the .npy format, read without numpy's loader so that nothing is ever unpickled.
+"""The header of the .npy format, by numpy's reader of headers: values are mapped later, nothing is ever unpickled.
 
 Layout: the magic bytes, two bytes of version, the header's length (two bytes in version 1, four later), the header
 itself as a Python literal ``{'descr': ..., 'fortran_order': ..., 'shape': ...}``, then the values.
 """
 
-import ast
 import functools
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tokenize import TokenError
 
-import numpy as np
+from numpy.lib import format as npy_format
 
 from roundoff.core.mapped import check_shape, size_bytes, stat_file
 from roundoff.core.tensors import Array, DType
@@ -22,11 +22,16 @@ __all__ = ["MAX_HEADER_BYTES", "NpyHeader", "parse_header", "read_header"]
 MAX_HEADER_BYTES = 10_000 + 12
 """numpy's own bound for headers that may be evaluated, plus magic, version and length."""
 
-_MAGIC = b"\x93NUMPY"
-_KEYS = {"descr", "fortran_order", "shape"}
-_NUMBER = re.compile(r"[<>|=]?(?:[biufc][0-9]{1,2}|\?)")
-_OPAQUE = re.compile(r"[<>|=]?V([1-9][0-9]{0,5})|<f1")
-_PYTHON2_LONG = re.compile(r"(?<=[0-9])L")
+_LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
+# What numpy's reader raises for literals and types that make no sense, deep nesting included.
+_DAMAGE = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
+    *(SyntaxError, TokenError, MemoryError, RecursionError),
+)
+_MOST_OPAQUE_BYTES = 999_999
+_PYTHON2_LONG = re.compile(rb"(?<=[0-9])L")
+# ml_dtypes saves float8_e5m2 under a name that numpy refuses: bytes of a type that has to be told.
+_FLOAT8, _OPAQUE = b"'<f1'", b"'|V1'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,62 +97,49 @@ def parse_header(start: bytes, *, length: int) -> NpyHeader:
 def _parse(start: bytes) -> NpyHeader:
     if not start:
         raise Unreadable("is empty")
-    if not start.startswith(_MAGIC):
+    if not start.startswith(npy_format.MAGIC_PREFIX):
         raise Unreadable("is not a .npy file: it does not begin with the magic bytes")
-    if len(start) < 12 or start[6] not in (1, 2, 3):
+    if len(start) < 12 or start[6] not in _LENGTH_BYTES:
         raise Unreadable("the .npy header is cut off or of an unknown version")
-    width = 2 if start[6] == 1 else 4
-    length = int.from_bytes(start[8 : 8 + width], "little")
-    offset = 8 + width + length
+    begin = npy_format.MAGIC_LEN + _LENGTH_BYTES[start[6]]
+    length = int.from_bytes(start[npy_format.MAGIC_LEN : begin], "little")
+    offset = begin + length
     if offset > MAX_HEADER_BYTES:
         raise Unreadable(f"the .npy header claims to be {length} bytes long")
     if offset > len(start):
         raise Unreadable(f"truncated: the header alone needs {offset} bytes, the file has {len(start)}")
-    dtype, shape, fortran = _parse_text(start[8 + width : offset])
+    dtype, shape, fortran = _parse_text(start[begin:offset])
     return NpyHeader(dtype, shape, fortran, offset)
 
 
 @functools.lru_cache(maxsize=1024)  # the tensors of a dump share few distinct headers
 def _parse_text(text: bytes) -> tuple[DType, tuple[int, ...], bool]:
-    fields = _literal(text.decode("latin-1"))
-    if not isinstance(fields, dict) or set(fields) != _KEYS:
-        raise Unreadable("the .npy header is damaged: it is not the expected three fields")
-    shape, fortran = fields["shape"], fields["fortran_order"]
-    if not isinstance(shape, tuple) or not all(type(axis) is int and axis >= 0 for axis in shape):
+    """What the literal says.
+
+    All versions are read as version 2: version 1 has a shorter length in front, and version 3, for which numpy has
+    no public function, differs in how names of records are stored, which are refused anyway.
+    """
+    plain = _PYTHON2_LONG.sub(b"", text).replace(_FLOAT8, _OPAQUE)
+    try:
+        stream = io.BytesIO(len(plain).to_bytes(4, "little") + plain)
+        shape, fortran, dtype = npy_format.read_array_header_2_0(stream, max_header_size=MAX_HEADER_BYTES)
+    except _DAMAGE as error:
+        raise Unreadable(f"the .npy header is damaged: {text.decode('latin-1').strip()!r:.120}") from error
+    if not all(type(axis) is int and axis >= 0 for axis in shape):
         raise Unreadable(f"the .npy header is damaged: its shape is {shape!r:.60}")
-    if not isinstance(fortran, bool):
-        raise Unreadable("the .npy header is damaged: fortran_order is neither True nor False")
-    dtype = _parse_descr(fields["descr"])
+    _check_type(dtype)
     check_shape(dtype, shape)
     return dtype, shape, fortran
 
 
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        pass
-    try:  # written by Python 2, whose long integers end in L
-        return ast.literal_eval(_PYTHON2_LONG.sub("", text.strip()))
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise Unreadable("the .npy header is damaged: it cannot be parsed") from error
-
-
-def _parse_descr(descr: Any) -> DType:
-    problem = ""
-    if not isinstance(descr, str):
-        problem = "holds records of several fields, not plain numbers"
-    elif opaque := _OPAQUE.fullmatch(descr):
-        # ml_dtypes saves float8_e5m2 as <f1, which numpy cannot read.
-        return np.dtype((np.void, int(opaque[1] or 1)))
-    elif descr.lstrip("<>|=").startswith("O"):
+def _check_type(dtype: DType) -> None:
+    """Refuse whatever is not plain numbers, or bytes of one size whose type has to be told."""
+    if dtype.hasobject:
         problem = "holds Python objects (a pickle), which are never loaded"
-    elif not _NUMBER.fullmatch(descr):
-        problem = f"holds values of type {descr!r:.60}, not numbers"
-    if not problem:
-        try:
-            dtype: DType = np.dtype(descr)
-            return dtype
-        except TypeError:
-            problem = f"holds values of type {descr!r}, which this machine does not know"
+    elif dtype.names is not None or dtype.subdtype is not None:
+        problem = "holds records of several fields, not plain numbers"
+    elif dtype.kind not in "biufcV" or not 0 < dtype.itemsize <= _MOST_OPAQUE_BYTES:
+        problem = f"holds values of type {dtype.str!r:.60}, not numbers"
+    else:
+        return
     raise Unreadable(problem, fix="save it again as plain numbers: np.save(file, array.astype(np.float32))")

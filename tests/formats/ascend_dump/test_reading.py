@@ -15,7 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.core.unreadable import Unreadable
 from roundoff.errors import BadInput
 from roundoff.formats import open_source
-from roundoff.formats.ascend_dump.header import read_dump
+from roundoff.formats.ascend_dump.header import MAX_HEADER_BYTES, read_dump
 from tests.ascend_dumps import TIME, Item, field, item, small_dump, vectors, write_dump, write_dumps
 from tests.contracts.format_contract import FormatContract
 
@@ -181,7 +181,7 @@ def test_a_missing_slice_is_told(tmp_path: Path) -> None:
         (struct.pack("<Q", 2**40) + b"x" * 9, "claims a header of"),
         (struct.pack("<Q", 0) + b"x" * 9, "claims a header of 0 bytes"),
         (struct.pack("<Q", 4) + b"\xff" * 4, "its header is cut short or damaged"),
-        (struct.pack("<Q", 2) + b"\x07\x00", "holds a field"),
+        (struct.pack("<Q", 2) + b"\x07\x00", "its header is cut short or damaged"),
         (struct.pack("<Q", 3) + b"\x1a\x7f\x00", "its header is cut short"),
     ],
     ids=["empty", "huge header", "no header", "endless number", "unknown kind", "lying length"],
@@ -190,6 +190,38 @@ def test_damaged_files_are_rows_with_a_problem(tmp_path: Path, content: bytes, p
     (tmp_path / f"Op.a.1.2.{TIME}").write_bytes(content)
     (info,) = open_source(tmp_path, format="ascend-dump").tensors
     assert problem in info.problem
+
+
+@pytest.mark.parametrize("tensor", [field(3, b""), field(4, field(3, b"")), field(5, b""), field(8, b"")])
+def test_absurdly_many_tensors_are_refused(tmp_path: Path, tensor: bytes) -> None:
+    header = tensor * 100_001
+    path = tmp_path / f"Op.a.1.2.{TIME}"
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(Unreadable, match="more than 100000 tensors"):
+        read_dump(path)
+
+
+def test_a_header_longer_than_any_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / f"Op.a.1.2.{TIME}"
+    path.write_bytes(struct.pack("<Q", MAX_HEADER_BYTES + 1) + bytes(MAX_HEADER_BYTES + 1))
+    with pytest.raises(Unreadable, match="more than any dump has"):
+        read_dump(path)
+
+
+def test_fields_that_are_not_known_or_of_another_kind_are_skipped(tmp_path: Path) -> None:
+    """Newer devices add fields; shapes may be packed or not; texts need not be UTF-8."""
+    unpacked = field(1, 2) + field(1, 3)
+    tensor = field(1, 1) + field(2, 2) + field(3, unpacked) + field(6, 24) + field(99, b"new") + field(98, 7)
+    fixed = b"\x11" + bytes(8)  # field 2, the time, of eight bytes where a number is due
+    header = fixed + field(3, tensor) + field(6, b"a\xff") + field(200, b"later") + field(1, b"1") + field(1, b"2")
+    path = tmp_path / f"Op.a.1.2.{TIME}"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(24))
+    dump = read_dump(path)
+    assert (dump.op_name, dump.version, dump.time) == ("a\ufffd", "2", 0)
+    assert [(each.element_type, each.format, each.shape, each.size) for each in dump.outputs] == [
+        ("FLOAT", "ND", (2, 3), 24)
+    ]
+    assert (dump.missing, dump.extra) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,49 +1,29 @@
 """The header of a dump file: its fields, and where in the file each tensor lies."""
 
-import functools
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from roundoff.core.mapped import MAX_AXES, map_bytes, stat_file
 from roundoff.core.unreadable import Unreadable
+from roundoff.formats.ascend_dump.message import parse_header_message
 from roundoff.formats.ascend_dump.schema import ELEMENT_TYPES, NOWHERE, Blob, Dump, DumpTensor, format_name
 from roundoff.formats.ascend_dump.tlv import MAGIC, read_small_header
-from roundoff.formats.ascend_dump.wire import read_fields, read_numbers
 
 __all__ = ["LENGTH_BYTES", "MAX_HEADER_BYTES", "read_dump", "read_head"]
 
 LENGTH_BYTES = 8
 """The file begins with the length of its header."""
 
-MAX_HEADER_BYTES = 16 * 2**20
-"""A header takes some hundred bytes per tensor; FFTS+ slices are the longest with some hundred kilobytes."""
+MAX_HEADER_BYTES = 4 * 2**20
+"""A header takes some hundred bytes per tensor; FFTS+ slices are the longest with some hundred kilobytes.
+
+Parsed, the worst of this length (nothing but empty tensors) takes 50 times as much memory.
+"""
 
 _MAX_ITEMS = 100_000
 _AGAIN = "copy the dump from the device again"
-
-
-@dataclass(slots=True)
-class _Tensor:
-    """What is collected of an input or output while its fields are read."""
-
-    element_type: int = 0
-    format: int = 0
-    shape: list[int] = field(default_factory=list)
-    original_shape: list[int] = field(default_factory=list)
-    size: int = 0
-    groups: int = 0
-    address: int = 0
-    origin: tuple[str, int] = ("", 0)
-
-
-# Outputs and inputs number the same fields differently.
-_OUTPUT = {1: "element_type", 2: "format", 3: "shape", 4: "origin", 6: "size", 7: "original_shape", 8: "groups",
-           9: "address"}  # fmt: skip
-_INPUT = {1: "element_type", 2: "format", 3: "shape", 5: "size", 6: "original_shape", 7: "groups",
-          8: "address"}  # fmt: skip
 
 
 def read_head(path: Path) -> tuple[memoryview, int]:
@@ -78,96 +58,43 @@ def read_dump(path: Path) -> Dump:
 
 
 def _parse(head: memoryview, *, file_size: int) -> Dump:
-    texts: dict[int, str] = {}
-    attributes: dict[str, str] = {}
-    time = 0
-    items: dict[int, list[Any]] = {number: [] for number in (3, 4, 5, 8)}
-    readers: Mapping[int, Callable[[memoryview], Any]] = {
-        3: functools.partial(_tensor, names=_OUTPUT),
-        4: functools.partial(_tensor, names=_INPUT),
-        5: _blob_size,
-        8: _blob_size,
-    }
-    for number, value in read_fields(head):
-        if isinstance(value, int):
-            time = value if number == 2 else time
-        elif number in readers:
-            if len(items[number]) == _MAX_ITEMS:
-                raise Unreadable(f"claims more than {_MAX_ITEMS} tensors", fix=_AGAIN)
-            items[number].append(readers[number](value))
-        elif number == 7:
-            name, text = _attribute(value)
-            attributes[name] = text
-        elif number in (1, 6, 9):
-            texts[number] = _text(value)
+    message = parse_header_message(bytes(head))
+    parts = (message.inputs, message.outputs, message.buffers, message.spaces)
+    if any(len(part) > _MAX_ITEMS for part in parts):
+        raise Unreadable(f"claims more than {_MAX_ITEMS} tensors", fix=_AGAIN)
     place = LENGTH_BYTES + len(head)
-    blobs = sum(items[5]) + sum(items[8])
-    absent = _absent([*items[4], *items[3]], room=file_size - place - blobs)
-    inputs, place = _placed("input", items[4], place, absent=absent)
-    outputs, place = _placed("output", items[3], place, absent=absent)
-    buffers, place = _blobs(items[5], place)
-    spaces, place = _blobs(items[8], place)
+    buffer_sizes, space_sizes = ([item.size for item in part] for part in (message.buffers, message.spaces))
+    room = file_size - place - sum(buffer_sizes) - sum(space_sizes)
+    absent = _absent([*message.inputs, *message.outputs], room=room)
+    inputs, place = _placed("input", message.inputs, place, absent=absent)
+    outputs, place = _placed("output", message.outputs, place, absent=absent)
+    buffers, place = _blobs(buffer_sizes, place)
+    spaces, place = _blobs(space_sizes, place)
+    attributes = {_text(each.name): _text(each.value) for each in message.attributes}
     return Dump(
-        texts.get(6, ""), texts.get(1, ""), time, inputs, outputs, buffers, spaces, attributes, texts.get(9, ""),
-        missing=max(0, place - file_size), extra=max(0, file_size - place),
+        _text(message.op_name), _text(message.version), message.time, inputs, outputs, buffers, spaces, attributes,
+        _text(message.message), missing=max(0, place - file_size), extra=max(0, file_size - place),
     )  # fmt: skip
 
 
-def _tensor(data: memoryview, *, names: Mapping[int, str]) -> _Tensor:
-    found = _Tensor()
-    for number, value in read_fields(data):
-        name = names.get(number, "")
-        if name in ("shape", "original_shape"):
-            if not isinstance(value, int):
-                getattr(found, name).extend(_dims(value))
-        elif name == "origin":
-            found.origin = ("", 0) if isinstance(value, int) else _origin(value)
-        elif name and isinstance(value, int):
-            setattr(found, name, value)
-    return found
+def _axes(shape: Any) -> tuple[int, ...]:
+    if len(shape.dim) > MAX_AXES:
+        raise Unreadable(f"claims a shape of more than {MAX_AXES} axes", fix=_AGAIN)
+    return tuple(shape.dim)
 
 
-def _dims(data: memoryview) -> list[int]:
-    dims: list[int] = []
-    for number, value in read_fields(data):
-        if number == 1:
-            dims.extend(read_numbers(value, most=MAX_AXES - len(dims)))
-        if len(dims) > MAX_AXES:
-            raise Unreadable(f"claims a shape of more than {MAX_AXES} axes", fix=_AGAIN)
-    return dims
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
-def _origin(data: memoryview) -> tuple[str, int]:
-    name, index = "", 0
-    for number, value in read_fields(data):
-        if number == 1 and not isinstance(value, int):
-            name = _text(value)
-        elif number == 2 and isinstance(value, int):
-            index = value
-    return name, index
-
-
-def _attribute(data: memoryview) -> tuple[str, str]:
-    texts = {number: _text(value) for number, value in read_fields(data) if not isinstance(value, int)}
-    return texts.get(1, ""), texts.get(2, "")
-
-
-def _blob_size(data: memoryview) -> int:
-    return max((value for number, value in read_fields(data) if number == 3 and isinstance(value, int)), default=0)
-
-
-def _text(data: memoryview) -> str:
-    return bytes(data).decode(errors="replace")
-
-
-def _absent(found: list[_Tensor], *, room: int) -> bool:
+def _absent(found: Sequence[Any], *, room: int) -> bool:
     """Whether tensors without an address were left out of the file: the device does so, and then the rest fits."""
     lacking = sum(item.size for item in found) - room
     unaddressed = sum(item.size for item in found if not item.address)
     return lacking > 0 and lacking == unaddressed and any(item.address for item in found)
 
 
-def _placed(role: str, found: list[_Tensor], place: int, *, absent: bool) -> tuple[tuple[DumpTensor, ...], int]:
+def _placed(role: str, found: Sequence[Any], place: int, *, absent: bool) -> tuple[tuple[DumpTensor, ...], int]:
     tensors = []
     for index, item in enumerate(found):
         known = item.element_type < len(ELEMENT_TYPES)
@@ -177,13 +104,13 @@ def _placed(role: str, found: list[_Tensor], place: int, *, absent: bool) -> tup
                 index,
                 ELEMENT_TYPES[item.element_type] if known else f"TYPE_{item.element_type}",
                 format_name(item.format),
-                tuple(item.shape),
-                tuple(item.original_shape),
+                _axes(item.shape),
+                _axes(item.original_shape),
                 item.groups,
                 item.address,
                 item.size,
                 NOWHERE if (gone := absent and not item.address) else place,
-                item.origin,
+                (_text(item.origin.name), item.origin.output_index) if role == "output" else ("", 0),
             )
         )
         place += 0 if gone else item.size

@@ -1,4 +1,7 @@
-"""Caffe's binary files by the field tables: weights stay windows on the file, damage is told with its place."""
+"""Caffe's binary files by the field tables: weights stay windows on the file, damage is told with its place.
+
+By hand, because the protobuf runtime copies all weights and says of damage no place (ADR 16); it judges in tests.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
