@@ -9,6 +9,7 @@ import pytest
 
 from roundoff.analysis.compare import CompareSettings, compare
 from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.core.measure import measure_pair
 from roundoff.core.pairing import Layout, Pairing, TensorPair
 from roundoff.core.tensors import Array
@@ -24,6 +25,8 @@ CHAIN = Topology(
     inputs=("x",),
     outputs=("y",),
 )
+
+JUDGED = CompareSettings(topology=CHAIN)
 
 
 def tensors(seed: int = 0, shape: tuple[int, ...] = (1, 4, 6, 6)) -> dict[str, Array]:
@@ -166,12 +169,63 @@ def test_samples_pair_by_name_then_by_position() -> None:
         compare(left, in_samples({"0": one}), by_name())
 
 
-def test_a_missing_output_fails() -> None:
+def test_without_an_output_nothing_passes() -> None:
     settings = CompareSettings(thresholds=load_profile("axera"), topology=CHAIN)
     pairing = Pairing(tuple(TensorPair(name, name) for name in NAMES[:-1]), unmatched_reference=("y",))
     found = compare(source(tensors()), source(tensors()), pairing, settings=settings)
-    assert (found.verdict.failed, found.verdict.missing_outputs) == (1, ("y",))
+    assert (found.verdict.failed, found.verdict.missing_outputs) == (0, ("y",))
+    assert (found.state, found.exit_good) == ("incomplete", False)
+    assert found.outputs == OutputCoverage((), (Unjudged("y", "missing"),))
     assert found.notes == ()
+
+
+def test_what_is_left_may_be_the_output_that_is_not_matched() -> None:
+    other = {("z" if name == "y" else name): array for name, array in tensors().items()}
+    pairs = tuple(TensorPair(name, name) for name in NAMES[:-1])
+    found = compare(source(tensors()), source(other), Pairing(pairs, ("y",), ("z",)), settings=JUDGED)
+    assert found.outputs == OutputCoverage((), (Unjudged("y", "unmatched"),))
+    assert found.state == "incomplete"
+
+
+def test_an_output_of_another_shape_or_with_nan_is_not_judged() -> None:
+    other = tensors() | {"y": np.zeros((1, 4, 5, 5), np.float32)}
+    found = compare(source(tensors()), source(other), by_name(), settings=JUDGED)
+    assert found.outputs is not None
+    assert [(each.name, each.why) for each in found.outputs.not_judged] == [("y", "shape")]
+    assert found.state == "fail"
+    lost = tensors()
+    lost["y"][0, 0, 0, 0] = np.nan
+    found = compare(source(lost), source(lost), by_name(), settings=JUDGED)
+    assert found.outputs is not None
+    assert [(each.name, each.why) for each in found.outputs.not_judged] == [("y", "nonfinite")]
+    assert (found.verdict.failed, found.state, found.exit_good) == (0, "incomplete", False)
+
+
+def test_what_an_output_only_forwards_is_judged_in_its_place() -> None:
+    nodes = (NodeInfo("P", "Conv", ("x",), ("a",)), NodeInfo("F", "Flatten", ("a",), ("y",)))
+    settings = replace(JUDGED, thresholds=load_profile("horizon"), topology=Topology(nodes, ("x",), ("y",)))
+    assert settings.thresholds is not None
+    settings = replace(settings, thresholds=replace(settings.thresholds, scope="outputs"))
+    wrong = tensors() | {"a": tensors(7)["a"]}
+    for other, state in ((tensors(), "pass"), (wrong, "fail")):
+        found = compare(source(tensors()), source(other), by_name("x", "a"), settings=settings)
+        assert found.outputs == OutputCoverage(("y",))
+        assert found.state == state
+
+
+def test_without_the_network_the_last_tensor_is_the_output_and_without_order_any_may_be() -> None:
+    def judged(ordered: bool, *unmatched: str) -> tuple[str, list[str]]:
+        names = [name for name in NAMES if name not in unmatched]
+        pairing = replace(by_name(*names), unmatched_reference=unmatched)
+        found = compare(source(tensors(), ordered=ordered), source(tensors()), pairing)
+        assert found.outputs is not None
+        assert found.outputs.known is ordered
+        return found.state, [each.name for each in found.outputs.not_judged]
+
+    assert judged(True, "y") == ("incomplete", ["y"])
+    assert judged(True, "a") == ("pass", [])
+    assert judged(False) == ("pass", [])
+    assert judged(False, "a") == ("incomplete", ["a"])
 
 
 def test_integer_codes_are_called_codes() -> None:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from roundoff.core.comparison import Comparison, TensorComparison, Verdict
+from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument
 from roundoff.core.scores import TensorScore
 from roundoff.core.thresholds import Threshold, ThresholdSet
@@ -20,6 +21,7 @@ from roundoff.report.junit import comparison_junit
 from roundoff.report.run_directory import write_run
 from roundoff.report.tables import comparison_csv
 from roundoff.report.terminal import Sort, comparison_table, comparison_verdict
+from roundoff.report.words import speaking
 
 HOSTILE = "=cmd|'/c calc'!A1 <b>&\"\x00[red]\n名前"
 
@@ -256,14 +258,20 @@ def test_junit_counts_and_explains() -> None:
 
 def test_a_missing_output_is_a_failure() -> None:
     found = make_comparison(make_row(0, "conv1", 1.0), unmatched_reference=("inner", "logits"))
-    found = replace(found, verdict=replace(found.verdict, failed=1, missing_outputs=("logits",)))
+    outputs = OutputCoverage(("boxes",), (Unjudged("logits", "missing"),))
+    found = replace(found, verdict=replace(found.verdict, missing_outputs=("logits",)), outputs=outputs)
     suites = ET.fromstring(comparison_junit(found))  # noqa: S314 - our own text
     assert [suites.get(key) for key in ("tests", "failures", "skipped")] == ["3", "1", "1"]
     messages = [failure.get("message") for failure in suites.iter("failure")]
-    assert messages == ["only in the reference, and an output of the network"]
+    assert messages == ["not judged: not in the candidate"]
     lines = [line.strip() for line in shown(comparison_verdict(found), 120).splitlines()]
-    assert lines[0] == "FAIL: 1 of 2 tensors passes (2 samples)"
-    assert "missing    1 output of the network, only in the reference: logits" in lines
+    assert lines[0] == "INCOMPLETE: 1 of 1 tensor passes (2 samples), but not every output was judged"
+    assert "outputs    1 of 2 outputs judged; not judged: logits (not in the candidate)" in lines
+    with speaking("zh"):
+        chinese = shown(comparison_verdict(found), 120)
+    assert "不完整" in chinese
+    assert "2 个输出中已判定 1 个" in chinese
+    assert "待比对侧没有" in chinese
     assert not any(line.startswith("starts at") for line in lines)
 
 

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.align.layout import find_layout
-from roundoff.analysis.culprits import missing_outputs, roles
+from roundoff.analysis.culprits import roles, stand_ins
 from roundoff.analysis.difference import Difference, describe, describe_codes, describe_from_moments
 from roundoff.analysis.measuring import Measured, SamplePairs, find_samples, measure_pairs, read_pair
+from roundoff.analysis.output_coverage import output_coverage
 from roundoff.analysis.standing_out import standing_out, surroundings_db
 from roundoff.core.comparison import Comparison, TensorComparison, Verdict, was_not_read
 from roundoff.core.pairing import Pairing, TensorPair
@@ -64,7 +65,8 @@ def compare(
     judged = _with_odd_layouts(_rows(job, pairs, measured, thresholds=thresholds))
     rows = _with_roles(judged, settings.topology)
     rows, remarks = _remarked(job, rows, pairs, measured)
-    compared = {pair.reference for pair in pairs}
+    outputs = output_coverage(rows, (reference, candidate), pairing, settings.topology)
+    lacking = [each.name for each in outputs.not_judged if each.why in ("missing", "unmatched")]
     notes = (samples.note, _note_on_scope(thresholds, settings.topology), *_moved_names(rows, reference), *remarks)
     return Comparison(
         reference=reference.label,
@@ -78,10 +80,11 @@ def compare(
         verdict=_verdict(
             rows,
             ordered=reference.ordered,
-            missing_outputs=missing_outputs(settings.topology, compared) if settings.topology else (),
+            missing_outputs=tuple(lacking) if settings.topology else (),
             gated=settings.thresholds is not None,
         ),
         notes=tuple(filter(None, notes)),
+        outputs=outputs,
     )
 
 
@@ -135,7 +138,11 @@ def _rows(
 ) -> list[TensorComparison]:
     infos = {info.name: info for info in job.sources[0].tensors}
     topology = job.settings.topology
-    unjudged = set(infos) - set(topology.outputs) if topology and thresholds.scope == "outputs" else set()
+    unjudged: set[str] = set()
+    if topology and thresholds.scope == "outputs":
+        # What an output only forwards is judged in its place.
+        shown = stand_ins(topology, {pair.reference for pair in pairs})
+        unjudged = set(infos) - {name for name in shown.values() if name is not None}
     rows = []
     for order, (pair, result) in enumerate(zip(pairs, measured, strict=True)):
         scored = _score(result)
@@ -274,7 +281,7 @@ def _verdict(
     return Verdict(
         compared=sum(bool(row.score.values) or row.score.status == "nonfinite" for row in rows),
         passed=sum(row.passed is True for row in rows),
-        failed=len(failing) + len(missing_outputs),
+        failed=len(failing),
         first_divergence=wrong[0].reference if wrong and ordered else None,
         worst=tuple(row.reference for row in worst),
         introduces=tuple(row.reference for row in rows if row.role == "introduces"),

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from roundoff.core.comparison import Role
 from roundoff.core.topology import Topology
 
-__all__ = ["missing_outputs", "roles"]
+__all__ = ["roles", "stand_ins"]
 
 # These pass their input on unchanged: when it was compared, so was their output.
 _FORWARDING = frozenset(["Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"])
@@ -34,14 +34,14 @@ def roles(topology: Topology, failed: Mapping[str, bool]) -> dict[str, Role]:
     return result
 
 
-def missing_outputs(topology: Topology, compared: Collection[str]) -> tuple[str, ...]:
-    """Outputs of the network that were compared neither themselves nor as what they only forward."""
+def stand_ins(topology: Topology, compared: Collection[str]) -> dict[str, str | None]:
+    """For each output of the network what was compared: itself, or what it only forwards; None for neither."""
     producers = topology.producers()
 
-    def is_seen(name: str) -> bool:
+    def seen(name: str) -> str | None:
         if name in compared:
-            return True
+            return name
         node = producers.get(name)
-        return node is not None and node.op_type in _FORWARDING and is_seen(node.inputs[0])
+        return seen(node.inputs[0]) if node is not None and node.op_type in _FORWARDING and node.inputs else None
 
-    return tuple(name for name in topology.outputs if not is_seen(name))
+    return {name: seen(name) for name in topology.outputs}

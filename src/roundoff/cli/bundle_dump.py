@@ -91,8 +91,7 @@ def is_faulty(document: "RunDocument") -> bool:
     """Whether the run found anything wrong: a diagnosis its cause, a comparison a tensor beyond its thresholds."""
     if document.diagnosis is not None:
         return document.diagnosis.kind != "healthy"
-    verdict = None if document.comparison is None else document.comparison.verdict
-    return verdict is None or bool(verdict.failed or verdict.missing_outputs)
+    return document.comparison is None or document.comparison.state != "pass"
 
 
 def _row(comparison: "Comparison", accused: "list[str]") -> "TensorComparison":

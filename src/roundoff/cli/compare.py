@@ -4,6 +4,10 @@ Each side is a folder of .npy files, an .npz, raw .bin with a manifest, a
 safetensors file, or a model (.onnx, .prototxt), which is then run on --data
 with graph optimization off. The reference comes first; its names are used
 throughout.
+
+Verdicts: PASS, FAIL, INCOMPLETE (nothing that was judged fails, but not every
+output of the network was judged). Exit code 1 when incomplete, or when
+thresholds that were given are missed.
 """
 
 import argparse
@@ -85,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Compare, print, write; 1 when thresholds that were given are missed."""
+    """Compare, print, write; 1 when thresholds that were given are missed, or it is incomplete."""
     started = time.monotonic()
     _check_outputs(args)
     thresholds = _thresholds(args)
@@ -95,8 +99,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     _print(args, terminal, document, comparison)
     if written:
         terminal.written(written)
-    missed = comparison.verdict.gated and comparison.verdict.failed > 0
-    return EXIT_THRESHOLD_MISSED if missed else EXIT_OK
+    return EXIT_OK if comparison.exit_good else EXIT_THRESHOLD_MISSED
 
 
 def _rows(text: str) -> int | None:
@@ -290,5 +293,5 @@ def _print(
 
 
 def _calls_for_more(comparison: "Comparison") -> bool:
-    """Whether a tensor fails, or passes with a remark."""
-    return comparison.verdict.failed > 0 or any(row.difference for row in comparison.rows)
+    """Whether a tensor fails or was not judged, or passes with a remark."""
+    return comparison.state != "pass" or any(row.difference for row in comparison.rows)

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.core.coverage import OutputCoverage
 from roundoff.core.pairing import MatchedBy
 from roundoff.core.scores import TensorScore
 from roundoff.core.thresholds import ThresholdSet
 
-__all__ = ["Comparison", "DifferenceKind", "Role", "TensorComparison", "Verdict", "was_not_read"]
+__all__ = ["Comparison", "DifferenceKind", "Role", "State", "TensorComparison", "Verdict", "was_not_read"]
 
 DifferenceKind = Literal[
     "", "nonfinite", "zeroed", "gain", "offset", "gain and offset", "saturation", "few outliers",
@@ -15,6 +16,8 @@ DifferenceKind = Literal[
 ]  # fmt: skip
 # introduces: the error starts here; victim: an input was wrong already; "": passes, or nothing is known.
 Role = Literal["", "introduces", "victim"]
+# incomplete: no tensor fails, and not every output of the network was judged.
+State = Literal["pass", "fail", "incomplete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Verdict:
     Attributes:
         compared: Tensors with a score.
         passed: Of those judged, how many keep the thresholds.
-        failed: Of those judged, how many do not, including those that could not be scored or are missing outputs.
+        failed: Of those judged, how many do not, including those that could not be scored.
         first_divergence: First failing tensor in execution order, of those that were read; None when none fails or
             the order is unknown.
         worst: Up to five failing tensors, worst first.
@@ -109,6 +112,7 @@ class Comparison:
         unmatched_candidate: Tensors of the candidate without a partner.
         verdict: The answer.
         notes: What the reader should know of how the result came about.
+        outputs: Which outputs of the network were judged; None in documents of older versions.
     """
 
     reference: str
@@ -121,3 +125,16 @@ class Comparison:
     unmatched_candidate: tuple[str, ...]
     verdict: Verdict
     notes: tuple[str, ...] = ()
+    outputs: OutputCoverage | None = None
+
+    @property
+    def state(self) -> State:
+        """The verdict in a word: it passes only when every output of the network was judged."""
+        if self.verdict.failed:
+            return "fail"
+        return "pass" if self.outputs is None or self.outputs.complete else "incomplete"
+
+    @property
+    def exit_good(self) -> bool:
+        """Whether a command ends with 0: failing is an error only where thresholds were given."""
+        return self.state == "pass" or (self.state == "fail" and not self.verdict.gated)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from roundoff.core.coverage import OutputCoverage
 from roundoff.core.quant_plan import Rule
 from roundoff.core.recipe import Step
 
@@ -232,6 +233,7 @@ class Diagnosis:
         repair: What came of repairing it; None when that was not asked.
         sample_names: Samples of which the next are, where they are known.
         sample_sqnr_db: Signal to noise of each, at the part of the outputs that the first measure is of.
+        outputs: Which outputs of the network were judged on a device; None where none was looked at.
     """
 
     reference: str
@@ -250,6 +252,7 @@ class Diagnosis:
     repair: Repair | None = None
     sample_names: tuple[str, ...] = ()
     sample_sqnr_db: tuple[float, ...] = ()
+    outputs: OutputCoverage | None = None
 
     @property
     def accused(self) -> tuple[Finding, ...]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from roundoff.core.findings import Change, Finding, Remedy
 from roundoff.core.wording import counted
-from roundoff.diagnosis.case import Case, Fixes
+from roundoff.diagnosis.case import Case
 from roundoff.diagnosis.registry import explain
 from roundoff.diagnosis.searching import Accused, merged
 
@@ -73,23 +73,27 @@ def grouped(case: Case, findings: Sequence[Finding], accused: Sequence[Accused])
 
 
 def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -> Finding:
-    tensors = {name for each in members for name in each.tensors}
-    alike = [each for each in accused if tensors & set(each.suspect.tensors)]
+    alike = [each for each in accused if any(_is_of(member, each) for member in members)]
     others = merged(each.fixes for each in accused if each not in alike)
     changes = tuple(dict.fromkeys(change for each in members if each.remedy for change in each.remedy.changes))
-    found = together(case.mend(others), members[0], alike, merged(each.fixes for each in alike))
+    found = together(case.mend(others), members[0], alike)
     remedy = None if found.remedy is None else replace(found.remedy, changes=changes)
     return replace(found, remedy=remedy, share=sum(each.share for each in members))
 
 
-def together(case: Case, first: Finding, alike: Sequence[Accused], fixes: Fixes) -> Finding:
-    """One finding for many places with the same cause.
+def _is_of(finding: Finding, accused: Accused) -> bool:
+    """Whether a finding was made of this accused; what shares a tensor with it may have another cause."""
+    nodes, tensors = accused.suspect.nodes, accused.suspect.tensors
+    return finding.nodes[: len(nodes)] == nodes and finding.tensors[: len(tensors)] == tensors
+
+
+def together(case: Case, first: Finding, alike: Sequence[Accused]) -> Finding:
+    """One finding for many places with the same cause, named and put right together.
 
     Args:
         case: The network, with all others mended.
         first: The finding of the worst place.
         alike: All of them, costliest first.
-        fixes: What puts all of them right, and others that are like them.
     """
     rest = counted(len(alike) - 1, "other place")
     nodes = dict.fromkeys(name for each in alike for name in each.suspect.nodes[:1])
@@ -102,7 +106,7 @@ def together(case: Case, first: Finding, alike: Sequence[Accused], fixes: Fixes)
         tensors=tensors,
         summary=f"{first.summary}; and likewise at {rest}",
         intervention=f"{first.intervention}; and likewise at {rest}",
-        measures=case.measures(fixes),
+        measures=case.measures(merged(each.fixes for each in alike)),
         share=1.0,
         places=len(alike),
         remedy=_shared_remedy(first.remedy, len(alike), changes),

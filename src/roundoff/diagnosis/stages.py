@@ -86,12 +86,13 @@ class Stages:
         for kind in dict.fromkeys(kinds[each.suspect.name] for each in accused):
             alike = [each for each in accused if kinds[each.suspect.name] == kind]
             if len(alike) > _FEW:
-                everyone = merged(option.fixes for suspect, option in fresh if kinds[suspect.name] == kind)
+                # Only those that are named are put right: others like them would take a share that is not theirs.
+                fixes = merged(each.fixes for each in alike)
                 others = merged(each.fixes for each in accused if each not in alike)
-                found = self._systematic(case.mend(others), alike, everyone)
+                found = self._systematic(case.mend(others), alike)
                 if found is not None:
-                    self.record.add([found], case, case.mend(everyone))
-                    case = case.mend(everyone)
+                    self.record.add([found], case, case.mend(fixes))
+                    case = case.mend(fixes)
                     accused = [each for each in accused if each not in alike]
         if stop():
             self.notebook.skip("all quantizers that could be better")
@@ -122,12 +123,13 @@ class Stages:
         self.record.add([found], case, mended)
         return mended, [each for each in accused if each not in ranges]
 
-    def _systematic(self, case: Case, alike: Sequence[Accused], everyone: Fixes) -> Finding | None:
-        """What is wrong in the same way at many places, as one finding."""
+    def _systematic(self, case: Case, alike: Sequence[Accused]) -> Finding | None:
+        """What is wrong in the same way at many places, as one finding that is measured at all of them."""
         first = explained(case, alike, out_of_time=self.notebook.out_of_time, most=1)
         if not first or not first[0].proven:
             return None
-        return together(case, first[0], alike, everyone)
+        found = together(case, first[0], alike)
+        return found if found.measures[0].improved else None
 
     def _calibration(
         self, case: Case, accused: Sequence[Accused], cause: str = "calibration-coverage"

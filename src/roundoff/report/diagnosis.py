@@ -13,6 +13,7 @@ from rich.text import Text
 from roundoff.core.findings import Diagnosis, Finding, Measure, Repair
 from roundoff.core.harmless import short_name
 from roundoff.core.wording import EXACT_DB
+from roundoff.report.coverage import coverage_lines
 from roundoff.report.phrasing import cause_name, commas, cost_name, count_of, few, headline, semicolons
 from roundoff.report.words import named, sentence, spoken, told
 
@@ -44,7 +45,7 @@ def diagnosis_verdict(found: Diagnosis) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for part in (_loss, _findings, _suspected, _victims, _limits, _next):
+    for part in (_outputs, _loss, _findings, _suspected, _victims, _limits, _next):
         for label, line in part(found):
             grid.add_row(f"  {label}", Text(line))
     return Group(headline(word, _STYLES[found.kind], text), grid)
@@ -72,6 +73,10 @@ def _number(value: float, measure: Measure) -> str:
     if measure.unit == "dB":
         return f"{value:.1f}" if value > _FEWEST_DB else told("diagnosis_text.under", limit=f"{_FEWEST_DB:.0f}")
     return f"{value:.1%}" if measure.what == "same top-1" else f"{value:.4g}"
+
+
+def _outputs(found: Diagnosis) -> Iterator[_Line]:
+    yield from coverage_lines(found.outputs, other="dump")
 
 
 def _loss(found: Diagnosis) -> Iterator[_Line]:

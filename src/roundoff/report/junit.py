@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 from roundoff.core.audit import Audit
 from roundoff.core.calibration_check import CalibrationCheck
 from roundoff.core.comparison import Comparison, TensorComparison
+from roundoff.core.coverage import OutputCoverage
 from roundoff.core.document import RunDocument
 from roundoff.core.findings import Diagnosis, Measure
 from roundoff.core.io_check import IoCheck
@@ -16,6 +17,7 @@ from roundoff.core.layer_scores import LayerReport
 from roundoff.core.partial import PartialQuantization
 from roundoff.core.run_diff import Gate, GateRow, RunDiff
 from roundoff.core.tuning import Tuning
+from roundoff.report.coverage import OtherSide, why_unjudged
 from roundoff.report.figures import percentage
 from roundoff.report.score_text import score_text
 
@@ -51,15 +53,25 @@ def document_junit(document: RunDocument) -> str | None:
 
 
 def comparison_junit(comparison: Comparison) -> str:
-    """Failed rows and missing outputs are failures; what was not judged, or has no partner, is a skipped case."""
-    missing = comparison.verdict.missing_outputs
-    inner = [name for name in comparison.unmatched_reference if name not in missing]
-    cases = [_compared(row, comparison) for row in comparison.rows]
-    lost = "only in the reference, and an output of the network"
-    cases += [_Case("tensor", name, "failure", lost) for name in missing]
+    """Failed rows and outputs that were not judged are failures; other tensors that were not are skipped cases."""
+    outputs = list(_unjudged(comparison.outputs, other="candidate"))
+    failing = {each.name for each in outputs}
+    inner = [name for name in comparison.unmatched_reference if name not in failing]
+    rows = [row for row in comparison.rows if row.passed is False or row.reference not in failing]
+    told = {row.reference for row in rows}
+    cases = [_compared(row, comparison) for row in rows]
+    cases += [each for each in outputs if each.name not in told]
     cases += [_Case("tensor", name, "skipped", "only in the reference") for name in inner]
     cases += [_Case("tensor", name, "skipped", "only in the candidate") for name in comparison.unmatched_candidate]
     return _text("compare", cases)
+
+
+def _unjudged(outputs: OutputCoverage | None, *, other: OtherSide) -> Iterator[_Case]:
+    """A failure for each output that was not judged: a run without it has not passed."""
+    for each in () if outputs is None else outputs.not_judged:
+        why = why_unjudged(each, other=other).en
+        text = f"not judged: {why}" if each.detail in ("", why) else f"not judged: {why}; {each.detail}"
+        yield _Case("output", each.name, "failure", text)
 
 
 def gate_junit(diff: RunDiff, gate: Gate) -> str:
@@ -127,6 +139,7 @@ def _diagnosis(found: Diagnosis) -> Iterator[_Case]:
             yield _Case(each.cause, place, "skipped", each.summary)
     if found.kind not in ("healthy", "culprits"):
         yield _Case("verdict", found.kind.replace("_", " "), wrong, found.verdict, f"repaired: {found.verdict}")
+    yield from _unjudged(found.outputs, other="dump")
     if found.repair is not None:
         yield from (_mended(each, repaired=repaired) for each in found.repair.measures[:1])
     for check in found.checks:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from roundoff.core.comparison import Comparison, TensorComparison, was_not_read
 from roundoff.core.harmless import short_name
+from roundoff.report.coverage import coverage_lines
 from roundoff.report.phrasing import commas, count_of, few, headline, semicolons
 from roundoff.report.score_text import score_text
 from roundoff.report.table_rows import Sort, choose_rows, left_out
@@ -18,6 +19,7 @@ from roundoff.report.words import sentence, told
 __all__ = ["Sort", "comparison_table", "comparison_verdict"]
 
 _LISTED = 5
+_STYLES = {"pass": "bold green", "fail": "bold red", "incomplete": "bold yellow"}
 # A change of layout that concerns no more tensors than this is said with their names.
 _NAMED_LAYOUT = 3
 # Longer remarks are cut in the table; JSON and CSV have all of them.
@@ -34,7 +36,13 @@ def comparison_verdict(comparison: Comparison, next_steps: Sequence[str] = ()) -
         next_steps: Commands that lead on.
     """
     rows = {row.reference: row for row in comparison.rows}
-    lines = [*_judged(comparison), *_start(comparison, rows), *_worst(comparison, rows), *_culprits(comparison)]
+    lines = [
+        *_judged(comparison),
+        *coverage_lines(comparison.outputs, other="candidate"),
+        *_start(comparison, rows),
+        *_worst(comparison, rows),
+        *_culprits(comparison),
+    ]
     lines += [*_not_read(comparison), *_alignment(comparison), *_unmatched(comparison)]
     lines += [(told("terminal.note_label"), sentence(note)) for note in comparison.notes]
     lines += [("" if place else told("comparison_text.next"), step) for place, step in enumerate(next_steps)]
@@ -73,8 +81,7 @@ def comparison_table(comparison: Comparison, *, sort: Sort = "order", most: int 
 
 def _headline(comparison: Comparison) -> Text:
     verdict = comparison.verdict
-    good, judged = verdict.failed == 0, verdict.passed + verdict.failed
-    word = told("comparison_text.word_pass") if good else told("comparison_text.word_fail")
+    state, judged = comparison.state, verdict.passed + verdict.failed
     text = told(
         "comparison_text.headline",
         passed=verdict.passed,
@@ -82,9 +89,11 @@ def _headline(comparison: Comparison) -> Text:
         number=1 if 1 in (verdict.passed, judged) else judged,
         samples=count_of(len(comparison.samples), "sample"),
     )
-    if not good and not verdict.gated:
+    if state == "fail" and comparison.exit_good:
         text = commas(text, told("comparison_text.no_gate"))
-    return headline(word, "bold green" if good else "bold red", text)
+    if state == "incomplete":
+        text = commas(text, told("comparison_text.not_all_outputs"))
+    return headline(told(f"comparison_text.word_{state}"), _STYLES[state], text)
 
 
 def _judged(comparison: Comparison) -> Iterator[_Line]:
@@ -178,10 +187,6 @@ def _usual_layout(comparison: Comparison) -> str:
 
 
 def _unmatched(comparison: Comparison) -> Iterator[_Line]:
-    missing = comparison.verdict.missing_outputs
-    if missing:
-        text = told("comparison_text.missing_outputs", count=len(missing), names=few(missing, _LISTED))
-        yield told("comparison_text.missing"), text
     for side, names in (
         ("reference", comparison.unmatched_reference),
         ("candidate", comparison.unmatched_candidate),

@@ -1,12 +1,15 @@
 """Whether a run may pass."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from roundoff.analysis.run_diff import judge_diff, read_budgets
+from roundoff.analysis.run_diff import judge_diff, new_problems, read_budgets
 from roundoff.analysis.run_diff.budgets import Budget, Budgets
+from roundoff.core.coverage import OutputCoverage, Unjudged
+from roundoff.core.findings import Diagnosis
 from roundoff.errors import BadInput
 from tests.analysis.run_diff.support import diffed, layer_run, noisy
 
@@ -78,6 +81,16 @@ def test_what_must_be_reached_is_judged_without_a_baseline() -> None:
     assert [row.tensor for row in gate.rows if row.passed is False] == ["t3"]
     assert gate.rows[2].why.endswith("must reach 60 dB")
     assert gate.unused == ("nothing*",)
+
+
+def test_a_run_whose_outputs_were_not_all_judged_does_not_pass_even_where_its_baseline_is_the_same() -> None:
+    outputs = OutputCoverage(("t1",), (Unjudged("t20", "unmatched"),))
+    found = Diagnosis("m.onnx", "dump", "device", "not_enough_evidence", "", outputs=outputs)
+    run = replace(layer_run(LEVELS), diagnosis=found)
+    diff = diffed(run, run)
+    gate = judge_diff(diff, problems=new_problems(run, run, diff))
+    assert gate.problems == ("the output t20 was not judged",)
+    assert not gate.passed
 
 
 def test_budgets_are_read(tmp_path: Path) -> None:

@@ -103,6 +103,12 @@ def new_problems(before: RunDocument, after: RunDocument, diff: RunDiff) -> tupl
     gone = [name for name in lacking if name not in known]
     gone += [name for name in diff.only_before if name in outputs and name not in gone]
     found = tuple(f"the output {name} is missing" for name in gone)
+    # A run whose outputs were not all judged has not passed, whatever its baseline was content with.
+    for part in (after.comparison, after.diagnosis):
+        if part is not None and part.outputs is not None:
+            what = "output" if part.outputs.known else "tensor"
+            lost = [each.name for each in part.outputs.not_judged if each.name not in gone]
+            found += tuple(f"the {what} {name} was not judged" for name in lost)
     if after.diagnosis is None:
         return found
     # Suspected findings are no verdict.

@@ -20,7 +20,6 @@ from roundoff.diagnosis.devices.golden import Golden, Span
 from roundoff.diagnosis.devices.numbers import DeviceNumbers, tell_numbers
 from roundoff.diagnosis.devices.readout import Readout, View
 from roundoff.errors import BadInput
-from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.runtime.feeds import Samples
 
@@ -127,11 +126,6 @@ class Bench:
             ends = [flat[np.isfinite(flat)].min(initial=0.0), flat[np.isfinite(flat)].max(initial=0.0)]
             found.append(np.concatenate([flat[::every], np.asarray(ends, flat.dtype)]))
         return np.concatenate(found)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Outputs of the network that the device wrote."""
-        return tuple(name for name in outputs(self.model) if name in self.readout.pairs)
 
     def feed(self, sample: int) -> Mapping[str, Array]:
         """The user's inputs of a sample."""

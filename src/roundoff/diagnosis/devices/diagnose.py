@@ -15,7 +15,7 @@ from roundoff.diagnosis.devices import causes as _causes
 from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.judging_inputs import input_suspects
 from roundoff.diagnosis.devices.not_finite import find_not_finite
-from roundoff.diagnosis.devices.outputs import OutputLoss
+from roundoff.diagnosis.devices.outputs import OutputLoss, judged_outputs
 from roundoff.diagnosis.devices.predicting import with_predicted
 from roundoff.diagnosis.devices.readout import KnownNames, read_out
 from roundoff.diagnosis.devices.rounding import rounding_findings
@@ -137,9 +137,9 @@ def _bench(
     if found:
         notebook.notes.append(f"{found} tensors were found by what the device's other tensors predict")
     notebook.notes += readout.notes
-    left_out = dict(each.split(": ", 1) for each in readout.left_out)
-    notebook.skipped += [f"{name}: {why}" for name, why in left_out.items() if name not in whole.pairs]
-    return replace(bench, readout=whole)
+    left_out = tuple(each for each in readout.left_out if each.name not in whole.pairs)
+    notebook.skipped += [f"{each.name}: {each.detail}" for each in left_out]
+    return replace(bench, readout=replace(whole, left_out=left_out))
 
 
 def _what_was_read(bench: Bench) -> str:
@@ -196,6 +196,7 @@ class _Diagnosing:
             expected=expected or self._best,
             unexplained=too_many,
             not_finite=nowhere,
+            outputs=judged_outputs(self._bench, nowhere),
         )
         return conclude(evidence, self._notebook)
 
@@ -206,7 +207,6 @@ class _Diagnosing:
 
     def _losses(self) -> tuple[Loss | None, Loss | None]:
         if not self._outputs.can_tell:
-            self._notebook.notes.append("no output of the network is in the dump")
             return None, None
         with self._notebook.check("outputs") as check:
             loss = self._outputs.of_device()

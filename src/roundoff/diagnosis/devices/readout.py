@@ -11,6 +11,7 @@ import numpy as np
 from roundoff.align import align, find_layout
 from roundoff.align.shapes import layouts_between, relabelled
 from roundoff.analysis.measuring import SamplePairs, find_samples, laid_out, read_pair
+from roundoff.core.coverage import Unjudged
 from roundoff.core.pairing import TensorPair
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantization import dequantize
@@ -79,7 +80,7 @@ class Readout:
     samples: tuple[tuple[str, str], ...]
     quantizers: Mapping[str, Quantizer]
     fits: Mapping[str, Fit] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[Unjudged, ...] = ()
     notes: tuple[str, ...] = ()
 
     def read(self, name: str, sample: int) -> Array:
@@ -192,20 +193,21 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
     usable = Readout(reference, device, by_name, matched.pairs, quantizers)
     kept: dict[str, TensorPair] = {}
     fits: dict[str, Fit] = {}
-    left_out: list[str] = []
+    left_out: list[Unjudged] = []
     for name in tensors:
         pair = by_name.get(name)
         if pair is None:
             continue
         why, fit = _usable(usable, pair)
-        if why:
-            left_out.append(f"{name}: {why}")
+        if why is not None:
+            left_out.append(why)
             continue
         kept[name] = pair
         if fit is not None:
             fits[name] = fit
     if not kept:
-        what = f"No tensor of {device.label} could be used: {'; '.join(left_out[:3]) or 'none is known'}."
+        reasons = "; ".join(f"{each.name}: {each.detail}" for each in left_out[:3])
+        what = f"No tensor of {device.label} could be used: {reasons or 'none is known'}."
         raise CannotAlign(what, fix="dump outputs of nodes under the names of the model, or give --aliases")
     notes = [matched.note] if matched.note else []
     if fits:
@@ -259,23 +261,24 @@ def _one_of_its_own(
     return {pair.reference: replace(pair, layout=relabelled(shape, stored))}
 
 
-def _usable(readout: Readout, pair: TensorPair) -> tuple[str, Fit | None]:
+def _usable(readout: Readout, pair: TensorPair) -> tuple[Unjudged | None, Fit | None]:
     """Why a pair cannot be used, or the scale and zero point that its codes need."""
+    name = pair.reference
     if pair.how == "shape" or pair.confidence < SURE:
-        return f"it is not certain that it is {pair.candidate}", None
+        return Unjudged(name, "unmatched", f"it is not certain that it is {pair.candidate}"), None
     try:
-        exact, found = readout._both(pair.reference, 0)
+        exact, found = readout._both(name, 0)
     except BadInput as error:
-        return error.what.rstrip("."), None
+        return Unjudged(name, "unreadable", error.what.rstrip(".")), None
     if exact.dtype.kind != "f" or found.dtype.kind not in "fiu":
-        return "it does not hold real numbers", None
+        return Unjudged(name, "not_numbers", "it does not hold real numbers"), None
     if exact.shape != found.shape:
-        return f"its shape is {found.shape}, not {exact.shape}", None
-    quantizer = readout.quantizers.get(pair.reference)
-    if found.dtype.kind == "f" or (quantizer is not None and _fits_codes(found, quantizer)):
-        return "", None
-    fit = _fitted(exact, found)
-    return "" if fit is not None else "it holds codes, and no scale makes values of them", fit
+        return Unjudged(name, "shape", f"its shape is {found.shape}, not {exact.shape}"), None
+    quantizer = readout.quantizers.get(name)
+    plain = found.dtype.kind == "f" or (quantizer is not None and _fits_codes(found, quantizer))
+    fit = None if plain else _fitted(exact, found)
+    codes = Unjudged(name, "not_numbers", "it holds codes, and no scale makes values of them")
+    return (None if plain or fit is not None else codes), fit
 
 
 def _fits_codes(codes: Array, quantizer: Quantizer) -> bool:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from roundoff.core.coverage import OutputCoverage
 from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding
 from roundoff.core.names import shown
 from roundoff.core.wording import counted, decibels_text
@@ -36,6 +37,7 @@ class Evidence:
         expected: What they lose by their arithmetic, or with what was found put right; None without either.
         unexplained: Whether so many tensors are wrong that no part can be blamed.
         not_finite: Tensors that are not all numbers.
+        outputs: Which outputs of the network were judged.
     """
 
     bench: Bench
@@ -46,6 +48,7 @@ class Evidence:
     expected: Loss | None
     unexplained: bool
     not_finite: NotFinite
+    outputs: OutputCoverage
 
 
 def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
@@ -68,6 +71,7 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
         not_looked_at=tuple(notebook.skipped),
         notes=tuple(notebook.notes),
         samples=len(bench.indices),
+        outputs=evidence.outputs,
     )
 
 
@@ -87,11 +91,19 @@ def _kind(evidence: Evidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
     if findings or evidence.unexplained or evidence.not_finite.tensors:
         return "not_enough_evidence"
     loss, expected = evidence.loss, evidence.expected
-    if loss is None or loss.agrees:
+    # What was not judged may be wrong: nothing good is said of a device whose outputs were not all seen.
+    if loss is None or not evidence.outputs.complete or not evidence.bench.tensors:
+        return "not_enough_evidence"
+    if loss.agrees:
         return "healthy"
     if expected is not None and loss.excess_db(expected) > _UNEXPLAINED_DB:
         return "not_enough_evidence"
-    return "elsewhere"
+    return "not_enough_evidence" if _computes_in_float(evidence.bench) else "elsewhere"
+
+
+def _computes_in_float(bench: Bench) -> bool:
+    """Whether no quantization can be what costs the outputs: there is none, and no value lies on a grid."""
+    return not bench.quantizers and bench.numbers.kind != "integer"
 
 
 def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> str:
@@ -113,9 +125,13 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, 
             f"{wrong} of {tensors} do not follow from what they read; is this the dump of "
             "this model, and of these samples?"
         )
+    text = f"something is wrong on the device{keeps}, and no intervention proves what"
     if evidence.not_finite.tensors:
-        return f"tensors on the device are {evidence.not_finite.text}{keeps}"
-    return f"something is wrong on the device{keeps}, and no intervention proves what"
+        text = f"tensors on the device are {evidence.not_finite.text}{keeps}"
+    elif not findings and not evidence.outputs.complete:
+        # What the others keep would read as if it were all of them.
+        text = f"nothing wrong was found in {tensors}, but not every output of the network was judged"
+    return text
 
 
 def kept_text(loss: Loss) -> str:

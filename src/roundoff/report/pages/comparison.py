@@ -2,8 +2,9 @@
 
 from roundoff.core.comparison import Comparison, TensorComparison, was_not_read
 from roundoff.core.document import RunDocument
+from roundoff.report.coverage import coverage_phrase
 from roundoff.report.figures import shape_text
-from roundoff.report.pages.blocks import Block, Cell, Chart, Column, Headline, Page, Paragraph, Series, Table
+from roundoff.report.pages.blocks import Block, Cell, Chart, Column, Headline, Page, Paragraph, Series, Table, Tone
 from roundoff.report.pages.parts import NODE_COLUMNS, few_names, metric_column, notes
 from roundoff.report.words import plain, say
 
@@ -45,15 +46,21 @@ def _chart() -> Chart:
 
 def _verdict(found: Comparison) -> tuple[Block, ...]:
     verdict = found.verdict
+    outputs = found.outputs
+    unjudged: tuple[Block, ...] = ()
+    if outputs is not None and not outputs.complete:
+        unjudged = (Paragraph(coverage_phrase(outputs, other="candidate")),)
     if not verdict.failed:
-        return (Headline("good", say("comparison.agrees", compared=verdict.compared)),)
+        tone: Tone = "good" if found.state == "pass" else "open"
+        key = "comparison.agrees" if found.state == "pass" else "comparison.incomplete"
+        return (Headline(tone, say(key, compared=verdict.compared)), *unjudged)
     unread = [row.reference for row in found.rows if row.passed is False and was_not_read(row)]
     if len(unread) == verdict.failed:
         text = say("comparison.not_read", count=len(unread), names=few_names(unread))
     else:
         first = verdict.first_divergence or few_names(verdict.worst)
         text = say("comparison.differs", failed=verdict.failed, compared=verdict.compared, first=first)
-    blocks: list[Block] = [Headline("bad", text)]
+    blocks: list[Block] = [Headline("bad", text), *unjudged]
     if verdict.introduces:
         blocks.append(Paragraph(say("comparison.introduces", names=few_names(verdict.introduces))))
     if verdict.victims:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from roundoff.core.document import RunDocument
 from roundoff.core.findings import CostClass, Diagnosis, Finding, Repair
+from roundoff.report.coverage import coverage_phrase
 from roundoff.report.figures import number
 from roundoff.report.pages.blocks import Block, Cell, Column, Commands, Headline, Page, Paragraph, Table, Tone
 from roundoff.report.pages.parts import few_names, notes
@@ -59,8 +60,13 @@ def diagnosis_page(document: RunDocument) -> Page | None:
     if found is None:
         return None
     headline = Headline(_TONES.get(found.kind, "open"), _verdict(found), f"diagnosis_{found.kind}")
-    blocks = (headline, Paragraph(known(found.verdict)), *_parts(found))
+    blocks = (headline, Paragraph(known(found.verdict)), *_coverage(found), *_parts(found))
     return Page("diagnosis", say("diagnosis.title"), (*blocks, *notes(found.notes)))
+
+
+def _coverage(found: Diagnosis) -> Iterator[Block]:
+    if found.outputs is not None and not found.outputs.complete:
+        yield Paragraph(coverage_phrase(found.outputs, other="dump"))
 
 
 def _verdict(found: Diagnosis) -> Phrase:

@@ -1,0 +1,97 @@
+"""No device is called healthy of which not every output was judged."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roundoff.cli import main
+from roundoff.core.coverage import OutputCoverage
+from roundoff.core.document import SCHEMA, Environment, RunDocument
+from roundoff.core.findings import Diagnosis
+from roundoff.report.documents import load_document, to_json
+from roundoff.report.junit import document_junit
+from roundoff.report.words import speaking
+from tests.diagnosis.devices.devices import diagnosed
+from tests.diagnosis.devices.test_causes import clean
+
+_VERDICTS = Path(__file__).resolve().parents[4] / "shared" / "vectors" / "verdicts"
+
+
+def without_outputs() -> Diagnosis:
+    """A device on which nothing is wrong, without the network's outputs."""
+    case = clean("float")
+    assert case.dumps is not None
+    outputs = {each.name for each in case.model.proto.graph.output}
+    rows = tuple({name: array for name, array in row.items() if name not in outputs} for row in case.dumps.samples)
+    return diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)), with_quantized=False)
+
+
+def test_with_all_outputs_it_is_healthy_and_says_which() -> None:
+    case = clean("float")
+    found = diagnosed(case, with_quantized=False)
+    assert found.kind == "healthy"
+    assert found.outputs == OutputCoverage(tuple(each.name for each in case.model.proto.graph.output))
+
+
+def test_without_its_outputs_it_is_not_healthy() -> None:
+    found = without_outputs()
+    assert found.kind == "not_enough_evidence"
+    assert found.outputs is not None
+    assert found.outputs.judged == ()
+    assert {each.why for each in found.outputs.not_judged} == {"missing"}
+
+
+def test_document_and_junit_carry_what_was_not_judged(tmp_path: Path) -> None:
+    found = without_outputs()
+    where = Environment("0.1.0", "3.11", {"numpy": "2"}, "host", "float64", 0.5)
+    document = RunDocument(schema=SCHEMA, command=("roundoff",), inputs=(), environment=where, diagnosis=found)
+    (tmp_path / "run.json").write_text(to_json(document), encoding="utf-8")
+    read = load_document(tmp_path)
+    assert read.diagnosis is not None
+    assert read.diagnosis.outputs == found.outputs
+    text = document_junit(document)
+    assert text is not None
+    assert '<failure message="not judged: not in the dump"/>' in text
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "judged"),
+    [
+        ("healthy_0_tensors", "NOT ENOUGH EVIDENCE", "0 of 1 output judged; not judged: fc2_out (not matched)"),
+        ("healthy_two_faults", "NOT ENOUGH EVIDENCE", "0 of 1 output judged; not judged: fc_out (not matched)"),
+        (
+            "healthy_output_sign_flipped",
+            "NOT ENOUGH EVIDENCE",
+            "1 of 2 outputs judged; not judged: mask_out (not matched)",
+        ),
+        ("elsewhere_outputs_only", "CULPRITS", "'clean_out' is 1.5 times what it should be"),
+    ],
+)
+def test_cases_that_were_called_healthy(
+    name: str, word: str, judged: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _VERDICTS / name
+    if not folder.is_dir():
+        pytest.skip(f"{folder.name} is not here")
+    monkeypatch.chdir(folder)
+    words = shlex.split((folder / "cmd.sh").read_text().partition("roundoff ")[2])
+    assert main(words) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.startswith(f"{word}: ")
+    assert judged in out
+
+
+def test_the_line_is_chinese_in_a_chinese_terminal() -> None:
+    from rich.console import Console
+
+    from roundoff.report.diagnosis import diagnosis_verdict
+
+    console = Console(width=200, record=True)
+    with speaking("zh"):
+        console.print(diagnosis_verdict(without_outputs()))
+    text = console.export_text()
+    assert "证据不足" in text
+    assert "并非网络的所有输出都已判定" in text
+    assert "不在转储中" in text
