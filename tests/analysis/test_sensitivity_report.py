@@ -13,7 +13,7 @@ def ranking(values: list[float], chances: list[float | None], metric: str = "sqn
     return [
         SensitivityRow(
             place + 1, f"n{place}", "", "", "", (), {metric: value}, {metric: None}, {metric: (value,)}, 4, (), "",
-            chance, "exact",
+            chance,
         )
         for place, (value, chance) in enumerate(zip(values, chances, strict=True))
     ]  # fmt: skip

@@ -9,7 +9,6 @@ from onnx import helper, numpy_helper
 from roundoff.errors import BadInput
 from roundoff.graph.tap import Taps, detached, tap, tap_shapes
 from roundoff.runtime.session import open_session
-from tests.contracts.backward_rule import in_memory
 from tests.models import conv_net, loaded, value, weight, with_if, wrapped
 
 
@@ -62,13 +61,13 @@ def test_bytes_are_what_onnx_reads(tmp_path: Path) -> None:
         np.testing.assert_array_equal(mine, onnx.numpy_helper.to_array(theirs))
 
 
-def test_larger_weights_can_be_given_beside_the_model() -> None:
+def test_larger_weights_can_be_given_beside_the_model(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
         helper.make_node("Reshape", ["a", "shape"], ["y"], name="fold"),
     ]
     shape = numpy_helper.from_array(np.array([80], np.int64), "shape")
-    model = in_memory(wrapped(nodes, [value("x", (2, 40))], [value("y")], [weight("w", 40, 40), shape]))
+    model = loaded(wrapped(nodes, [value("x", (2, 40))], [value("y")], [weight("w", 40, 40), shape]), tmp_path)
     taps = detached(model)
     assert taps.outputs == ("y",)
     assert list(taps.constants) == ["w"]

@@ -10,7 +10,6 @@ def report(count: int) -> SensitivityReport:
         SensitivityRow(
             place + 1, f"a/very/long/name/of/a/node/$_{place}", "", "Conv", "", (), {"sqnr_db": value},
             {"sqnr_db": None if place % 2 else (value - 1, value + 1)}, {"sqnr_db": (value,)}, 4, (), "", None,
-            "exact",
         )
         for place, value in enumerate([20.0 + place / 10 for place in range(count - 1)] + [float("inf")])
     )  # fmt: skip

@@ -66,7 +66,6 @@ def _row(row: RankedSubject, found: Sensitivity, metric: Metric) -> SensitivityR
         per_sample=tuple(tuple(line) for line in values.tolist()),
         worst_sample=_worst_sample(values, [found.samples[index] for index in score.samples], metric),
         differs_from_next=row.differs_from_next,
-        engine=score.engine,
     )
 
 

@@ -69,10 +69,6 @@ class Switches:
         kinds = KIND_WORDS[_PLURALS.get(word, word)]
         return tuple(each.name for each in self._quantized.quantizers if each.kind in kinds)
 
-    def of_node(self, node: str) -> tuple[str, ...]:
-        """The quantizers on the inputs of a node; none for a node that is not quantized."""
-        return tuple(self._of_node.get(node, ()))
-
     def find(self, *names: str) -> tuple[str, ...]:
         """The quantizers that any of these names mean, in execution order.
 

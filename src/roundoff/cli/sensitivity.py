@@ -3,7 +3,7 @@
 Each is quantized alone, everything else stays float, and the outputs are
 compared with those of the float model; --leave-one-out does the opposite.
 By default all are measured on 16 samples, then the leading ones on all;
-with --fast they are estimated first, from gradients.
+with --fast all on 4, then the leading ones on 16.
 Ctrl-C shows what is done so far; with --resume FILE the next run goes on there.
 
 This is not the local error of 'roundoff layers': a node whose own error is
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 SUMMARY = "rank nodes, weights, activations by what each does to outputs"
 
 _DEFAULT_ROWS = 10
-# Estimates are off by a decibel or two: for each row that is shown so many are measured.
-_MEASURED_PER_ROW = 1.5
 _KINDS = ("node", "weight", "activation")
 _DEFAULT_METRICS = "sqnr_db,cosine,mse,mean_relative_error,chebyshev"
 
@@ -87,13 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     effort = parser.add_argument_group("effort")
     effort.add_argument("--exact", action="store_true", help="measure all on all samples")
     effort.add_argument(
-        "--fast", action="store_true", help="estimate all from gradients, and measure only the leading ones"
+        "--fast", action="store_true", help="take fewer samples: 4 for all, 16 for the leading ones"
     )
     effort.add_argument(
         "--first-samples",
         type=positive,
         metavar="N",
-        help="samples that all are measured or estimated on (default: 16)",
+        help="samples that all are measured on (default: 16, with --fast 4)",
     )
     effort.add_argument("--budget", type=seconds, metavar="TIME", help="stop after this time, as 90s, 5m or 1h")
     effort.add_argument(
@@ -148,7 +146,6 @@ def _check_journal(args: argparse.Namespace) -> None:
 def _settings(args: argparse.Namespace) -> "SensitivitySettings":
     """What was asked for; a misspelt metric should not be told after minutes of work."""
     from roundoff.analysis.sensitivity import SensitivitySettings
-    from roundoff.analysis.sensitivity.fast import check_fast
     from roundoff.analysis.sensitivity.scoring import Scorer
 
     if args.exact and args.first_samples is not None:
@@ -156,25 +153,21 @@ def _settings(args: argparse.Namespace) -> "SensitivitySettings":
         raise BadInput(what, fix="leave one of them out")
     metrics = tuple(name.strip() for name in args.metric.split(",") if name.strip())
     Scorer(metrics)
-    more = {} if args.first_samples is None else {"first_samples": args.first_samples}
-    settings = SensitivitySettings(
+    return SensitivitySettings(
         kinds=tuple(dict.fromkeys(args.kind)),
         metrics=metrics,
         outputs=tuple(args.output_node),
         nodes=tuple(args.nodes),
         groups={" + ".join(names): tuple(names) for names in args.group},
         mode="left_out" if args.leave_one_out else "alone",
-        top=max(_DEFAULT_ROWS, int((args.top or _DEFAULT_ROWS) * (_MEASURED_PER_ROW if args.fast else 1))),
+        first_samples=args.first_samples,
+        top=max(_DEFAULT_ROWS, args.top or _DEFAULT_ROWS),
         exact=args.exact,
         fast=args.fast,
         budget_s=args.budget,
         max_memory=args.max_memory,
         threads=args.threads,
-        **more,
     )
-    if args.fast:
-        check_fast(settings)
-    return settings
 
 
 def _results(args: argparse.Namespace, model: "Model", report: "SensitivityReport", elapsed_s: float) -> Results:

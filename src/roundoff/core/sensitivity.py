@@ -8,7 +8,6 @@ from roundoff.core.tensors import Array
 
 __all__ = [
     "Effort",
-    "Engine",
     "Interval",
     "Mode",
     "RankedSubject",
@@ -22,7 +21,6 @@ SubjectKind = Literal["node", "weight", "activation", "bias", "group"]
 Mode = Literal["alone", "left_out"]
 """alone: only the subject is quantized; left_out: everything but the subject is."""
 
-Engine = Literal["exact", "estimate"]
 Interval = tuple[float, float]
 
 
@@ -54,14 +52,12 @@ class SubjectScore:
     Attributes:
         subject: What was switched.
         samples: Indices of the samples it was measured on.
-        values: Of shape (samples, outputs, metrics), float64; NaN where there is no score, as for metrics that
-            cannot be estimated.
+        values: Of shape (samples, outputs, metrics), float64; NaN where there is no score.
         mean: For each metric the mean over samples, then over outputs; what is NaN is left out, and so are perfect
             samples of a metric whose perfect value is infinite, unless all are perfect.
         interval: For each metric where its mean over many more samples like these lies, with a confidence of 95 %
             (Student's t); None for fewer than two samples or values that are not finite.
         per_output: For each metric the mean over samples, by output.
-        engine: What found it: ``exact`` by running the model, ``estimate`` from gradients.
     """
 
     subject: Subject
@@ -70,7 +66,6 @@ class SubjectScore:
     mean: Mapping[str, float]
     interval: Mapping[str, Interval | None]
     per_output: Mapping[str, tuple[float, ...]]
-    engine: Engine = "exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +102,11 @@ class Effort:
         agreement_db: How float outputs of the kernels used agree with those of the graph run node by node; +inf
             when equal.
         planned: Subjects to measure.
-        measured: Subjects measured or estimated.
+        measured: Subjects measured.
         resumed: Of these, how many came from an earlier run.
-        first_samples: Samples that all subjects were measured or estimated on.
-        estimated: Subjects that were estimated and not measured.
+        first_samples: Samples that all subjects were measured on.
+        how: ``exact``: all subjects on all samples. ``stages``: all on a few, the leading ones on all. ``fast``:
+            all on very few, the leading ones on a few.
     """
 
     blocks: int
@@ -121,7 +117,7 @@ class Effort:
     measured: int
     resumed: int
     first_samples: int
-    estimated: int = 0
+    how: Literal["exact", "stages", "fast"] = "stages"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from roundoff.core.sensitivity import Effort, Engine, Interval, Mode, SubjectKind
+from roundoff.core.sensitivity import Effort, Interval, Mode, SubjectKind
 
 __all__ = ["KindVerdict", "SensitivityReport", "SensitivityRow", "Standing"]
 
@@ -31,7 +31,6 @@ class SensitivityRow:
         per_sample: The first metric, a row for each sample with a value for each output.
         worst_sample: The sample in which the first metric is worst; empty without any score.
         differs_from_next: Probability of a difference like that to the next row by chance; None when not known.
-        engine: What found it.
     """
 
     rank: int
@@ -47,7 +46,6 @@ class SensitivityRow:
     per_sample: tuple[tuple[float, ...], ...]
     worst_sample: str
     differs_from_next: float | None
-    engine: Engine
 
     @property
     def told_apart(self) -> bool | None:

@@ -102,30 +102,11 @@ class BlockVariants:
         acting = {consumer: each for consumer, each in readers.items() if consumer.node in inside}
         if switched is None or not acting:
             return self._models.make(block)
-        return self._models.make(block, self._readings(acting, switched, {}))
+        return self._models.make(block, self._readings(acting, switched))
 
-    def readings(
-        self, index: int, switched: Switched, made: dict[tuple[str, ...], Substitute]
-    ) -> dict[Consumer, Reading]:
-        """What node inputs of a block read where quantizers change that.
-
-        Args:
-            index: Which block.
-            switched: What is on in it.
-            made: Constants that were made before, by the quantizers they passed; new ones are added.
-        """
-        acting = switched.inside.get(index, {})
-        return self._readings(
-            {consumer: each for consumer, each in acting.items() if not self.changes_nothing(each)}, switched, made
-        )
-
-    def _readings(
-        self,
-        acting: Mapping[Consumer, Quantizer],
-        switched: Switched,
-        made: dict[tuple[str, ...], Substitute],
-    ) -> dict[Consumer, Reading]:
+    def _readings(self, acting: Mapping[Consumer, Quantizer], switched: Switched) -> dict[Consumer, Reading]:
         readings: dict[Consumer, Reading] = {}
+        made: dict[tuple[str, ...], Substitute] = {}
         for consumer, quantizer in acting.items():
             chain = tuple(chain_of(quantizer, switched.by_name))
             if quantizer.tensor not in self._constants:

@@ -31,8 +31,6 @@ _LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
 _SUSPECTED, _NAMED, _PLACES = 2, 4, 4
 # Names in sentences are cut to this many characters, with both ends kept.
 _LONGEST, _START = 40, 16
-# Outputs that are better than expected by this much are told to be as expected.
-_CLEARLY_DB = 0.1
 # Less is not told apart: NaN, infinite, or beyond all measure.
 _FEWEST_DB = -60.0
 _Line = tuple[str, str]

@@ -160,10 +160,6 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
     several = len({row.samples for row in rows}) > 1
     if several:
         table.add_column(told("sensitivity_text.column_samples"), justify="right", no_wrap=True)
-    # Where nothing is estimated, everything is measured.
-    by_engine = bool(report.effort.estimated)
-    if by_engine:
-        table.add_column(told("sensitivity_text.column_by"), no_wrap=True)
     for place, row in enumerate(rows):
         mark = _mark(row, last=place + 1 == len(report.rankings[kind]))  # type: ignore[index]
         marks.add(mark)
@@ -176,7 +172,6 @@ def _table(kind: str, rows: Sequence[SensitivityRow], report: SensitivityReport,
             _interval(first, row),
             *(_value(metric, row) for metric in others),
             *([str(row.samples)] if several else []),
-            *([told(f"sensitivity_text.{row.engine}")] if by_engine else []),
         )
     return table
 
@@ -190,7 +185,7 @@ def _mark(row: SensitivityRow, *, last: bool) -> str:
 def _value(metric: str, row: SensitivityRow) -> str:
     value = row.scores[metric]
     if math.isnan(value):
-        return "-" if row.engine == "estimate" else told("terminal.no_score")
+        return told("terminal.no_score")
     return score_text(metric, value)
 
 
@@ -208,7 +203,7 @@ def sensitivity_csv(report: SensitivityReport) -> str:
         columns += [metric, f"{metric} low", f"{metric} high"]
         columns += [safe_cell(f"{metric} at {output}") for output in report.outputs]
     start = ("kind", "rank", "name", "node", "op_type", "tensor", "quantizers", "samples", "told_apart_from_next")
-    writer.writerow((*start, "worst_sample", "engine", *columns))
+    writer.writerow((*start, "worst_sample", *columns))
     for kind, rows in report.rankings.items():
         for row in rows:
             writer.writerow(_cells(kind, row, report))
@@ -218,7 +213,7 @@ def sensitivity_csv(report: SensitivityReport) -> str:
 def _cells(kind: str, row: SensitivityRow, report: SensitivityReport) -> list[object]:
     told = {None: "unknown", True: "yes", False: "no"}[row.told_apart]
     texts = map(safe_cell, (row.name, row.node, row.op_type, row.tensor, " ".join(row.quantizers)))
-    cells: list[object] = [kind, row.rank, *texts, row.samples, told, safe_cell(row.worst_sample), row.engine]
+    cells: list[object] = [kind, row.rank, *texts, row.samples, told, safe_cell(row.worst_sample)]
     for metric in report.metrics:
         interval = row.intervals[metric]
         cells += [repr(row.scores[metric]), *(("", "") if interval is None else map(repr, interval))]

@@ -30,7 +30,7 @@ def many_curves(quantized: QuantizedModel) -> list[Curve]:
     nodes = switches.nodes
     return [
         *(Curve(word, switches.of_kind(word)) for word in ("weight", "activation")),
-        *(Curve(f"only {node}", switches.of_node(node)) for node in nodes),
+        *(Curve(f"only {node}", switches.find(f"node:{node}")) for node in nodes),
         *(Curve(f"but {node}", switches.without(f"node:{node}")) for node in nodes),
         *(Curve(f"first {count}", switches.find(*nodes[:count])) for count in range(2, len(nodes), 2)),
     ]

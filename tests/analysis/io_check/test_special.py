@@ -13,8 +13,9 @@ from roundoff.analysis.io_check.origins import find_origin
 from roundoff.core.tensors import Array
 from roundoff.data.processing import Csc
 from roundoff.data.processing.colours import PackedFormat, packed, unpacked
-from roundoff.data.processing.csc import MATRICES, from_yuv, to_yuv
+from roundoff.data.processing.csc import MATRICES, from_yuv
 from tests.analysis.io_check.pictures import fed, natural, planes
+from tests.data.processing.yuv import to_yuv
 
 RNG = np.random.default_rng(0)
 ORIGINALS = [natural(RNG, 120, 160) for _ in range(2)]

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity
-from roundoff.analysis.sensitivity.engine import Measurement, SensitivityEngine
-from roundoff.analysis.sensitivity.exact import ExactEngine
+from roundoff.analysis.sensitivity.exact import ExactEngine, Measurement
 from roundoff.core.sensitivity import Sensitivity, Subject, SubjectScore
 from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.quantized_model import QuantizedModel
@@ -270,12 +269,10 @@ def test_a_model_that_fails_says_so(net: tuple[QuantizedModel, MemorySamples]) -
         analyze_sensitivity(quantized, MemorySamples(feeds), replace(SETTINGS, exact=True))
 
 
-def test_the_engine_is_one(net: tuple[QuantizedModel, MemorySamples]) -> None:
+def test_the_engine_measures_in_the_order_it_is_given(net: tuple[QuantizedModel, MemorySamples]) -> None:
     quantized, samples = net
     subject = Subject("stem", "node", ("q:image",))
-    engine: SensitivityEngine = ExactEngine(
-        quantized, samples, SETTINGS, subjects=[subject], outputs=("gate",), indices=range(3)
-    )
+    engine = ExactEngine(quantized, samples, SETTINGS, subjects=[subject], outputs=("gate",), indices=range(3))
     engine.load([2, 0], [subject])
     assert engine.loaded == (2, 0)
     ((found, values),) = engine.measure([subject])

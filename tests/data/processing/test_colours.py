@@ -19,8 +19,9 @@ from roundoff.data.processing.colours import (
     reordered,
     unpacked,
 )
-from roundoff.data.processing.csc import MATRICES, from_yuv, to_yuv
+from roundoff.data.processing.csc import MATRICES, from_yuv
 from roundoff.errors import BadInput
+from tests.data.processing.yuv import to_yuv
 from tests.data.support import complaint
 
 VECTORS = Path(__file__).resolve().parents[4] / "shared" / "vectors" / "pulsar2" / "derived" / "csc.json"

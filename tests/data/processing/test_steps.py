@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as hnp
 from roundoff.data.processing import Csc, InputProcessing, doubts
 from roundoff.data.processing.arranging import padded, sliced
 from roundoff.data.processing.colours import packed
-from roundoff.data.processing.csc import to_yuv
 from roundoff.errors import BadInput
+from tests.data.processing.yuv import to_yuv
 from tests.data.support import complaint
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (1, 6, 4, 3), dtype=np.uint8)

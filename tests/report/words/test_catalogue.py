@@ -73,7 +73,6 @@ CHOSEN = [
     ("sensitivity_text.kind_", sensitivity.SubjectKind),
     ("sensitivity_text.behind_", sensitivity.SubjectKind),
     ("sensitivity_text.", sensitivity.Mode),
-    ("sensitivity_text.", sensitivity.Engine),
     ("explain_text.", sensitivity.Mode),
     ("counts.", sensitivity.SubjectKind),
     ("accumulation_text.word_", accumulation.Dominance),

@@ -63,16 +63,6 @@ def test_a_sample_runs_once_while_it_is_read(source: IntegerSource, samples: Mem
     assert samples.asked == [0, 1]
 
 
-def test_it_can_be_fed_by_the_float_model(tmp_path: Path, source: IntegerSource, samples: MemorySamples) -> None:
-    live = LiveSource(loaded(conv_net(), tmp_path), samples)
-    local = source.fed_by(live)
-
-    error = {each: np.abs(each.read("logits", "s0") - live.read("logits", "s0")).sum() for each in (local, source)}
-
-    assert error[local] < error[source]
-    live.close()
-
-
 def test_a_choice_of_tensors(tmp_path: Path, samples: MemorySamples) -> None:
     model = loaded(conv_net(), tmp_path)
     chosen = IntegerSource(model, (), Arithmetic(), samples, tensors=["relu?"])

@@ -11,7 +11,6 @@ from roundoff.vendors.pulsar2.tables import (
     PrecisionRow,
     QuantConfigRow,
     layer_config_table,
-    old_precision_table,
     outlier_table,
     precision_table,
     quant_config_table,
@@ -75,8 +74,6 @@ def test_layer_config_table() -> None:
 
 
 def test_numbers_are_those_of_float32_in_full() -> None:
-    row = PrecisionRow("a", "AxQuantizedConv", "t", (1,), "FP32", "U8", 0.9, None)
-    assert "0.8999999761581421" in old_precision_table([row], method="PerLayer", mode="Reference")
     assert "0.8999999761581421" in outlier_table([OutlierTableRow("t", 0.0, (0.9, 0.5, 0.25, 0.0))])
     assert "[]" in quant_config_table([QuantConfigRow("x", (1, 4), "d", "Numpy", "AutoColorSpace")])
 
@@ -104,16 +101,6 @@ def test_published_precision_table_of_eight_columns() -> None:
     assert len(rows) > 50
     table = [line for line in lines_of(text) if " | INFO " not in line]
     same_body(precision_table(rows, method="PerLayer", mode="Reference"), table)
-
-
-def test_published_precision_table_of_six_columns() -> None:
-    text = published("tables/quant_precision_table_perlayer_6col_v1.txt")
-    rows = [
-        PrecisionRow(name, kind, tensor, ast.literal_eval(shape), dtype, "", float(cosine), None)
-        for name, kind, tensor, dtype, shape, cosine in table_rows(text)
-    ]
-    assert len(rows) > 50
-    assert old_precision_table(rows, method="PerLayer", mode="Reference") == text
 
 
 def test_published_tables_of_the_configuration() -> None:

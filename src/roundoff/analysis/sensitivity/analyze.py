@@ -3,14 +3,11 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from roundoff.analysis.sensitivity.estimate import Estimator
 from roundoff.analysis.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine
-from roundoff.analysis.sensitivity.fast import FastStages, check_fast
 from roundoff.analysis.sensitivity.journal import Journal
 from roundoff.analysis.sensitivity.ranking import rank
 from roundoff.analysis.sensitivity.scoring import Scorer
@@ -43,8 +40,8 @@ def analyze_sensitivity(
 ) -> Sensitivity:
     """Measure what each part of a network does to its outputs when it alone is quantized, or alone left in float.
 
-    By default all subjects are measured on a few samples, and those that lead then on all; a fast analysis
-    estimates them first. Ctrl-C ends the analysis with what is done so far.
+    By default all subjects are measured on a few samples, and those that lead then on all; a fast analysis takes
+    fewer in both. Ctrl-C ends the analysis with what is done so far.
 
     Args:
         quantized: The float model and its quantizers.
@@ -63,23 +60,13 @@ def analyze_sensitivity(
     _check(settings)
     chosen = settings.subjects or _subjects(quantized, settings)
     total = len(samples.names)
-    indices = spread(total, total if settings.samples is None else settings.samples)
+    indices = spread(total, total if settings.most_samples is None else settings.most_samples)
     wanted = find_outputs(quantized.float_model, settings.outputs)
     check_repeatable(quantized.float_model, wanted)
-    measured = replace(settings, metrics=(*settings.metrics, "sqnr_db")) if settings.fast else settings
-    engine = ExactEngine(quantized, samples, measured, subjects=chosen, outputs=wanted, indices=indices)
+    engine = ExactEngine(quantized, samples, settings, subjects=chosen, outputs=wanted, indices=indices)
     reached = tuple(subject for subject in chosen if engine.reaches(subject))
     memory = Journal(journal)
-    audience = Audience(progress, on_result)
-    stages: Stages
-    if settings.fast:
-        used = min(len(indices), settings.first_samples)
-        estimator = Estimator(
-            quantized, samples, settings, network=engine.network, subjects=reached, samples_used=used
-        )
-        stages = FastStages(engine, settings, reached, memory, audience, estimator=estimator)
-    else:
-        stages = Stages(engine, settings, reached, memory, audience)
+    stages = Stages(engine, settings, reached, memory, Audience(progress, on_result))
     if memory.damaged:
         lines = counted(memory.damaged, "damaged line")
         stages.notes.append(f"{journal} has {lines}; what was lost with that was measured again")
@@ -92,6 +79,11 @@ def analyze_sensitivity(
     finally:
         engine.close()
         memory.close()
+    if settings.fast and stages.complete and len(stages.first) < total:
+        stages.notes.append(
+            f"a fast analysis: all on {len(stages.first)} of {total} samples, the leading ones on {len(indices)}; "
+            "ranks behind these are rough"
+        )
     unreached = tuple(subject for subject in chosen if subject not in frozenset(reached))
     if not settings.outputs:
         stages.notes[:0] = other_outputs(quantized.float_model, wanted)
@@ -125,8 +117,6 @@ def whole_sensitivity(
 
 def _check(settings: SensitivitySettings) -> None:
     Scorer(settings.metrics)
-    if settings.fast:
-        check_fast(settings)
     numbers = {"--samples": settings.samples, "--first-samples": settings.first_samples, "--top": settings.top}
     numbers["--blocks"] = settings.blocks
     for option, number in numbers.items():
@@ -176,7 +166,7 @@ def _result(
             measured=sum(map(len, by_kind.values())),
             resumed=len(stages.resumed),
             first_samples=len(stages.first),
-            estimated=sum(score.engine == "estimate" for scores in by_kind.values() for score in scores),
+            how="exact" if settings.exact else "fast" if settings.fast else "stages",
         ),
         notes=(
             *engine.notes,
@@ -202,7 +192,7 @@ def _more_notes(constant: Sequence[str], unreached: Sequence[Subject]) -> list[s
 
 def _unscored_notes(outputs: Sequence[str], scores: Sequence[SubjectScore]) -> list[str]:
     """A warning where means leave out what could not be compared at all."""
-    measured = [score.values[:, :, 0] for score in scores if score.engine == "exact"]
+    measured = [score.values[:, :, 0] for score in scores]
     notes = []
     for place, output in enumerate(outputs):
         missing = sum(int(np.isnan(values[:, place]).sum()) for values in measured)

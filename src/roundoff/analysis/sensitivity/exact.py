@@ -13,12 +13,11 @@ from threading import Event
 
 import numpy as np
 
-from roundoff.analysis.sensitivity.engine import Measurement
 from roundoff.analysis.sensitivity.scoring import Scorer
 from roundoff.analysis.sensitivity.settings import SensitivitySettings
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizer import Quantizer
-from roundoff.core.sensitivity import Engine, Subject
+from roundoff.core.sensitivity import Subject
 from roundoff.core.tensors import Array
 from roundoff.core.wording import nonfinite_note
 from roundoff.graph.identity import combined_hash, model_hash, quantizer_hash
@@ -29,10 +28,13 @@ from roundoff.runtime.blocks.recording import Recording
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
 
-__all__ = ["NOISE_MARGIN_DB", "ExactEngine"]
+__all__ = ["NOISE_MARGIN_DB", "ExactEngine", "Measurement"]
 
 NOISE_MARGIN_DB = 20.0
 """So far below the error that is measured, rounding adds less than 0.05 dB to it."""
+
+Measurement = tuple[Subject, Array]
+"""A subject, and its scores of shape (samples, outputs, metrics)."""
 
 _LOOK_UP_S = 0.1
 # Samples on which fused kernels, and running samples together, are tried out.
@@ -44,7 +46,7 @@ class _Stopped(Exception):
 
 
 class ExactEngine:
-    """Measures subjects by running the model; a `SensitivityEngine`.
+    """Measures subjects by running the model.
 
     Args:
         quantized: The model.
@@ -62,7 +64,6 @@ class ExactEngine:
         ModelFailed: The model cannot be run.
     """
 
-    name: Engine = "exact"
     network: BlockNetwork
 
     def __init__(
@@ -252,28 +253,20 @@ def _network_settings(
     samples: int,
 ) -> NetworkSettings:
     """How to cut and run the model for these subjects, and so many samples."""
-    all_at_once = settings.exact or settings.fast
     return NetworkSettings(
         wanted=tuple(outputs),
         base="float" if settings.mode == "alone" else "quantized",
-        changes=_demand(quantized, subjects, share=_share(settings, subjects)),
-        samples=samples if all_at_once else min(samples, 2 * settings.first_samples),
+        changes=_demand(quantized, subjects),
+        samples=samples if settings.exact else min(samples, 2 * settings.begin_with),
         arithmetic=settings.arithmetic or ("precise" if settings.exact else "fast"),
         threads=settings.threads,
         max_memory=settings.max_memory,
         blocks=settings.blocks,
-        tails=not settings.fast,
     )
 
 
-def _share(settings: SensitivitySettings, subjects: Sequence[Subject]) -> float:
-    """Which share of the subjects will be measured."""
-    kinds = len({subject.kind for subject in subjects})
-    return min(1.0, settings.top * kinds / len(subjects)) if settings.fast and subjects else 1.0
-
-
-def _demand(quantized: QuantizedModel, subjects: Sequence[Subject], *, share: float) -> Mapping[str, float]:
-    """How many of the subjects that are measured act on each node first, if any may be."""
+def _demand(quantized: QuantizedModel, subjects: Sequence[Subject]) -> Mapping[str, float]:
+    """How many subjects act on each node first."""
     consumers = {each.name: each.consumers for each in quantized.quantizers}
     position = {node.name: place for place, node in enumerate(quantized.float_model.proto.graph.node)}
     found: Counter[str] = Counter()
@@ -281,7 +274,7 @@ def _demand(quantized: QuantizedModel, subjects: Sequence[Subject], *, share: fl
         touched = {each.node for name in subject.quantizers for each in consumers[name]}
         if touched:
             found[min(touched, key=lambda node: position.get(node, 0))] += 1
-    return {node: count * share for node, count in found.items()}
+    return {node: float(count) for node, count in found.items()}
 
 
 def _trial_feeds(model: Model, samples: Samples, indices: Sequence[int]) -> list[Mapping[str, Array]]:

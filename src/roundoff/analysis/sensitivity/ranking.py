@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from roundoff.core.sensitivity import Engine, Mode, RankedSubject, Subject, SubjectScore
+from roundoff.core.sensitivity import Mode, RankedSubject, Subject, SubjectScore
 from roundoff.core.student import mean_interval, paired_probability
 from roundoff.core.tensors import Array
 from roundoff.metrics.registry import Metric
@@ -16,14 +16,7 @@ __all__ = ["leading", "means", "rank", "sample_values", "summarize", "worst_firs
 _DOUBT = 0.05
 
 
-def summarize(
-    subject: Subject,
-    samples: Sequence[int],
-    values: Array,
-    metrics: Sequence[Metric],
-    *,
-    engine: Engine = "exact",
-) -> SubjectScore:
+def summarize(subject: Subject, samples: Sequence[int], values: Array, metrics: Sequence[Metric]) -> SubjectScore:
     """Means and intervals of what was measured.
 
     Args:
@@ -31,7 +24,6 @@ def summarize(
         samples: Indices of the samples.
         values: Of shape (samples, outputs, metrics).
         metrics: The metrics.
-        engine: What measured it.
     """
     names = [metric.name for metric in metrics]
     by_output, by_sample = (means(values, metrics, axis=axis) for axis in (0, 1))
@@ -44,7 +36,6 @@ def summarize(
         mean=dict(zip(names, mean, strict=True)),
         interval={name: mean_interval(by_sample[taken[:, place], place]) for place, name in enumerate(names)},
         per_output={name: tuple(by_output[:, place].tolist()) for place, name in enumerate(names)},
-        engine=engine,
     )
 
 

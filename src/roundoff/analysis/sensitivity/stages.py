@@ -1,7 +1,7 @@
 """Measuring in stages: all subjects on few samples, the leading ones on all, as far as time allows."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -87,8 +87,8 @@ class Stages:
     def run(self, indices: Sequence[int], deadline: float | None) -> None:
         """Measure on these samples until the deadline."""
         settings = self._settings
-        two = not settings.exact and len(indices) > settings.first_samples
-        self.first = self._first_of(indices) if two else tuple(indices)
+        first = len(indices) if settings.exact else settings.begin_with
+        self.first = tuple(indices[at] for at in spread(len(indices), first))
         self._load(self._subjects, self.first, deadline)
         done = self._measure(self._subjects, "measuring all", deadline)
         if done < len(self._subjects):
@@ -108,12 +108,9 @@ class Stages:
                 return
         self.complete = True
 
-    def _first_of(self, indices: Sequence[int]) -> tuple[int, ...]:
-        return tuple(indices[at] for at in spread(len(indices), self._settings.first_samples))
-
     def score(self, subject: Subject) -> SubjectScore:
         """Means and intervals of what was measured of a subject."""
-        return summarize(subject, *self.values[subject], self._metrics, engine=self._engine.name)
+        return summarize(subject, *self.values[subject], self._metrics)
 
     def _load(self, subjects: Sequence[Subject], samples: tuple[int, ...], deadline: float | None) -> None:
         """Take the first samples; fewer of them when all subjects could not be measured on them in time."""
@@ -177,9 +174,9 @@ class Stages:
         self._audience.progress.advance(self._engine.cost(subject))
         return len(twins)
 
-    def _add(self, subject: Subject, values: Array, samples: tuple[int, ...] | None = None) -> None:
+    def _add(self, subject: Subject, values: Array) -> None:
         """Join scores, of the samples that are loaded, with those of others, in the order of the samples."""
-        samples = self._engine.loaded if samples is None else samples
+        samples = self._engine.loaded
         if subject in self.values:
             before, earlier = self.values[subject]
             samples, values = (*before, *samples), np.concatenate([earlier, values])
@@ -187,22 +184,15 @@ class Stages:
         self.values[subject] = tuple(samples[at] for at in order), values[order]
 
     def _leading(self) -> tuple[Subject, ...]:
+        """Those that may be among the first of their kind by what ranks."""
         settings, ranking = self._settings, self._metrics[:1]
-        return self._in_order(
-            subject
-            for scores in self._by_first_metric()
-            for subject in leading(scores, ranking, mode=settings.mode, top=settings.top)
-        )
-
-    def _by_first_metric(self) -> Iterable[list[SubjectScore]]:
-        """What all subjects are ranked by, those of one kind together."""
         kinds: dict[SubjectKind, list[SubjectScore]] = {}
         for subject in self._subjects:
             samples, values = self.values[subject]
-            score = summarize(subject, samples, values[..., :1], self._metrics[:1])
-            kinds.setdefault(subject.kind, []).append(score)
-        return kinds.values()
-
-    def _in_order(self, subjects: Iterable[Subject]) -> tuple[Subject, ...]:
-        chosen = frozenset(subjects)
+            kinds.setdefault(subject.kind, []).append(summarize(subject, samples, values[..., :1], ranking))
+        chosen = frozenset(
+            subject
+            for scores in kinds.values()
+            for subject in leading(scores, ranking, mode=settings.mode, top=settings.top)
+        )
         return tuple(subject for subject in self._subjects if subject in chosen)

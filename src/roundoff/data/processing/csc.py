@@ -8,7 +8,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 
-__all__ = ["MATRICES", "NO_CSC", "Csc", "CscMode", "conversion_rows", "from_yuv", "to_yuv"]
+__all__ = ["MATRICES", "NO_CSC", "Csc", "CscMode", "conversion_rows", "from_yuv"]
 
 CscMode = Literal["none", "matrix", "full-range", "limited-range"]
 
@@ -102,10 +102,3 @@ def conversion_rows(csc: Csc, *, reverse: bool = False) -> Array:
         rows[:, 3] *= _OFFSET_UNIT
         return rows
     return rows[::-1] if reverse else rows
-
-
-def to_yuv(colors: Array, name: str) -> Array:
-    """The inverse of one of `MATRICES`: [..., 3] of red, green, blue to Y, U, V; float64, not rounded."""
-    rows = np.array(MATRICES[name]).reshape(3, 4)
-    planes: Array = (colors.astype(np.float64) - rows[:, 3]) @ np.linalg.inv(rows[:, :3]).T
-    return planes

@@ -47,7 +47,6 @@ def _ranking(report: SensitivityReport, kind: SubjectKind, rows: Sequence[Sensit
         Column("low", say("sensitivity.low"), "decibels" if first.endswith("_db") else "score"),
         Column("high", say("sensitivity.high"), "decibels" if first.endswith("_db") else "score"),
         Column("told_apart", say("sensitivity.told_apart"), "truth"),
-        Column("engine", say("sensitivity.by"), "text"),
         Column("samples", say("sensitivity.samples"), "count"),
         Column("worst_sample", say("sensitivity.worst_sample"), "text"),
     )
@@ -74,7 +73,6 @@ def _row(report: SensitivityReport, kind: SubjectKind, row: SensitivityRow) -> t
         low,
         high,
         row.told_apart,
-        say(f"sensitivity.{row.engine}"),
         row.samples,
         row.worst_sample,
     )

@@ -63,8 +63,6 @@ class NetworkSettings:
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take; most of the free memory by default.
         blocks: How many blocks; by default what is best.
-        tails: Whether changes may start in the middle of blocks. That takes more to get ready for, and pays when
-            there are many changes.
     """
 
     wanted: tuple[str, ...]
@@ -75,7 +73,6 @@ class NetworkSettings:
     threads: int | None = None
     max_memory: int | None = None
     blocks: int | None = None
-    tails: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +164,7 @@ class BlockNetwork:
         self.constant = tuple(name for name in settings.wanted if name in known)
         wanted = tuple(name for name in settings.wanted if name not in known)
         _check_comparable(model, everything, wanted)
-        self._model, self._quantizers, self._everything = model, quantizers, everything
+        self._quantizers, self._everything = quantizers, everything
         self._constants = FakeConstants(model)
         self._cut(model, feeds, replace(settings, wanted=wanted))
         if not self.recorder.fused and self.recorder.agreement_db < math.inf and len(self.cutting.blocks) > 1:
@@ -187,7 +184,7 @@ class BlockNetwork:
             demand=Demand(
                 changes=settings.changes,
                 samples=settings.samples,
-                tail_bytes=_spare_bytes(model, settings) // 2 // settings.samples if settings.tails else 0,
+                tail_bytes=_spare_bytes(model, settings) // 2 // settings.samples,
             ),
             blocks=settings.blocks,
         )
@@ -203,16 +200,6 @@ class BlockNetwork:
     def notes(self) -> tuple[str, ...]:
         """What the user should know of how the model is run."""
         return tuple(dict.fromkeys((*self.runner.notes, *self.recorder.notes, *self.references.notes)))
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """All tensors of the model, with types and shapes in one sample."""
-        return self._everything
-
-    def whole(self) -> BlockVariants:
-        """What quantizers change in the model as one block."""
-        uncut = cut_model(self._model, self._everything, wanted=self.cutting.wanted, blocks=1)
-        return BlockVariants(self._model, uncut, self._everything, constants=self._constants)
 
     def reaches(self, quantizers: Iterable[Quantizer]) -> bool:
         """Whether a wanted tensor depends on any of these quantizers."""
@@ -297,7 +284,8 @@ class BlockNetwork:
             self.arithmetic: Arithmetic = settings.arithmetic if self.runner.fused else "plain"
             self.references = self.recorder = self.runner
             if settings.base == "quantized":
-                whole = self.whole()
+                uncut = cut_model(model, self._everything, wanted=self.cutting.wanted, blocks=1)
+                whole = BlockVariants(model, uncut, self._everything, constants=self._constants)
                 quantized = whole.model(0, whole.switch(self._quantizers))
                 expected = beside.submit(self._plain, quantized, feeds).result
                 blocks = [self._variants.model(index, self.base) for index in range(len(self.cutting.blocks))]

@@ -1,12 +1,11 @@
 """A quantized model and samples as a source of tensors, computed with integers."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Sequence
 
 from roundoff.core.names import shown
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.target import Arithmetic
-from roundoff.core.tensors import Array, TensorInfo, TensorSource
+from roundoff.core.tensors import Array, TensorInfo
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors
 from roundoff.graph.load import Model
@@ -52,7 +51,6 @@ class IntegerSource:
         threads: int | None = None,
     ) -> None:
         self._model, self._samples = model, samples
-        self._reference: TensorSource | None = None
         self._runner = IntegerRunner(model, quantizers, arithmetic, threads=threads)
         self._positions = {name: index for index, name in enumerate(samples.names)}
         feed = read_feed(model, samples, 0)
@@ -61,16 +59,6 @@ class IntegerSource:
         chosen = frozenset(select_tensors(everything, tensors, hidden=hidden_tensors(model)).names)
         self._values = {value.name: value for value in everything if value.name in chosen}
         self._now: tuple[str, IntegerRun] | None = None
-
-    def fed_by(self, reference: TensorSource) -> "IntegerSource":
-        """The same source with every unit fed by the float model's tensors instead of what was computed before it.
-
-        Args:
-            reference: The float model on the same samples; read one sample after the other.
-        """
-        local = copy(self)
-        local._reference, local._now = reference, None
-        return local
 
     @property
     def label(self) -> str:
@@ -138,26 +126,4 @@ class IntegerSource:
     def _computed(self, sample: str) -> IntegerRun:
         wanted = [value.name for value in self._values.values() if not value.obstacle()]
         feed = read_feed(self._model, self._samples, self._positions[sample])
-        if self._reference is None:
-            return self._runner.run(feed, wanted, sample=sample)
-        return self._runner.run_local(_Reference(self._reference, sample, feed), wanted)
-
-
-class _Reference(Mapping[str, Array]):
-    """The float model's tensors of one sample, read when they are needed."""
-
-    def __init__(self, source: TensorSource, sample: str, feed: Mapping[str, Array]) -> None:
-        self._source, self._sample, self._feed = source, sample, feed
-        self._names = {info.name for info in source.tensors if not info.problem}
-
-    def __getitem__(self, name: str) -> Array:
-        return self._feed[name] if name in self._feed else self._source.read(name, self._sample)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._feed or name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**dict.fromkeys(self._feed), **dict.fromkeys(self._names)})
-
-    def __len__(self) -> int:
-        return len(self._names | self._feed.keys())
+        return self._runner.run(feed, wanted, sample=sample)

@@ -13,7 +13,6 @@ from roundoff.quantize.transforms.walk import Minds, Walk, rule
 __all__ = ()
 
 _VALUE = 2
-_ROI = 1
 
 
 @rule("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")

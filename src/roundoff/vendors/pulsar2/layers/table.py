@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from roundoff.core.harmless import short_name
-from roundoff.core.quant_plan import Precision
 from roundoff.vendors.pulsar2.layers.resolving import NodeOutcome, ResolvedEntry
 from roundoff.vendors.pulsar2.operators import vendor_dtype
 from roundoff.vendors.pulsar2.tables.rendering import NATURAL, Column, render_table
 
-__all__ = ["effective_text", "resolution_json", "resolution_table"]
+__all__ = ["resolution_json", "resolution_table"]
 
 _COLUMNS: tuple[Column, ...] = (
     ("#", "left"), ("Asked for", "left"), ("Applied", "left"), ("Why not, and remarks", "left"),
@@ -50,16 +49,6 @@ def _remarks(entry: ResolvedEntry) -> list[str]:
         reason = nodes[0].why if len(nodes) == 1 else cause
         lines.append(f"{names} {'applied' if applied else 'NOT applied'}: {reason}")
     return lines
-
-
-def effective_text(effective: Precision) -> str:
-    """What a node has, in a few words: ``U16, weight S8, output U8``."""
-    parts = [
-        vendor_dtype(effective.activation),
-        f"weight {vendor_dtype(effective.weight)}" if effective.weight else "",
-        f"output {vendor_dtype(effective.output)}" if effective.output else "",
-    ]
-    return ", ".join(filter(None, parts))
 
 
 def resolution_json(entries: Sequence[ResolvedEntry]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from roundoff.vendors.pulsar2.tables.configuration import (
     quant_config_table,
 )
 from roundoff.vendors.pulsar2.tables.outliers import OutlierTableRow, outlier_table
-from roundoff.vendors.pulsar2.tables.precision import PrecisionRow, old_precision_table, precision_table
+from roundoff.vendors.pulsar2.tables.precision import PrecisionRow, precision_table
 from roundoff.vendors.pulsar2.tables.rendering import NATURAL
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "PrecisionRow",
     "QuantConfigRow",
     "layer_config_table",
-    "old_precision_table",
     "outlier_table",
     "precision_table",
     "quant_config_table",

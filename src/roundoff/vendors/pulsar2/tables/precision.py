@@ -3,19 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from roundoff.vendors.pulsar2.tables.rendering import NATURAL, Column, render_table
 
-__all__ = ["PrecisionRow", "figure", "old_precision_table", "precision_table"]
+__all__ = ["PrecisionRow", "figure", "precision_table"]
 
 _COLUMNS: tuple[Column, ...] = (
     ("Operator", "left"), ("Type", "center"), ("Output Tensor", "left"), ("Shape", "center"), ("DType", "left"),
     ("QDType", "center"), ("Cosin", "left"), ("MSE", "left"),
-)  # fmt: skip
-_OLD_COLUMNS: tuple[Column, ...] = (
-    ("Operator", "left"), ("Type", "left"), ("Output Tensor", "left"), ("Data Type", "left"), ("Shape", "left"),
-    ("Cosin Distance", "left"),
 )  # fmt: skip
 
 
@@ -69,16 +63,3 @@ def precision_table(
         for row in rows
     )  # fmt: skip
     return render_table(f"Quant Precision Table【{method} {mode}】", _COLUMNS, cells, width=width, fold=fold)
-
-
-def old_precision_table(rows: Iterable[PrecisionRow], *, method: str, mode: str, width: int = NATURAL) -> str:
-    """The table of six columns, with cosines in float32 and in full; see `precision_table`."""
-    cells = (
-        (row.operator, row.type, row.tensor, row.dtype, str(tuple(row.shape)), _in_full(row.cosine))
-        for row in rows
-    )
-    return render_table(f"Quant Precision Table 【{method} {mode}】", _OLD_COLUMNS, cells, width=width)
-
-
-def _in_full(value: float | None) -> str:
-    return "None" if value is None else str(float(np.float32(value)))
