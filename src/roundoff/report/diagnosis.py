@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
@@ -16,7 +16,15 @@ from roundoff.core.wording import EXACT_DB
 from roundoff.report.phrasing import cause_name, commas, cost_name, count_of, few, headline, semicolons
 from roundoff.report.words import named, sentence, spoken, told
 
-__all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_line", "repair_table"]
+__all__ = [
+    "check_line",
+    "diagnosis_verdict",
+    "findings_csv",
+    "measure_text",
+    "next_lines",
+    "repair_line",
+    "repair_table",
+]
 
 _STYLES = {
     "healthy": "bold green",
@@ -41,13 +49,22 @@ def diagnosis_verdict(found: Diagnosis) -> RenderableType:
     """What a busy person reads: the verdict, who makes the loss and why, the proof, and what to do."""
     word = told(f"diagnosis_text.word_{found.kind}")
     text = told("diagnosis_text.headline", text=sentence(found.verdict))
+    parts = (_loss, _findings, _suspected, _victims, _limits, _next)
+    return Group(headline(word, _STYLES[found.kind], text), _grid(line for part in parts for line in part(found)))
+
+
+def next_lines(found: Diagnosis) -> RenderableType:
+    """What to type next, where the verdict was told before the repair."""
+    return _grid(_next(found))
+
+
+def _grid(lines: Iterable[_Line]) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for part in (_loss, _findings, _suspected, _victims, _limits, _next):
-        for label, line in part(found):
-            grid.add_row(f"  {label}", Text(line))
-    return Group(headline(word, _STYLES[found.kind], text), grid)
+    for label, line in lines:
+        grid.add_row(f"  {label}", Text(line))
+    return grid
 
 
 def check_line(name: str, result: str, seconds: float) -> str:

@@ -131,10 +131,7 @@ class _Loop:
 
     def trial(self, recipe: Recipe, *, whole: bool = False, known: bool = False) -> Trial:
         """Try a recipe; one that costs more than is allowed is not measured."""
-        try:
-            cost = self._problem.cost(recipe)
-        except BadInput:
-            cost = math.inf
+        cost = self._problem.cost(recipe)
         worst = self._bench.reading.worst
         change = describe(recipe, self._problem.base)
         blank = Trial(recipe, change, False, worst, math.inf, cost, samples=0, whole=True)

@@ -212,6 +212,8 @@ class _Search:
         if self.problem.unpromising:
             changes = ", ".join(self.problem.unpromising)
             yield f"not tried, because outputs are noisier or the same on calibration samples: {changes}"
+        for lever, why in self.problem.failed.items():
+            yield f"not tried, because it failed: {lever}, {why}"
 
     def _hold_out(self, built: Built) -> HoldOut | None:
         """The metric on samples that the search did not use, and whether the goal is met there."""
