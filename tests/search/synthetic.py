@@ -42,7 +42,7 @@ class FakeProblem:
     hopeless: tuple[str, ...] = ()
     poor: tuple[str, ...] = ()
     dear: tuple[str, ...] = ()
-    decibels: Mapping[frozenset[str], float] | None = None
+    promised: Mapping[frozenset[str], float] | None = None
 
     def levers(self) -> tuple[Lever, ...]:
         return tuple(Lever("variation", word) for word in self.words)
@@ -51,7 +51,7 @@ class FakeProblem:
         return replace(recipe, variations=tuple(sorted({*recipe.variations, lever.name})))
 
     def promise(self, recipe: Recipe) -> float | None:
-        return None if self.decibels is None else self.decibels[frozenset(recipe.variations)]
+        return None if self.promised is None else self.promised[frozenset(recipe.variations)]
 
     def promises(self, recipe: Recipe, other: Recipe) -> bool:
         return not set(self.hopeless) & set(recipe.variations)

@@ -218,7 +218,7 @@ def test_what_costs_nothing_and_harms_is_given_back() -> None:
     assert found.answer.recipe.variations == ("b",)
     # A metric that is better by chance is not enough: where outputs are noisier without it, it is not even tried.
     decibels = {frozenset(each): 10.0 + 5 * len(each) for each in ("", "a", "b", "ab")}
-    found = answered(FakeProblem(("n",), words=("a", "b"), precisions=(), decibels=decibels), scores)
+    found = answered(FakeProblem(("n",), words=("a", "b"), precisions=(), promised=decibels), scores)
     assert found.answer.recipe.variations == ("a", "b")
     assert not any(trial.recipe.variations == ("b",) for trial in found.trials)
 
