@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from scripts import npu
 
 from roundoff import demo
 from roundoff.core.tensors import Array
+from scripts import npu
 
 # The broken layer, by the node that it runs and the reference tensor that it computes.
 FAULTY_NODE = "block3/pointwise"

@@ -1,6 +1,10 @@
 """Settings for all tests."""
 
+import os
 import signal
+
+# Before any test imports onnxruntime.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 from hypothesis import settings
 

@@ -4,7 +4,12 @@ The names below are the public API. Each is loaded when first used, so that ``im
 """
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# onnxruntime reads it when it is loaded. Nothing of a model or its data leaves the machine (SECURITY.md), whatever
+# the environment says; processes that are started from here inherit it.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 if TYPE_CHECKING:
     from roundoff.align import align as pair_tensors

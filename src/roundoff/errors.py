@@ -15,7 +15,9 @@ __all__ = [
     "MissingExtra",
     "ModelFailed",
     "RoundoffError",
+    "StepFailed",
     "nearest",
+    "reason",
 ]
 
 EXIT_OK = 0
@@ -24,6 +26,10 @@ EXIT_INTERRUPTED = 130
 
 _MOST_LISTED = 10
 """A model has thousands of tensors; a message has room for a few."""
+
+
+_LONGEST_REASON = 200
+"""A reason is part of a line of a table."""
 
 
 class RoundoffError(Exception):
@@ -77,6 +83,32 @@ class ModelFailed(RoundoffError):
     """The model was readable but could not be run."""
 
     exit_code = 4
+
+
+class StepFailed(RoundoffError):
+    """A transform or a correction could not be carried out on a model.
+
+    Args:
+        name: The step.
+        why: What went wrong in it.
+    """
+
+    exit_code = 4
+
+    def __init__(self, name: str, why: str, /) -> None:
+        what = f"{name} failed on this model: {why}."
+        super().__init__(what, fix="leave that step out, or limit it to other nodes with --nodes")
+        self.why = why
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, in a line, for whoever goes on without it."""
+    if isinstance(error, StepFailed):
+        return error.why
+    if isinstance(error, RoundoffError):
+        return error.what
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:_LONGEST_REASON] if text else type(error).__name__
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

@@ -77,6 +77,18 @@ def test_a_healthy_model_is_left_alone(run: Run) -> None:
     assert len(result("out").trials) == 1
 
 
+def test_a_lever_that_costs_nothing_stays_where_the_goal_is_met_without_it(run: Run) -> None:
+    """Bias correction: with equalization the goal is met without it, and outputs have more noise then."""
+    code, out, _ = run("ill.onnx", "--labels", "labels.npy", "--max-drop", "5%", "-o", "out")
+    found = result("out")
+    assert code == 0, out
+    assert [step.name for step in found.best.recipe.corrections] == ["bias_correct"]
+    assert "equalize" in [step.name for step in found.best.recipe.transforms]
+    assert not any(trial.change == "equalize" for trial in found.trials)
+    assert found.minimal
+    assert "without any one change that costs something the goal is missed" in " ".join(out.split())
+
+
 def test_a_fault_is_repaired_and_delivered(run: Run) -> None:
     code, out, err = run("ill.onnx", "--labels", "labels.npy", "--max-drop", "2%", "-o", "out", "--holdout", "25%")
     assert code == 0, err

@@ -41,6 +41,8 @@ class FakeProblem:
     first: int = 1
     hopeless: tuple[str, ...] = ()
     poor: tuple[str, ...] = ()
+    dear: tuple[str, ...] = ()
+    promised: Mapping[frozenset[str], float] | None = None
 
     def levers(self) -> tuple[Lever, ...]:
         return tuple(Lever("variation", word) for word in self.words)
@@ -49,7 +51,7 @@ class FakeProblem:
         return replace(recipe, variations=tuple(sorted({*recipe.variations, lever.name})))
 
     def promise(self, recipe: Recipe) -> float | None:
-        return None
+        return None if self.promised is None else self.promised[frozenset(recipe.variations)]
 
     def promises(self, recipe: Recipe, other: Recipe) -> bool:
         return not set(self.hopeless) & set(recipe.variations)
@@ -74,7 +76,8 @@ class FakeProblem:
         return replace(recipe, rules=tuple(Rule("node", (name,), Precision(text)) for name, text in nodes.items()))
 
     def cost(self, recipe: Recipe) -> float:
-        return 1 + sum({WIDE: 1, FLOAT: 4}[text] for text in self.raised_nodes(recipe).values()) / len(self.nodes)
+        nodes = sum({WIDE: 1, FLOAT: 4}[text] for text in self.raised_nodes(recipe).values()) / len(self.nodes)
+        return 1 + nodes + 0.1 * len(set(self.dear) & set(recipe.variations))
 
     def affordable(self, recipe: Recipe) -> bool:
         return self.max_cost is None or self.cost(recipe) <= self.max_cost

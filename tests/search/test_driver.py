@@ -187,3 +187,68 @@ def test_histories_of_strategies_are_their_only_memory() -> None:
         score = accuracy(recipe)
         history.append(Trial(recipe, "", score >= 0.99, score, 1 - score, problem.cost(recipe), 200, whole=True))
     assert history
+
+
+def by_levers(scores: dict[str, float]) -> Callable[[Recipe], float]:
+    """An accuracy for each set of levers."""
+    return lambda recipe: scores["".join(recipe.variations)]
+
+
+def answered(problem: FakeProblem, scores: dict[str, float], goal: float = 0.97) -> Found:
+    return search(problem, FakeWorkbench(by_levers(scores), FakeJudge()), goal=goal)
+
+
+GAINS = {"": 0.9, "a": 0.93, "b": 0.98, "ab": 1.0}
+
+
+def test_what_costs_nothing_and_helps_is_not_given_back() -> None:
+    found = answered(FakeProblem(("n",), words=("a", "b"), precisions=()), GAINS)
+    assert found.answer.recipe.variations == ("a", "b")
+    assert found.answer.score == 1.0
+
+
+def test_what_makes_no_difference_to_the_metric_stays() -> None:
+    found = answered(FakeProblem(("n",), words=("a", "b"), precisions=()), {**GAINS, "b": 1.0})
+    assert found.answer.recipe.variations == ("a", "b")
+
+
+def test_what_costs_nothing_and_harms_is_given_back() -> None:
+    scores = {**GAINS, "b": 1.0, "ab": 0.98}
+    found = answered(FakeProblem(("n",), words=("a", "b"), precisions=()), scores)
+    assert found.answer.recipe.variations == ("b",)
+    # A metric that is better by chance is not enough: where outputs are noisier without it, it is not even tried.
+    decibels = {frozenset(each): 10.0 + 5 * len(each) for each in ("", "a", "b", "ab")}
+    found = answered(FakeProblem(("n",), words=("a", "b"), precisions=(), promised=decibels), scores)
+    assert found.answer.recipe.variations == ("a", "b")
+    assert not any(trial.recipe.variations == ("b",) for trial in found.trials)
+
+
+def test_a_lever_that_costs_something_is_given_back() -> None:
+    problem = FakeProblem(("n",), words=("a", "b"), precisions=(), dear=("a",))
+    found = answered(problem, GAINS)
+    assert found.answer.recipe.variations == ("b",)
+    assert found.answer.cost == 1.0
+    # Not where the goal needs it.
+    found = answered(problem, GAINS, goal=0.99)
+    assert found.answer.recipe.variations == ("a", "b")
+    assert [each.variations for each in one_less(found.answer.recipe, problem)] == [("b",)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(80, 100), min_size=8, max_size=8),
+    st.sets(st.sampled_from("abc")),
+    st.sampled_from((0.85, 0.9, 0.95)),
+)
+def test_no_trial_that_was_made_is_cheaper_or_as_cheap_and_better_than_the_answer(
+    shares: list[int], dear: set[str], goal: float
+) -> None:
+    sets = ["".join(each) for size in range(4) for each in itertools.combinations("abc", size)]
+    scores = dict(zip(sets, (share / 100 for share in shares), strict=True))
+    problem = FakeProblem(("n",), words=("a", "b", "c"), precisions=(), dear=tuple(sorted(dear)))
+    found = answered(problem, scores, goal)
+    met = [trial for trial in found.trials if trial.met]
+    if found.answer.met:
+        cheapest = min(round(trial.cost, 9) for trial in met)
+        assert round(found.answer.cost, 9) == cheapest
+        assert found.answer.loss == min(trial.loss for trial in met if round(trial.cost, 9) == cheapest)

@@ -88,7 +88,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         opened_s=time.monotonic() - started,
     )
     found = _diagnosed(args, subject, settings)
-    fixed = repaired(args, subject, found, settings, terminal) if args.fix else None
+    fixed = None
+    if args.fix:
+        _before_repair(args, subject, found, terminal, started=started)
+        fixed = repaired(args, subject, found, settings, terminal)
     if fixed is not None:
         found = replace(found, repair=fixed.repair)
     found = replace(found, next_steps=tuple(next_steps(args, found)))
@@ -106,6 +109,23 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if written:
         terminal.written(written)
     return EXIT_OK if found.kind == "healthy" or _repaired(found) else EXIT_THRESHOLD_MISSED
+
+
+def _before_repair(
+    args: argparse.Namespace, subject: Subject, found: "Diagnosis", terminal: Terminal, *, started: float
+) -> None:
+    """Tell and write what was found: a repair may take long, and whatever becomes of it, nothing is lost."""
+    from roundoff.core.harmless import for_people
+    from roundoff.report.diagnosis import diagnosis_verdict
+
+    unrepaired = argparse.Namespace(**{**vars(args), "fix": False})
+    first = replace(found, next_steps=tuple(next_steps(unrepaired, found)))
+    _write(args, subject, first, fixed=None, settings=None, started=started)
+    # From here on what is replaced is our own.
+    args.force = True
+    write_html(args, _document(args, subject, first, time.monotonic() - started))
+    if not args.json:
+        terminal.print(diagnosis_verdict(for_people(found)))
 
 
 def _diagnosed(args: argparse.Namespace, subject: Subject, settings: "DiagnoseSettings") -> "Diagnosis":
@@ -275,17 +295,20 @@ def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", el
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", found: "Diagnosis") -> None:
     from roundoff.core.harmless import for_people
-    from roundoff.report.diagnosis import diagnosis_verdict, repair_line, repair_table
+    from roundoff.report.diagnosis import diagnosis_verdict, next_lines, repair_line, repair_table
     from roundoff.report.documents import to_json
 
     if args.json:
         terminal.text(to_json(document))
         return
     shown = for_people(found)
-    terminal.print(diagnosis_verdict(shown))
+    if not args.fix:
+        terminal.print(diagnosis_verdict(shown))
     if shown.repair is not None:
         terminal.text("")
         terminal.print(repair_line(shown))
         terminal.print(repair_table(shown.repair))
+    if args.fix and shown.next_steps:
+        terminal.print(next_lines(shown))
     for note in found.notes:
         terminal.remark(note)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roundoff.cli.quantize_options import settings_from
-from roundoff.errors import BadInput, RoundoffError
+from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.report.words import sentence
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ def repaired(
 ) -> "Fixed | None":
     """Carry out the remedies that were named, cheapest first; None where there is nothing to carry out.
 
-    Raises:
-        BadInput: The user's metric fails.
-        ModelFailed: The model cannot be run.
+    Whatever fails is a step with its reason: what was diagnosed is worth telling all the same.
     """
     if _wants_search(found):
         return _searched(args, subject, found, settings, terminal)
@@ -84,12 +82,15 @@ def _mended(
     terminal: "Terminal",
 ) -> "Fixed":
     """Remedies of single places: in the recipe of a model that is made here, else in a model's quantizers."""
-    from roundoff.diagnosis.fixing import fix_model, fix_recipe
+    from roundoff.diagnosis.fixing import Fixed, fix_model, fix_recipe, untried
 
-    if args.target is None:
-        return fix_model(found, subject.quantized, subject.samples, settings)
-    builder, recipe = _recipe(args, subject, terminal)
-    return fix_recipe(found, builder, recipe, subject.samples, settings=settings)
+    try:
+        if args.target is None:
+            return fix_model(found, subject.quantized, subject.samples, settings)
+        builder, recipe = _recipe(args, subject, terminal)
+        return fix_recipe(found, builder, recipe, subject.samples, settings=settings)
+    except Exception as error:  # noqa: BLE001 - a search may still find something
+        return Fixed(subject.quantized, untried(found, f"failed: {reason(error)}"))
 
 
 def _recipe(args: argparse.Namespace, subject: "Subject", terminal: "Terminal") -> "tuple[RecipeBuilder, Recipe]":
@@ -121,13 +122,32 @@ def _searched(
     terminal: "Terminal",
 ) -> "Fixed":
     """Search for a better recipe, and keep it when it helps."""
-    from roundoff.core.findings import Repair, RepairStep
+    from roundoff.core.findings import RepairStep
+
+    number = next((each.number for each in found.accused), 0)
+    plain = RepairStep("search for a better recipe", "free", number, _measured(found, settings), kept=False)
+    try:
+        return _search(args, subject, found, settings, terminal=terminal, plain=plain)
+    except RoundoffError as error:
+        return _unsearched(subject, plain, error.what)
+    except Exception as error:  # noqa: BLE001 - the diagnosis does not depend on it
+        return _unsearched(subject, plain, f"failed: {reason(error)}")
+
+
+def _search(
+    args: argparse.Namespace,
+    subject: "Subject",
+    found: "Diagnosis",
+    settings: "DiagnoseSettings",
+    *,
+    terminal: "Terminal",
+    plain: "RepairStep",
+) -> "Fixed":
+    from roundoff.core.findings import Repair
     from roundoff.diagnosis.fixing import Fixed, aim
     from roundoff.search.settings import TuneData
     from roundoff.search.tune import tune
 
-    number = next((each.number for each in found.accused), 0)
-    plain = RepairStep("search for a better recipe", "free", number, _measured(found, settings), kept=False)
     target, why = _target(args, subject)
     left = settings.deadline.left
     if target is None or left <= _least_seconds(found, settings):
@@ -138,12 +158,8 @@ def _searched(
     how = _tune_settings(args, subject, target, time_s=left * _FOR_SEARCH if args.time is not None else None)
     text = f"searching for a better recipe for {target.name}, what is free on the chip first"
     terminal.wrapped(sentence(text))
-    try:
-        data = TuneData(subject.samples, subject.samples)
-        result = tune(model, data, how, keeping=_keeping(terminal), progress=terminal)
-    except RoundoffError as error:
-        # What was diagnosed is worth telling all the same.
-        return _unsearched(subject, plain, error.what)
+    data = TuneData(subject.samples, subject.samples)
+    result = tune(model, data, how, keeping=_keeping(terminal), progress=terminal)
     after = goal.judged(result.built.quantized)
     step = _step(plain, goal, result.tuning, before=before, after=after)
     reached = step.kept and (result.tuning.verdict != "best_effort" or after >= goal.score)

@@ -116,8 +116,8 @@ class Tuning:
         samples: Samples of a whole evaluation; 0 when only the evaluator knows.
         interval: Where the loss of the answer lies for many more samples like these, with a confidence of 95 %;
             None when the evaluator gives no value for each sample.
-        minimal: Whether every recipe with one thing less than the answer was tried and misses the goal; None when
-            there is nothing that could be left out.
+        minimal: Whether every recipe without one thing that costs something was tried and misses the goal; None
+            when the answer has no such thing.
         remaining: How much of the network is still quantized.
         dragged: Nodes that others brought along.
         ranking: The nodes by what they do to the outputs, the worst first; empty when none was needed.

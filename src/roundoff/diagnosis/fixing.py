@@ -20,7 +20,7 @@ from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.runtime.feeds import Samples
 from roundoff.runtime.runner import read_feed
 
-__all__ = ["Fixed", "Goal", "aim", "fix_model", "fix_recipe"]
+__all__ = ["Fixed", "Goal", "aim", "fix_model", "fix_recipe", "untried"]
 
 # As good as what was expected, within so many decibels; and a metric within this part of its value in float.
 _GOOD_DB, _GOOD_PART = 1.5, 0.01
@@ -79,7 +79,7 @@ def fix_model(
     """
     pace = _Pace(settings.deadline)
     if pace.out_of_time():
-        return Fixed(quantized, _untried(found))
+        return Fixed(quantized, untried(found))
     case = open_case(
         quantized,
         samples,
@@ -115,12 +115,12 @@ class _Pace:
         return not self.deadline.allows(self._longest)
 
 
-def _untried(found: Diagnosis) -> Repair:
-    """All remedies, for none of which there was time."""
+def untried(found: Diagnosis, why: str = "no time was left") -> Repair:
+    """All remedies, and why none of them was tried."""
     first = found.measures[0]
     told = replace(first, after=first.before)
     steps = [
-        RepairStep(each.title, each.cost, each.finding, told, kept=False, why="no time was left")
+        RepairStep(each.title, each.cost, each.finding, told, kept=False, why=why)
         for each in attempts(found.findings)
     ]
     return Repair(tuple(steps), (told,))
@@ -153,7 +153,7 @@ def fix_recipe(
     pace = _Pace(settings.deadline)
     if pace.out_of_time():
         built = builder.build(recipe)
-        return Fixed(built.quantized, _untried(found), built.plan)
+        return Fixed(built.quantized, untried(found), built.plan)
     goal = aim(found, builder.float_model(recipe), samples, settings)
     piece, done = repair(
         RecipeModel(builder, recipe),

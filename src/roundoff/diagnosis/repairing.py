@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
 from roundoff.core.findings import COSTS, Change, CostClass, Finding, Measure, Repair, RepairStep
+from roundoff.errors import reason
 from roundoff.graph.quantized_model import QuantizedModel
 
 __all__ = ["Attempt", "Judged", "Workpiece", "attempts", "repair"]
@@ -86,7 +87,7 @@ def repair(
     goal: float,
     out_of_time: Callable[[], bool],
 ) -> tuple[PieceT, Repair]:
-    """Try remedies and keep what helps.
+    """Try remedies and keep what helps; one that fails is listed with its reason, and the next is tried.
 
     Args:
         piece: The network as it was given.
@@ -110,11 +111,15 @@ def repair(
         if out_of_time():
             steps.append(replace(step, why="no time was left"))
             continue
-        changed = piece.changed(attempt.changes)
-        if changed is None:
-            steps.append(replace(step, why="not possible here"))
+        try:
+            changed = piece.changed(attempt.changes)
+            if changed is None:
+                steps.append(replace(step, why="not possible here"))
+                continue
+            score = judged(changed.quantized())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next remedy may do
+            steps.append(replace(step, why=f"failed: {reason(error)}"))
             continue
-        score = judged(changed.quantized())
         told = replace(told, after=sign * score)
         if score > best:
             piece, best = changed, score

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from roundoff.core.recipe import Step
-from roundoff.errors import BadInput, nearest
+from roundoff.errors import BadInput, RoundoffError, StepFailed, nearest, reason
 from roundoff.quantize.step_options import StepOption
 
 __all__ = ["StepKind", "StepTable"]
@@ -74,3 +74,17 @@ class StepTable(Generic[Work]):
         if step.name not in self.kinds:
             raise BadInput(f"There is no {self._sort} {step.name!r}.", fix=nearest(step.name, self.kinds))
         return self.kinds[step.name]
+
+    def carry_out(self, step: Step, job: Any) -> Any:
+        """Do what a recipe names.
+
+        Raises:
+            StepFailed: It does not get along with this model.
+        """
+        chosen = self.find(step)
+        try:
+            return chosen.work(job)
+        except (RoundoffError, MemoryError):
+            raise
+        except Exception as error:
+            raise StepFailed(step.name, reason(error)) from error

@@ -15,9 +15,18 @@ from roundoff.core.harmless import short_name
 from roundoff.core.wording import EXACT_DB
 from roundoff.report.coverage import coverage_lines
 from roundoff.report.phrasing import cause_name, commas, cost_name, count_of, few, headline, semicolons
+from roundoff.report.verdict import VerdictLine, verdict_lines, verdict_page
 from roundoff.report.words import named, sentence, spoken, told
 
-__all__ = ["check_line", "diagnosis_verdict", "findings_csv", "measure_text", "repair_line", "repair_table"]
+__all__ = [
+    "check_line",
+    "diagnosis_verdict",
+    "findings_csv",
+    "measure_text",
+    "next_lines",
+    "repair_line",
+    "repair_table",
+]
 
 _STYLES = {
     "healthy": "bold green",
@@ -33,20 +42,21 @@ _SUSPECTED, _NAMED, _PLACES = 2, 4, 4
 _LONGEST, _START = 40, 16
 # Less is not told apart: NaN, infinite, or beyond all measure.
 _FEWEST_DB = -60.0
-_Line = tuple[str, str]
 
 
 def diagnosis_verdict(found: Diagnosis) -> RenderableType:
     """What a busy person reads: the verdict, who makes the loss and why, the proof, and what to do."""
     word = told(f"diagnosis_text.word_{found.kind}")
     text = told("diagnosis_text.headline", text=sentence(found.verdict))
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for part in (_outputs, _loss, _findings, _suspected, _victims, _limits, _next):
-        for label, line in part(found):
-            grid.add_row(f"  {label}", Text(line))
-    return Group(headline(word, _STYLES[found.kind], text), grid)
+    parts = (_outputs, _loss, _findings, _suspected, _victims, _limits, _next)
+    return verdict_page(
+        headline(word, _STYLES[found.kind], text), (line for part in parts for line in part(found))
+    )
+
+
+def next_lines(found: Diagnosis) -> RenderableType:
+    """What to type next, where the verdict was told before the repair."""
+    return verdict_lines(_next(found))
 
 
 def check_line(name: str, result: str, seconds: float) -> str:
@@ -73,11 +83,7 @@ def _number(value: float, measure: Measure) -> str:
     return f"{value:.1%}" if measure.what == "same top-1" else f"{value:.4g}"
 
 
-def _outputs(found: Diagnosis) -> Iterator[_Line]:
-    yield from coverage_lines(found.outputs, other="dump")
-
-
-def _loss(found: Diagnosis) -> Iterator[_Line]:
+def _loss(found: Diagnosis) -> Iterator[VerdictLine]:
     parts: dict[int, list[str]] = {}
     for measure in found.measures:
         exact = measure.unit == "dB" and measure.before > EXACT_DB
@@ -102,7 +108,7 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
         yield told("diagnosis_text.loss"), semicolons(*groups)
 
 
-def _findings(found: Diagnosis) -> Iterator[_Line]:
+def _findings(found: Diagnosis) -> Iterator[VerdictLine]:
     proven = [each for each in found.findings if each.proven]
     left, shown = _LINES, 0
     for finding in proven:
@@ -124,7 +130,7 @@ def _findings(found: Diagnosis) -> Iterator[_Line]:
         yield "", told("diagnosis_text.short_findings", numbers=numbers)
 
 
-def _in_full(finding: Finding, found: Diagnosis) -> Iterator[_Line]:
+def _in_full(finding: Finding, found: Diagnosis) -> Iterator[VerdictLine]:
     """Where, why, the proof and what to do."""
     yield str(finding.number), _said(_where(finding), cause_name(finding.cause))
     meaning = None if spoken() == "en" else named(f"causes.meaning_{finding.cause}")
@@ -176,7 +182,7 @@ def _where(finding: Finding) -> str:
     return told("diagnosis_text.share", name=name, share=f"{finding.share:.0%}") if finding.share else name
 
 
-def _suspected(found: Diagnosis) -> Iterator[_Line]:
+def _suspected(found: Diagnosis) -> Iterator[VerdictLine]:
     open_ones = [each for each in found.findings if not each.proven]
     for index, finding in enumerate(open_ones[:_SUSPECTED]):
         text = told(
@@ -187,18 +193,18 @@ def _suspected(found: Diagnosis) -> Iterator[_Line]:
         yield "" if index else told("diagnosis_text.suspected"), text
 
 
-def _victims(found: Diagnosis) -> Iterator[_Line]:
+def _victims(found: Diagnosis) -> Iterator[VerdictLine]:
     if found.victims:
         names = few([short_name(name) for name in found.victims], _NAMED)
         yield told("diagnosis_text.victims"), told("diagnosis_text.wrong_inputs", names=names)
 
 
-def _limits(found: Diagnosis) -> Iterator[_Line]:
+def _limits(found: Diagnosis) -> Iterator[VerdictLine]:
     for index, text in enumerate(found.not_looked_at):
         yield "" if index else told("diagnosis_text.not_seen"), sentence(text)
 
 
-def _next(found: Diagnosis) -> Iterator[_Line]:
+def _next(found: Diagnosis) -> Iterator[VerdictLine]:
     for index, command in enumerate(found.next_steps):
         yield "" if index else told("diagnosis_text.next"), command
 

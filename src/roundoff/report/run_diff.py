@@ -12,6 +12,7 @@ from roundoff.core.wording import counted
 from roundoff.report.figures import csv_text
 from roundoff.report.notes import left_out_lines, note_lines
 from roundoff.report.phrasing import commas, count_of, headline, semicolons
+from roundoff.report.verdict import VerdictLine, verdict_page
 from roundoff.report.words import sentence, told
 
 __all__ = [
@@ -37,7 +38,6 @@ _COLUMNS = (
 )  # fmt: skip
 # Above this an error counts as that of float arithmetic.
 _EXACT_DB = 80.0
-_Line = tuple[str, str]
 _OP_WIDTH = 9
 # Scores that have a name in words.
 _MEASURES = ("local", "accumulated", "compared", "diagnosed")
@@ -50,7 +50,7 @@ def diff_verdict(diff: RunDiff) -> RenderableType:
     word = told(f"run_diff_text.word_{diff.kind}")
     text = told("run_diff_text.headline", text=_headline(diff))
     first = headline(word, _STYLES.get(diff.kind, "bold yellow"), text)
-    return Group(first, _grid([*_changes(diff), *_conditions(diff)]))
+    return verdict_page(first, [*_changes(diff), *_conditions(diff)])
 
 
 def gate_verdict(diff: RunDiff, gate: Gate) -> RenderableType:
@@ -65,16 +65,7 @@ def gate_verdict(diff: RunDiff, gate: Gate) -> RenderableType:
         if gate.problems:
             text = commas(text, told("run_diff_text.gate_problems", count=len(gate.problems)))
         first = headline(told("run_diff_text.word_fail"), "bold red", text)
-    return Group(first, _grid([*_gate_lines(diff, gate), *_conditions(diff)]))
-
-
-def _grid(lines: Sequence[_Line]) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, text in lines:
-        grid.add_row(f"  {label}", Text(text))
-    return grid
+    return verdict_page(first, [*_gate_lines(diff, gate), *_conditions(diff)])
 
 
 def _headline(diff: RunDiff) -> str:
@@ -101,7 +92,7 @@ def _headline(diff: RunDiff) -> str:
     return semicolons(told("run_diff_text.of_nodes", nodes=nodes, counts=commas(*texts)), named)
 
 
-def _changes(diff: RunDiff) -> Iterator[_Line]:
+def _changes(diff: RunDiff) -> Iterator[VerdictLine]:
     worse = diff.changed("worse")
     if diff.first is not None:
         yield told("run_diff_text.first"), _row_text(next(row for row in worse if row.tensor == diff.first))
@@ -153,7 +144,7 @@ def _change_text(row: RowDiff) -> str:
     return told("run_diff_text.change", before=_db(row.before), after=_db(row.after), change=change)
 
 
-def _conditions(diff: RunDiff) -> Iterator[_Line]:
+def _conditions(diff: RunDiff) -> Iterator[VerdictLine]:
     before, after = diff.samples
     count = count_of(after, "sample")
     if before != after:
@@ -181,7 +172,7 @@ def _sides(change: InputChange) -> dict[str, str]:
     return {"before": change.before or nothing, "after": change.after or nothing}
 
 
-def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
+def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[VerdictLine]:
     failed = _failed(diff, gate)
     if failed:
         first = next(((row, judged) for row, judged in failed if row.order is not None), failed[0])

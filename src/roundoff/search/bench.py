@@ -9,7 +9,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.recipe import Recipe
 from roundoff.core.tensors import Array
 from roundoff.core.tuning import Trial
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, reason
 from roundoff.graph.identity import ModelHashes, combined_hash, quantizer_hash
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
@@ -69,7 +69,7 @@ class Measured:
 
     Attributes:
         number: Its place among all recipes, from 1.
-        problem: Why there is no model of it; empty when there is one.
+        problem: Why there is no model of it, or none that can be measured; empty when there is one.
         values: What was measured, in the order of the samples.
         seconds: Building and measuring it.
     """
@@ -100,8 +100,10 @@ class Bench:
     def measure(self, recipe: Recipe, *, whole: bool = False) -> Measured:
         """Measure a recipe until it is decided, or wholly.
 
+        Whatever fails with other recipes than the plain one is their problem, not the end of a search.
+
         Raises:
-            BadInput: The user's function failed, or the plain recipe cannot be built.
+            BadInput: The plain recipe cannot be built, or the user's function fails on it.
             ModelFailed: The model cannot be run.
         """
         number = self.number(recipe)
@@ -115,7 +117,9 @@ class Bench:
             self._progress.advance(values.size)
             while values.size < everything and (whole or self.reading.decided(values) is None):
                 size = values.size
-                self._continue(recipe, made["model"], size)
+                problem = self._continue(recipe, made["model"], size)
+                if problem:
+                    return Measured(number, problem, self._journal.chunks("")[0], made["seconds"] + seconds)
                 values, seconds = self._journal.chunks(made["model"])
                 self._progress.advance(values.size - size)
         finally:
@@ -128,7 +132,7 @@ class Bench:
 
     def decided(self, recipe: Recipe) -> bool:
         """Whether a recipe was decided before, so that asking for it costs nothing."""
-        made = self._journal.fact(f"made {recipe_key(recipe)}")
+        made = self._known(recipe)
         if made is None:
             return False
         return bool(made["problem"]) or self.reading.decided(self._journal.chunks(made["model"])[0]) is not None
@@ -143,7 +147,7 @@ class Bench:
         """
         blank = replace(blank, number=measured.number, seconds=measured.seconds)
         if measured.problem:
-            return replace(blank, change=f"{blank.change}: impossible, {measured.problem}")
+            return replace(blank, change=f"{blank.change}: {measured.problem}")
         reading, values = self.reading, measured.values
         decided = reading.decided(values)
         met, size = (False, values.size) if decided is None else decided
@@ -159,27 +163,46 @@ class Bench:
             whole=whole,
         )
 
+    def _known(self, recipe: Recipe) -> dict[str, Any] | None:
+        """What an earlier trial of a recipe came to; None when there was none."""
+        key = recipe_key(recipe)
+        made, failed = self._journal.fact(f"made {key}"), self._journal.fact(f"failed {key}")
+        return None if made is None else {**made, **(failed or {})}
+
     def _made(self, recipe: Recipe) -> dict[str, Any]:
         """A hash of the model of a recipe and how long making it took, or why there is none."""
-        name = f"made {recipe_key(recipe)}"
-        known = self._journal.fact(name)
+        known = self._known(recipe)
         if known is not None:
-            return dict(known)
+            return known
         began, model, problem = time.monotonic(), "", ""
         try:
             model = self._workbench.identity(recipe)
-            problem = "" if model else "nothing would be quantized"
-        except BadInput as error:
+            problem = "" if model else "impossible, nothing would be quantized"
+        except Exception as error:
+            # Without the plain recipe there is nothing to search from.
             if recipe == self._plain:
                 raise
-            problem = error.what
+            problem = _problem(error)
         made = {"model": model, "problem": problem, "seconds": time.monotonic() - began}
-        self._journal.add_fact(name, made)
+        self._journal.add_fact(f"made {recipe_key(recipe)}", made)
         return made
 
-    def _continue(self, recipe: Recipe, key: str, start: int) -> None:
-        """Run the samples up to the next look."""
+    def _continue(self, recipe: Recipe, key: str, start: int) -> str:
+        """Run the samples up to the next look; gives what went wrong, if anything did."""
         stop = next(size for size in self.reading.looks if size > start)
         began = time.monotonic()
-        values = self._workbench.measure(recipe, [int(index) for index in self.reading.order[start:stop]])
+        try:
+            values = self._workbench.measure(recipe, [int(index) for index in self.reading.order[start:stop]])
+        except Exception as error:
+            if recipe == self._plain:
+                raise
+            problem = _problem(error)
+            self._journal.add_fact(f"failed {recipe_key(recipe)}", {"problem": problem})
+            return problem
         self._journal.add_chunk(key, start, values, seconds=time.monotonic() - began)
+        return ""
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong with a recipe, in words."""
+    return f"{'impossible' if isinstance(error, BadInput) else 'failed'}, {reason(error)}"

@@ -19,6 +19,8 @@ __all__ = ["Budget", "Found", "run_search"]
 
 # A strategy may ask for a recipe again to be sure of it; one that does nothing else would never end.
 _MOST_REPEATS = 5
+# Costs that differ less are the same, summed up in another order.
+_COST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,7 @@ class _Loop:
 
     def trial(self, recipe: Recipe, *, whole: bool = False, known: bool = False) -> Trial:
         """Try a recipe; one that costs more than is allowed is not measured."""
-        try:
-            cost = self._problem.cost(recipe)
-        except BadInput:
-            cost = math.inf
+        cost = self._problem.cost(recipe)
         worst = self._bench.reading.worst
         change = describe(recipe, self._problem.base)
         blank = Trial(recipe, change, False, worst, math.inf, cost, samples=0, whole=True)
@@ -143,11 +142,14 @@ class _Loop:
         return self._bench.trial(self._bench.measure(recipe, whole=whole), blank, known=known)
 
     def choose(self, history: Sequence[Trial]) -> Trial:
-        """The cheapest that meets the goal and of equal ones the simplest; else the one that loses least."""
+        """The cheapest that meets the goal and of equally cheap ones the best; else the one that loses least.
+
+        Of equal ones it is the first: what was tried later was tried to do without a part that costs nothing.
+        """
         now = {trial.recipe: self.trial(trial.recipe, known=True) for trial in history}
         met = [trial for trial in now.values() if trial.met]
         if met:
-            return min(met, key=lambda trial: (trial.cost, _parts(trial.recipe), trial.loss, trial.number))
+            return min(met, key=lambda trial: (round(trial.cost, _COST_DIGITS), trial.loss, trial.number))
         return min(now.values(), key=lambda trial: (trial.loss, trial.cost, trial.number))
 
     def table(self, history: Sequence[Trial]) -> tuple[Trial, ...]:
@@ -163,10 +165,3 @@ class _Loop:
         if told.best is not None and best.recipe != self._told and best.samples:
             self._told = best.recipe
             told.best(best)
-
-
-def _parts(recipe: Recipe) -> int:
-    """How many things a recipe asks for."""
-    named = (recipe.method, recipe.weight_method, recipe.tensor_methods)
-    lists = (recipe.variations, recipe.transforms, recipe.rules, recipe.corrections)
-    return sum(map(bool, named)) + sum(map(len, lists))

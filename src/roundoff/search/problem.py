@@ -1,5 +1,6 @@
 """What a strategy may ask: which levers there are, which nodes matter, what a recipe would cost."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
@@ -7,7 +8,7 @@ from typing import Any, Protocol
 from roundoff.analysis.layers import LayerSettings, analyze_layers
 from roundoff.core.quant_plan import FLOAT, Precision, Rule, inputs_text
 from roundoff.core.recipe import Recipe
-from roundoff.errors import BadInput
+from roundoff.errors import reason
 from roundoff.graph.interface import outputs
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
@@ -80,7 +81,7 @@ class Problem(Protocol):
         ...
 
     def cost(self, recipe: Recipe) -> float:
-        """What the model costs to run, where the plain recipe is 1."""
+        """What the model costs to run, where the plain recipe is 1; infinitely much where there is none."""
         ...
 
     def affordable(self, recipe: Recipe) -> bool:
@@ -102,6 +103,7 @@ class ModelProblem:
     Attributes:
         last_ranking: The ranking that was asked for last; empty when none was.
         unpromising: Changes that would have made outputs noisier, in words.
+        failed: Levers of which not even a recipe could be made, and why.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class ModelProblem:
         self._promise = Promise(builder.prepared.model, ranker.samples, threads=ranker.threads)
         self.last_ranking: tuple[str, ...] = ()
         self.unpromising: dict[str, None] = {}
+        self.failed: dict[str, str] = {}
         self._known: dict[Recipe, float] = {}
         self._whole = costs.cost(builder.plan(base))
         graph = builder.prepared.model.proto.graph
@@ -142,8 +145,12 @@ class ModelProblem:
         return free_levers(self._builder)
 
     def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
-        """A recipe with a lever pulled."""
-        return pulled(recipe, lever, self._builder)
+        """A recipe with a lever pulled; the same recipe, and a note, where looking for what to pull fails."""
+        try:
+            return pulled(recipe, lever, self._builder)
+        except Exception as error:  # noqa: BLE001 - other levers do not depend on it
+            self.failed[f"{lever.kind} {lever.name}".strip().replace("_", " ")] = reason(error)
+            return recipe
 
     def promises(self, recipe: Recipe, other: Recipe) -> bool:
         """Whether the outputs have more signal to noise, on a few calibration samples, or it is not known."""
@@ -162,8 +169,10 @@ class ModelProblem:
             progress.start(f"a few samples: {describe(recipe, self.base)}", 1)
             try:
                 found = self._promise.decibels(self._builder.build(recipe).quantized)
-            except BadInput:
-                # A trial says why.
+            except Exception:
+                # Without the plain recipe there is nothing to search from; of others a trial says why.
+                if recipe == self.base:
+                    raise
                 found = None
             finally:
                 progress.finish()
@@ -247,13 +256,18 @@ class ModelProblem:
     def cost(self, recipe: Recipe) -> float:
         """Relative to the plain recipe."""
         if recipe not in self._known:
-            costs = self._costs.of(self._builder.float_model(recipe)) if recipe.transforms else self._costs
-            self._known[recipe] = costs.cost(self._builder.plan(recipe)) / (self._whole or 1.0)
+            try:
+                costs = self._costs.of(self._builder.float_model(recipe)) if recipe.transforms else self._costs
+                self._known[recipe] = costs.cost(self._builder.plan(recipe)) / (self._whole or 1.0)
+            except Exception:
+                if recipe == self.base:
+                    raise
+                self._known[recipe] = math.inf
         return self._known[recipe]
 
     def affordable(self, recipe: Recipe) -> bool:
-        """Whether it is within the limit."""
-        return self._max_cost is None or self.cost(recipe) <= self._max_cost
+        """Whether it is within the limit; where there is no model, a trial says why."""
+        return self._max_cost is None or self.cost(recipe) <= self._max_cost or math.isinf(self.cost(recipe))
 
 
 def _readers(builder: RecipeBuilder) -> dict[str, set[str]]:

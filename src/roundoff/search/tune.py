@@ -212,6 +212,8 @@ class _Search:
         if self.problem.unpromising:
             changes = ", ".join(self.problem.unpromising)
             yield f"not tried, because outputs are noisier or the same on calibration samples: {changes}"
+        for lever, why in self.problem.failed.items():
+            yield f"not tried, because it failed: {lever}, {why}"
 
     def _hold_out(self, built: Built) -> HoldOut | None:
         """The metric on samples that the search did not use, and whether the goal is met there."""
@@ -229,7 +231,7 @@ class _Search:
         return replace(held, met=sign * (held.score - wanted) >= -_SLACK * max(1.0, abs(wanted)))
 
     def _minimal(self, answer: Trial, found: Found) -> bool | None:
-        """Whether all recipes with one thing less were tried and miss the goal."""
+        """Whether all recipes with one thing less that costs something were tried and miss the goal."""
         tried = {trial.recipe: trial.met for trial in found.trials}
         less = one_less(answer.recipe, self.problem)
         if not answer.met or not less:

@@ -72,7 +72,9 @@ def apply_correction(step: Step, quantized: QuantizedModel, context: WorkContext
     Raises:
         BadInput: There is no such correction, option or node, or the samples do not fit the model.
         ModelFailed: The model cannot be run.
+        StepFailed: The correction does not get along with it.
     """
     chosen = TABLE.find(step)
     options, nodes = options_from(step, chosen.options), check_nodes(step.nodes, quantized.float_model)
-    return chosen.work(Task(quantized, context, options, nodes))
+    done: Corrected = TABLE.carry_out(step, Task(quantized, context, options, nodes))
+    return done

@@ -4,6 +4,7 @@ The channels of a tensor are an array of numbers that can be broadcast to its sh
 not tell channels apart.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -31,14 +32,15 @@ def compact(channels: Array) -> Array:
 
 
 def reshaped(channels: Array, old: tuple[int, ...], new: tuple[int, ...]) -> Array | None:
-    """Channels of a tensor whose shape changes while its values keep their order; None when they are too many.
+    """Channels of a tensor whose shape changes while its values keep their order; None when that is not known.
 
     Args:
         channels: Of the old tensor.
         old: Its shape.
         new: Its new shape.
     """
-    if 0 in old or 0 in new:
+    # Shapes are those of one sample: where they do not fit each other, nothing is known.
+    if 0 in old or 0 in new or math.prod(old) != math.prod(new):
         return None
     pieces = []
     for before, after in _matching(old, new):

@@ -68,10 +68,11 @@ def apply_transform(step: Step, model: Model, context: WorkContext) -> Transform
     Raises:
         BadInput: There is no such transform, option or node, or the samples do not fit the model.
         ModelFailed: The model cannot be run.
+        StepFailed: The transform does not get along with it.
     """
     chosen = TABLE.find(step)
     job = Job(model, context, options_from(step, chosen.options), check_nodes(step.nodes, model))
-    done = chosen.work(job)
+    done: Transformed = TABLE.carry_out(step, job)
     if not done.taken:
         return Transformed(model, (), done.notes)
     check = check_preparation(model, done.model, context.samples, count=_CHECKED_SAMPLES, threads=context.threads)

@@ -76,6 +76,8 @@ class Walk:
             standard = node.domain in STANDARD_DOMAINS or node.op_type in _ANY_DOMAIN
             known = _RULES.get(node.op_type) if standard else None
             marks = len(self._adjustments), len(self._layers), len(self._limits)
+            if self._is_plumbing(node):
+                continue
             try:
                 if known is None or any(subgraphs(node)):
                     raise Minds
@@ -94,6 +96,13 @@ class Walk:
             tuple(self._limits),
             self._blocked,
         )
+
+    def _is_plumbing(self, node: Any) -> bool:
+        """Whether a node works on shapes and indices: no channels come in, and no result could have any."""
+        results = [self._values.get(name) for name in node.output if name]
+        known = all(value is not None and value.element is not None for value in results)
+        integers = known and not any(self.is_float(name) for name in node.output)
+        return integers and not any(name in self._channels for name in reads(node))
 
     def _block(self, node: Any) -> None:
         for name in reads(node):
@@ -146,11 +155,14 @@ class Walk:
         if tensor in self._channels:
             self._fix(tensor, "it is multiplied with another tensor, or normalized")
 
+    def is_float(self, tensor: str) -> bool:
+        """Whether a computed tensor is known to hold float numbers; others have no channels."""
+        value = self._values.get(tensor)
+        return value is not None and value.element is not None and value.element.dtype in _FLOATS
+
     def give(self, node: Any, channels: Array, *, output: int = 0) -> None:
         """Say which channels a result of a node has."""
-        value = self._values.get(node.output[output])
-        is_float = value is not None and value.element is not None and value.element.dtype in _FLOATS
-        if is_float and channels.any():
+        if self.is_float(node.output[output]) and channels.any():
             self._channels[node.output[output]] = compact(channels)
 
     def live(self, node: Any) -> Iterator[tuple[int, str]]:

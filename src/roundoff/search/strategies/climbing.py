@@ -82,10 +82,14 @@ def _sorted(problem: Problem, recipe: Recipe, levers: Iterable[Lever]) -> Iterat
     pulled = {lever: problem.pulled(recipe, lever) for lever in every}
     usable = [lever for lever in every if pulled[lever] != recipe and problem.affordable(pulled[lever])]
     promised = {lever: problem.promise(pulled[lever]) for lever in usable}
-    if problem.promise(recipe) is None or None in promised.values():
+    if problem.promise(recipe) is None:
         yield from usable
         return
+    # One that fails promises nothing; a trial says why, after those of the others.
+    failing = [lever for lever in usable if promised[lever] is None]
+    usable = [lever for lever in usable if lever not in failing]
     usable.sort(key=lambda lever: -(promised[lever] or 0.0))
     worthy = [lever for lever in usable if lever.kind != "method" or problem.promises(pulled[lever], recipe)]
     methods = [lever for lever in worthy if lever.kind == "method"]
     yield from (lever for lever in worthy if lever not in methods[1:])
+    yield from failing

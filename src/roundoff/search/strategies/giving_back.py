@@ -1,4 +1,4 @@
-"""Leaving out of a recipe that meets the goal whatever it does not need."""
+"""Leaving out of a recipe that meets the goal whatever costs something and is not needed."""
 
 from collections.abc import Generator, Sequence
 
@@ -6,20 +6,26 @@ from roundoff.core.recipe import Recipe
 from roundoff.core.tuning import Trial
 from roundoff.search.levers import without
 from roundoff.search.problem import Problem
+from roundoff.search.strategies.strategy import better
 
 __all__ = ["give_back", "one_less"]
 
 # Of more nodes than this, single ones are not tried: groups of neighbours in the ranking are.
 _MOST_SINGLE = 16
+# Sums of costs in another order may differ in their last bits.
+_SAME_COST = 1e-9
 
 
 def give_back(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial]:
     """Leave out levers and nodes, and give others a cheaper precision, as long as the goal is met.
 
-    It goes round until nothing changes: with fewer levers a node may be needed that was not before.
+    It goes round until nothing changes: with fewer levers a node may be needed that was not before. A lever that
+    costs nothing on the chip stays even where the goal is met without it: a goal is met on some samples, and what
+    it gains is gained on others, too.
 
     Returns:
-        A trial that meets the goal; without any one of its parts it does not, as far as single parts were tried.
+        A trial that meets the goal; without any one of its parts that cost something it does not, as far as single
+        parts were tried.
     """
     best = start
     while True:
@@ -32,22 +38,39 @@ def give_back(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial]
 
 
 def _fewer_levers(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial]:
-    """Leave out levers one at a time, the one that takes most first."""
+    """Leave out levers that cost something, or harm, one at a time, the one that takes most first."""
     best = start
     while True:
         for recipe in without(best.recipe, problem.base):
+            saves = _is_cheaper(recipe, best.recipe, problem)
+            if not saves and not _may_harm(recipe, best.recipe, problem):
+                continue
             trial = yield recipe
-            if trial.met and trial.cost <= best.cost:
+            if trial.met and (trial.cost < best.cost if saves else better(trial, best)):
                 best = trial
                 break
         else:
             return best
 
 
+def _is_cheaper(recipe: Recipe, other: Recipe, problem: Problem) -> bool:
+    return problem.cost(recipe) < problem.cost(other) * (1 - _SAME_COST)
+
+
+def _may_harm(left: Recipe, whole: Recipe, problem: Problem) -> bool:
+    """Whether a free lever may do harm: outputs have less noise without it, or that is not known.
+
+    The metric alone does not tell: on few samples it is better without a good lever now and then.
+    """
+    without_it, with_it = problem.promise(left), problem.promise(whole)
+    return without_it is None or with_it is None or without_it > with_it
+
+
 def one_less(recipe: Recipe, problem: Problem) -> list[Recipe]:
-    """All recipes with one node or lever less."""
+    """All recipes with one node less, or one lever that costs something."""
     nodes = problem.raised_nodes(recipe)
-    return [*(_dropped(recipe, [node], problem) for node in nodes), *without(recipe, problem.base)]
+    levers = [each for each in without(recipe, problem.base) if _is_cheaper(each, recipe, problem)]
+    return [*(_dropped(recipe, [node], problem) for node in nodes), *levers]
 
 
 def _dropped(recipe: Recipe, nodes: Sequence[str], problem: Problem) -> Recipe:

@@ -1,4 +1,4 @@
-"""The default strategy: cheap levers, then precision where it matters, then give back what is not needed."""
+"""The default strategy: cheap levers, then precision where it matters, then give back what costs without need."""
 
 from collections.abc import Generator, Sequence
 
@@ -21,7 +21,7 @@ def greedy(problem: Problem) -> Search:
     2. Levers that cost nothing on the chip, each kept if it helps.
     3. More bits, then float, for the nodes of the ranking that stand out, then for twice as many each time, then
        bisection between the last two.
-    4. Of the cheapest recipe that meets the goal, whatever can be left out.
+    4. Of the cheapest recipe that meets the goal, whatever costs something and can be left out.
     """
     plain = yield problem.base
     if plain.met:

@@ -23,8 +23,11 @@ _SCRIPT = '''\
 """The settings beside this file as arguments of nncf.quantize(model, dataset, **arguments())."""
 
 import json
+import os
 from pathlib import Path
 
+# onnxruntime, which nncf brings along, must not send anything; it reads this when it is imported.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 SETTINGS = json.loads(Path(__file__).with_name("{settings}").read_text(encoding="utf-8"))
 
 

@@ -27,11 +27,15 @@ The archive holds one array for each input of the model, its first axis counting
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
+
+# onnxruntime must not send anything; it reads this when it is imported.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 SETTINGS = json.loads(Path(__file__).with_name("{settings}").read_text(encoding="utf-8"))

@@ -23,9 +23,12 @@ _FLOAT = "float16"
 _SCRIPT = '''\
 """Builds with the layers beside this file in float16: python {script} {model} DATASET.txt PLATFORM OUT.rknn"""
 
+import os
 import sys
 from pathlib import Path
 
+# onnxruntime, which the toolkit brings along, must not send anything; it reads this when it is imported.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 LAYERS = Path(__file__).with_name("{layers}").read_text(encoding="utf-8")
 EMPTY = "custom_quantize_layers: {{}}"
 

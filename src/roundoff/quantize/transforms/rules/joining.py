@@ -52,6 +52,8 @@ def _joined(walk: Walk, left: Array, right: Array) -> Array:
 def _product(walk: Walk, node: Any) -> None:
     rank = len(walk.shape(node.output[0]))
     operands = list(walk.live(node))
+    if not operands:
+        return
     if len(operands) == 1:
         _scaled_by_constant(walk, node, operands[0][0], rank)
         return

@@ -58,7 +58,10 @@ def _weight_shape(walk: Walk, node: Any) -> tuple[int, ...]:
     weight = node.input[_WEIGHT]
     if not walk.draft.is_constant(weight) or walk.draft.is_constant(node.input[_SOURCE]):
         raise Minds
-    return walk.draft.constant_shape(weight)
+    shape = walk.draft.constant_shape(weight)
+    if 0 in shape:
+        raise Minds
+    return shape
 
 
 def _layer(walk: Walk, node: Any, *, reads: Array, writes: Array, axis: int) -> None:

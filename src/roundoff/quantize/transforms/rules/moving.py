@@ -42,7 +42,8 @@ def _expand(walk: Walk, node: Any) -> None:
 @rule("Tile")
 def _tile(walk: Walk, node: Any) -> None:
     channels, repeats = walk.channels(node.input[0]), walk.constant_input(node, 1)
-    if repeats is None:
+    # Before version 6 of the operators it was one number, and an axis.
+    if repeats is None or repeats.shape != (channels.ndim,):
         raise Minds
     times = [int(count) if size > 1 else 1 for count, size in zip(repeats, channels.shape, strict=True)]
     if np.prod(channels.shape) * np.prod(times) > MOST_CHANNELS:
@@ -98,8 +99,9 @@ def _gather(walk: Walk, node: Any) -> None:
             raise Minds
         walk.give(node, channels.take(indices.astype(np.int64), axis=axis))
         return
+    # An index that is a single number takes its axis away; of a vector nothing is left but a number.
     width = len(walk.shape(node.input[1]))
-    walk.give(node, channels.reshape(*channels.shape[:axis], *(1,) * width, *channels.shape[axis + 1 :]))
+    walk.give(node, channels.reshape((*channels.shape[:axis], *(1,) * width, *channels.shape[axis + 1 :])))
 
 
 @rule("Concat")

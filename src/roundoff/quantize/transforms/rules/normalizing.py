@@ -9,6 +9,7 @@ from roundoff.quantize.transforms.walk import Minds, Walk, rule
 __all__ = ()
 
 _GAIN, _OFFSET, _MEAN = 1, 2, 3
+_CHANNEL_AXIS = 1
 _GAIN_PER_CHANNEL = 21
 """Version of the operators from which GroupNormalization has a gain for each channel, not for each group."""
 
@@ -29,7 +30,9 @@ def _second_axis(walk: Walk, node: Any) -> None:
     if node.op_type == "GroupNormalization" and walk.draft.opset < _GAIN_PER_CHANNEL:
         raise Minds
     shape = walk.shape(node.input[0])
-    _begin(walk, node, walk.ids.fresh((shape[1], *(1,) * (len(shape) - 2))))
+    if len(shape) <= _CHANNEL_AXIS:
+        raise Minds
+    _begin(walk, node, walk.ids.fresh((shape[_CHANNEL_AXIS], *(1,) * (len(shape) - 2))))
 
 
 def _fix_source(walk: Walk, node: Any) -> None:
@@ -53,9 +56,10 @@ def _batch(walk: Walk, node: Any) -> None:
     if attribute(node, "training_mode", 0) or not attribute(node, "spatial", 1):
         raise Minds
     channels, shape = walk.channels(node.input[0]), walk.shape(node.input[0])
-    if channels.size not in (1, channels.shape[1]):
+    # A vector is allowed, too: samples of one channel.
+    if len(shape) <= _CHANNEL_AXIS or channels.size not in (1, channels.shape[_CHANNEL_AXIS]):
         raise Minds
-    inputs, outputs = channels.ravel(), walk.ids.fresh((shape[1],))
+    inputs, outputs = channels.ravel(), walk.ids.fresh((shape[_CHANNEL_AXIS],))
     walk.adjust(node, _GAIN, times=inputs, over=outputs)
     walk.adjust(node, _OFFSET, over=outputs)
     walk.adjust(node, _MEAN, over=inputs)
