@@ -1,6 +1,8 @@
 # Everything here works on a fresh clone with Python >= 3.11, pip and make; it all happens in .venv.
 #   make demo    install roundoff and run it on the data that ships with it
 #   make test    install roundoff with its test tools and run every test
+#   make goldens keep what every command gives now as what it must give
+#   make mutants plant faults in numbers, and see that tests notice each
 #   make lint    style, types and import layers
 #   make bench   speed and memory
 
@@ -10,7 +12,7 @@ BIN := $(VENV)/bin
 # -qq hides pip's chatter and warnings, not its errors.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test goldens mutants lint bench clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.installed
@@ -18,6 +20,13 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test $(VENV)/.browser
 	@$(BIN)/python -m pytest
+
+# CASES='layers*' keeps some of them; 'python -m tests.goldens --diff' shows what moved, and writes nothing.
+goldens: $(VENV)/.installed-test
+	@$(BIN)/python -m tests.goldens --update $(if $(CASES),'$(CASES)')
+
+mutants: $(VENV)/.installed-test
+	@$(BIN)/python -m tests.mutants
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

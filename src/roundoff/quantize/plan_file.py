@@ -100,6 +100,8 @@ def plan_json(saved: SavedPlan) -> str:
     from pydantic import RootModel
 
     content = RootModel[SavedPlan](saved).model_dump(mode="json")
+    # A set has another order in each process; the same plan is to be the same bytes.
+    content["arithmetic"]["tables"].sort()
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -73,6 +73,13 @@ def test_values_that_are_not_finite() -> None:
     assert error.sqnr_db == -math.inf
 
 
+def test_decibels_are_those_of_all_elements() -> None:
+    exact = np.array([3.0, -4.0, 1.0], np.float32)
+    error = compare_local(exact, np.array([3.0, -4.5, 1.0], np.float32), Expected(np.asarray(0.1), 0.01))
+    # 26 of signal over 0.25 of error.
+    assert math.isclose(error.sqnr_db, 20.170333, abs_tol=1e-5)
+
+
 @given(SEEDS)
 def test_samples_add_up(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -1,0 +1,1 @@
+"""Faults in numbers that users read, planted one by one: the tests named with each must notice it."""
