@@ -42,7 +42,7 @@ def preparation_findings(
             "scaling",
             "fault" if known or slip.before > FAR else "remark",
             f"samples are not prepared as in training: {looks}{away}, deviation {slip.before:.2g}",
-            f"prepare samples as in training{how}{better}",
+            f"prepare samples as in training{how}{better}{_also(slip.how)}",
             weight=slip.before,
         )
     right = None if labels is None else slip_by_labels(model, feeds, labels, threads=threads)
@@ -53,7 +53,7 @@ def preparation_findings(
             f"the float model is right on {100 * right.before:.0f} % of {len(feeds)} samples, and on "
             f"{100 * right.after:.0f} % when they are prepared in another way"
             + (f": {_looks(right.how).rstrip('; ')}" if right.how.seen else ""),
-            right.how.words,
+            f"{right.how.words}{_also(right.how)}",
             weight=right.after,
         )
     for each in facts:
@@ -65,6 +65,11 @@ def preparation_findings(
                 "divide pixels by 255 once",
                 weight=10.0,
             )
+
+
+def _also(how: Rescaling | None) -> str:
+    """What a proof by statistics, or by classes, is too coarse to tell from the way that it found."""
+    return f"; not told apart from {how.also}" if how is not None and how.also else ""
 
 
 def _looks(how: Rescaling) -> str:
