@@ -97,8 +97,8 @@ class Hypothesis:
 
     @property
     def same(self) -> bool:
-        """Whether both were made in one way."""
-        return self.given is self.wanted
+        """Whether both were made in one way, as far as ranges can show: they do not show the order of channels."""
+        return self.given.formula == self.wanted.formula or alike(self.given, self.wanted, _EQUAL)
 
     def change(self, values: Array, axis: int) -> Array:
         """Make what the other way would have made of the same pixels."""
@@ -134,12 +134,17 @@ def plausible(observed: Observation, most: float = FITS) -> list[tuple[Conventio
 
 
 def leading(ranked: Sequence[Hypothesis], margin: float = _MARGIN) -> tuple[Hypothesis, ...]:
-    """The likeliest, and those that cannot be told apart from it: one of those that nobody has to tell apart."""
-    told: list[Hypothesis] = []
+    """The likeliest, and those not to be told apart from it; of ways that are all but equal the most usual."""
+    groups: list[list[Hypothesis]] = []
     for each in ranked:
-        if each.cost <= ranked[0].cost + margin and not any(_equal(each, other) for other in told):
-            told.append(each)
-    return tuple(told)
+        if each.cost > ranked[0].cost + margin:
+            break
+        home = next((group for group in groups if _equal(each, group[0])), None)
+        if home is None:
+            groups.append([each])
+        else:
+            home.append(each)
+    return tuple(min(group, key=lambda each: each.given.cost + each.wanted.cost) for group in groups)
 
 
 def _equal(one: Hypothesis, other: Hypothesis) -> bool:

@@ -15,7 +15,7 @@ from roundoff.analysis.calibration_check.alike import (
 )
 from roundoff.analysis.calibration_check.held_out import chance_of_exceeding
 from roundoff.analysis.calibration_check.inputs import InputRecord, SampleFacts
-from roundoff.analysis.calibration_check.slips import slip_between
+from roundoff.analysis.calibration_check.slips import not_told_apart, slip_between
 from roundoff.core.calibration_check import CheckFinding, InputFacts
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
@@ -251,8 +251,8 @@ def _other_scale(fed: InputRecord, others: InputRecord) -> Iterator[CheckFinding
         if slip:
             given, wanted = slip[0].given.words, slip[0].wanted.words
             # Which way it is among those that the numbers cannot tell apart, the reader knows.
-            others = dict.fromkeys(each.wanted.words for each in slip if each.wanted.words != wanted)
-            also = f"; not told apart from {' | '.join(others)}" if others else ""
+            near = dict.fromkeys(each.wanted.words for each in slip if each.wanted.words != wanted)
+            also = not_told_apart(near)
             yield CheckFinding(
                 "scaling",
                 "fault",

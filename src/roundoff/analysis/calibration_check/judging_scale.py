@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from roundoff.analysis.calibration_check.expected import FAR, slip_by_labels, slip_by_statistics
 from roundoff.analysis.calibration_check.inputs import TWICE
 from roundoff.analysis.calibration_check.rescaling import Rescaling
+from roundoff.analysis.calibration_check.slips import not_told_apart
 from roundoff.core.calibration_check import CheckFinding, InputFacts
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
@@ -69,7 +70,7 @@ def preparation_findings(
 
 def _also(how: Rescaling | None) -> str:
     """What a proof by statistics, or by classes, is too coarse to tell from the way that it found."""
-    return f"; not told apart from {how.also}" if how is not None and how.also else ""
+    return not_told_apart(how.also) if how is not None else ""
 
 
 def _looks(how: Rescaling) -> str:

@@ -21,14 +21,14 @@ class Rescaling:
         change: Does it: values and their channel axis to values.
         seen: What they look like, x being a pixel from 0 to 255; empty when that is not known.
         wanted: What they should be.
-        also: What else they may have to be, as far as this can tell; empty without any.
+        also: What else they may have to be, as far as this can tell.
     """
 
     words: str
     change: Callable[[Array, int], Array]
     seen: str = ""
     wanted: str = ""
-    also: str = ""
+    also: tuple[str, ...] = ()
 
 
 _ALWAYS = (

@@ -1,6 +1,6 @@
 """Samples that were prepared in one usual way where another was meant, by what sets of them are like."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from roundoff.core.calibration_check import InputFacts
 from roundoff.preprocessing.conventions import BYTE, Convention, alike, preparations
 from roundoff.preprocessing.ranking import Hypothesis, Observation, apart, leading, rank
 
-__all__ = ["Way", "could_be", "fills", "slip_between", "slips", "ways"]
+__all__ = ["Way", "could_be", "fills", "not_told_apart", "slip_between", "slips", "ways"]
 
 # Resizing goes a little beyond pixels; what fills less of them than this is something else.
 _BEYOND, _FILLED = 3.0, 85.0
@@ -23,6 +23,7 @@ _APART, _LEFT, _BETTER, _ENDS = 0.6, 0.5, 2.0, 0.35
 _BLACK, _WHITE = 20.0, 235.0
 # Numbers of channels that pictures have.
 _PICTURES = (1, 3)
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,10 +44,16 @@ class Way:
         return self.usual.words
 
     @property
-    def also(self) -> str:
-        """The formulas of the others; empty without any."""
-        names = dict.fromkeys(each.words for each in self.others)
-        return " | ".join(name for name in names if name != self.words)
+    def also(self) -> tuple[str, ...]:
+        """The formulas of the others."""
+        return tuple(dict.fromkeys(each.words for each in self.others if each.words != self.words))
+
+
+def not_told_apart(names: Iterable[str]) -> str:
+    """The end of a sentence that named one way: the others that may be meant as well."""
+    listed = list(names)
+    named = " | ".join(listed[:_MOST_NAMED] + ["..."] * (len(listed) > _MOST_NAMED))
+    return f"; not told apart from {named}" if named else ""
 
 
 def ways(channels: int) -> tuple[Way, ...]:
