@@ -114,9 +114,11 @@ class Stages:
             each.name: option.fixes for each, option in fresh if (each.kind, option.kind) == _ACTIVATION_RANGE
         }
         ranges = [each for each in accused if each.suspect.name in alike]
-        if not ranges or not misfit(case):
+        if not ranges:
             return case, accused
-        found = self._calibration(case, ranges, "preprocessing") or self._calibration(case, ranges)
+        found = self._calibration(case, ranges, "preprocessing")
+        if found is None and misfit(case):
+            found = self._calibration(case, ranges)
         if found is None:
             return case, accused
         mended = case.mend(merged(alike.values()))

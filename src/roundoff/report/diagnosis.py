@@ -83,6 +83,10 @@ def _number(value: float, measure: Measure) -> str:
     return f"{value:.1%}" if measure.what == "same top-1" else f"{value:.4g}"
 
 
+def _outputs(found: Diagnosis) -> Iterator[VerdictLine]:
+    yield from coverage_lines(found.outputs, other="dump")
+
+
 def _loss(found: Diagnosis) -> Iterator[VerdictLine]:
     parts: dict[int, list[str]] = {}
     for measure in found.measures:

@@ -7,25 +7,31 @@ import numpy as np
 import pytest
 
 from roundoff.analysis.calibration_check.judging_scale import preparation_findings
-from roundoff.analysis.calibration_check.preparations import PREPARATIONS, Preparation, could_be, slips
+from roundoff.analysis.calibration_check.slips import could_be, slips
 from roundoff.core.calibration_check import CheckFinding
 from roundoff.core.tensors import Array
+from roundoff.preprocessing.conventions import Convention, preparations
+from roundoff.preprocessing.ranking import apart
 from tests.analysis.calibration_check.sets import check, normalized_net, photographs
 
-PROPER = [each for each in PREPARATIONS if each.proper and "MNIST" not in each.words]
-COLOUR = [each for each in PREPARATIONS if "MNIST" not in each.words]
+# One of each name and order of channels: the others differ from it by digits.
+COLOUR = list({each.words: each for each in preparations(3) if each.name != "x * 255"}.values())
+HARDLY_APART = 0.75
+PROPER = [each for each in COLOUR if not each.slip]
 
 
-def prepared(pixels: Array, how: Preparation) -> Array:
-    mean, std = how.numbers(pixels.shape[1])
-    return np.asarray((pixels - mean.reshape(1, -1, 1, 1)) / std.reshape(1, -1, 1, 1), np.float32)
+def prepared(pixels: Array, how: Convention) -> Array:
+    return how.made(pixels, 1).astype(np.float32)
 
 
-def alike(one: Preparation, other: Preparation) -> bool:
-    """Whether two ways differ by so little that nobody could tell: by at most a part of the spread of pixels."""
-    (mean, std), (other_mean, other_std) = one.numbers(3), other.numbers(3)
-    near = np.abs(np.log(std / other_std)).max() < 0.25
-    return bool(near and np.abs(mean / std - other_mean / other_std).max() < 0.6 * 60 / std.min())
+def alike(one: Convention, other: Convention) -> bool:
+    """Whether two ways make so little difference to photographs that nobody could tell."""
+    pixels = photographs(64, seed=3)
+    moments = [
+        (values.mean(axis=(0, 2, 3)), values.std(axis=(0, 2, 3)))
+        for values in (each.made(pixels, 1) for each in (one, other))
+    ]
+    return apart(*moments) < HARDLY_APART
 
 
 def slip_of(found: Sequence[CheckFinding]) -> str:
@@ -35,7 +41,7 @@ def slip_of(found: Sequence[CheckFinding]) -> str:
 
 
 @pytest.mark.parametrize("wanted", PROPER, ids=lambda each: each.words)
-def test_every_slip_is_named_by_batch_normalization(wanted: Preparation) -> None:
+def test_every_slip_is_named_by_batch_normalization(wanted: Convention) -> None:
     model = normalized_net(lambda pixels: prepared(pixels, wanted))
     pixels = photographs(16, seed=5)
     wrong, shown = 0, []
@@ -58,7 +64,7 @@ def test_every_slip_is_named_by_batch_normalization(wanted: Preparation) -> None
     [pair for pair in itertools.permutations(PROPER, 2) if not alike(*pair)],
     ids=lambda each: each.words,
 )
-def test_held_out_samples_tell_a_slip(given: Preparation, wanted: Preparation) -> None:
+def test_held_out_samples_tell_a_slip(given: Convention, wanted: Convention) -> None:
     found = check(prepared(photographs(12, seed=5), given), others=prepared(photographs(10, seed=9), wanted))
     assert "scaling" in {finding.kind for finding in found.faults}
     text = slip_of(found.findings)
@@ -67,7 +73,7 @@ def test_held_out_samples_tell_a_slip(given: Preparation, wanted: Preparation) -
 
 @pytest.mark.parametrize("how", PROPER, ids=lambda each: each.words)
 @pytest.mark.parametrize("seed", range(4))
-def test_clean_held_out_samples_accuse_nobody(how: Preparation, seed: int) -> None:
+def test_clean_held_out_samples_accuse_nobody(how: Convention, seed: int) -> None:
     pixels = photographs(28, seed)
     # Darker, flatter and brighter scenes are no slips.
     pixels = (pixels, pixels * 0.6, pixels * 0.5 + 60, pixels * 0.5 + 125)[seed]
@@ -77,8 +83,8 @@ def test_clean_held_out_samples_accuse_nobody(how: Preparation, seed: int) -> No
 
 
 def test_what_values_could_be() -> None:
-    words = {each.words for each in PREPARATIONS if could_be(each, 0.0, 1.0)}
-    assert {"x/255", "(x-127.5)/127.5"} <= words
-    assert not any("ImageNet" in each or each.startswith("x,") for each in words)
-    assert not slips(-30.0, 1e4, 3)
+    words = {each.words for each in preparations(3) if could_be(each, 0.0, 1.0)}
+    assert {"x / 255", "x / 127.5 - 1"} <= words
+    assert not any("ImageNet" in each or each == "plain pixels x" for each in words)
+    assert not list(slips(-30.0, 1e4, 3))
     assert all("BGR" not in two.words for pair in slips(0.0, 1.0, 1) for two in pair)

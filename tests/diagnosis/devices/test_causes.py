@@ -15,6 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.data import ArraySamples
 from roundoff.diagnosis.devices import causes, diagnose_device
 from roundoff.diagnosis.registry import all_causes
+from roundoff.preprocessing.conventions import preparations
 from tests.diagnosis.devices.devices import HeldDumps, diagnosed, planted
 
 CASES = {
@@ -222,6 +223,28 @@ def test_the_gain_of_an_input_that_was_not_dumped_is_found(gain: float) -> None:
     (finding,) = run_with(lambda image: image * gain + 0.1).accused
     assert (finding.cause, finding.measures[0].improved) == ("preprocessing", True)
     assert f"{gain} times that" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ("x / 127.5 - 1", "x / 255"),
+        ("(x / 255 - mean) / std of ImageNet", "x / 255"),
+        ("(x / 255 - mean) / std of ImageNet", "(x / 255 - mean) / std of CLIP"),
+    ],
+)
+@pytest.mark.parametrize("flipped", [False, True])
+def test_how_an_input_that_was_not_dumped_was_made_is_named(given: str, made: str, flipped: bool) -> None:
+    ways = {each.words: each for each in preparations(3)}
+
+    def changed(image: Array) -> Array:
+        found = ways[made].made(ways[given].undone(image, 1), 1)
+        return np.flip(found, 1) if flipped else found
+
+    (finding,) = run_with(changed).accused
+    assert finding.cause == "preprocessing"
+    exchanged = ", with red and blue exchanged" if flipped else ""
+    assert finding.summary.endswith(f"but {made} where that is {given}{exchanged}")
 
 
 def test_rows_and_columns_of_an_input_that_was_not_dumped() -> None:

@@ -5,7 +5,7 @@ they were then, it sees the same again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +25,8 @@ _LOOKED_AT = 2
 # Deviation: median over channels of |log variance ratio| plus that of the shift in standard deviations. Of right
 # inputs it was 0.2 to 0.5 on MobileNetV1 and RepVGG; of inputs that lack their mean and scale 1.9 and more.
 _SUSPICIOUS, _RIGHT, _GOOD, _BETTER = 1.2, 1.0, 0.4, 2.5
+# Of many usual ways one comes near to any mean and std: numbers of nobody's that do so much better are told, too.
+_NEARER = 1.5
 FAR = 4.0
 """A deviation that no scene explains."""
 
@@ -32,6 +34,8 @@ FAR = 4.0
 _ODD = 0.9
 # Another way must do better by so much.
 _CLEARLY = 0.85
+# Scenes make that much of a difference, in deviation and in accuracy: ways no further apart are not told apart.
+_SCENES, _CHANCE = 0.3, 0.1
 # Accuracy must rise by so much, and be so many times as high.
 _GAIN, _FACTOR = 0.25, 1.5
 
@@ -94,6 +98,8 @@ def slip_by_statistics(model: Model, feeds: Feeds, *, threads: int | None = None
     fitted = _fitted(session, tensors, expected[0], feeds)
     rest = before if fitted is None else deviation([rescaled(feed, fitted) for feed in feeds])
     # Fitted numbers are believed where the usual ones are far worse, and not good by themselves.
+    if usual is not None and fitted is not None and rest * _NEARER < after:
+        usual = replace(usual, also=(fitted.words, *usual.also))
     how, after = (fitted, rest) if rest * _BETTER < after and after > _GOOD else (usual, after)
     if how is None or after > _RIGHT or after * _BETTER > before:
         return Slip(None, before, before, expected[0].node, usual=False)
@@ -166,13 +172,22 @@ def _fitted(session: Session, tensors: Sequence[str], expected: _Expectation, fe
 def _best(
     feeds: Feeds, score: Callable[[Feeds], float], *, lower: bool, surely: bool = False
 ) -> tuple[Rescaling | None, float]:
+    """The way that does best, with the others that do about as well as far as samples can tell."""
     best: tuple[Rescaling | None, float] = None, np.inf if lower else -np.inf
+    tried = []
     for how in rescalings(feeds, surely=surely):
         value = score([rescaled(feed, how) for feed in feeds])
+        tried.append((how, value if lower else -value))
         # Of ways that do about as well the more usual one, which comes first, is taken.
         if value < best[1] * _CLEARLY if lower else value > best[1] + (1 - _CLEARLY) * (best[0] is not None):
             best = how, value
-    return best
+    if best[0] is None:
+        return best
+    limit = best[1] + _SCENES if lower else _CHANCE - best[1]
+    near = sorted((each for each in tried if each[1] <= limit), key=lambda each: each[1])
+    named = [name for how, _ in near for name in (how.wanted or how.words, *how.also)]
+    also = dict.fromkeys(name for name in (*best[0].also, *named) if name not in (best[0].wanted, best[0].words))
+    return replace(best[0], also=tuple(also)), best[1]
 
 
 def _expectations(model: Model) -> Iterator[_Expectation]:

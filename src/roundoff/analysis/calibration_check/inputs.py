@@ -10,6 +10,7 @@ from roundoff.analysis.channel_axes import input_channel_axis
 from roundoff.core.calibration_check import InputFacts
 from roundoff.core.statistics import TensorStats
 from roundoff.core.tensors import Array
+from roundoff.preprocessing.ranking import Observation, leading, rank
 
 __all__ = ["MOST_PICTURES", "TWICE", "InputRecord", "SampleFacts"]
 
@@ -18,15 +19,15 @@ TWICE = "pixels divided by 255 twice"
 
 # Blocks along an axis of the small picture, and the most values that are kept of one sample.
 _BLOCKS, _MOST_VALUES = 16, 1024
-# Values that people feed to networks, narrow ranges first.
-_USUAL = (
-    (0.0, 0.0045, TWICE),
-    (0.0, 1.01, "0 to 1"),
-    (-1.01, 1.01, "-1 to 1"),
-    (-2.2, 2.7, "0 to 1 less the mean of ImageNet, over its standard deviation"),
-    (0.0, 255.5, "pixels, 0 to 255"),
-    (-135.0, 256.0, "pixels less a mean"),
-)
+# What is plainer than a formula of pixels.
+_PLAINER = {
+    "x / 255 / 255": TWICE,
+    "x / 255": "0 to 1",
+    "x / 127.5 - 1": "-1 to 1",
+    "x": "pixels, 0 to 255",
+}
+# Of ways that cannot be told apart so many are named.
+_MOST_WAYS = 3
 # Small pictures are kept of so many samples; more are not compared with one another.
 MOST_PICTURES = 4096
 
@@ -102,18 +103,18 @@ def _facts(name: str, dtype: str, channels: Sequence[TensorStats]) -> InputFacts
     low = min((each.minimum for each in seen), default=0.0)
     high = max((each.maximum for each in seen), default=0.0)
     means, stds = tuple(each.mean for each in channels), tuple(each.std for each in channels)
-    return InputFacts(name, dtype, low, high, means, stds, _looks_like(dtype, low, high))
+    return InputFacts(name, dtype, low, high, means, stds, _looks_like(dtype, low, high, len(means)))
 
 
-def _looks_like(dtype: str, low: float, high: float) -> str:
-    """What such values usually are. An extreme of the set may fall a little short of what is possible."""
+def _looks_like(dtype: str, low: float, high: float, channels: int) -> str:
+    """What such values usually are; the likeliest first where several ways would give them."""
     if not dtype.startswith("float") or low == high:
         return "constant" if low == high else ""
-    for bottom, top, words in _USUAL:
-        # Values that only fill a small part of a range are not of it.
-        if bottom <= low and high <= top and max(-low, high) > max(-bottom, top) / 3:
-            return words
-    return ""
+    seen = Observation.within(low, high, channels)
+    # Both sides are the same set: how it was made is what every pair has in common.
+    told = leading([each for each in rank(seen, seen) if each.same])
+    names = dict.fromkeys(_PLAINER.get(each.given.name, each.given.formula) for each in told)
+    return " | ".join(list(names)[:_MOST_WAYS])
 
 
 def _picture(values: Array, most: int) -> Array:

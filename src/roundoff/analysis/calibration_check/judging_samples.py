@@ -15,7 +15,7 @@ from roundoff.analysis.calibration_check.alike import (
 )
 from roundoff.analysis.calibration_check.held_out import chance_of_exceeding
 from roundoff.analysis.calibration_check.inputs import InputRecord, SampleFacts
-from roundoff.analysis.calibration_check.preparations import slip_between
+from roundoff.analysis.calibration_check.slips import not_told_apart, slip_between
 from roundoff.core.calibration_check import CheckFinding, InputFacts
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
@@ -227,7 +227,7 @@ def prepared_otherwise(fed: InputRecord, others: InputRecord) -> bool:
     """Whether held-out samples are surely prepared otherwise: by a slip that is known, or far from this size."""
     return any(
         ours.dtype.startswith("float")
-        and (slip_between(ours, theirs) is not None or not 1 / _FAR < _size_ratio(ours, theirs) < _FAR)
+        and (bool(slip_between(ours, theirs)) or not 1 / _FAR < _size_ratio(ours, theirs) < _FAR)
         for ours, theirs in zip(fed.inputs(), others.inputs(), strict=True)
     )
 
@@ -248,13 +248,17 @@ def _other_scale(fed: InputRecord, others: InputRecord) -> Iterator[CheckFinding
             continue
         ratio = std / other_std
         slip = slip_between(ours, theirs)
-        if slip is not None:
+        if slip:
+            given, wanted = slip[0].given.words, slip[0].wanted.words
+            # Which way it is among those that the numbers cannot tell apart, the reader knows.
+            near = dict.fromkeys(each.wanted.words for each in slip if each.wanted.words != wanted)
+            also = not_told_apart(near)
             yield CheckFinding(
                 "scaling",
                 "fault",
                 f"input {ours.name!r} is prepared otherwise than in held-out samples: data look like "
-                f"{slip[0].words}, held-out samples like {slip[1].words}",
-                f"make {slip[1].words} of pixels x from 0 to 255, if the network is fed so",
+                f"{given}, held-out samples like {wanted}",
+                f"make {wanted} of pixels x from 0 to 255, if the network is fed so{also}",
                 weight=abs(float(np.log(ratio))),
             )
             continue

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from roundoff.analysis.calibration_check.expected import FAR, slip_by_labels, slip_by_statistics
 from roundoff.analysis.calibration_check.inputs import TWICE
 from roundoff.analysis.calibration_check.rescaling import Rescaling
+from roundoff.analysis.calibration_check.slips import not_told_apart
 from roundoff.core.calibration_check import CheckFinding, InputFacts
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
@@ -42,7 +43,7 @@ def preparation_findings(
             "scaling",
             "fault" if known or slip.before > FAR else "remark",
             f"samples are not prepared as in training: {looks}{away}, deviation {slip.before:.2g}",
-            f"prepare samples as in training{how}{better}",
+            f"prepare samples as in training{how}{better}{_also(slip.how)}",
             weight=slip.before,
         )
     right = None if labels is None else slip_by_labels(model, feeds, labels, threads=threads)
@@ -53,7 +54,7 @@ def preparation_findings(
             f"the float model is right on {100 * right.before:.0f} % of {len(feeds)} samples, and on "
             f"{100 * right.after:.0f} % when they are prepared in another way"
             + (f": {_looks(right.how).rstrip('; ')}" if right.how.seen else ""),
-            right.how.words,
+            f"{right.how.words}{_also(right.how)}",
             weight=right.after,
         )
     for each in facts:
@@ -65,6 +66,11 @@ def preparation_findings(
                 "divide pixels by 255 once",
                 weight=10.0,
             )
+
+
+def _also(how: Rescaling | None) -> str:
+    """What a proof by statistics, or by classes, is too coarse to tell from the way that it found."""
+    return not_told_apart(how.also) if how is not None else ""
 
 
 def _looks(how: Rescaling) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roundoff.analysis.calibration_check.preparations import Preparation, fills, slips
+from roundoff.analysis.calibration_check.slips import Way, fills, slips
 from roundoff.analysis.channel_axes import input_channel_axis
 from roundoff.core.tensors import Array
 
@@ -21,12 +21,14 @@ class Rescaling:
         change: Does it: values and their channel axis to values.
         seen: What they look like, x being a pixel from 0 to 255; empty when that is not known.
         wanted: What they should be.
+        also: What else they may have to be, as far as this can tell.
     """
 
     words: str
     change: Callable[[Array, int], Array]
     seen: str = ""
     wanted: str = ""
+    also: tuple[str, ...] = ()
 
 
 _ALWAYS = (
@@ -55,25 +57,19 @@ def rescalings(feeds: Sequence[Mapping[str, Array]], *, surely: bool = False) ->
     if len(channels) == 1 and channels <= set(_PICTURES):
         low, high = min(each[0] for each in pictures), max(each[1] for each in pictures)
         for one, other in slips(low, high, channels.pop()):
-            if not surely or fills(one, low, high):
+            if not surely or fills(one.usual, low, high):
                 yield from_one_to_other(one, other)
     yield from _ALWAYS
 
 
-def from_one_to_other(one: Preparation, other: Preparation) -> Rescaling:
+def from_one_to_other(one: Way, other: Way) -> Rescaling:
     """Undo one preparation and do another."""
 
     def change(values: Array, axis: int) -> Array:
-        shape = [1] * values.ndim
-        shape[axis] = -1
-        channels = values.shape[axis]
-        (mean, std), (other_mean, other_std) = (
-            [each.reshape(shape) for each in way.numbers(channels)] for way in (one, other)
-        )
-        return np.asarray((values * std + mean - other_mean) / other_std)
+        return other.usual.made(one.usual.undone(values, axis), axis)
 
     words = f"make {other.words} of pixels x from 0 to 255, instead of {one.words}"
-    return Rescaling(words, change, one.words, other.words)
+    return Rescaling(words, change, one.words, other.words, other.also)
 
 
 def rescaled(feed: Mapping[str, Array], how: Rescaling) -> dict[str, Array]:

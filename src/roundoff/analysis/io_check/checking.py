@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.analysis.io_check.comparing import explain_by_origins
-from roundoff.analysis.io_check.conventions import MeanStd
 from roundoff.analysis.io_check.explaining import differences, excluded, looks_alike, rows_of, search_difference
 from roundoff.analysis.io_check.matching import Judging
 from roundoff.analysis.io_check.origins import Origin, find_origin
@@ -17,6 +16,7 @@ from roundoff.core.io_check import STAGES, IoCheck, Stage, StageCheck
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array
 from roundoff.core.wording import counted
+from roundoff.preprocessing.conventions import MeanStd
 
 __all__ = ["CheckSettings", "StageValues", "check_io"]
 
@@ -63,7 +63,7 @@ class CheckSettings:
         return self.input_tolerance if stage in ("original", "preprocessed") else self.result_tolerance
 
 
-def check_io(stages: Mapping[Stage, StageValues], settings: CheckSettings = CheckSettings()) -> IoCheck:  # noqa: B008 - frozen
+def check_io(stages: Mapping[Stage, StageValues], settings: CheckSettings = CheckSettings()) -> IoCheck:
     """Compare both sides at every stage that is there, and explain what differs.
 
     Args:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roundoff.analysis.io_check.conventions import Convention, conventions
 from roundoff.analysis.io_check.fitting import LinearFit, fit_colours
 from roundoff.analysis.io_check.matching import Claim, PixelPairs, sample_pixels
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
 from roundoff.data.processing.csc import MATRICES
+from roundoff.preprocessing.conventions import Convention, conventions
 
 __all__ = ["colour_claim"]
 
@@ -23,6 +23,8 @@ _MOST_UNEXPLAINED, _SLACK = 2e-3, 1.3
 _PROBES = 64
 # Only usual ways to make numbers of pixels are tried on top.
 _USUAL_COST = 0.45
+# These are what the deployed side may have left undone.
+_PLAIN = ("x", "x / 255")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def _candidates() -> Iterator[tuple[float, tuple[InputChange, ...], LinearFit]]:
 def _numberings() -> list[tuple[Convention, Convention]]:
     """The same way to make numbers of pixels on both sides, or pixels as they are on the deployed one."""
     usual = [each for each in conventions(3) if each.cost <= _USUAL_COST and each.form in ("plain", "right")]
-    plain = usual[:2]
+    plain = [each for each in usual if each.name in _PLAIN]
     return [(each, each) for each in usual] + [
         (one, other) for one in usual for other in plain if one is not other
     ]

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 
 from roundoff.analysis.io_check.colours import colour_claim
-from roundoff.analysis.io_check.conventions import MeanStd
 from roundoff.analysis.io_check.matching import Claim, Judging, better
 from roundoff.analysis.io_check.origins import find_origin
 from roundoff.analysis.io_check.precision import precision_change
@@ -16,6 +15,7 @@ from roundoff.analysis.io_check.streaming import Apart, apart
 from roundoff.analysis.io_check.vectors import vector_claims
 from roundoff.core.io_check import Correction, Explanation, InputChange
 from roundoff.core.tensors import Array
+from roundoff.preprocessing.conventions import MeanStd
 
 __all__ = ["differences", "excluded", "explain_difference", "looks_alike", "rows_of", "search_difference"]
 

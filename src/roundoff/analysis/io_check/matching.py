@@ -6,12 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from roundoff.analysis.io_check.conventions import MeanStd
 from roundoff.analysis.io_check.fitting import ChannelFit, LinearFit, best_order, fit_channels
 from roundoff.analysis.io_check.naming import Named, Values, name_values
 from roundoff.analysis.io_check.storage import is_whole
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
+from roundoff.preprocessing.conventions import MeanStd
 
 __all__ = ["Claim", "Judging", "Pairs", "PixelPairs", "Trial", "better", "order_change", "sample_pixels", "verify"]
 

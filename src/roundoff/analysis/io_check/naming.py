@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.analysis.io_check.conventions import REVERSED, Convention, MeanStd, conventions
 from roundoff.core.io_check import Correction, InputChange
 from roundoff.core.tensors import Array
+from roundoff.preprocessing.conventions import REVERSED, Convention, MeanStd, conventions
 
 __all__ = ["Named", "Values", "name_values"]
 

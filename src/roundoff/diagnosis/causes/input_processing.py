@@ -1,11 +1,13 @@
 """Preprocessing: the samples are not processed as those were that the model was calibrated on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from roundoff.analysis.channel_axes import input_channel_axis
 from roundoff.core.findings import Change, Remedy
+from roundoff.core.quantization import parameters_from_range, representable_range
 from roundoff.core.quantizer import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.alternatives import reach
@@ -15,47 +17,24 @@ from roundoff.diagnosis.proving import spoken
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.graph.interface import inputs
+from roundoff.preprocessing.ranking import Hypothesis, Observation, leading, rank
 from roundoff.runtime.feeds import Samples
 
 __all__ = ["Preprocessing"]
 
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_IMAGE_RANK, _COLOURS = 4, 3
-# Processed inputs use this part of the range they were calibrated for, at least and at most.
-_LEAST_USED, _MOST_USED = 0.4, 1.15
-
-Process = Callable[[Array], Array]
-
-
-def _normalized(values: Array) -> Array:
-    """As nets trained on ImageNet want pictures of 0 to 255."""
-    shape = [1, _COLOURS, 1, 1] if values.shape[1] == _COLOURS else [1, 1, 1, _COLOURS]
-    mean, std = (np.asarray(each, np.float32).reshape(shape) for each in (_MEAN, _STD))
-    return np.asarray((values / 255 - mean) / std)
-
-
-# Values of pixels as they are read, and as nets want them; something larger than this is no share of one.
-_PIXELS, _UNIT, _SIGNED_UNIT = (0.0, 255.0), (0.0, 1.0), (-1.0, 1.0)
-_NO_SHARE = 16.0
-
-_USUAL: Mapping[str, tuple[tuple[float, float], Process]] = {
-    "x / 255": (_PIXELS, lambda x: x / 255),
-    "x * 255": (_UNIT, lambda x: x * 255),
-    "x / 127.5 - 1": (_PIXELS, lambda x: x / 127.5 - 1),
-    "(x + 1) * 127.5": (_SIGNED_UNIT, lambda x: (x + 1) * 127.5),
-    "x - 128": (_PIXELS, lambda x: x - 128),
-    "(x / 255 - mean) / std of ImageNet": (_PIXELS, _normalized),
-}
-"""Usual ways to process pictures: the values that each takes, and what it makes of them."""
+_IMAGE_RANK = 4
+# That samples were made in the same way as those of calibration must be less likely than another way by so much.
+_CLEARLY = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class _Processed:
-    """Samples whose inputs are processed."""
+    """Samples one of whose inputs is made in another way."""
 
     samples: Samples
     name: str
-    process: Process
+    axis: int
+    hypothesis: Hypothesis
 
     @property
     def label(self) -> str:
@@ -67,8 +46,38 @@ class _Processed:
 
     def feed(self, index: int) -> Mapping[str, Array]:
         feed = dict(self.samples.feed(index))
-        feed[self.name] = self.process(feed[self.name]).astype(feed[self.name].dtype)
+        values = feed[self.name]
+        feed[self.name] = self.hypothesis.change(values.astype(np.float64), self.axis).astype(values.dtype)
         return feed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    """An input whose values are not those it was calibrated for.
+
+    Attributes:
+        name: The input.
+        axis: Of its channels.
+        told: In which ways both may have been made, the likeliest first; these cannot be told apart.
+        before: The part of its range that it uses.
+        after: The part it uses once it is made in the likeliest way.
+    """
+
+    name: str
+    axis: int
+    told: tuple[Hypothesis, ...]
+    before: float
+    after: float
+
+    @property
+    def wanted(self) -> str:
+        """How the model was calibrated, in words."""
+        return _one_of([each.wanted.formula for each in self.told])
+
+    @property
+    def given(self) -> str:
+        """How the samples are made, in words."""
+        return _one_of([each.given.formula for each in self.told])
 
 
 @cause("preprocessing", order=4)
@@ -76,78 +85,98 @@ class Preprocessing:
     """The samples are not processed as those were that the model was calibrated on."""
 
     def signal(self, case: Case, suspect: Suspect) -> Signal | None:
-        """An input whose values do not fit its range, and do once they are processed in a usual way."""
+        """An input whose values fit one usual way to make numbers of pixels, and its range another."""
         if suspect.name:
             return None
         found = _candidate(case)
-        return None if found is None else Signal(1.0, {"used_before": found[2], "used_after": found[3]})
+        if found is None:
+            return None
+        numbers = {"used_before": found.before, "used_after": found.after, "ways_that_fit": float(len(found.told))}
+        return Signal(1.0, numbers)
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
-        """Both models fed with inputs that are processed so."""
+        """Both models fed with inputs that are made in the likeliest way.
+
+        That they agree then shows that the quantized model is right inside its ranges. It does so on whatever lies
+        inside them: which way is the right one, and on which side, no run of these two models can show.
+        """
         del suspect
         found = _candidate(case)
         if found is None:
             return None
-        name, how, _, _ = found
-        samples = _Processed(case.lab.samples, name, _USUAL[how][1])
-        lab = Lab(case.lab.model, samples, everything=case.facts.everything)
+        likeliest, name = found.told[0], found.name
+        lab = Lab(
+            case.lab.model,
+            _Processed(case.lab.samples, name, found.axis, likeliest),
+            everything=case.facts.everything,
+        )
         before, after = case.loss(more=True), lab.loss(case.quantizers(), more=True)
         gone = (before.value - after.value) / before.value if before.value else 0.0
         low, high = case.facts.observed[name].range
         ends = " .. ".join(map(spoken, reach(_quantizer(case, name))))
         return Intervention(
-            f"{name!r} fed with {how}",
+            f"{name!r} fed with {likeliest.wanted.formula}",
             loss_measures(before, after),
             gone if after.agrees else 0.0,
-            f"the input {name!r} reaches {spoken(low)} .. {spoken(high)}, its range is {ends}: the model was "
-            f"calibrated with {how}",
-            (Change("input", tensors=(name,), value=how),),
+            f"the input {name!r} reaches {spoken(low)} .. {spoken(high)}, its range is {ends}: of pixels x from 0 "
+            f"to 255 the samples look like {found.given}, those of calibration like {found.wanted}",
+            (Change("input", tensors=(name,), value=found.wanted),),
             tensors=(name,),
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
-        """Process samples alike."""
+        """Process samples alike, on the side that is wrong."""
         del case, suspect
-        return Remedy(f"feed {proof.changes[0].value}, here and on the chip", "outside", proof.changes)
+        return Remedy(
+            f"if the network was trained on {proof.changes[0].value}, feed that here and on the chip; if on "
+            "samples like these, calibrate again on them: ranges do not tell which",
+            "outside",
+            proof.changes,
+        )
+
+
+def _one_of(formulas: list[str]) -> str:
+    names = list(dict.fromkeys(formulas))
+    return names[0] if len(names) == 1 else f"one of: {' | '.join(names)}"
 
 
 def _quantizer(case: Case, name: str) -> Quantizer:
     return next(each for each in case.facts.quantizers.values() if each.tensor == name)
 
 
-def _candidate(case: Case) -> tuple[str, str, float, float] | None:
-    """An input, the processing after which it fits, and the part of its range that it uses before and after."""
+def _candidate(case: Case) -> _Candidate | None:
+    """The first input that was surely made in another way than in calibration."""
     for spec in inputs(case.lab.model):
         if spec.name not in case.facts.observed:
             continue
-        low, high = reach(_quantizer(case, spec.name))
         values = np.concatenate([feed[spec.name] for _, feed in case.lab.feeds()])
-        used = _used(values, low, high)
-        if values.ndim != _IMAGE_RANK or _LEAST_USED <= used <= _MOST_USED:
+        if values.ndim != _IMAGE_RANK or not np.isfinite(values).all():
             continue
-        for how, (domain, process) in _USUAL.items():
-            if "ImageNet" in how and _COLOURS not in (values.shape[1], values.shape[-1]):
-                continue
-            if not _is_of(values, domain):
-                continue
-            after = process(values.astype(np.float32))
-            if _LEAST_USED <= _used(after, low, high) <= _MOST_USED and _inside(after, low, high):
-                return spec.name, how, used, _used(after, low, high)
+        axis, quantizer = input_channel_axis(values.shape), _quantizer(case, spec.name)
+        ranked = rank(Observation.of(values, axis), _calibrated(quantizer, values.shape[axis]))
+        if not ranked or any(each.same for each in leading(ranked, _CLEARLY)):
+            continue
+        told, (low, high) = leading(ranked), reach(quantizer)
+        after = told[0].change(values.astype(np.float64), axis)
+        return _Candidate(spec.name, axis, told, _used(values, low, high), _used(after, low, high))
     return None
+
+
+def _calibrated(quantizer: Quantizer, channels: int) -> Observation:
+    """What a quantizer says of the values that it was calibrated on."""
+    spec = quantizer.spec.along(None)
+    low, high = representable_range(quantizer.params, quantizer.spec)
+    if low.size == channels and quantizer.spec.axis is not None:
+        return Observation(channels, low.reshape(-1).astype(np.float64), high.reshape(-1).astype(np.float64))
+
+    def represent(bottom: float, top: float) -> tuple[float, float]:
+        # A grid holds zero, may be the same on both sides of it, or reach up to twice as far.
+        ends = representable_range(parameters_from_range(bottom, top, spec), spec)
+        return float(ends[0]), float(ends[1])
+
+    return Observation.within(float(low.min()), float(high.max()), channels, represent)
 
 
 def _used(values: Array, low: float, high: float) -> float:
     """The span of values over that of a range."""
     return float(values.max() - values.min()) / max(high - low, 1e-30)
-
-
-def _is_of(values: Array, domain: tuple[float, float]) -> bool:
-    """Whether values are pixels, or shares of one, as a way of processing takes them."""
-    low, high = float(values.min()), float(values.max())
-    large = domain != _PIXELS or high > _NO_SHARE
-    return domain[0] <= low and high <= domain[1] and large
-
-
-def _inside(values: Array, low: float, high: float) -> bool:
-    room = (_MOST_USED - 1) * (high - low)
-    return float(values.min()) >= low - room and float(values.max()) <= high + room

@@ -1,9 +1,12 @@
 """The device is fed something else than the samples."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from roundoff.analysis.channel_axes import input_channel_axis
 from roundoff.analysis.io_check.explaining import explain_difference
 from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
@@ -13,15 +16,23 @@ from roundoff.diagnosis.devices.input_fit import fitted_input
 from roundoff.diagnosis.devices.proof import called, left_over, tried
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
+from roundoff.preprocessing.conventions import alike, preparations
+from roundoff.preprocessing.ranking import Hypothesis, Observation, plausible
 
 __all__ = ["Preprocessing"]
 
 _Way = Callable[[Array], Array]
 _SIDES = ("exact", "found")
+_PICTURE_RANK, _COLOURS = 4, 3
 # An input with a gain explains more than a result with one when it leaves less than this part of the error.
 _CLEARLY = 0.5
-# The usual means and deviations of ImageNet.
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Ways that leave at most so many times as much of the error as the best one are all told.
+_EQUALLY = 1.1
+_WHERE = " where that is "
+# What samples are and what a device makes of them, whatever their values look like.
+_ALWAYS = ("x", "x / 255", "x / 127.5 - 1", "x - 128", "ImageNet")
+# Ways no further apart, in parts of what they span, are tried as one; a step of 8 bits is 0.004.
+_ALIKE = 0.01
 
 
 @cause("preprocessing", side="device", order=10)
@@ -97,28 +108,60 @@ def _hidden_inputs(case: Bench, suspect: DeviceSuspect) -> tuple[str, ...]:
     return tuple(name for name in reads if name not in case.readout.pairs and name in case.feed(suspect.places[0]))
 
 
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """One way in which an input may have been made.
+
+    Attributes:
+        words: The way.
+        scales: Whether it changes the size of values, and not only their places.
+        proof: What follows from it.
+        left: How much of the error it leaves.
+    """
+
+    words: str
+    scales: bool
+    proof: Intervention
+    left: float
+
+
 def _behind_input(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
-    best: Intervention | None = None
-    for name in _hidden_inputs(case, suspect):
-        for words, way in _usual_mistakes(case.feed(suspect.places[0])[name]):
-            proof = _fed(case, suspect, name, words, way)
-            if best is None or proof.recovered > best.recovered:
-                best = proof
-        if best is None or best.recovered < ENOUGH:
-            fitted = _scaled(case, suspect, name)
-            best = fitted if fitted is not None and fitted.recovered >= ENOUGH else best
-    return best
+    found = [each for name in _hidden_inputs(case, suspect) for each in _explanations(case, suspect, name)]
+    if not found:
+        return None
+    best = min(found, key=lambda each: (-each.proof.recovered, each.left))
+    equal = [each.words for each in found if each is not best and each.left <= _EQUALLY * best.left]
+    if not equal or best.proof.recovered < ENOUGH:
+        return best.proof
+    return replace(best.proof, summary=f"{best.proof.summary}; not told apart from {' | '.join(equal)}")
 
 
-def _fed(case: Bench, suspect: DeviceSuspect, name: str, words: str, way: _Way) -> Intervention:
+def _explanations(case: Bench, suspect: DeviceSuspect, name: str) -> list[_Try]:
+    """What explains a result by its input; a usual way only when no other gain and offset do far better."""
+    usual = [
+        _fed(case, suspect, name, words, way) for words, way in _usual_mistakes(case.feed(suspect.places[0])[name])
+    ]
+    fitted = _fitted(case, suspect, name)
+    limits = [_CLEARLY * each for each in (_left_by_line_behind(suspect),) if each is not None]
+    found = [each for each in usual if not each.scales or all(each.left <= limit for limit in limits)]
+    if fitted is None or any(fitted.left > limit for limit in limits):
+        return found
+    # Among many usual ways one is near to any gain; it is meant when it explains as much as the nearest gain.
+    nearest = min((each.left for each in found), default=np.inf)
+    return [fitted] if fitted.left < _CLEARLY * nearest and fitted.proof.recovered >= ENOUGH else found
+
+
+def _fed(case: Bench, suspect: DeviceSuspect, name: str, words: str, way: _Way) -> _Try:
     """What follows when an input was prepared in one way."""
-    return tried(
+    made = _made(case, suspect, name, way)
+    proof = tried(
         suspect,
-        _made(case, suspect, name, way),
+        made,
         changed=f"the reference was fed {name!r} {words}",
         summary=f"the device's input {name!r} is not that of the float model, but {words}",
         changes=(Change("input", tensors=(name,), value=f"now {words}"),),
     )
+    return _Try(words, _WHERE in words, proof, left_over(suspect, made))
 
 
 def _made(case: Bench, suspect: DeviceSuspect, name: str, way: _Way) -> list[Array]:
@@ -130,8 +173,8 @@ def _made(case: Bench, suspect: DeviceSuspect, name: str, way: _Way) -> list[Arr
     return made
 
 
-def _scaled(case: Bench, suspect: DeviceSuspect, name: str) -> Intervention | None:
-    """The gain and offset that explain it best, unless the result itself has a gain and an offset."""
+def _fitted(case: Bench, suspect: DeviceSuspect, name: str) -> _Try | None:
+    """The gain and offset that explain it best."""
     view, first = case.view(suspect.places[0]), suspect.pairs[0]
     if view[name].dtype.kind != "f":
         return None
@@ -141,49 +184,63 @@ def _scaled(case: Bench, suspect: DeviceSuspect, name: str) -> Intervention | No
     if line is None:
         return None
     gain, offset = line
+    return _fed(case, suspect, name, f"{gain:.3g} times that {offset:+.3g}", lambda values: values * gain + offset)
 
-    def way(values: Array) -> Array:
-        return values * gain + offset
 
+def _left_by_line_behind(suspect: DeviceSuspect) -> float | None:
+    """How much of the error is left when the result itself has a gain and an offset, not the input."""
     behind = robust_line(*(np.concatenate([getattr(p, side).ravel() for p in suspect.pairs]) for side in _SIDES))
-    if behind is not None:
-        explained = [pair.exact * behind[0] + behind[1] for pair in suspect.pairs]
-        if left_over(suspect, _made(case, suspect, name, way)) > _CLEARLY * left_over(suspect, explained):
-            return None
-    return _fed(case, suspect, name, f"{gain:.3g} times that {offset:+.3g}", way)
+    if behind is None:
+        return None
+    return left_over(suspect, [pair.exact * behind[0] + behind[1] for pair in suspect.pairs])
 
 
 def _usual_mistakes(example: Array) -> Iterator[tuple[str, _Way]]:
     """What inputs that nobody dumped may have been turned into."""
-    axis = next((place for place in (1, 3) if example.ndim == 4 and example.shape[place] == 3), None)
-    scales: list[tuple[str, _Way]] = [
-        ("", lambda x: x),
-        ("times 255", lambda x: x * 255),
-        ("divided by 255", lambda x: x / 255),
-        ("halved and shifted by 0.5", lambda x: x / 2 + 0.5),
-        ("doubled and shifted by -1", lambda x: x * 2 - 1),
-        ("divided by 127.5 and shifted by -1", lambda x: x / 127.5 - 1),
-        ("less 128", lambda x: x - 128),
+    pictures = example.ndim == _PICTURE_RANK
+    axis = input_channel_axis(example.shape) if pictures else 0
+    colours = pictures and example.shape[axis] == _COLOURS
+    changes: list[tuple[str, _Way]] = [("", lambda values: values)]
+    changes += [
+        (f"{each.wanted.formula}{_WHERE}{each.given.formula}", partial(each.change, axis=axis))
+        for each in _preparations(example, axis)
     ]
-    if axis is not None:
-        shape = [1] * example.ndim
-        shape[axis] = 3
-        mean, std = np.reshape(_MEAN, shape), np.reshape(_STD, shape)
-        scales += [
-            ("normalized once more by ImageNet's mean and std", lambda x: (x - mean) / std),
-            ("without normalization by ImageNet's mean and std", lambda x: x * std + mean),
-            ("without normalization by ImageNet's mean and std, times 255", lambda x: 255 * (x * std + mean)),
-        ]
-    for words, way in scales:
+    for words, way in changes:
         if words:
             yield words, way
-        if axis is not None:
+        if colours:
             yield ", ".join(filter(None, (words, "with red and blue exchanged"))), _flipped(way, axis)
-    if example.ndim == 4:
-        yield "mirrored", _flipped(scales[0][1], -1)
-        yield "upside down", _flipped(scales[0][1], -2)
+    if pictures:
+        yield "mirrored", _flipped(changes[0][1], -1)
+        yield "upside down", _flipped(changes[0][1], -2)
         if example.shape[-1] == example.shape[-2]:
             yield "with rows and columns exchanged", lambda values: np.swapaxes(values, -1, -2)
+
+
+def _preparations(example: Array, axis: int) -> Iterator[Hypothesis]:
+    """Every pair of what the samples may be and what the device may be fed, one of those that do the same."""
+    if example.dtype.kind not in "fiu" or not example.size or not np.isfinite(example).all():
+        return
+    channels = example.shape[axis] if example.ndim == _PICTURE_RANK else 1
+    known = [each for each in preparations(channels) if each.order != "BGR"]
+    seen = Observation.of(example if example.ndim == _PICTURE_RANK else example.reshape(-1, 1), axis or 1)
+    likely = [each for each, _ in plausible(seen) if each.order != "BGR"]
+    kept: list[Hypothesis] = []
+    for given in (*likely, *(each for each in known if each.name in _ALWAYS)):
+        for wanted in known:
+            # What samples surely are not is only taken for the most usual ways.
+            if given not in likely and wanted.name not in _ALWAYS:
+                continue
+            found = Hypothesis(given, wanted, 0.0)
+            if not alike(given, wanted, _ALIKE) and not any(_does_the_same(found, each, seen) for each in kept):
+                kept.append(found)
+                yield found
+
+
+def _does_the_same(one: Hypothesis, other: Hypothesis, seen: Observation) -> bool:
+    ends = [(each.change(seen.low, 0), each.change(seen.high, 0)) for each in (one, other)]
+    width = float(np.abs(ends[0][1] - ends[0][0]).max())
+    return all(float(np.abs(left - right).max()) <= _ALIKE * width for left, right in zip(*ends, strict=True))
 
 
 def _flipped(way: _Way, axis: int) -> _Way:
