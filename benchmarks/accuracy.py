@@ -25,11 +25,11 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from roundoff import demo
 from roundoff.core.tensors import Array
-from roundoff.graph.deferred import fill
 from roundoff.graph.load import Model, load_model
+from roundoff.graph.save import fill
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
-from roundoff.runtime.session import open_session
+from roundoff.quantize.targets.loading import load_target
+from roundoff.run.session import open_session
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 CHANCE = 0.005

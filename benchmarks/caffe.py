@@ -19,7 +19,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.caffe.blobs import blob_message
-from roundoff.graph.caffe.wire_writing import encode
+from roundoff.graph.caffe.wire import encode
 
 IMAGES = 32
 ROUNDS = 3
@@ -105,7 +105,7 @@ def ours(prototxt: Path, caffemodel: Path, images: list[Array]) -> Array:
     """Import, open a session as any program would, run."""
     import onnxruntime
 
-    from roundoff.graph.caffe.importing import import_caffe
+    from roundoff.graph.caffe.convert import import_caffe
 
     model = import_caffe(prototxt, caffemodel).model
     session = onnxruntime.InferenceSession(model.proto.SerializeToString(), providers=["CPUExecutionProvider"])

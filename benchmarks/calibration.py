@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.models import RandomImages, save_mobilenet_v2
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.tap import tap
+from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
-from roundoff.quantize.calibration import calibrate, weight_range
-from roundoff.runtime.session import open_session
+from roundoff.quantize.calibration.ranges import weight_range
+from roundoff.quantize.calibration.run import calibrate
+from roundoff.run.session import open_session
 
 SIZE = 96
 SAMPLES = 100

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.align import align
-from roundoff.analysis.compare import compare
-from roundoff.core.pairing import Pairing, TensorPair
+from roundoff.align.matching import align
+from roundoff.align.pairing import Pairing, TensorPair
 from roundoff.core.tensors import Array
-from roundoff.formats import open_source
+from roundoff.studies.compare.study import compare
+from roundoff.tensors import open_source
 
 SHAPES = [(1, 64, 256, 256)] * 12 + [(16, 256, 32, 32)] * 8 + [(4, 1024, 1024)] * 4 + [(1 << 25,)]
 ROUNDS = 5

@@ -16,13 +16,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from roundoff.core.summary import summarize_tensors
 from roundoff.core.tensors import Array
 from roundoff.graph.build import make_model
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.tap import tap
-from roundoff.runtime.capture import LiveSource
-from roundoff.runtime.session import open_session, share_threads
+from roundoff.graph.subgraph import tap
+from roundoff.measure.statistics import summarize_tensors
+from roundoff.run.capture import LiveSource
+from roundoff.run.session import open_session, share_threads
 
 SAMPLES = 100
 ROUNDS = 5

@@ -77,9 +77,9 @@ def analyze(folder: Path) -> Callable[[], int]:
     import onnx  # noqa: F401 - imported by the peer before its clock starts, too
     import onnxruntime  # noqa: F401
 
-    from roundoff.analysis.layers import analyze_layers
     from roundoff.graph.load import load_model
-    from roundoff.graph.reading import read_quantized
+    from roundoff.graph.reading.read import read_quantized
+    from roundoff.studies.layers.study import analyze_layers
 
     def work() -> int:
         quantized = read_quantized(load_model(folder / QUANTIZED), float_model=load_model(folder / FLOAT))

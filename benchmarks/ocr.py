@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.tuning import Trial
 from roundoff.demo.ocr import Words, characters, decoded, find_model, vocabulary
 from roundoff.graph.load import load_model
-from roundoff.quantize.targets import load_target
-from roundoff.search.judges import JudgeOptions
+from roundoff.quantize.targets.loading import load_target
+from roundoff.search.judges.loading import JudgeOptions
+from roundoff.search.result import Trial
 from roundoff.search.settings import Keeping, TestSet, TuneData, TuneSettings
 from roundoff.search.tune import tune
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.browser.chromium import BROWSERS, Browser, find_browser, open_browser
 from tests.report.documents import large_document
 
-from roundoff.report.html import html_report
+from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
 
 __all__ = ["main"]

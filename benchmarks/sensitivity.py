@@ -27,14 +27,16 @@ import onnx
 import onnxruntime as ort
 
 from benchmarks.models import mobilenet_v2
-from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity, find_subjects
-from roundoff.core.sensitivity import Sensitivity
 from roundoff.core.tensors import Array
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
+from roundoff.quantize.targets.loading import load_target
+from roundoff.studies.sensitivity.result import Sensitivity
+from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.study import analyze_sensitivity
+from roundoff.studies.sensitivity.subjects import find_subjects
 
 SAMPLES, SIZE, BATCH = 100, 64, 32
 ROUNDS = 5

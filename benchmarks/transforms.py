@@ -6,15 +6,16 @@ Leaves with 1 when equalization with bias correction does not come within one po
 import sys
 
 from benchmarks.accuracy import Arrays, Task, accuracy, mobilenet
-from roundoff.core.recipe import Step
+from roundoff.core.plan import Step
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.preparation import prepare
+from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.corrections import apply_correction
+from roundoff.quantize.corrections.registry import apply_correction
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
-from roundoff.quantize.transforms import WorkContext, apply_transform
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.transforms.registry import apply_transform
 
 TARGET = "generic-int8-per-tensor"
 TRANSFORMS: tuple[tuple[Step, ...], ...] = (

@@ -27,12 +27,12 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from roundoff.core.student import mean_interval
 from roundoff.core.tensors import Array
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import load_model
-from roundoff.quantize.targets import load_target
-from roundoff.search.judges import JudgeOptions
+from roundoff.measure.inference import mean_interval
+from roundoff.quantize.targets.loading import load_target
+from roundoff.search.judges.loading import JudgeOptions
 from roundoff.search.settings import TuneData, TuneSettings
 from roundoff.search.tune import tune
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from roundoff.core.tensors import Array
-from roundoff.formats.ascend_dump.schema import ELEMENT_TYPES, FORMAT_NUMBERS
+from roundoff.tensors.ascend_dump.header import ELEMENT_TYPES, FORMAT_NUMBERS
 
 __all__ = ["TIME", "Item", "field", "item", "small_dump", "vectors", "write_dump", "write_dumps"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from roundoff.core.quantizer import Consumer, Kind, Quantizer, QuantParams, QuantSpec
+from roundoff.core.quantizers import Consumer, Kind, Quantizer, QuantParams, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from tests.models import loaded, value, wrapped

@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from roundoff.core.channel_spread import ChannelBox, ChannelReport, ChannelSpread
-from roundoff.core.distributions import Bins, Distribution, DistributionReport, QuantizerFacts, ValueSummary
-from roundoff.core.outliers import OutlierReport, OutlierRow
-from roundoff.core.worst_samples import OutputScore, SampleScore, WorstSamples
+from roundoff.studies.channels.result import ChannelBox, ChannelReport, ChannelSpread
+from roundoff.studies.distribution.result import (
+    Bins,
+    Distribution,
+    DistributionReport,
+    QuantizerFacts,
+    ValueSummary,
+)
+from roundoff.studies.outliers.result import OutlierReport, OutlierRow
+from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
 __all__ = [
     "HOSTILE",

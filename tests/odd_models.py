@@ -7,7 +7,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.models import value, weight, wrapped
-from tests.runtime.samples import MemorySamples
+from tests.run.samples import MemorySamples
 
 __all__ = ["IMAGE", "half_net", "images", "with_branches", "with_loop", "with_scan", "with_tail"]
 

@@ -5,16 +5,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.quantization import parameters_from_range
-from roundoff.core.quantizer import Consumer, Quantizer, QuantParams, QuantSpec
+from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
-from roundoff.graph.tap import tap
+from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
-from roundoff.runtime.session import open_session
+from roundoff.run.session import open_session
 
 __all__ = ["Recipe", "quantized_simply", "with_scale_times"]
 

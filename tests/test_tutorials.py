@@ -14,10 +14,10 @@ import pytest
 from scripts.make_repvgg import BLOCKS, PLANTED, build
 
 from roundoff.cli import main
+from roundoff.core.document import load_document
 from roundoff.core.tensors import Array
 from roundoff.demo import load_split
 from roundoff.demo.ocr import find_model
-from roundoff.report.documents import load_document
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "tutorials" / "repvgg.md"

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const assets = join(here, "../src/roundoff/report/html/assets");
+const assets = join(here, "../src/roundoff/pages/html/assets");
 
 /** Every file that decides what the bundle is. */
 function sources() {

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from roundoff.core.tensors import Array, TensorInfo
-from roundoff.formats.writing import WriteFormat, open_writer
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.saving import save_model
+from roundoff.graph.save import save_model
+from roundoff.tensors.writer import WriteFormat, open_writer
 
 __all__ = ["CLEAN", "Dumps", "Mode", "PlantedCase", "Truth", "truth"]
 

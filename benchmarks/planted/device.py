@@ -7,16 +7,15 @@ from functools import cached_property
 import numpy as np
 
 from benchmarks.planted.subject import Subject, run
-from roundoff.core.quantization import fake_quantize
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer, fake_quantize
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
-from roundoff.data import ArraySamples
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.runtime.integer import IntegerRunner
+from roundoff.run.integer.runner import IntegerRunner
+from roundoff.samples.sample_set import ArraySamples
 
 __all__ = ["DUMPED_SAMPLES", "Device", "Patch", "Tensors", "few_samples", "simulator_dump"]
 

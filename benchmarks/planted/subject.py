@@ -10,19 +10,19 @@ import numpy as np
 from benchmarks.planted.case import PlantedCase, Truth
 from benchmarks.planted.families import FAMILIES
 from benchmarks.planted.families.kit import Built
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.data import ArraySamples
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.tap import tap
+from roundoff.graph.subgraph import tap
 from roundoff.graph.units import units
 from roundoff.graph.weights import Weights
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
-from roundoff.runtime.session import open_session
+from roundoff.quantize.targets.loading import load_target
+from roundoff.run.session import open_session
+from roundoff.samples.sample_set import ArraySamples
 
 __all__ = ["Subject", "replaced", "sqnr", "subject", "with_weights"]
 

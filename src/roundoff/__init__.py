@@ -12,33 +12,34 @@ from typing import TYPE_CHECKING, Any
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 if TYPE_CHECKING:
-    from roundoff.align import align as pair_tensors
-    from roundoff.align import read_aliases
-    from roundoff.analysis.compare import CompareSettings, compare
-    from roundoff.analysis.layers import LayerSettings, analyze_layers
-    from roundoff.core.comparison import Comparison
-    from roundoff.core.measure import measure_pair
-    from roundoff.core.quantizer import Quantizer, QuantParams, QuantSpec
+    from roundoff.align.matching import align as pair_tensors
+    from roundoff.align.names import read_aliases
+    from roundoff.core.document import load_document
+    from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
-    from roundoff.data import ArraySamples, ImageOptions, SampleOptions, open_samples
     from roundoff.errors import RoundoffError
-    from roundoff.formats import open_source
-    from roundoff.graph.caffe.importing import import_caffe
+    from roundoff.graph.caffe.convert import import_caffe
     from roundoff.graph.caffe.registry import register_layer
     from roundoff.graph.insertion import bake_quantizers, insert_quantizers
     from roundoff.graph.interface import inputs, topology
     from roundoff.graph.load import load_model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading import read_quantized
-    from roundoff.graph.saving import save_model
-    from roundoff.metrics import all_metrics, score
-    from roundoff.metrics.thresholds import load_profile, parse_thresholds
+    from roundoff.graph.reading.read import read_quantized
+    from roundoff.graph.save import save_model
+    from roundoff.measure.metrics import all_metrics, score
+    from roundoff.measure.pairs import measure_pair
+    from roundoff.measure.thresholds import load_profile, parse_thresholds
     from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-    from roundoff.quantize.planning import parse_rule
-    from roundoff.quantize.targets import load_target, target_names
-    from roundoff.report.documents import load_document
-    from roundoff.runtime.capture import LiveSource
-    from roundoff.runtime.integer import IntegerRunner
+    from roundoff.quantize.planning.rules import parse_rule
+    from roundoff.quantize.targets.loading import load_target, target_names
+    from roundoff.run.capture import LiveSource
+    from roundoff.run.integer.runner import IntegerRunner
+    from roundoff.samples.options import ImageOptions, SampleOptions
+    from roundoff.samples.sample_set import ArraySamples, open_samples
+    from roundoff.studies.compare.result import Comparison
+    from roundoff.studies.compare.study import CompareSettings, compare
+    from roundoff.studies.layers.study import LayerSettings, analyze_layers
+    from roundoff.tensors import open_source
 
 __version__ = "0.1.0"
 

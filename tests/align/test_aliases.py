@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.align import align, read_aliases
+from roundoff.align.matching import align
+from roundoff.align.names import read_aliases
 from roundoff.errors import BadInput
 from tests.sources import MemorySource
 

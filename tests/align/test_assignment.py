@@ -5,8 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.align.assignment import assign
-from roundoff.align.evidence import Evidence
+from roundoff.align.evidence import Evidence, assign
 
 TABLES = st.integers(1, 4).flatmap(
     lambda size: st.lists(st.lists(st.floats(0, 20), min_size=size, max_size=size), min_size=1, max_size=4)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from roundoff.align import align
+from roundoff.align.matching import align
 from roundoff.core.tensors import Array
 from tests.sources import MemorySource
 

@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.align.confidence import settle
-from roundoff.align.evidence import Evidence, compare
-from roundoff.align.fingerprints import fingerprints
-from roundoff.align.order import order_prior
-from roundoff.core.pairing import Layout
+from roundoff.align.evidence import Evidence, compare, fingerprints, order_prior
+from roundoff.align.pairing import Layout
+from roundoff.align.values import settle
 
 RESIDUALS = st.floats(1e-6, 0.7)
 SIZES = st.floats(1, 3000)

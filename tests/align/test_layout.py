@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from roundoff.align import find_layout
+from roundoff.align.layout import find_layout
 from roundoff.core.tensors import Array
 from tests.align.shapes import Shape, shapes
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from roundoff.align import align
-from roundoff.core.pairing import TensorPair
+from roundoff.align.matching import align
+from roundoff.align.pairing import TensorPair
 from roundoff.core.tensors import Array
 from roundoff.errors import CannotAlign
 from tests.sources import MemorySource

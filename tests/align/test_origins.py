@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.align import align
-from roundoff.formats import open_source
+from roundoff.align.matching import align
+from roundoff.tensors import open_source
 from tests.ascend_dumps import TIME, item, write_dump, write_dumps
 from tests.sources import MemorySource
 

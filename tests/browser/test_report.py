@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roundoff.core.document import RunDocument
-from roundoff.report.html import html_report
+from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
 from tests.browser.chromium import Browser
 from tests.report.documents import HOSTILE, empty_document, full_document, large_document

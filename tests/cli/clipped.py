@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.graph.insertion import insert_quantizers
-from roundoff.graph.saving import save_model
+from roundoff.graph.save import save_model
 from tests.diagnosis.planting import changed, demo, scaled
 
 __all__ = ["CLIPPED", "write_clipped"]

@@ -11,9 +11,9 @@ import pytest
 from roundoff.cli import main
 from roundoff.demo import load_split, model_path
 from roundoff.graph.insertion import insert_quantizers
-from roundoff.plots import channels, distribution, outliers
-from tests.analysis.layers.support import demo_network
+from roundoff.report.plots import channels, distribution, outliers
 from tests.quantized import with_scale_times
+from tests.studies.layers.support import demo_network
 
 __all__ = ["MODEL", "Run", "runner", "save_quantized"]
 

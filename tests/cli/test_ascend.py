@@ -10,8 +10,9 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.core.progress import SILENT
-from roundoff.vendors.ascend import Request, RuleFiles, compare_network
 from roundoff.vendors.ascend.errors import Code
+from roundoff.vendors.ascend.running import Request, compare_network
+from roundoff.vendors.ascend.scenarios import RuleFiles
 from tests.ascend_dumps import TIME, Item, item, vectors, write_dump, write_dumps
 from tests.cli.ascending import ascend
 from tests.models import conv_net, save

@@ -11,8 +11,8 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantType
 
 from roundoff.cli import main
-from roundoff.core.quant_plan import Precision
-from roundoff.quantize.targets import target_names
+from roundoff.core.plan import Precision
+from roundoff.quantize.targets.loading import target_names
 from tests.graph.reading.tools import quantized_by_onnxruntime
 from tests.models import conv_net, random_feed, save, value, weight, wrapped
 

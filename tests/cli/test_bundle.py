@@ -141,7 +141,7 @@ def test_a_confidential_bundle_shows_the_same_fault(bundle: Run, capsys: pytest.
 
 
 def test_what_cannot_be_shown_is_not_packed(bundle: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.analysis.bundle import disguising
+    from roundoff.case import disguise as disguising
 
     monkeypatch.setattr(disguising, "same_fault", lambda *_, **__: disguising_shown())
     code, out, _ = bundle("lay", "-o", "case.zip", "--confidential")
@@ -153,7 +153,7 @@ def test_what_cannot_be_shown_is_not_packed(bundle: Run, monkeypatch: pytest.Mon
 
 
 def disguising_shown() -> object:
-    from roundoff.analysis.bundle.case import Shown
+    from roundoff.case.excerpt import Shown
 
     return Shown(same=False, reasons=("the loss is fine instead of local",), where="the outputs")
 

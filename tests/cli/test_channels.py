@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.report.documents import load_document
+from roundoff.core.document import load_document
 from tests.cli.inspecting import MODEL, Run, runner
 
 DATA = ("--quantized", "quantized.onnx", "--data", "images.npy")

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from roundoff.core.document import load_document
 from roundoff.demo import load_split
-from roundoff.report.documents import load_document
 from tests.cli.inspecting import MODEL, Run, runner
 
 

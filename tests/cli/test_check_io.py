@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from roundoff.cli import main
+from roundoff.core.document import load_document
 from roundoff.core.tensors import Array
-from roundoff.report.documents import load_document
-from tests.analysis.io_check.pictures import fed, natural
 from tests.models import conv_net, save
+from tests.studies.check_io.pictures import fed, natural
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from roundoff.cli import main
-from roundoff.formats import open_source
-from roundoff.formats.ascend_dump.layouts import Laid, to_device
+from roundoff.tensors import open_source
+from roundoff.tensors.ascend_dump.layouts import Laid, to_device
 from tests.ascend_dumps import TIME, item, write_dump
 
 TRUTH = np.arange(1 * 20 * 4 * 5, dtype=np.float32).reshape(1, 20, 4, 5)

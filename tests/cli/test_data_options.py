@@ -12,9 +12,9 @@ from PIL import Image
 
 from roundoff.cli.data_options import add_data_options, given_options, samples_from
 from roundoff.core.tensors import InputSpec
-from roundoff.data import SampleSet
-from roundoff.data.options import Color, Filter, Layout, Resize, Resizer, SampleFormat
 from roundoff.errors import BadInput
+from roundoff.samples.options import Color, Filter, Layout, Resize, Resizer, SampleFormat
+from roundoff.samples.sample_set import SampleSet
 
 X = InputSpec("x", "float32", (1, 4))
 EQUALS = InputSpec("x=1", "float32", (1, 4))
@@ -160,7 +160,7 @@ def test_help_names_every_option_without_loading_numpy() -> None:
     code = (
         "import argparse, sys; from roundoff.cli.data_options import add_data_options\n"
         "p = argparse.ArgumentParser(); add_data_options(p); print(p.format_help())\n"
-        "assert not {'numpy', 'PIL', 'roundoff.data'} & set(sys.modules)"
+        "assert not {'numpy', 'PIL', 'roundoff.samples'} & set(sys.modules)"
     )
     text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for option in ("--data PATH|INPUT=PATH", "--samples N", "--raw-shape", "--image-size HxW", "--mean", "--std"):

@@ -12,9 +12,9 @@ import roundoff.cli
 from roundoff import demo
 from roundoff.cli import demo as command
 from roundoff.cli.terminal import Terminal
-from roundoff.demo.scenarios import SCENARIOS
+from roundoff.core.document import load_document
+from roundoff.demo.scenarios.scenario import SCENARIOS
 from roundoff.errors import BadInput
-from roundoff.report.documents import load_document
 
 
 class FakeCompare:

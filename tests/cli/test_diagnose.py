@@ -9,11 +9,11 @@ import onnx
 import pytest
 
 from roundoff.cli import main
+from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
 from roundoff.graph.insertion import insert_quantizers
-from roundoff.report.documents import load_document
-from tests.analysis.layers.support import demo_network
 from tests.quantized import with_scale_times
+from tests.studies.layers.support import demo_network
 
 Run = Callable[..., tuple[int, str, str]]
 MODEL = str(model_path())

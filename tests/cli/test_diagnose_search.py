@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from roundoff.cli import main
-from roundoff.report.documents import load_document
+from roundoff.core.document import load_document
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
 Run = Callable[..., tuple[int, str, str]]

@@ -11,12 +11,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from roundoff.cli import dump, main
-from roundoff.formats import open_source
 from roundoff.graph.load import load_model
-from roundoff.runtime.capture import Estimate, LiveSource
-from roundoff.runtime.plan import PROGRAM_BYTES
+from roundoff.run.capture import Estimate, LiveSource
+from roundoff.run.plan import PROGRAM_BYTES
+from roundoff.tensors import open_source
 from tests.models import conv_net, random_feed, save, two_inputs, value, with_if, with_sequence, wrapped
-from tests.runtime.samples import MemorySamples
+from tests.run.samples import MemorySamples
 
 CONV_TENSORS = ["image", "conv1", "relu1", "conv2", "relu2", "pooled", "flat", "logits"]
 Run = Callable[..., tuple[int, str, str]]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from roundoff.cli import main
-from roundoff.report.documents import to_json
-from tests.report import test_layers
+from roundoff.core.document import to_json
 from tests.report.documents import empty_document
+from tests.studies.layers import test_layers
 
 
 def test_words_and_nodes_are_printed(

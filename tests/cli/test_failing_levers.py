@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 from roundoff.cli import main
+from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
 from roundoff.quantize.corrections import registry as corrections
 from roundoff.quantize.step_table import StepKind, StepTable
 from roundoff.quantize.transforms import registry as transforms
-from roundoff.report.documents import load_document
 from tests.cli.test_tune import plant
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
@@ -88,7 +88,7 @@ def test_a_failing_lever_is_a_row_of_the_history(
 
 
 def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.search.bench import Workbench
+    from roundoff.search.trials import Workbench
 
     right = Workbench.measure
 
@@ -108,7 +108,7 @@ def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch
 
 def test_the_plain_recipe_failing_is_the_end(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from roundoff.errors import ModelFailed
-    from roundoff.search.bench import Workbench
+    from roundoff.search.trials import Workbench
 
     def measure(bench: Workbench, recipe: Any, indices: list[int]) -> Any:
         raise ModelFailed("It cannot be run.", fix="none")
@@ -199,7 +199,7 @@ def test_a_search_that_fails_is_a_step(call: Call, monkeypatch: pytest.MonkeyPat
 
 
 def test_remedies_that_cannot_even_begin_are_listed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    import roundoff.diagnosis.fixing
+    import roundoff.diagnosis.repair
 
     def fix_recipe(*_: Any, **__: Any) -> Any:
         raise RuntimeError(BROKEN)

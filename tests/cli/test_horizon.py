@@ -21,7 +21,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     write_case(tmp_path)
     for module in ("channels", "curves", "distribution"):
-        monkeypatch.setattr(f"roundoff.plots.{module}.draw", lambda *_, **__: b"\x89PNG")
+        monkeypatch.setattr(f"roundoff.report.plots.{module}.draw", lambda *_, **__: b"\x89PNG")
 
     def call(sub: str, *words: str) -> tuple[int, str, str]:
         return (main(["horizon", sub, MODEL, DATA, *words]), *capsys.readouterr())

@@ -11,7 +11,7 @@ from roundoff.cli import main
 from roundoff.cli.language import LANGUAGE_VARIABLE, chosen_command, chosen_language, without_language
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
-from roundoff.report.words import spoken
+from roundoff.messages.catalogue import spoken
 
 
 @pytest.fixture

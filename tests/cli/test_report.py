@@ -9,9 +9,9 @@ import pytest
 
 from roundoff import demo
 from roundoff.cli import main
-from roundoff.report.documents import load_document
+from roundoff.core.document import load_document
+from roundoff.pages.blocks import Table
 from roundoff.report.pages import all_pages
-from roundoff.report.pages.blocks import Table
 from roundoff.report.run_directory import write_run
 from tests.report.documents import HOSTILE, empty_document, full_document
 

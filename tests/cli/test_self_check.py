@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-import roundoff.runtime.host_arithmetic
+import roundoff.run.host_arithmetic
 from roundoff.cli import main
-from roundoff.runtime.host_arithmetic import HostArithmetic, measure_host
-from tests.runtime.test_host_arithmetic import EXACT
+from roundoff.run.host_arithmetic import HostArithmetic, measure_host
+from tests.run.test_host_arithmetic import EXACT
 
 COARSE = replace(
     EXACT,

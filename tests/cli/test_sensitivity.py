@@ -10,14 +10,14 @@ import numpy as np
 import onnx
 import pytest
 
-import roundoff.analysis.sensitivity.stages
+import roundoff.studies.sensitivity.study
 from roundoff.cli import main
-from roundoff.core.sensitivity import SubjectScore
+from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
 from roundoff.graph.insertion import insert_quantizers
-from roundoff.report.documents import load_document
-from tests.analysis.layers.support import demo_network
+from roundoff.studies.sensitivity.result import SubjectScore
 from tests.quantized import with_scale_times
+from tests.studies.layers.support import demo_network
 
 Run = Callable[..., tuple[int, str, str]]
 MODEL = str(model_path())
@@ -135,7 +135,7 @@ def test_an_interrupted_run_shows_what_is_done_and_goes_on(run: Run, monkeypatch
 
     words = ("--kind", "weight", "--exact", "--resume", "journal.jsonl", "--samples", "2")
     with monkeypatch.context() as patch:
-        patch.setattr("roundoff.analysis.sensitivity.analyze.Audience", Impatient)
+        patch.setattr("roundoff.studies.sensitivity.study.Audience", Impatient)
         code, out, err = run(*words)
     assert code == 130
     assert ", not complete)" in " ".join(out.split())

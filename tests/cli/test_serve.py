@@ -10,7 +10,7 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.cli.terminal import Terminal
-from roundoff.core.progress_file import read_progress
+from roundoff.core.progress import read_progress
 from roundoff.report.run_directory import write_run
 from tests.report.documents import full_document
 
@@ -52,8 +52,8 @@ def test_what_cannot_be_served_is_said(
 
 
 def test_a_command_with_an_output_can_be_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roundoff.core.progress_file._QUIET_S", 0.0)
-    monkeypatch.setattr("roundoff.core.progress_file._EVERY_S", 0.0)
+    monkeypatch.setattr("roundoff.core.progress._QUIET_S", 0.0)
+    monkeypatch.setattr("roundoff.core.progress._EVERY_S", 0.0)
     terminal = Terminal()
     with terminal.watched(tmp_path / "out"):
         terminal.start("layers", 5)

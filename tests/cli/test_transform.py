@@ -10,9 +10,9 @@ import onnx
 import pytest
 
 from roundoff.cli import main
+from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
-from roundoff.report.documents import load_document
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.test_equalize import unbalanced
 

@@ -16,8 +16,8 @@ import pytest
 from onnx import numpy_helper
 
 from roundoff.cli import main
+from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
-from roundoff.report.documents import load_document
 
 Run = Callable[..., tuple[int, str, str]]
 COMMON = ("--data", "calibration.npy", "--eval-data", "images.npy", "--target", "generic-int8-per-tensor")

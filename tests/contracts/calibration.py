@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from roundoff.core.quantization import parameters_from_range
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration import Observation, get_method, observed_range, range_error
+from roundoff.quantize.calibration.observer import Observation
+from roundoff.quantize.calibration.ranges import observed_range, range_error
+from roundoff.quantize.calibration.registry import get_method
 from tests.quantize.calibration.observing import counted, observed
 
 SPECS = [

@@ -21,7 +21,7 @@ import pytest
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.formats import FORMATS, open_source
+from roundoff.tensors import FORMATS, open_source
 
 
 class FormatContract(ABC):

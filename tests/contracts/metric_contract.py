@@ -6,10 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from roundoff.core.measure import measure_pair
 from roundoff.core.tensors import Array
-from roundoff.metrics import get_metric
-from roundoff.metrics.registry import Metric
+from roundoff.measure.metrics import Metric, get_metric
+from roundoff.measure.pairs import measure_pair
 
 _VALUES = st.floats(-100, 100, width=32).filter(lambda value: value == 0 or abs(value) > 1e-3)
 _VECTORS = hnp.arrays(np.float32, st.integers(1, 40), elements=_VALUES)

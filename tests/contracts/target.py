@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from roundoff.core.quant_plan import PlannedQuantizer, QuantPlan, Rule
-from roundoff.core.quantizer import Consumer, QuantSpec
+from roundoff.core.plan import PlannedQuantizer, QuantPlan, Rule
+from roundoff.core.quantizers import Consumer, QuantSpec
 from roundoff.core.target import Target
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
-from roundoff.quantize.planning import plan_quantization
-from roundoff.quantize.targets import load_target
+from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.quantize.targets.loading import load_target
 from tests.models import loaded
 from tests.quantize.planning.networks import NETWORKS
 

@@ -2,7 +2,7 @@
 
 import math
 
-from roundoff.core.deadline import NO_DEADLINE, Deadline
+from roundoff.core.progress import NO_DEADLINE, Deadline
 
 
 def test_what_fits_into_the_time_that_is_left_is_allowed() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.core.model_files import caffe_pair, is_caffe, is_model, model_files, model_stem, pair_path
+from roundoff.core.files import caffe_pair, is_caffe, is_model, model_files, model_stem, pair_path
 from roundoff.errors import BadInput
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.core.name_lists import NameList, parse_name_list
+from roundoff.core.names import NameList, parse_name_list
 from roundoff.errors import BadInput
 
 NAMES = st.text(st.characters(exclude_characters="'\"", exclude_categories=["Cs", "Cc"]), max_size=8)

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from roundoff.core.npy_header import MAX_HEADER_BYTES, parse_header
+from roundoff.core.array_files import MAX_HEADER_BYTES, Unreadable, parse_header
 from roundoff.core.tensors import Array
-from roundoff.core.unreadable import Unreadable
 
 NUMBERS = st.sampled_from(["?", "<f4", ">f8", "<f2", "|i1", "<u8", ">i2", "<c8"])
 

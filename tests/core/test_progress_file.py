@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.core.progress_file import ProgressFile, RunningJob, progress_path, read_progress
+from roundoff.core.progress import ProgressFile, RunningJob, progress_path, read_progress
 
 
 class Clock:

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from roundoff.core.quantization import (
+from roundoff.core.quantizers import (
+    QuantParams,
+    QuantSpec,
+    Rounding,
     code_dtype,
     dequantize,
     fake_quantize,
@@ -20,7 +23,6 @@ from roundoff.core.quantization import (
     representable_range,
     round_values,
 )
-from roundoff.core.quantizer import QuantParams, QuantSpec, Rounding
 from roundoff.core.tensors import Array
 from roundoff.graph.build import make_model
 

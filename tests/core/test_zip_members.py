@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roundoff.core.unreadable import Unreadable
-from roundoff.core.zip_members import Member, Pieces, list_members
+from roundoff.core.array_files import Member, Pieces, Unreadable, list_members
 
 CONTENT = np.random.default_rng(3).integers(0, 50, 3_000_000, np.uint8)
 KINDS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]

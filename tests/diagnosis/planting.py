@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from roundoff.core.quantization import parameters_from_range, quantize
-from roundoff.core.quantizer import Quantizer, QuantParams, Rounding
+from roundoff.core.quantizers import Quantizer, QuantParams, Rounding, parameters_from_range, quantize
 from roundoff.core.tensors import Array
-from roundoff.data.arrays import ArraySamples
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
-from roundoff.runtime.feeds import Samples
-from tests.analysis.layers.support import demo_network
+from roundoff.quantize.targets.loading import load_target
+from roundoff.run.feeds import Samples
+from roundoff.samples.sample_set import ArraySamples
 from tests.models import value, wrapped
 from tests.models import weight as random_weight
+from tests.studies.layers.support import demo_network
 
 __all__ = ["biased", "changed", "coded", "demo", "detector", "for_target", "narrower", "scaled", "unbalanced"]
 
@@ -135,7 +134,7 @@ def narrower(bits: int) -> Callable[[Quantizer], Quantizer]:
     """Gives a quantizer fewer bits over the same range."""
 
     def change(quantizer: Quantizer) -> Quantizer:
-        from roundoff.core.quantization import representable_range
+        from roundoff.core.quantizers import representable_range
 
         spec = replace(quantizer.spec, bits=bits)
         low, high = representable_range(quantizer.params, quantizer.spec)

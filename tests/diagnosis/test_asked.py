@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from roundoff.core.quant_plan import NodePlan, Precision, QuantPlan
-from roundoff.diagnosis.asked import asked_bits
+from roundoff.core.plan import NodePlan, Precision, QuantPlan
+from roundoff.diagnosis.culprits import asked_bits
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.quantization import diagnose_quantization
+from roundoff.diagnosis.study import diagnose_quantization
 from tests.diagnosis.planting import changed, demo, narrower
 
 WIDE, NARROW = Precision("u8", "s8", "u16"), Precision("u8", "s8", "u8")

@@ -7,21 +7,19 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from roundoff.core.findings import Diagnosis, Finding
-from roundoff.core.quantization import parameters_from_range
-from roundoff.core.quantizer import Quantizer, QuantParams
+from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.data.arrays import ArraySamples
 from roundoff.diagnosis import causes
-from roundoff.diagnosis.alternatives import reach
-from roundoff.diagnosis.case import open_case
 from roundoff.diagnosis.ideal import Option, options
-from roundoff.diagnosis.lab import FEW_SAMPLES
-from roundoff.diagnosis.quantization import diagnose_quantization
+from roundoff.diagnosis.interventions import FEW_SAMPLES, reach
 from roundoff.diagnosis.registry import all_causes, cause
+from roundoff.diagnosis.result import Diagnosis, Finding
+from roundoff.diagnosis.study import diagnose_quantization
+from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.agreement import spread
+from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.planting import (
     biased,
     changed,

@@ -7,14 +7,14 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from roundoff.core.findings import Diagnosis
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.quantization import diagnose_quantization
+from roundoff.diagnosis.result import Diagnosis
+from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.graph.reading import read_quantized
-from roundoff.runtime.feeds import Samples
+from roundoff.graph.reading.read import read_quantized
+from roundoff.run.feeds import Samples
 from tests.diagnosis.planting import biased, for_target, numpy_tensor, unbalanced
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from roundoff.core.findings import Finding
-from roundoff.diagnosis.case import Case, Fixes, open_case
 from roundoff.diagnosis.ideal import ideals
-from roundoff.diagnosis.quantization import diagnose_quantization
+from roundoff.diagnosis.result import Finding
+from roundoff.diagnosis.study import diagnose_quantization
+from roundoff.diagnosis.subject import Case, Fixes, open_case
 from roundoff.graph.quantized_model import QuantizedModel
 from tests.diagnosis.planting import changed, demo, scaled
 

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx import helper
 
-from roundoff.core.quantization import fake_quantize, parameters_from_range
-from roundoff.core.quantizer import Quantizer, QuantSpec
+from roundoff.core.quantizers import Quantizer, QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.alternatives import per_slice, reach, with_bits, with_range, with_slice_ranges
-from roundoff.diagnosis.observing import channel_loss, channel_sums, quantize_values
-from roundoff.diagnosis.parts import output_parts
+from roundoff.diagnosis.evidence import channel_loss, channel_sums, quantize_values
+from roundoff.diagnosis.interventions import per_slice, reach, with_bits, with_range, with_slice_ranges
+from roundoff.diagnosis.loss import output_parts
 from roundoff.graph.load import model_from_proto
 from tests.models import value, wrapped
 

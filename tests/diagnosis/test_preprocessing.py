@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from roundoff.core.findings import Diagnosis, Finding
 from roundoff.core.tensors import Array
-from roundoff.data.arrays import ArraySamples
-from roundoff.diagnosis.quantization import diagnose_quantization
+from roundoff.diagnosis.result import Diagnosis, Finding
+from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.preprocessing.conventions import Convention, preparations
+from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.planting import for_target
 from tests.models import value, wrapped
 

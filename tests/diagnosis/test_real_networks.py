@@ -10,12 +10,12 @@ from benchmarks.planted.families.kit import Built
 from benchmarks.planted.faults.ranges import scaled
 from benchmarks.planted.subject import Subject, replaced
 
-from roundoff.core.findings import Diagnosis
 from roundoff.core.tensors import Array
-from roundoff.data import ArraySamples
-from roundoff.diagnosis.devices import diagnose_device
-from roundoff.diagnosis.quantization import diagnose_quantization
+from roundoff.diagnosis.devices.study import diagnose_device
+from roundoff.diagnosis.result import Diagnosis
+from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.graph.load import load_model
+from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.devices.devices import HeldDumps
 from tests.real_models import real_data, real_model
 

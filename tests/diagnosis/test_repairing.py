@@ -6,10 +6,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from roundoff.core.findings import Change, CostClass, Finding, Measure, Remedy
-from roundoff.diagnosis.case import open_case
-from roundoff.diagnosis.edits import edit, retied
-from roundoff.diagnosis.repairing import repair
+from roundoff.diagnosis.repair import repair
+from roundoff.diagnosis.repairable_model import edit, retied
+from roundoff.diagnosis.result import Change, CostClass, Finding, Measure, Remedy
+from roundoff.diagnosis.subject import open_case
 from tests.diagnosis.planting import biased, changed, demo, for_target, scaled, unbalanced
 
 MEASURE = Measure("accuracy", "", 0.0, 0.0)

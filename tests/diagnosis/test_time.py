@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from roundoff.core.deadline import Deadline
-from roundoff.core.findings import Diagnosis
-from roundoff.data.arrays import ArraySamples
-from roundoff.diagnosis.case import open_case
+from roundoff.core.progress import Deadline
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.quantization import diagnose_quantization
 from roundoff.diagnosis.ranking import rank
+from roundoff.diagnosis.result import Diagnosis
+from roundoff.diagnosis.study import diagnose_quantization
+from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
-from roundoff.runtime.session import open_session
+from roundoff.quantize.targets.loading import load_target
+from roundoff.run.session import open_session
+from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
 
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(session, "run", ticking)
         return session
 
-    monkeypatch.setattr("roundoff.diagnosis.lab.open_session", open_ticking)
+    monkeypatch.setattr("roundoff.run.session.open_session", open_ticking)
     return found
 
 

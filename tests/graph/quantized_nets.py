@@ -8,7 +8,7 @@ import onnxruntime as ort
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx import helper, numpy_helper
 
-from roundoff.core.quantizer import Consumer, Kind, Quantizer, QuantParams, QuantSpec
+from roundoff.core.quantizers import Consumer, Kind, Quantizer, QuantParams, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from tests.models import value, weight, wrapped

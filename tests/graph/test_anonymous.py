@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from roundoff.errors import BadInput
 from roundoff.graph.anonymous import anonymized, texts_of
 from roundoff.graph.load import model_from_proto
-from roundoff.runtime.session import open_session
+from roundoff.run.session import open_session
 from tests.models import conv_net, value, with_if, wrapped
 
 

@@ -5,12 +5,12 @@ import pytest
 from onnx import GraphProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.beside import add_declared
 from roundoff.graph.blocks import BlockModels
 from roundoff.graph.cutting import Block
+from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import values
-from roundoff.graph.tap import detached, tap
-from roundoff.runtime.session import open_session
+from roundoff.graph.subgraph import detached, tap
+from roundoff.run.session import open_session
 from tests.models import loaded, value, wrapped
 
 LARGE = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from roundoff.core.quantizer import Consumer
+from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
-from roundoff.graph.block_variants import BlockVariants, leave
-from roundoff.graph.blocks import BlockModels, Substitute
+from roundoff.graph.blocks import BlockModels, BlockVariants, Substitute, leave
 from roundoff.graph.cutting import Cutting, cut_model
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.interface import outputs

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from roundoff.core.quantization import quantize
-from roundoff.core.quantizer import QuantParams, QuantSpec
-from roundoff.graph.codes import codes_of
+from roundoff.core.quantizers import QuantParams, QuantSpec, quantize
+from roundoff.graph.weights import codes_of
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1, 2, -1])

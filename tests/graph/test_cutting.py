@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from roundoff.graph.cutting import MOST_BLOCKS, Cutting, Demand, cut_model
+from roundoff.graph.cutting import MOST_BLOCKS, Cutting, Demand, cut_model, node_seconds
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
-from roundoff.graph.node_costs import node_seconds
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads

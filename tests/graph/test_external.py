@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import load_model
-from roundoff.runtime.session import open_session
+from roundoff.run.session import open_session
 from tests.models import conv_net, random_feed, save, value, wrapped
 
 WEIGHTS = "weights.bin"

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roundoff.core.quantization import fake_quantize, parameters_from_range
-from roundoff.core.quantizer import Consumer, Quantizer, QuantSpec
+from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.graph import fake_constants
 from roundoff.graph.fake_constants import FakeConstants, chain_of, fake_quantized

@@ -12,8 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from roundoff.core.quantization import dequantize, fake_quantize, parameters_from_range
-from roundoff.core.quantizer import Consumer, Quantizer, QuantSpec
+from roundoff.core.quantizers import (
+    Consumer,
+    Quantizer,
+    QuantSpec,
+    dequantize,
+    fake_quantize,
+    parameters_from_range,
+)
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import bake_quantizers, insert_quantizers, switch_on
 from roundoff.graph.interface import inputs
@@ -399,11 +405,11 @@ def test_the_form_that_runs_depends_on_the_size_of_the_codes(monkeypatch: pytest
     model = _in_memory(mixed_net())
     expected = run_model(bake_quantizers(model, mixed_quantizers()), {"image": _IMAGES[0]})[0]
     for limit, holds_codes in ((10**9, True), (100, False)):
-        monkeypatch.setattr("roundoff.graph.insertion.LARGEST_MESSAGE_BYTES", limit)
+        monkeypatch.setattr("roundoff.graph.save.LARGEST_MESSAGE_BYTES", limit)
         chosen = switch_on(model, mixed_quantizers())
         assert ("w1_codes" in {tensor.name for tensor in chosen.proto.graph.initializer}) == holds_codes
         np.testing.assert_array_equal(run_model(chosen, {"image": _IMAGES[0]})[0], expected)
-    monkeypatch.setattr("roundoff.graph.deferred.LARGEST_MESSAGE_BYTES", 100)
+    monkeypatch.setattr("roundoff.graph.save.LARGEST_MESSAGE_BYTES", 100)
     with pytest.raises(BadInput, match="take 236 bytes as codes, too many to run from memory"):
         bake_quantizers(model, mixed_quantizers())
 

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from roundoff.core.tensors import InputSpec
-from roundoff.core.topology import NodeInfo
+from roundoff.core.tensors import InputSpec, NodeInfo
 from roundoff.errors import BadInput
 from roundoff.graph.interface import hidden_tensors, inputs, outputs, topology
 from tests.models import (

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roundoff.graph.joined import joined_units
-from roundoff.graph.units import units
+from roundoff.graph.units import joined_units, units
 from tests.graph.test_units import chain, quantizer
 from tests.models import conv_net, loaded, residual
 from tests.quantize.planning.networks import NETWORKS

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from roundoff.graph.patterns import PATTERNS, find_patterns
-from roundoff.graph.pointwise import POINTWISE, evaluate
+from roundoff.graph.patterns import PATTERNS, POINTWISE, evaluate, find_patterns
 from tests.models import loaded, random_feed, single_node, value, weight, wrapped
 
 node = helper.make_node

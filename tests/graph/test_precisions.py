@@ -5,14 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.core.quant_plan import PlannedQuantizer
-from roundoff.core.quantizer import Quantizer, QuantParams
+from roundoff.core.plan import PlannedQuantizer
+from roundoff.core.quantizers import Quantizer, QuantParams
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
 from roundoff.graph.precisions import NodePrecisions
-from roundoff.graph.reading import read_quantized
-from roundoff.quantize.planning import parse_rule, plan_quantization
-from roundoff.quantize.targets import load_target, target_names
+from roundoff.graph.reading.read import read_quantized
+from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.quantize.planning.rules import parse_rule
+from roundoff.quantize.targets.loading import load_target, target_names
 from tests.models import loaded
 from tests.quantize.planning.networks import NETWORKS
 

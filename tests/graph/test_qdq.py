@@ -1,4 +1,4 @@
-"""The operators of one quantizer give the codes of `roundoff.core.quantization`, ties and ends included."""
+"""The operators of one quantizer give the codes of `roundoff.core.quantizers`, ties and ends included."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from roundoff.core.quantization import fake_quantize
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec, fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers

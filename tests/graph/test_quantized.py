@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from onnx import helper, numpy_helper
 
-from roundoff.graph.quantized import dequantized_tensors
+from roundoff.graph.quantized_model import dequantized_tensors
 from tests.models import loaded, value, wrapped
 
 

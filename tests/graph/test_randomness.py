@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.errors import BadInput
+from roundoff.graph.interface import check_repeatable, random_outputs
 from roundoff.graph.load import Model
-from roundoff.graph.randomness import check_repeatable, random_outputs
-from roundoff.runtime.session import open_session
+from roundoff.run.session import open_session
 from tests.models import value, weight, wrapped
 
 SHAPE = (2, 64)

@@ -12,10 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.deferred import DeferredModel, packed
 from roundoff.graph.insertion import bake_quantizers, deploy_model, fake_quant_model, insert_quantizers
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.saving import save_model
+from roundoff.graph.save import DeferredModel, packed, save_model
 from roundoff.graph.weights import Weights
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers, run_model
 from tests.models import loaded, value, with_if, wrapped

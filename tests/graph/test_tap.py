@@ -7,8 +7,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from roundoff.errors import BadInput
-from roundoff.graph.tap import Taps, detached, tap, tap_shapes
-from roundoff.runtime.session import open_session
+from roundoff.graph.subgraph import Taps, detached, tap, tap_shapes
+from roundoff.run.session import open_session
 from tests.models import conv_net, loaded, value, weight, with_if, wrapped
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-from roundoff.core.quantizer import Consumer, Kind, Quantizer, QuantParams, QuantSpec
+from roundoff.core.quantizers import Consumer, Kind, Quantizer, QuantParams, QuantSpec
 from roundoff.graph.load import Model
 from roundoff.graph.units import derived_constants, units
 from tests.models import conv_net, loaded, residual, value, weight, with_if, wrapped

@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import helper, numpy_helper
 
-from roundoff.graph.unused import drop_unused
+from roundoff.graph.save import drop_unused
 from tests.models import value, weight, with_if, wrapped
 
 

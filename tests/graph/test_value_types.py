@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.graph.value_types import ValueTypes
+from roundoff.graph.shapes import ValueTypes
 from tests.graph.preparation.comparing import constant
 from tests.models import conv_net, value, wrapped
 
@@ -17,7 +17,7 @@ def test_plain_models_are_not_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(model: Model) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("roundoff.graph.value_types.values", fail)
+    monkeypatch.setattr("roundoff.graph.shapes.values", fail)
     types = ValueTypes(Model(conv_net(), Path("m.onnx"), 0))
     assert {types.element(name) for name in ("image", "relu1", "w1")} == {TensorProto.FLOAT}
 

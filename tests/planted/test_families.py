@@ -8,7 +8,7 @@ from benchmarks.planted.families import FAMILIES
 from benchmarks.planted.pictures import CLASSES, pictures
 from benchmarks.planted.subject import subject
 
-from roundoff.graph.saving import save_model
+from roundoff.graph.save import save_model
 
 # What a healthy 8-bit network of these sizes keeps at least, in decibels.
 HEALTHY_DB = 20.0

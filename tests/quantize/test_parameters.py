@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from roundoff.core.quant_plan import PlannedQuantizer, QuantPlan
-from roundoff.core.quantization import quantize
-from roundoff.core.quantizer import Consumer, Quantizer, QuantSpec
+from roundoff.core.plan import PlannedQuantizer, QuantPlan
+from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, quantize
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roundoff.quantize.plain_outputs import same_output, without_numbers
+from roundoff.quantize.agreement import same_output, without_numbers
 
 TEXT = np.array(["a", "b"], dtype=object)
 NUMBERS = np.array([1.0, np.nan], np.float32)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.core.quant_plan import NodePlan, PlannedQuantizer, Precision, QuantPlan, Resolution, Rule
-from roundoff.core.quantizer import Consumer, QuantParams, QuantSpec
+from roundoff.core.plan import NodePlan, PlannedQuantizer, Precision, QuantPlan, Resolution, Rule
+from roundoff.core.quantizers import Consumer, QuantParams, QuantSpec
 from roundoff.core.target import Arithmetic
 from roundoff.errors import BadInput
 from roundoff.quantize.parameters import Numbers, planned_with

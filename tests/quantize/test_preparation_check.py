@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.graph.preparation import prepare
-from roundoff.quantize.preparation_check import check_preparation
+from roundoff.graph.preparation.steps import prepare
+from roundoff.quantize.agreement import check_preparation
 from tests.graph.preparation.comparing import constant, in_memory, normalization
 from tests.models import conv_net, single_node, value, weight, with_sequence, wrapped
 

@@ -10,19 +10,18 @@ import numpy as np
 import onnx
 import pytest
 
-from roundoff.core.quant_plan import Precision, Rule
-from roundoff.core.recipe import Recipe, Step
+from roundoff.core.plan import Precision, Recipe, Rule, Step
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize import recipes
-from roundoff.quantize.calibration import calibrate as observe
+from roundoff.quantize.calibration.run import calibrate as observe
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.recipes import Making, RecipeBuilder
-from roundoff.quantize.targets import load_target
-from roundoff.quantize.variations import possible_variations, varied_target
-from roundoff.quantize.work_context import Participation, WorkContext
+from roundoff.quantize.recipes import Making, RecipeBuilder, possible_variations, varied_target
+from roundoff.quantize.step_report import Participation
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.targets.loading import load_target
 from tests.models import conv_net, loaded, residual
 
 TARGET = load_target("generic-int8")

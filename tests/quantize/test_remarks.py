@@ -8,11 +8,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
-from roundoff.quantize.planning import parse_rule
-from roundoff.quantize.targets import load_target
+from roundoff.quantize.planning.rules import parse_rule
+from roundoff.quantize.targets.loading import load_target
 from tests.models import loaded, value, wrapped
 from tests.odd_models import images, with_branches, with_loop, with_tail
-from tests.runtime.samples import MemorySamples
+from tests.run.samples import MemorySamples
 
 TERMS = 512
 
@@ -74,7 +74,7 @@ def test_sums_that_cancel_fit(tmp_path: Path) -> None:
 
 
 def test_narrow_products_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.quantize import sums
+    from roundoff.quantize import parameters as sums
 
     def never(*_: object) -> None:
         raise AssertionError

@@ -7,14 +7,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from roundoff.core.quantization import parameters_from_range
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.errors import BadInput
 from roundoff.graph.load import load_model
 from roundoff.graph.patterns import PATTERNS
-from roundoff.quantize.planning import plan_quantization
-from roundoff.quantize.planning.needs import NEEDS
-from roundoff.quantize.targets import load_target, target_names
+from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.quantize.planning.view import NEEDS
+from roundoff.quantize.targets.loading import load_target, target_names
 from tests.contracts.target import TargetContract, check_plan
 from tests.real_models import real_models
 

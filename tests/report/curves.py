@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from roundoff.core.accumulation import (
+from roundoff.studies.accumulate.result import (
     Accumulation,
     AccumulationVerdict,
     CurveNode,
@@ -12,7 +12,7 @@ from roundoff.core.accumulation import (
     Split,
     running_means,
 )
-from roundoff.core.partial import Goal, PartialQuantization, PartialStep
+from roundoff.studies.partial.result import Goal, PartialQuantization, PartialStep
 
 __all__ = ["curves_of", "sweep_of"]
 

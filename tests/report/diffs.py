@@ -1,6 +1,6 @@
 """A made-up difference of two runs, for reports and pages."""
 
-from roundoff.core.run_diff import Gate, GateRow, InputChange, RowDiff, RunDiff
+from roundoff.studies.run_diff.result import Gate, GateRow, InputChange, RowDiff, RunDiff
 
 __all__ = ["diff_of"]
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument
-from roundoff.core.topology import NodeInfo, Topology
+from roundoff.core.tensors import NodeInfo, Topology
 from tests import inspections
 from tests.report import test_audit, test_layers, test_reports, test_tuning
 from tests.report.curves import curves_of, sweep_of

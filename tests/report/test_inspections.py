@@ -10,19 +10,18 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from roundoff.core.document import SCHEMA, Environment, RunDocument
-from roundoff.report.channels import CHANNELS_CSV_START, channels_csv, channels_page
-from roundoff.report.distributions import (
+from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document
+from roundoff.messages.numbers import decibels, exactness, number, percentage
+from roundoff.report.run_directory import write_run
+from roundoff.studies.channels.terminal import CHANNELS_CSV_START, channels_csv, channels_page
+from roundoff.studies.distribution.terminal import (
     DISTRIBUTION_CSV_START,
     distribution_csv,
     distribution_page,
     histogram_csv,
 )
-from roundoff.report.documents import load_document
-from roundoff.report.figures import decibels, exactness, number, percentage
-from roundoff.report.outliers import OUTLIERS_CSV_START, outliers_csv, outliers_page
-from roundoff.report.run_directory import write_run
-from roundoff.report.worst_samples import WORST_SAMPLES_CSV_START, worst_samples_csv, worst_samples_page
+from roundoff.studies.outliers.terminal import OUTLIERS_CSV_START, outliers_csv, outliers_page
+from roundoff.studies.samples.terminal import WORST_SAMPLES_CSV_START, worst_samples_csv, worst_samples_page
 from tests import inspections
 from tests.inspections import HOSTILE
 

@@ -4,10 +4,10 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from roundoff.core.document import RunDocument
-from roundoff.core.findings import Check, Diagnosis, Finding, Measure, Repair
-from roundoff.core.io_check import IoCheck, StageCheck
-from roundoff.core.run_diff import Change
+from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair
 from roundoff.report.junit import document_junit
+from roundoff.studies.check_io.result import IoCheck, StageCheck
+from roundoff.studies.run_diff.result import Change
 from tests.report import test_audit, test_layers, test_tuning
 from tests.report.curves import sweep_of, without_goal
 from tests.report.diffs import diff_of

@@ -10,18 +10,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from roundoff.core.comparison import Comparison, TensorComparison, Verdict
 from roundoff.core.coverage import OutputCoverage, Unjudged
-from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument
-from roundoff.core.scores import TensorScore
-from roundoff.core.thresholds import Threshold, ThresholdSet
+from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument, load_document, to_json
 from roundoff.errors import BadInput
-from roundoff.report.documents import load_document, to_json
+from roundoff.measure.metrics import TensorScore
+from roundoff.measure.thresholds import Threshold, ThresholdSet
+from roundoff.messages.catalogue import speaking
 from roundoff.report.junit import comparison_junit
 from roundoff.report.run_directory import write_run
-from roundoff.report.tables import comparison_csv
-from roundoff.report.terminal import Sort, comparison_table, comparison_verdict
-from roundoff.report.words import speaking
+from roundoff.studies.compare.result import Comparison, TensorComparison, Verdict
+from roundoff.studies.compare.terminal import Sort, comparison_csv, comparison_table, comparison_verdict
 
 HOSTILE = "=cmd|'/c calc'!A1 <b>&\"\x00[red]\n名前"
 

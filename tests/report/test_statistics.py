@@ -5,9 +5,8 @@ import json
 import numpy as np
 from rich.console import Console
 
-from roundoff.core.statistics import TensorStats
-from roundoff.core.summary import TensorSummary
 from roundoff.core.tensors import TensorInfo
+from roundoff.measure.statistics import TensorStats, TensorSummary
 from roundoff.report.statistics import statistics_csv, statistics_json, statistics_table
 
 

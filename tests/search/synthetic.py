@@ -6,18 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.quant_plan import FLOAT, Precision, Rule
-from roundoff.core.recipe import Recipe
+from roundoff.core.plan import FLOAT, Precision, Recipe, Rule
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.search.bench import Bench
-from roundoff.search.driver import Budget, Found, run_search
-from roundoff.search.goal import TuneGoal
+from roundoff.search.free_options import Lever
+from roundoff.search.goal import Reading, TuneGoal
 from roundoff.search.journal import Journal
-from roundoff.search.levers import Lever
-from roundoff.search.reading import Reading
 from roundoff.search.recipe_text import recipe_key
-from roundoff.search.strategies import STRATEGIES, Strategy
+from roundoff.search.strategies import STRATEGIES
+from roundoff.search.strategies.strategy import Strategy
+from roundoff.search.trials import Bench
+from roundoff.search.tune import Budget, Found, run_search
 
 __all__ = ["FakeJudge", "FakeProblem", "FakeWorkbench", "Killed", "search"]
 

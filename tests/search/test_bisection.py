@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.search.bisection import next_count
+from roundoff.search.recipe_text import next_count
 
 
 def proposals(nodes: int, needed: int) -> list[int]:

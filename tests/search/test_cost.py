@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from roundoff.core.quant_plan import Precision, Rule
-from roundoff.core.recipe import Recipe
+from roundoff.core.plan import Precision, Recipe, Rule
 from roundoff.core.target import Costs
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.quantize.recipes import RecipeBuilder
-from roundoff.quantize.targets import load_target
+from roundoff.quantize.targets.loading import load_target
 from roundoff.search.cost import CostModel, load_costs
 from roundoff.search.ranking import outstanding
 from tests.models import conv_net, loaded, value, weight, wrapped

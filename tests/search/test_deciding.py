@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.search.deciding import ERROR_PROBABILITY, decide, look_sizes
+from roundoff.search.goal import ERROR_PROBABILITY, decide, look_sizes
 
 
 @given(st.integers(1, 5000))

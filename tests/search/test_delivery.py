@@ -12,9 +12,8 @@ import pytest
 from roundoff.cli.data_options import add_data_options
 from roundoff.cli.subject import add_subject_options, open_subject
 from roundoff.cli.terminal import Terminal
-from roundoff.core.quantization import quantize
-from roundoff.core.recipe import Recipe, Step
-from roundoff.core.tuning import Trial
+from roundoff.core.plan import Recipe, Step
+from roundoff.core.quantizers import quantize
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
@@ -22,10 +21,11 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.quantize.plan_file import load_plan
 from roundoff.quantize.recipes import Making, RecipeBuilder
-from roundoff.quantize.targets import load_target
-from roundoff.quantize.work_context import WorkContext
-from roundoff.runtime.session import open_session
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.targets.loading import load_target
+from roundoff.run.session import open_session
 from roundoff.search.delivery import BEST_NAME, Delivery, discard_folder, open_folder
+from roundoff.search.result import Trial
 from tests.models import conv_net, loaded
 from tests.search.test_judges import Images
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roundoff.core.quant_plan import FLOAT
-from roundoff.core.recipe import Recipe
+from roundoff.core.plan import FLOAT, Recipe
 from roundoff.core.tensors import Array
-from roundoff.core.tuning import Trial
 from roundoff.errors import BadInput
-from roundoff.search.driver import Budget, Found
-from roundoff.search.strategies import STRATEGIES, Strategy
-from roundoff.search.strategies.giving_back import one_less
+from roundoff.search.result import Trial
+from roundoff.search.strategies import STRATEGIES
+from roundoff.search.strategies.prune import one_less
+from roundoff.search.strategies.strategy import Strategy
+from roundoff.search.tune import Budget, Found
 from tests.search.synthetic import WIDE, FakeJudge, FakeProblem, FakeWorkbench, Killed, search
 
 NODES = tuple(f"node{number}" for number in range(8))

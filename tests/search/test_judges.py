@@ -10,10 +10,12 @@ import pytest
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.runtime.session import Session, open_session
-from roundoff.search.judges import Judge, JudgeOptions, make_judge, running
-from roundoff.search.judges.running import OutputRunner
-from roundoff.search.judges.signals import SignalJudge
+from roundoff.run.session import Session, open_session
+from roundoff.search.judges import outputs as running
+from roundoff.search.judges.builtin import SignalJudge
+from roundoff.search.judges.judge import Judge
+from roundoff.search.judges.loading import JudgeOptions, make_judge
+from roundoff.search.judges.outputs import OutputRunner
 from tests.models import conv_net, loaded, residual
 
 COUNT = 40

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from roundoff.core.quant_plan import Precision, Rule
-from roundoff.core.recipe import Recipe, Step
-from roundoff.data.arrays import ArraySamples
+from roundoff.core.plan import Precision, Recipe, Rule, Step
 from roundoff.graph.build import make_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.recipes import RecipeBuilder
-from roundoff.quantize.targets import load_target
-from roundoff.search.levers import Lever
-from roundoff.search.promise import Promise
+from roundoff.quantize.targets.loading import load_target
+from roundoff.samples.sample_set import ArraySamples
+from roundoff.search.free_options import Lever
+from roundoff.search.problem import Promise
 from tests.models import conv_net, loaded
 from tests.search.synthetic import FakeJudge, FakeProblem, FakeWorkbench, search
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roundoff.core.quant_plan import FLOAT
-from roundoff.core.recipe import Recipe
-from roundoff.core.tuning import Trial
+from roundoff.core.plan import FLOAT, Recipe
 from roundoff.errors import BadInput
-from roundoff.search.strategies import STRATEGIES, load_strategy
+from roundoff.search.result import Trial
+from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.pareto import pareto_front
+from roundoff.search.strategies.strategy import load_strategy
 from tests.search.synthetic import FakeJudge, FakeProblem, FakeWorkbench, search
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "vectors" / "amct" / "binary_search_traces.json"
@@ -32,7 +32,7 @@ def bisected(nodes: int, needed: int) -> tuple[list[int], FakeWorkbench, int | N
             asked.append(len(recipe.rules))
         return recipe
 
-    from roundoff.search.strategies import Strategy
+    from roundoff.search.strategies.strategy import Strategy
 
     found = search(problem, workbench, strategy=Strategy("bisect", listening))
     asked = asked[: len(asked) // 2] if asked[: len(asked) // 2] == asked[len(asked) // 2 :] else asked

@@ -9,8 +9,7 @@ from benchmarks.planted.case import PlantedCase, truth
 from benchmarks.planted.faults.ranges import with_bits
 from benchmarks.planted.faults.registry import fault
 from benchmarks.planted.subject import Subject, replaced, with_weights
-from roundoff.core.quantization import quantize
-from roundoff.core.quantizer import Quantizer, QuantParams
+from roundoff.core.quantizers import Quantizer, QuantParams, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
 

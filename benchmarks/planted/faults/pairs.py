@@ -18,7 +18,7 @@ from benchmarks.planted.faults.kernels import (
 from benchmarks.planted.faults.ranges import changed_until_it_costs, clipped_activation, scaled, with_bits
 from benchmarks.planted.faults.registry import fault
 from benchmarks.planted.subject import Subject
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer
 
 __all__: list[str] = []
 

@@ -8,8 +8,7 @@ import numpy as np
 from benchmarks.planted.case import PlantedCase, truth
 from benchmarks.planted.faults.registry import fault
 from benchmarks.planted.subject import Subject, replaced
-from roundoff.core.quantization import parameters_from_range, representable_range
-from roundoff.core.quantizer import Quantizer, QuantParams
+from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range, representable_range
 from roundoff.graph.quantized_model import QuantizedModel
 
 __all__ = ["changed_until_it_costs", "scaled"]

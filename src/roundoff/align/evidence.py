@@ -1,15 +1,122 @@
 """Evidence that two tensors are one: how well their values agree, and how much that says."""
 
 import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from roundoff.align.fingerprints import Fingerprints
-from roundoff.core.pairing import Layout
+from roundoff.align.layout import Floats
+from roundoff.align.pairing import Layout
 
-__all__ = ["LEAST_CORRELATION", "LEAST_NOISE", "SAME_VALUE", "Evidence", "compare"]
+__all__ = [
+    "LEAST_CORRELATION",
+    "LEAST_NOISE",
+    "SAME_VALUE",
+    "SAMPLES",
+    "SHORT",
+    "Choice",
+    "Evidence",
+    "Fingerprints",
+    "assign",
+    "compare",
+    "fingerprints",
+    "joined",
+    "order_prior",
+]
+
+
+# Fingerprints: a few standardised elements of each tensor, so that one matrix product correlates all.
+
+SAMPLES = 2048
+"""Elements in a fingerprint."""
+
+SHORT = 3
+"""Up to this many elements any two tensors correlate well, so that only their plain values can speak."""
+
+_CONSTANT = 1e-5
+"""A standard deviation this small, relative to the largest value, is rounding and not signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """Fingerprints of several tensors at the same positions, one per row.
+
+    Attributes:
+        owners: Whose each row is; any number the caller understands.
+        unit: Elements minus their mean, of length one; zero for tensors that are (nearly) constant or short.
+            Shape (tensors, elements).
+        mean: Mean of each row.
+        deviation: Standard deviation of each row.
+        effective: How many independent, evenly strong elements each row is worth: few when a handful of
+            outliers make up all of its variance.
+        head: The first elements as they are, all there is to know of a constant or short tensor.
+            Shape (tensors, up to SHORT).
+    """
+
+    owners: tuple[int, ...]
+    unit: npt.NDArray[np.float32]
+    mean: Floats
+    deviation: Floats
+    effective: Floats
+    head: Floats
+
+    def subset(self, wanted: Collection[int]) -> "Fingerprints":
+        """The rows of the owners wanted."""
+        rows = [row for row, owner in enumerate(self.owners) if owner in wanted]
+        return Fingerprints(
+            tuple(self.owners[row] for row in rows),
+            self.unit[rows],
+            self.mean[rows],
+            self.deviation[rows],
+            self.effective[rows],
+            self.head[rows],
+        )
+
+    @property
+    def flat(self) -> npt.NDArray[np.bool_]:
+        """Which rows cannot be correlated."""
+        return np.asarray(self.effective == 0)
+
+
+def joined(parts: Sequence[Fingerprints]) -> Fingerprints:
+    """Fingerprints at the same positions, one after the other."""
+    return Fingerprints(
+        tuple(owner for part in parts for owner in part.owners),
+        np.concatenate([part.unit for part in parts]),
+        np.concatenate([part.mean for part in parts]),
+        np.concatenate([part.deviation for part in parts]),
+        np.concatenate([part.effective for part in parts]),
+        np.concatenate([part.head for part in parts]),
+    )
+
+
+def fingerprints(rows: Mapping[int, Floats]) -> Fingerprints:
+    """Standardise sampled elements: one row per owner, all of one length."""
+    values = np.stack(list(rows.values()))
+    largest = np.abs(values).max(axis=1)
+    # In units of the largest value no square over- or underflows.
+    scaled = values / np.where(largest > 0, largest, 1.0)[:, None]
+    mean = scaled.mean(axis=1)
+    scaled -= mean[:, None]
+    squares = scaled * scaled
+    variance = squares.mean(axis=1)
+    flat = (variance <= _CONSTANT**2) | (values.shape[1] <= SHORT)
+    safe = np.where(flat, 1.0, variance)
+    kurtosis = np.maximum((squares * squares).mean(axis=1) / safe**2, 1.0)
+    length = values.shape[1]
+    unit = np.where(flat[:, None], 0.0, scaled / np.sqrt(safe * length)[:, None])
+    return Fingerprints(
+        owners=tuple(rows),
+        unit=unit.astype(np.float32),
+        mean=mean * largest,
+        deviation=np.sqrt(variance) * largest,
+        effective=np.where(flat, 0.0, length * np.minimum(1.0, 2.0 / kurtosis)),
+        head=values[:, :SHORT],
+    )
+
 
 LEAST_NOISE = 1e-9
 """Residuals below this are equal whatever else is known."""
@@ -176,3 +283,105 @@ def _best(scores: npt.NDArray[np.floating], *, least: float) -> list[tuple[int, 
         pairs = zip(others, lines, strict=True) if turned else zip(lines, others, strict=True)
         places.update((int(row), int(column)) for row, column in pairs)
     return sorted(places)
+
+
+# Choosing one partner for each tensor so that the evidence as a whole is strongest.
+
+Choice = dict[int, Evidence]
+"""The evidence chosen, by index of the reference tensor."""
+
+_SWEEPS = 20
+"""Rounds of exchanges; two or three are usual, and every exchange helps, so that it ends by itself."""
+
+_TIE_DIGITS = 6
+"""Weights that agree to so many digits are equal."""
+
+
+def assign(evidence: Sequence[Evidence], weights: Mapping[tuple[int, int], float]) -> Choice:
+    """One-to-one choice of high total weight: the strongest first, then exchanges while they help.
+
+    Args:
+        evidence: At most one item per pair; the order decides between equal weights.
+        weights: Weight of each pair, not negative.
+    """
+    matching = _Matching(evidence, weights)
+    for _ in range(_SWEEPS):
+        if not sum(matching.improve(row) for row in matching.rows):
+            break
+    return matching.chosen
+
+
+class _Matching:
+    """A one-to-one choice that can be improved."""
+
+    def __init__(self, evidence: Sequence[Evidence], weights: Mapping[tuple[int, int], float]) -> None:
+        self.weights = weights
+        self.chosen: Choice = {}
+        self.taken: Choice = {}
+        self.rows: dict[int, list[Evidence]] = defaultdict(list)
+        for item in sorted(evidence, key=lambda item: -round(weights[item.key], _TIE_DIGITS)):
+            self.rows[item.reference].append(item)
+            if item.reference not in self.chosen and item.candidate not in self.taken:
+                self._choose(item)
+
+    def improve(self, row: int) -> bool:
+        """Give `row` a partner that another has, if what the other then takes makes up for it."""
+        mine = self.chosen.get(row)
+        for wanted in self.rows[row]:
+            theirs = self.taken.get(wanted.candidate)
+            if theirs is None or theirs is mine:
+                continue
+            instead = self._instead(theirs, freed=mine)
+            gain = self._weight(wanted) + self._weight(instead) - self._weight(theirs) - self._weight(mine)
+            if gain > 10**-_TIE_DIGITS:
+                for item in (theirs, mine):
+                    if item:
+                        del self.chosen[item.reference], self.taken[item.candidate]
+                for item in (wanted, instead):
+                    if item:
+                        self._choose(item)
+                return True
+        return False
+
+    def _instead(self, theirs: Evidence, *, freed: Evidence | None) -> Evidence | None:
+        """The best that the owner of `theirs` can take when it loses that and `freed` becomes free."""
+        for item in self.rows[theirs.reference]:
+            if item.candidate not in self.taken or (freed and item.candidate == freed.candidate):
+                return item
+        return None
+
+    def _choose(self, item: Evidence) -> None:
+        self.chosen[item.reference] = self.taken[item.candidate] = item
+
+    def _weight(self, item: Evidence | None) -> float:
+        return self.weights[item.key] if item else 0.0
+
+
+# Using the order of tensors to tell apart those that their values cannot.
+
+_LEAST_ANCHORS = 8
+_AGREEMENT = 0.9
+"""Share of neighbouring sure pairs that must come in the same order on both sides."""
+
+_FARTHEST = 5.0
+"""Distance beyond which being out of place counts no more."""
+
+
+def order_prior(anchors: Sequence[tuple[int, int]]) -> Callable[[Evidence], float]:
+    """Log-prior of a match from its place among sure pairs (reference index, candidate index).
+
+    Zero for all unless both sides evidently list their tensors in the same order. Both then begin together.
+    """
+    if len(anchors) < _LEAST_ANCHORS:
+        return lambda _: 0.0
+    known = sorted((candidate, reference) for reference, candidate in anchors)
+    candidates, references = np.array([(-1, -1), *known], dtype=np.float64).T
+    if np.mean(np.diff(references) > 0) < _AGREEMENT:
+        return lambda _: 0.0
+
+    def prior(item: Evidence) -> float:
+        beyond = max(item.candidate - candidates[-1], 0.0)
+        expected = float(np.interp(item.candidate, candidates, references)) + beyond
+        return -math.log1p(min(abs(item.reference - expected), _FARTHEST))
+
+    return prior

@@ -1,23 +1,118 @@
 """Pairing two sources: the user's word first, then names, then values."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from roundoff.align.aliases import check_aliases
-from roundoff.align.by_shape import match_by_shape
-from roundoff.align.doubts import match_rest_by_value
-from roundoff.align.layout import find_layout
-from roundoff.align.match import Match, Named
-from roundoff.align.names import by_node, match_by_spelling
-from roundoff.align.origins import match_by_origin
-from roundoff.align.reporting import reported
-from roundoff.align.values import Side
-from roundoff.core.pairing import MatchedBy, Pairing, TensorPair, pair_samples
+from roundoff.align.layout import correlation, find_layout, positions, take
+from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling
+from roundoff.align.pairing import Match, MatchedBy, Named, Pairing, TensorPair, pair_samples
+from roundoff.align.shapes import relabelled
+from roundoff.align.values import Side, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import CannotAlign
 
-__all__ = ["align", "pair_names"]
+__all__ = [
+    "align",
+    "match_by_shape",
+    "match_rest_by_value",
+    "pair_names",
+    "rename_after",
+]
+
+
+# Names that have moved: pairs of equal name whose values belong to other tensors.
+#
+# Compilers fold an activation into the layer before it and keep only one of the two names; Caffe overwrites the
+# values of a layer with those of its in-place successor. The name is then on both sides, but on different tensors.
+
+_AGREEING = 0.99
+"""Names are taken at their word when the values correlate as well as this."""
+
+_CLEARLY = 10.0
+"""Values overrule a name when they leave so many times less unexplained."""
+
+_LOOKED_AT = 2048
+_FEWEST = 16
+"""Smaller tensors say too little."""
+
+
+def match_rest_by_value(found: Sequence[Match], ours: Side, theirs: Side, *, progress: Progress) -> list[Match]:
+    """All matches: those found by name, less those that values contradict, and those found by value.
+
+    A name is given up only where another tensor's values agree clearly better.
+    """
+    agreement = {match: _agreement(match, ours, theirs) for match in found}
+    doubted = [match for match, value in agreement.items() if value is not None and value < _AGREEING]
+    trusted = [match for match in found if match not in doubted]
+    by_value = match_by_value(ours, theirs, known=trusted, progress=progress)
+    worst = {match.reference: agreement[match] for match in doubted} | {
+        ~m.candidate: agreement[m] for m in doubted
+    }
+    kept = []
+    for match in by_value:
+        rivals = [value for end in (match.reference, ~match.candidate) if (value := worst.get(end)) is not None]
+        if not rivals or _outdoes(_agreement(match, ours, theirs), rivals):
+            kept.append(match)
+    # Found by value under its own name, perhaps in another layout: the name stands, and the caller looks into it.
+    named = {(match.reference, match.candidate) for match in doubted}
+    kept = [match for match in kept if (match.reference, match.candidate) not in named]
+    taken = {match.reference for match in kept}, {match.candidate for match in kept}
+    restored = [m for m in doubted if m.reference not in taken[0] and m.candidate not in taken[1]]
+    return [*trusted, *kept, *restored]
+
+
+def _outdoes(agreement: float | None, rivals: Sequence[float]) -> bool:
+    """Whether values agree so much better than names that the names must be wrong."""
+    return agreement is not None and all(_CLEARLY * (1 - agreement) < 1 - rival for rival in rivals)
+
+
+def _agreement(match: Match, ours: Side, theirs: Side) -> float | None:
+    """Correlation of a pair on a few elements; None where it says nothing, or the user or a tool has spoken."""
+    if match.how in ("alias", "origin") or match.layout is not None:
+        return None
+    left, right = ours.read(match.reference), theirs.read(match.candidate)
+    if left is None or right is None or left.shape != right.shape or left.size < _FEWEST:
+        return None
+    at = positions(left.size, _LOOKED_AT)
+    ours_seen, theirs_seen = take(left, at), take(right, at)
+    return None if ours_seen is None or theirs_seen is None else correlation(ours_seen, theirs_seen)
+
+
+# The last resort: tensors whose shape nobody else has.
+#
+# Behind a fault values no longer tell which tensor is which, but the ten logits are still the only ten numbers.
+
+_CONFIDENCE = 0.3
+"""A shape is a hint, not more."""
+
+
+def match_by_shape(
+    ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], *, found: Collection[Match]
+) -> list[Match]:
+    """Pair what is left where a shape, axes of length 1 aside, belongs to one tensor on each side and no other."""
+    our_owners, their_owners = _owners(ours), _owners(theirs)
+    taken = {match.reference for match in found}, {match.candidate for match in found}
+    matches = []
+    for key in our_owners.keys() & their_owners.keys():
+        (reference, *more), (candidate, *others) = our_owners[key], their_owners[key]
+        if more or others or reference in taken[0] or candidate in taken[1]:
+            continue
+        left, right = ours[reference].shape, theirs[candidate].shape
+        layout = None if left == right else relabelled(left, right)
+        if left == right or layout is not None:
+            matches.append(Match(reference, candidate, "shape", _CONFIDENCE, layout))
+    return matches
+
+
+def _owners(tensors: Sequence[TensorInfo]) -> dict[tuple[int, ...], list[int]]:
+    owners = defaultdict(list)
+    for index, info in enumerate(tensors):
+        key = tuple(size for size in info.shape if size != 1)
+        if key and 0 not in key and info.dtype and "complex" not in info.dtype and not info.problem:
+            owners[key].append(index)
+    return owners
 
 
 def align(
@@ -165,3 +260,54 @@ def _pairing(found: Sequence[Match], ours: Sequence[Named], theirs: Sequence[Nam
         unmatched_reference=tuple(tensor.name for tensor in our_rest),
         unmatched_candidate=tuple(tensor.name for tensor in their_rest),
     )
+
+
+# A dump under the names, and in the order, of the model it was made from.
+
+
+def rename_after(source: TensorSource, model: Sequence[TensorInfo]) -> TensorSource:
+    """View a source under a model's tensor names, in the model's order; what the model does not know comes last.
+
+    Args:
+        source: Tensors whose names may be spelt as file names or another tool would.
+        model: The model's tensors in execution order.
+
+    Raises:
+        CannotAlign: No tensor of the source is one of the model's.
+    """
+    theirs = pair_names(model, source.tensors)
+    if not theirs:
+        raise CannotAlign(
+            f"None of the {len(source.tensors)} tensors of {source.label} has the name of a tensor of the model.",
+            fix="give the model that the dump was made from, or leave --model out",
+        )
+    return _Renamed(source, model, theirs)
+
+
+class _Renamed:
+    """Implements `TensorSource`."""
+
+    ordered = True
+
+    def __init__(self, source: TensorSource, model: Sequence[TensorInfo], theirs: dict[str, str]) -> None:
+        known = {info.name: info for info in source.tensors}
+        self._source = source
+        self._homes = dict(theirs)
+        self.label, self.samples = source.label, source.samples
+        named = [
+            replace(known[theirs[info.name]], name=info.name, node=info.node, op_type=info.op_type, origin="")
+            for info in model
+            if info.name in theirs
+        ]
+        taken, used = set(theirs.values()), set(theirs)
+        rest = [info for info in source.tensors if info.name not in taken]
+        # A stranger may carry the name that a renamed tensor has now.
+        strangers = [
+            replace(info, name=f"{info.name} (not of the model)" if info.name in used else info.name)
+            for info in rest
+        ]
+        self._homes |= {stranger.name: info.name for stranger, info in zip(strangers, rest, strict=True)}
+        self.tensors: tuple[TensorInfo, ...] = (*named, *strangers)
+
+    def read(self, name: str, sample: str) -> Array:
+        return self._source.read(self._homes.get(name, name), sample)

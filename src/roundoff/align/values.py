@@ -1,5 +1,6 @@
 """Matching tensors by their values alone, whatever they are called and however their axes are arranged."""
 
+import contextlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -8,20 +9,267 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.align.axes import Shape
-from roundoff.align.confidence import SURE, settle
-from roundoff.align.evidence import Evidence, compare
-from roundoff.align.fingerprints import SAMPLES, Fingerprints, fingerprints, joined
-from roundoff.align.match import Match
-from roundoff.align.reporting import reported
-from roundoff.align.sampling import Floats, positions, seen_through, take
+from roundoff.align.evidence import (
+    LEAST_CORRELATION,
+    LEAST_NOISE,
+    SAME_VALUE,
+    SAMPLES,
+    Choice,
+    Evidence,
+    Fingerprints,
+    assign,
+    compare,
+    fingerprints,
+    joined,
+    order_prior,
+)
+from roundoff.align.layout import Floats, correlation, only_padding, positions, seen_through, take
+from roundoff.align.pairing import Layout, Match
 from roundoff.align.shapes import layouts_between, layouts_within, relabelled
-from roundoff.align.verify import verified
-from roundoff.core.pairing import Layout
 from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import RoundoffError
 
-__all__ = ["Side", "match_by_value"]
+__all__ = [
+    "SURE",
+    "Side",
+    "match_by_value",
+    "reported",
+    "settle",
+    "verified",
+]
+
+
+# A closer look at the matches that were chosen and at those that came near.
+
+_SAMPLES = 8192
+"""Elements that the chosen matches and their rivals are judged by in the end. From 10,000 on BLAS would put
+more time into waking threads than into the product."""
+
+_CONTESTED = 4.0
+"""A residual within this factor of the chosen one makes a rival..."""
+
+_CONTESTED_FLOOR = 1e-5
+"""...and so does a difference that float32 products hardly show."""
+
+_CLEAR_ELEMENTS = 512
+_CLEAR_RESIDUAL = 0.05
+"""A match without rivals needs no closer look when so many independent elements of its fingerprint leave no
+more unexplained than this."""
+
+_ROUNDING = 1e-12
+"""Unexplained variance below this is the rounding of float64 sums."""
+
+Reader = Callable[[int], Array | None]
+
+
+def verified(
+    evidence: Sequence[Evidence], chosen: Choice, *, reference: Reader, candidate: Reader
+) -> list[Evidence]:
+    """Measure anew, with more elements and in float64, what was chosen and what rivals it, where in doubt.
+
+    Evidence that does not hold, or that would crop away more than padding, is dropped.
+
+    Args:
+        evidence: Everything found, at most one item per pair.
+        chosen: The choice so far.
+        reference: Reads a tensor of the reference by index.
+        candidate: Reads a tensor of the candidate by index.
+    """
+    doubtful = defaultdict(list)
+    for item in _doubtful(evidence, chosen):
+        doubtful[item.reference].append(item)
+    settled = {item.key: item for item in evidence}
+    for index, items in doubtful.items():
+        array = reference(index)
+        for item in items:
+            other = candidate(item.candidate)
+            anew = None if array is None or other is None else _measured(item, array, other)
+            if anew is None:
+                del settled[item.key]
+            else:
+                settled[item.key] = anew
+    return list(settled.values())
+
+
+def _doubtful(evidence: Sequence[Evidence], chosen: Choice) -> list[Evidence]:
+    """What comes near a choice for either tensor, what it is near to, and what is not clear by itself."""
+    by_candidate = {item.candidate: item for item in chosen.values()}
+    doubtful = {item.key for item in chosen.values() if not _clear(item)}
+    for item in evidence:
+        for other in (chosen.get(item.reference), by_candidate.get(item.candidate)):
+            near = other and item.residual <= _CONTESTED * other.residual + _CONTESTED_FLOOR
+            if other and near and other.key != item.key:
+                doubtful |= {item.key, other.key}
+    return [item for item in evidence if item.key in doubtful]
+
+
+def _clear(item: Evidence) -> bool:
+    """Whether the fingerprint says all: many elements agree closely, and nothing is cropped."""
+    cropped = item.layout is not None and item.layout.crop is not None
+    return item.effective >= _CLEAR_ELEMENTS and item.residual <= _CLEAR_RESIDUAL and not cropped
+
+
+def _measured(item: Evidence, reference: Array, candidate: Array) -> Evidence | None:
+    if item.layout and not only_padding(item.layout, candidate):
+        return None
+    left = take(reference, positions(reference.size, _SAMPLES))
+    right = take(candidate, seen_through(item.layout, reference.shape, candidate.shape, count=_SAMPLES))
+    if left is None or right is None:
+        return None
+    scale = float(np.abs(left).max()) or 1.0  # so that no square over- or underflows
+    left, right = left / scale, right / scale
+    squared = float(np.mean((left - right) ** 2))
+    if item.constant:
+        gap = max(squared / (float(np.mean(left**2)) or 1.0), _ROUNDING)
+        return replace(item, residual=gap, difference=gap) if gap <= SAME_VALUE else None
+    agreement = correlation(left, right)
+    if agreement < LEAST_CORRELATION:
+        return None
+    residual = max(1 - agreement**2, _ROUNDING)
+    return replace(item, residual=residual, difference=max(squared / float(left.var()), _ROUNDING))
+
+
+# Progress as a block, so that it is finished whatever happens in it.
+
+
+@contextlib.contextmanager
+def reported(progress: Progress, title: str, total: int) -> Iterator[None]:
+    """Announce a job of `total` steps and that it is over, done or not."""
+    progress.start(title, total)
+    try:
+        yield
+    finally:
+        progress.finish()
+
+
+# How sure a match by value is.
+
+SURE = 0.9
+"""Matches as sure as this are taken for granted when the others are judged."""
+
+_NOISE_QUANTILE = 0.75
+"""The residual that this share of the matches stays below is the usual noise between the two sides."""
+
+_NOISE_SLACK = 3.0
+"""So many times that noise is added to residuals before they are compared: less than it tells nothing."""
+
+_CONSTANT_CEILING = 0.5
+"""Equality of constants is never better than a guess."""
+
+_CLOSENESS = (
+    (0.5, 0.25),
+    (0.7, 0.45),
+    (0.8, 0.55),
+    (0.9, 0.7),
+    (0.95, 0.8),
+    (0.98, 0.9),
+    (0.99, 0.97),
+    (0.994, 1.0),
+)
+"""How far a correlation is trusted: a tensor whose partner is missing may find its neighbour, at 0.9 or so."""
+
+_SUSPICION = 0.85
+"""What is left of the confidence of a match that is unlike the others, for it may be a neighbour's."""
+
+_SUSPICIOUS_RESIDUAL = 10.0
+"""Unlike the others: a residual so many times the usual noise,"""
+
+_UNSUSPICIOUS = 1e-7
+"""unless it is as small as this;"""
+
+_UNUSUAL = 0.25
+"""or a change of layout, or a gain, that fewer than this share of the matches have or lack."""
+
+_MOST_LOG_ODDS = 50.0
+
+
+def settle(evidence: Sequence[Evidence], anchors: Sequence[tuple[int, int]]) -> tuple[Choice, dict[int, float]]:
+    """Choose partners and say how sure each choice is, by index of the reference tensor.
+
+    Args:
+        evidence: At most one item per pair; the order decides between equal ones.
+        anchors: Pairs known to be right (reference index, candidate index).
+    """
+    weights = {item.key: item.strength(LEAST_NOISE) for item in evidence}
+    chosen = assign(evidence, weights)
+    usual = _Usual.of(chosen)
+    sure = _confidence(evidence, chosen, usual=usual, prior=lambda _: 0.0)
+    known = [item.key for row, item in chosen.items() if sure[row] >= SURE]
+    prior = order_prior([*anchors, *known])
+    chosen = assign(evidence, {item.key: weights[item.key] + prior(item) for item in evidence})
+    return chosen, _confidence(evidence, chosen, usual=usual, prior=prior)
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What most matches between these two sides are like.
+
+    Attributes:
+        noise: Differences to be expected, as a residual.
+        changed: Share of matches with a change of layout.
+        plain: Share of matches that agree without gain and offset.
+    """
+
+    noise: float
+    changed: float
+    plain: float
+
+    @classmethod
+    def of(cls, chosen: Choice) -> "_Usual":
+        items = [item for item in chosen.values() if not item.constant]
+        if not items:
+            return cls(LEAST_NOISE, 0.5, 0.5)
+        noise = max(float(np.quantile([item.residual for item in items], _NOISE_QUANTILE)), LEAST_NOISE)
+        changed = sum(item.layout is not None for item in items) / len(items)
+        return cls(noise, changed, sum(item.agrees_plainly(noise) for item in items) / len(items))
+
+    def suspects(self, item: Evidence) -> bool:
+        """Whether a match is unlike the others."""
+        changed = self.changed if item.layout else 1 - self.changed
+        plain = self.plain if item.agrees_plainly(self.noise) else 1 - self.plain
+        noisy = item.residual > max(_SUSPICIOUS_RESIDUAL * self.noise, _UNSUSPICIOUS)
+        return noisy or min(changed, plain) < _UNUSUAL
+
+
+def _confidence(
+    evidence: Sequence[Evidence],
+    chosen: Choice,
+    *,
+    usual: _Usual,
+    prior: Callable[[Evidence], float],
+) -> dict[int, float]:
+    """How sure each choice is: its odds against all rivals, times how sure it would be without them."""
+    strengths = {item.key: item.strength(_NOISE_SLACK * usual.noise) + prior(item) for item in evidence}
+    rivals = _rivals(strengths, chosen)
+    return {row: _alone(item, usual) / (1 + rivals[row]) for row, item in chosen.items()}
+
+
+def _rivals(strengths: Mapping[tuple[int, int], float], chosen: Choice) -> Mapping[int, float]:
+    """Odds of all other partners of either tensor against the chosen one, the greater of both sides."""
+    by_candidate = {item.candidate: item for item in chosen.values()}
+    odds: dict[tuple[int, str], float] = defaultdict(float)
+    for key, strength in strengths.items():
+        row, column = chosen.get(key[0]), by_candidate.get(key[1])
+        if row is column:  # the choice itself; two tensors without partners have no evidence in common
+            continue
+        for side, mine, other in (("row", row, column), ("column", column, row)):
+            if mine:
+                # A rival that has a better partner of its own is less of one.
+                lost = min(0.0, strength - strengths[other.key]) if other else 0.0
+                log_odds = strength - strengths[mine.key] + lost
+                odds[mine.reference, side] += math.exp(min(log_odds, _MOST_LOG_ODDS))
+    return {row: max(odds[row, "row"], odds[row, "column"]) for row in chosen}
+
+
+def _alone(item: Evidence, usual: _Usual) -> float:
+    """Confidence of a match that has no rivals."""
+    if item.constant:
+        return _CONSTANT_CEILING * item.beyond_chance()
+    points, values = zip(*_CLOSENESS, strict=True)
+    sure = float(np.interp(math.sqrt(1 - item.residual), points, values)) * item.beyond_chance()
+    return sure * _SUSPICION if usual.suspects(item) else sure
+
 
 _LEAST_CONFIDENCE = 0.2
 """A match less sure than this is left unmatched."""

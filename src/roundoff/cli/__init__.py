@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import NoReturn
 
 from roundoff import __version__
-from roundoff.cli.hearing import heard
 from roundoff.cli.interrupting import interrupt_tidily
 from roundoff.cli.language import (
     add_language_option,
@@ -20,8 +19,9 @@ from roundoff.cli.language import (
     without_language,
 )
 from roundoff.cli.terminal import Terminal
+from roundoff.cli.warnings import heard
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest
-from roundoff.report.words import speaking, told
+from roundoff.messages.catalogue import speaking, told
 
 __all__ = ["COMMANDS", "main", "parse_words"]
 

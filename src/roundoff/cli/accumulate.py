@@ -23,10 +23,10 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.core.accumulation import Accumulation, Curve
-    from roundoff.core.name_lists import NameList
+    from roundoff.core.names import NameList
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.studies.accumulate.result import Accumulation, Curve
 
 SUMMARY = "show how error grows along a network, and whose it is"
 
@@ -74,8 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
-    from roundoff.analysis.accumulation import AccumulationSettings, accumulate
-    from roundoff.metrics import get_metric
+    from roundoff.measure.metrics import get_metric
+    from roundoff.studies.accumulate import study as accumulate
+    from roundoff.studies.accumulate.study import AccumulationSettings
 
     started = time.monotonic()
     take_model(args, (args.only, *args.leave_out))
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _lists(args: argparse.Namespace) -> "tuple[NameList, NameList]":
-    from roundoff.core.name_lists import parse_name_list
+    from roundoff.core.names import parse_name_list
 
     nested, nested_except = ("" if text is None else text for text in (args.nested, args.nested_except))
     found = parse_name_list(nested), parse_name_list(nested_except)
@@ -111,9 +112,9 @@ def _curves(
     args: argparse.Namespace, quantized: "QuantizedModel", lists: "tuple[NameList, NameList]"
 ) -> "tuple[Curve, ...] | None":
     """What was asked for; None when nothing was."""
-    from roundoff.analysis.switches import Switches
-    from roundoff.core.accumulation import Curve
-    from roundoff.core.name_lists import parse_name_list
+    from roundoff.core.names import parse_name_list
+    from roundoff.studies.accumulate.result import Curve
+    from roundoff.studies.switches import Switches
 
     switches = Switches(quantized)
     only: list[str | NameList] = [
@@ -135,10 +136,10 @@ def _but(names: list[str]) -> str:
 
 
 def _results(args: argparse.Namespace, model: "Model", found: "Accumulation", elapsed_s: float) -> Results:
-    from roundoff.core.harmless import for_people
-    from roundoff.plots.curves import accumulation_picture
-    from roundoff.report.accumulation import accumulation_csv, accumulation_tables, accumulation_verdict
-    from roundoff.report.score_text import BLOCKS, PLAIN_BLOCKS
+    from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
+    from roundoff.messages.sanitize import for_people
+    from roundoff.report.plots.curves import accumulation_picture
+    from roundoff.studies.accumulate.terminal import accumulation_csv, accumulation_tables, accumulation_verdict
 
     blocks = BLOCKS if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_BLOCKS
     shown = for_people(found)

@@ -157,7 +157,8 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     import tempfile
 
     from roundoff.vendors.amct.auto import ModelAutoCalibration
-    from roundoff.vendors.amct.common.auto_calibration import MseSensitivity, SearchOptions, SqnrSensitivity
+    from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
+    from roundoff.vendors.amct.common.auto_calibration.sensitivity import MseSensitivity, SqnrSensitivity
     from roundoff.vendors.amct.evaluators import load_evaluator
     from roundoff.vendors.amct.saving import results_of
 
@@ -195,7 +196,7 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
     """Write AMCT's models for a trained model, or for a float model with given factors."""
-    from roundoff.vendors.amct.onnx import convert_qat_model
+    from roundoff.vendors.amct.onnx.functions import convert_qat_model
     from roundoff.vendors.amct.workflow import convert
 
     flavour, files = _model(args)
@@ -215,7 +216,7 @@ def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _model(args: argparse.Namespace) -> "tuple[Flavour, Files]":
     """The framework of a model, and its files."""
-    from roundoff.core.model_files import caffe_pair, is_caffe
+    from roundoff.core.files import caffe_pair, is_caffe
 
     model = Path(args.model)
     if not is_caffe(model):

@@ -22,7 +22,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
-    from roundoff.vendors.ascend.notes import Notes
+    from roundoff.vendors.ascend.errors import Notes
     from roundoff.vendors.ascend.running import Request, Result
 
 SUMMARY = "Ascend's msaccucmp: its sub-commands, flags and files"
@@ -40,8 +40,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if name not in PARSERS:
         raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, PARSERS))
     found = parser_of(name).parse_args(args.rest)
-    from roundoff.vendors.ascend.checking import check_output
-    from roundoff.vendors.ascend.notes import Notes
+    from roundoff.vendors.ascend.errors import Notes
+    from roundoff.vendors.ascend.scenarios import check_output
 
     if getattr(found, "output", None) is not None:
         check_output(found.output)
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
-    from roundoff.vendors.ascend.checking import check_flags
+    from roundoff.vendors.ascend.scenarios import check_flags
 
     check_flags(found)
     _check_paths(found.my_dump_path, found.golden_dump_path)
@@ -119,15 +119,14 @@ def _network(request: "Request", terminal: Terminal, notes: "Notes") -> int:
 
 
 def _told(result: "Result") -> list[str]:
-    from roundoff.vendors.ascend.summary import summarize
+    from roundoff.vendors.ascend.running import summarize
 
     return [*summarize(result), f"written   {result.path}"]
 
 
 def _single(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
     from roundoff.vendors.ascend.running import open_job
-    from roundoff.vendors.ascend.single import Detail, write_single
-    from roundoff.vendors.ascend.single_operator import Asked, find_single, overflowing
+    from roundoff.vendors.ascend.single import Asked, Detail, find_single, overflowing, write_single
 
     job = open_job(_request(found), warn=notes.warn)
     role = "output" if found.input_tensor is None else "input"
@@ -155,7 +154,7 @@ def _single(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> in
 
 def _compare_two_files(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
     from roundoff.vendors.ascend.selecting import select_algorithms
-    from roundoff.vendors.ascend.two_files import compare_files
+    from roundoff.vendors.ascend.two_dumps import compare_files
 
     algorithms = select_algorithms(
         ",".join(found.algorithm),
@@ -175,9 +174,9 @@ def _compare_two_files(found: argparse.Namespace, terminal: Terminal, notes: "No
 
 
 def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
-    from roundoff.vendors.ascend.checking import check_conversion
     from roundoff.vendors.ascend.converting import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.errors import Code
+    from roundoff.vendors.ascend.scenarios import check_conversion
     from roundoff.vendors.ascend.selecting import own_conversions
 
     files = check_conversion(found, warn=notes.warn)
@@ -212,7 +211,7 @@ def _file_compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes")
     from roundoff.vendors.ascend.errors import Code, Refused
     from roundoff.vendors.ascend.rows import stamp, write_private
     from roundoff.vendors.ascend.selecting import FILE_ALGORITHMS
-    from roundoff.vendors.ascend.two_files import compare_files
+    from roundoff.vendors.ascend.two_dumps import compare_files
 
     for path in (found.my_dump_path, found.golden_dump_path):
         if path.suffix != ".npy":
@@ -231,9 +230,8 @@ def _file_compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes")
 
 
 def _advisor(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
-    from roundoff.vendors.ascend.advisor import advise, write_advice
-    from roundoff.vendors.ascend.summary import wrapped
-    from roundoff.vendors.ascend.tables import read_table
+    from roundoff.vendors.ascend.advisor import advise, read_table, write_advice
+    from roundoff.vendors.ascend.running import wrapped
 
     rows, columns = read_table(found.input_file)
     advice = advise(rows, columns=columns, inputs=[name for name in found.input_nodes.split(";") if name])

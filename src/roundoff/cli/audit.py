@@ -20,8 +20,8 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
-    from roundoff.core.audit import Audit
     from roundoff.core.document import RunDocument
+    from roundoff.studies.audit.result import Audit
 
 SUMMARY = "requested and effective precision of every node of a quantized model"
 
@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Audit, print, write; 1 when there are silent differences."""
     from roundoff.core.files import write_text
-    from roundoff.core.harmless import for_people
-    from roundoff.report.audit import audit_csv, audit_json, audit_table, audit_verdict
+    from roundoff.messages.sanitize import for_people
+    from roundoff.studies.audit.terminal import audit_csv, audit_json, audit_table, audit_verdict
 
     started = time.monotonic()
     if args.csv is not None:
@@ -116,10 +116,10 @@ def _audit(args: argparse.Namespace) -> "Audit":
 
 def _audit_run(path: Path, *, notes: bool) -> "Audit":
     """The audit of a run; what its user was told when it was made is told again on request."""
-    from roundoff.analysis.audit import audit_run
     from roundoff.graph.load import load_model
-    from roundoff.graph.reading import read_quantized
+    from roundoff.graph.reading.read import read_quantized
     from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, load_plan
+    from roundoff.studies.audit.study import audit_run
 
     folder = path if path.is_dir() else path.parent
     if path.is_dir() and not (path / PLAN_NAME).is_file():
@@ -140,11 +140,11 @@ def _audit_run(path: Path, *, notes: bool) -> "Audit":
 
 
 def _audit_model(args: argparse.Namespace) -> "Audit":
-    from roundoff.analysis.audit import audit_against, audit_model
     from roundoff.graph.load import load_model
-    from roundoff.graph.reading import read_quantized
-    from roundoff.quantize.planning import plan_quantization
-    from roundoff.quantize.targets import load_target
+    from roundoff.graph.reading.read import read_quantized
+    from roundoff.quantize.planning.planner import plan_quantization
+    from roundoff.quantize.targets.loading import load_target
+    from roundoff.studies.audit.study import audit_against, audit_model
 
     target = None if args.target is None else load_target(args.target)
     source = None if args.float_model is None else load_model(args.float_model)

@@ -69,9 +69,9 @@ class Packed(NamedTuple):
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read the run, choose, verify, write; 1 when the fault is not shown."""
+    from roundoff.case.archive import zip_bytes
+    from roundoff.core.document import json_text
     from roundoff.core.files import write_bytes, write_text
-    from roundoff.core.zip_writing import zip_bytes
-    from roundoff.report.documents import json_text
 
     if args.keep_data and not args.confidential:
         raise BadInput("--keep-data has no effect without --confidential.", fix="leave it out, samples are kept")
@@ -134,10 +134,11 @@ def _check_free(path: Path, args: argparse.Namespace) -> None:
 def _print(args: argparse.Namespace, terminal: Terminal, packed: Packed, names_file: Path) -> None:
     from rich.text import Text
 
-    from roundoff.core.harmless import for_people
-    from roundoff.core.sizes import format_size
-    from roundoff.report.verdict import verdict_page
-    from roundoff.report.words import sentence, told
+    from roundoff.messages.catalogue import told
+    from roundoff.messages.numbers import format_size
+    from roundoff.messages.sanitize import for_people
+    from roundoff.messages.sentences import sentence
+    from roundoff.pages.terminal import verdict_page
 
     headline = Text()
     if packed.shown:
@@ -160,7 +161,7 @@ def _print(args: argparse.Namespace, terminal: Terminal, packed: Packed, names_f
 
 def _label(word: str) -> str:
     """The word before a line, in the language of the terminal."""
-    from roundoff.report.words import named, spoken
+    from roundoff.messages.catalogue import named, spoken
 
     found = named(f"bundle_text.label_{word.replace(' ', '_')}")
     return word if found is None else found.within(spoken())

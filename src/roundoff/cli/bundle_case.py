@@ -13,15 +13,15 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
-    from roundoff.analysis.bundle.case import Case, Chosen
-    from roundoff.analysis.bundle.disguising import Found
-    from roundoff.core.bundle import CaseNumbers, Confidence, Ticket
+    from roundoff.case.disguise import Found
+    from roundoff.case.excerpt import Case, Chosen
+    from roundoff.case.result import CaseNumbers, Confidence, Ticket
     from roundoff.core.document import Environment
-    from roundoff.core.findings import Diagnosis, Finding
-    from roundoff.core.quantizer import Quantizer
+    from roundoff.core.quantizers import Quantizer
+    from roundoff.diagnosis.result import Diagnosis, Finding
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.runtime.feeds import Samples
+    from roundoff.run.feeds import Samples
 
 __all__ = ["Extra", "Extras", "Source", "environment_text", "pack_case", "refuse_leaks", "verdict_of"]
 
@@ -118,9 +118,8 @@ _OURS = ("environment.json", "config/target.toml")
 
 def pack_case(args: argparse.Namespace, terminal: Terminal, source: Source, extras: Extras) -> Packed:
     """Choose the samples, verify, disguise if asked, and describe."""
-    from roundoff.analysis.bundle import Case, choose_samples
-    from roundoff.analysis.bundle.disguising import find_disguise
-    from roundoff.analysis.bundle.members import quantized_members
+    from roundoff.case.disguise import find_disguise
+    from roundoff.case.excerpt import Case, choose_samples, quantized_members
 
     limits = limits_from(args)
     chosen = choose_samples(source.quantized, source.samples, limits=limits, progress=terminal)
@@ -154,8 +153,7 @@ def pack_case(args: argparse.Namespace, terminal: Terminal, source: Source, extr
 def _finished(
     members: dict[str, bytes], description: "dict[str, object]", case: "Case", ticket: "Ticket", *, extra: Extra
 ) -> dict[str, bytes]:
-    from roundoff.report.bundle import ticket_text
-    from roundoff.report.bundle_script import TEST_SCRIPT
+    from roundoff.case.ticket import TEST_SCRIPT, ticket_text
 
     members = dict(members)
     members["test_case.py"] = TEST_SCRIPT.encode()
@@ -183,7 +181,7 @@ def environment_text(found: "Environment") -> bytes:
 def _quantizers(quantizers: "tuple[Quantizer, ...]") -> str:
     import numpy as np
 
-    from roundoff.report.figures import csv_text
+    from roundoff.messages.numbers import csv_text
 
     def row(each: "Quantizer") -> list[object]:
         scales, zeros = np.atleast_1d(each.params.scale), np.atleast_1d(each.params.zero_point)
@@ -204,7 +202,7 @@ def _ticket(
     chosen: "Chosen",
     confidence: "Confidence | None",
 ) -> "Ticket":
-    from roundoff.core.bundle import Ticket
+    from roundoff.case.result import Ticket
 
     layers = "roundoff layers model/float.onnx --quantized model/quantized.onnx --data data/worst.txt"
     folded = "model/float.onnx, with batch normalization folded"
@@ -237,7 +235,7 @@ def verdict_of(diagnosis: "Diagnosis | None", *, names: bool) -> str:
         diagnosis: The diagnosis.
         names: Whether names of the network may be told.
     """
-    from roundoff.core.wording import counted
+    from roundoff.messages.numbers import counted
 
     if diagnosis is None:
         return ""
@@ -260,9 +258,8 @@ def _lines(
     *,
     extra: Extra | None,
 ) -> "list[tuple[str, str]]":
-    from roundoff.core.wording import counted
-    from roundoff.report.figures import number
-    from roundoff.report.phrasing import few
+    from roundoff.messages.numbers import counted, number
+    from roundoff.messages.phrases import few
 
     some = counted(len(chosen.indices), "sample")
     scores = f"{number(numbers.sqnr_db)} dB, cosine {number(numbers.cosine, 6)}"
@@ -331,9 +328,9 @@ def refuse_leaks(
     Raises:
         BadInput: Something is in them.
     """
-    from roundoff.analysis.bundle.leaks import find_leaks, secrets_of
+    from roundoff.case.leaks import find_leaks, secrets_of
+    from roundoff.case.ticket import TEST_SCRIPT
     from roundoff.cli import COMMANDS
-    from roundoff.report.bundle_script import TEST_SCRIPT
 
     # Words that are in every bundle tell nothing, whatever else is called so.
     known = [*COMMANDS, *members, *said, TEST_SCRIPT, _plain_words()]
@@ -349,6 +346,6 @@ def refuse_leaks(
 
 def _plain_words() -> str:
     """The words of the form itself."""
-    from roundoff.report import bundle
+    from roundoff.case import ticket as bundle
 
     return Path(bundle.__file__).read_text(encoding="utf-8") + " ".join(_WHAT.values())

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from roundoff.cli.bundle import Packed
 from roundoff.cli.compare import Sides, compare_sides, open_sides
 from roundoff.cli.terminal import Terminal
-from roundoff.core.model_files import is_model
+from roundoff.core.files import is_model
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from roundoff.core.bundle import DumpFault
-    from roundoff.core.comparison import Comparison, TensorComparison
+    from roundoff.align.pairing import TensorPair
+    from roundoff.case.result import DumpFault
     from roundoff.core.document import RunDocument
-    from roundoff.core.pairing import TensorPair
     from roundoff.core.tensors import Array
+    from roundoff.studies.compare.result import Comparison, TensorComparison
 
 __all__ = ["is_faulty", "npy", "pack_device", "pack_dump"]
 
@@ -115,11 +115,11 @@ def _worst(
     sides: Sides, pair: "TensorPair", row: "TensorComparison"
 ) -> "tuple[tuple[str, str], tuple[Array, Array], DumpFault]":
     """The sample in which both sides differ most, what they hold there, and the numbers."""
-    from roundoff.analysis.measuring import read_pair
-    from roundoff.core.bundle import DumpFault
-    from roundoff.core.measure import measure_pair
-    from roundoff.core.pairing import pair_samples
-    from roundoff.metrics import score
+    from roundoff.align.pairing import pair_samples
+    from roundoff.case.result import DumpFault
+    from roundoff.measure.metrics import score
+    from roundoff.measure.pairs import measure_pair
+    from roundoff.studies.compare.measuring import read_pair
 
     best: tuple[float, tuple[str, str], tuple[Array, Array], float | None] | None = None
     for sample in pair_samples(sides.reference.samples, sides.candidate.samples):
@@ -146,12 +146,11 @@ def _members(
     arrays: "tuple[Array, Array]",
 ) -> "tuple[dict[str, bytes], dict[str, object]]":
     """The tensors; the model and the sample where they are known."""
-    from roundoff.analysis.bundle.case import CaseSamples
-    from roundoff.analysis.bundle.members import FLOAT_MODEL, model_members, sample_members
+    from roundoff.case.excerpt import FLOAT_MODEL, CaseSamples, model_members, sample_members
     from roundoff.cli.data_options import samples_from
     from roundoff.graph.interface import inputs
     from roundoff.graph.load import load_model
-    from roundoff.graph.tap import tap
+    from roundoff.graph.subgraph import tap
 
     members = {_REFERENCE: npy(arrays[0]), _CANDIDATE: npy(arrays[1]), **_node_inputs(sides, tensor, sample)}
     stored: dict[str, object] = {tensor: [_REFERENCE, _CANDIDATE]}
@@ -200,7 +199,7 @@ def _reads(sides: Sides, tensor: str) -> "Iterator[str]":
 
 
 def _both(sides: Sides, name: str, sample: tuple[str, str]) -> "tuple[Array | None, Array | None]":
-    from roundoff.analysis.measuring import read_pair
+    from roundoff.studies.compare.measuring import read_pair
 
     pair = _pair(sides, name)
     if pair is not None:
@@ -226,11 +225,10 @@ def _finished(
     *,
     sample: tuple[str, str],
 ) -> dict[str, bytes]:
+    from roundoff.case.result import Ticket
+    from roundoff.case.ticket import TEST_SCRIPT, ticket_text
     from roundoff.cli.bundle_case import environment_text, verdict_of
-    from roundoff.core.bundle import Ticket
-    from roundoff.report.bundle import ticket_text
-    from roundoff.report.bundle_script import TEST_SCRIPT
-    from roundoff.report.documents import to_json
+    from roundoff.core.document import to_json
 
     comparison = document.comparison
     members = dict(members)
@@ -265,7 +263,7 @@ def _finished(
 def _lines(
     fault: "DumpFault", sample: tuple[str, str], comparison: "Comparison", *, faulty: bool
 ) -> "tuple[tuple[str, str], ...]":
-    from roundoff.report.figures import number
+    from roundoff.messages.numbers import number
 
     kind = f"; {fault.kind}" if fault.kind else ""
     where = {"introduces": "the error starts here", "victim": "an input is wrong already", "": ""}[fault.role]

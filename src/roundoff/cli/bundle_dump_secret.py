@@ -10,7 +10,7 @@ from roundoff.cli.bundle_dump import is_faulty, npy
 from roundoff.cli.compare import Sides
 
 if TYPE_CHECKING:
-    from roundoff.core.bundle import DumpFault
+    from roundoff.case.result import DumpFault
     from roundoff.core.document import RunDocument
     from roundoff.core.tensors import Array
 
@@ -43,9 +43,8 @@ def pack_secret(
     sides: Sides,
 ) -> Packed:
     """Mix the elements of both tensors alike, and verify that the fault is still there."""
-    from roundoff.analysis.bundle.mixing import mixed_alike
-    from roundoff.core.wording import counted
-    from roundoff.report.figures import number
+    from roundoff.case.mixing import mixed_alike
+    from roundoff.messages.numbers import counted, number
 
     mixed = mixed_alike(*arrays, seed=args.seed)
     kind = f"; {fault.kind}" if fault.kind else ""
@@ -68,10 +67,9 @@ def pack_secret(
 
 
 def _members(document: "RunDocument", fault: "DumpFault", arrays: "tuple[Array, Array]") -> dict[str, bytes]:
+    from roundoff.case.result import Ticket
+    from roundoff.case.ticket import TEST_SCRIPT, ticket_text
     from roundoff.cli.bundle_case import environment_text
-    from roundoff.core.bundle import Ticket
-    from roundoff.report.bundle import ticket_text
-    from roundoff.report.bundle_script import TEST_SCRIPT
 
     place = {"name": _SAMPLE, "inputs": {}, "tensors": {_NAME: list(_FILES)}}
     description = {"float": "", "samples": [place], "expected_sqnr_db": fault.sqnr_db}

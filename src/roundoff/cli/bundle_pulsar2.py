@@ -60,10 +60,10 @@ def open_build(args: argparse.Namespace, terminal: Terminal) -> Iterator[tuple[S
         ModelFailed: A model cannot be run.
     """
     from roundoff.graph.load import load_model
-    from roundoff.graph.reading import read_quantized
+    from roundoff.graph.reading.read import read_quantized
+    from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
     from roundoff.vendors.pulsar2.building.log import Log
     from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
-    from roundoff.vendors.pulsar2.building.tree import AXMODEL, OPTIMIZED
 
     folder = args.run_folder.parent if args.run_folder.name == _CONTEXT else args.run_folder
     record = _Record.read(folder / _CONTEXT)
@@ -125,8 +125,8 @@ class _Record:
     def read(cls, file: Path) -> "_Record":
         from roundoff.core.document import Environment, InputFile
         from roundoff.core.files import read_small
-        from roundoff.vendors.pulsar2.config.documents import Document
         from roundoff.vendors.pulsar2.config.loading import parse_config
+        from roundoff.vendors.pulsar2.config.reading import Document
 
         try:
             found = json.loads(read_small(file, what="The record of the build"))

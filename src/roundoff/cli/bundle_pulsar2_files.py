@@ -12,15 +12,15 @@ from roundoff.cli.inspection_options import limits_from
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from roundoff.analysis.bundle.case import Case, CaseSamples, Chosen
-    from roundoff.analysis.bundle.disguising import Found
-    from roundoff.core.bundle import CaseNumbers
+    from roundoff.case.disguise import Found
+    from roundoff.case.excerpt import Case, CaseSamples, Chosen
+    from roundoff.case.result import CaseNumbers
     from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
-    from roundoff.runtime.feeds import Samples
+    from roundoff.run.feeds import Samples
     from roundoff.vendors.pulsar2.building.material import Material
     from roundoff.vendors.pulsar2.config.schema import BuildConfig
-    from roundoff.vendors.pulsar2.rebuilding import Rebuilt
+    from roundoff.vendors.pulsar2.ticket import Rebuilt
 
 __all__ = ["BuildExtras"]
 
@@ -79,9 +79,9 @@ class BuildExtras:
 
     def secret(self, found: "Found", chosen: "Chosen") -> Extra:
         """The same for another model: names replaced, data as arrays, tables made anew."""
-        from roundoff.core.zip_writing import zip_bytes
+        from roundoff.case.archive import zip_bytes
         from roundoff.vendors.pulsar2.building.quantizing import Quantizing
-        from roundoff.vendors.pulsar2.chips import target_of
+        from roundoff.vendors.pulsar2.operators import target_of
         from roundoff.vendors.pulsar2.ticket import anonymous_config
 
         material = self.material
@@ -113,7 +113,7 @@ class BuildExtras:
         wanted: "CaseNumbers",
     ) -> "Rebuilt":
         """The build with the fewest calibration samples that give the fault, the worst of them first."""
-        from roundoff.vendors.pulsar2.rebuilding import rebuild
+        from roundoff.vendors.pulsar2.ticket import rebuild
 
         # Samples of the analysis may be others than those of the calibration.
         first = () if self.config.quant.input_sample_dir else chosen.indices
@@ -132,7 +132,7 @@ class BuildExtras:
 
     def _calibration(self, archives: Mapping[str, str], indices: Iterable[int]) -> dict[str, bytes]:
         """The files of some samples, packed as they are."""
-        from roundoff.core.zip_writing import zip_bytes
+        from roundoff.case.archive import zip_bytes
         from roundoff.vendors.pulsar2.datasets import CalibrationSet
 
         samples = self.material.samples
@@ -157,7 +157,7 @@ class BuildExtras:
     def _table(self, config: "BuildConfig", rebuilt: "Rebuilt", samples: "CaseSamples") -> dict[str, bytes]:
         """The precision of every layer of the model in the ticket, if that was asked for."""
         from roundoff.vendors.pulsar2.building.precision import PrecisionSettings, analyze_precision
-        from roundoff.vendors.pulsar2.chips import target_of
+        from roundoff.vendors.pulsar2.operators import target_of
         from roundoff.vendors.pulsar2.tables import precision_table
 
         quant = config.quant
@@ -176,9 +176,8 @@ class BuildExtras:
     def _extra(
         self, members: dict[str, bytes], config: "BuildConfig", rebuilt: "Rebuilt", fed: "CaseSamples"
     ) -> Extra:
-        from roundoff.core.wording import counted
-        from roundoff.report.figures import number
-        from roundoff.vendors.pulsar2.config.writing import to_json
+        from roundoff.messages.numbers import counted, number
+        from roundoff.vendors.pulsar2.config.reading import to_json
         from roundoff.vendors.pulsar2.ticket import analysis_places, vocabulary
 
         if config.quant.input_sample_dir:

@@ -11,8 +11,8 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
-    from roundoff.analysis.bundle.case import Case, Chosen
-    from roundoff.analysis.bundle.disguising import Found
+    from roundoff.case.disguise import Found
+    from roundoff.case.excerpt import Case, Chosen
     from roundoff.core.document import RunDocument
 
 __all__ = ["RunExtras", "source_of"]
@@ -93,7 +93,7 @@ class RunExtras:
 
     def open(self, case: "Case", chosen: "Chosen") -> Extra:
         """Everything that the run had."""
-        from roundoff.report.documents import to_json
+        from roundoff.core.document import to_json
 
         del chosen
         members = {**self._configuration(), "run.json": to_json(self.document).encode()}
@@ -150,8 +150,8 @@ class RunExtras:
     def _recalibrated(self, case: "Case") -> str:
         """What calibrating on the chosen samples alone gives: the minimal calibration set of the vendor's form."""
         from roundoff.cli.quantize_options import settings_from
-        from roundoff.core.wording import counted
         from roundoff.graph.load import load_model
+        from roundoff.messages.numbers import counted
         from roundoff.quantize.pipeline import quantize_model
 
         if not self.again.target or self.again.model is None or self.again.words[0] == "tune":

@@ -24,8 +24,8 @@ from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from roundoff.cli.results import Painter
-    from roundoff.core.channel_spread import ChannelReport, ChannelSpread
     from roundoff.graph.load import Model
+    from roundoff.studies.channels.result import ChannelReport, ChannelSpread
 
 SUMMARY = "show how channels differ, and the risk of one scale for all"
 
@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
-    from roundoff.analysis.channels import ChannelSettings, describe_channels
-    from roundoff.report.channels import CHANNELS_CSV_START
+    from roundoff.studies.channels.study import ChannelSettings, describe_channels
+    from roundoff.studies.channels.terminal import CHANNELS_CSV_START
 
     started = time.monotonic()
     names = names_from(args)
@@ -60,9 +60,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, model: "Model", report: "ChannelReport", elapsed_s: float) -> Results:
-    from roundoff.core.harmless import for_people
-    from roundoff.plots.channels import channels_picture
-    from roundoff.report.channels import channels_csv, channels_page
+    from roundoff.messages.sanitize import for_people
+    from roundoff.report.plots.channels import channels_picture
+    from roundoff.studies.channels.terminal import channels_csv, channels_page
 
     def painter(each: "ChannelSpread") -> "Painter":
         return lambda form: channels_picture(each, form=form)

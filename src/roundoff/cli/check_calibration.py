@@ -22,11 +22,11 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.analysis.calibration_check import CheckSettings
-    from roundoff.core.calibration_check import CalibrationCheck
     from roundoff.core.document import RunDocument
     from roundoff.core.tensors import Array, InputSpec
-    from roundoff.data import SampleSet
+    from roundoff.samples.sample_set import SampleSet
+    from roundoff.studies.check_calibration.ranges import CheckSettings
+    from roundoff.studies.check_calibration.result import CalibrationCheck
 
 SUMMARY = "say whether samples are fit for calibration"
 
@@ -88,10 +88,10 @@ def _share(text: str) -> float:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run the model over the samples, judge, print, write; 1 when there is a fault."""
-    from roundoff.analysis.calibration_check import check_calibration
     from roundoff.graph.interface import inputs
     from roundoff.graph.load import load_model
-    from roundoff.report.calibration_check import CALIBRATION_CSV_START
+    from roundoff.studies.check_calibration.study import check_calibration
+    from roundoff.studies.check_calibration.terminal import CALIBRATION_CSV_START
 
     started = time.monotonic()
     check_results(args, csv_start=CALIBRATION_CSV_START)
@@ -108,8 +108,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _settings(args: argparse.Namespace) -> "CheckSettings":
-    from roundoff.analysis.calibration_check import CheckSettings
-    from roundoff.quantize.targets import load_target
+    from roundoff.quantize.targets.loading import load_target
+    from roundoff.studies.check_calibration.ranges import CheckSettings
 
     if args.seed < 0:
         raise BadInput(f"--seed {args.seed} is negative.", fix="give a number from 0 on")
@@ -130,7 +130,7 @@ def _held_out(args: argparse.Namespace, specs: "tuple[InputSpec, ...]") -> "Samp
 
 
 def _labels(args: argparse.Namespace, samples: "SampleSet") -> "Array | None":
-    from roundoff.analysis.labels import load_labels
+    from roundoff.samples.labels import load_labels
 
     if args.labels is None:
         return None
@@ -157,9 +157,9 @@ def _document(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: fl
 
 
 def _results(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: float) -> Results:
-    from roundoff.core.harmless import for_people
-    from roundoff.plots.calibration_check import calibration_picture
-    from roundoff.report.calibration_check import calibration_csv, calibration_page
+    from roundoff.messages.sanitize import for_people
+    from roundoff.report.plots.calibration_check import calibration_picture
+    from roundoff.studies.check_calibration.terminal import calibration_csv, calibration_page
 
     return Results(
         document=_document(args, found, elapsed_s),

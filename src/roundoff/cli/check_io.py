@@ -21,10 +21,10 @@ from roundoff.cli.values import number, numbers, shape
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.analysis.io_check import CheckSettings, StageValues
     from roundoff.cli.io_sides import RawLayout
     from roundoff.core.document import InputFile, RunDocument
-    from roundoff.core.io_check import IoCheck, Stage
+    from roundoff.studies.check_io.result import IoCheck, Stage
+    from roundoff.studies.check_io.study import CheckSettings, StageValues
 
 SUMMARY = "is the deployed model fed what it was trained with, and if not, why"
 
@@ -73,11 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, explain, print; 1 when a stage differs."""
-    from roundoff.analysis.io_check import check_io
+    from roundoff.core.document import DOCUMENT_NAME, to_json
     from roundoff.core.files import check_output_directory
-    from roundoff.report.documents import DOCUMENT_NAME, to_json
-    from roundoff.report.io_check import io_check_page
     from roundoff.report.run_directory import write_run
+    from roundoff.studies.check_io.study import check_io
+    from roundoff.studies.check_io.terminal import io_check_page
     from roundoff.vendors.pulsar2.io_fields import with_fields
 
     started = time.monotonic()
@@ -126,7 +126,8 @@ def _paths(args: argparse.Namespace) -> "dict[Stage, tuple[Path | None, Path | N
 
 
 def _settings(args: argparse.Namespace) -> "CheckSettings":
-    from roundoff.analysis.io_check import CheckSettings, MeanStd
+    from roundoff.preprocessing.conventions import MeanStd
+    from roundoff.studies.check_io.study import CheckSettings
 
     for option in ("input_tolerance", "result_tolerance"):
         if getattr(args, option) < 0:
@@ -153,8 +154,8 @@ def _settings(args: argparse.Namespace) -> "CheckSettings":
 def _values(
     args: argparse.Namespace, paths: "dict[Stage, tuple[Path | None, Path | None]]"
 ) -> "dict[Stage, StageValues]":
-    from roundoff.analysis.io_check import StageValues
     from roundoff.cli.io_sides import read_sides
+    from roundoff.studies.check_io.study import StageValues
 
     layouts = _layouts(args)
     found: dict[Stage, StageValues] = {}

@@ -21,18 +21,17 @@ from roundoff.cli.data_options import add_data_options, given_options, samples_f
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
-from roundoff.core.model_files import is_model
+from roundoff.core.files import is_model
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.core.comparison import Comparison
+    from roundoff.align.pairing import Pairing
     from roundoff.core.document import RunDocument
-    from roundoff.core.pairing import Pairing
-    from roundoff.core.tensors import TensorInfo, TensorSource
-    from roundoff.core.thresholds import ThresholdSet
-    from roundoff.core.topology import Topology
+    from roundoff.core.tensors import TensorInfo, TensorSource, Topology
     from roundoff.graph.load import Model
-    from roundoff.runtime.feeds import Samples
+    from roundoff.measure.thresholds import ThresholdSet
+    from roundoff.run.feeds import Samples
+    from roundoff.studies.compare.result import Comparison
 
 __all__ = ["SUMMARY", "Sides", "add_arguments", "compare_sides", "open_sides", "run"]
 
@@ -112,8 +111,8 @@ def _rows(text: str) -> int | None:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it."""
+    from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory, check_output_file
-    from roundoff.report.documents import DOCUMENT_NAME
 
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
@@ -123,7 +122,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 
 def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
-    from roundoff.metrics.thresholds import load_profile, parse_thresholds
+    from roundoff.measure.thresholds import load_profile, parse_thresholds
 
     if args.threshold is not None:
         return parse_thresholds(args.threshold)
@@ -134,8 +133,8 @@ def compare_sides(
     args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
 ) -> "tuple[Comparison, Topology | None]":
     """What differs, and the network that the names are of."""
-    from roundoff.analysis.compare import CompareSettings, compare
     from roundoff.graph.interface import topology
+    from roundoff.studies.compare.study import CompareSettings, compare
 
     with open_sides(args, terminal) as sides:
         network = None if sides.model is None else topology(sides.model)
@@ -161,8 +160,9 @@ def open_sides(args: argparse.Namespace, terminal: Terminal) -> Iterator[Sides]:
         BadInput: The options contradict each other, or what they name cannot be used.
         CannotAlign: No tensor of one side could be paired with one of the other.
     """
-    from roundoff.align import align, read_aliases
-    from roundoff.graph.quantized import dequantized_tensors
+    from roundoff.align.matching import align
+    from roundoff.align.names import read_aliases
+    from roundoff.graph.quantized_model import dequantized_tensors
 
     _check_models(args)
     with contextlib.ExitStack() as stack:
@@ -183,7 +183,7 @@ def _reference(
     args: argparse.Namespace, stack: contextlib.ExitStack
 ) -> "tuple[TensorSource, Model | None, Sequence[TensorInfo] | None]":
     """The reference, the model behind it, and what that says of shapes."""
-    from roundoff.align import rename_after
+    from roundoff.align.matching import rename_after
     from roundoff.graph.load import load_model
     from roundoff.graph.shapes import tensor_infos
 
@@ -223,11 +223,11 @@ def _source(
     stack: contextlib.ExitStack,
 ) -> "tuple[TensorSource, Model | None]":
     """Open one side; a model comes along when it is one."""
-    from roundoff.formats import open_source
     from roundoff.graph.interface import inputs
     from roundoff.graph.load import load_model
-    from roundoff.runtime.capture import LiveSource
-    from roundoff.runtime.feeds import NO_INPUTS
+    from roundoff.run.capture import LiveSource
+    from roundoff.run.feeds import NO_INPUTS
+    from roundoff.tensors import open_source
 
     if not is_model(path):
         return open_source(path, format=chosen_format or args.format, shapes=shapes), None
@@ -275,10 +275,9 @@ def _print(
     args: argparse.Namespace, terminal: Terminal, document: "RunDocument", comparison: "Comparison"
 ) -> None:
     from roundoff.cli.next_steps import after_comparison
-    from roundoff.core.harmless import for_people
-    from roundoff.report.documents import to_json
-    from roundoff.report.tables import comparison_csv
-    from roundoff.report.terminal import comparison_table, comparison_verdict
+    from roundoff.core.document import to_json
+    from roundoff.messages.sanitize import for_people
+    from roundoff.studies.compare.terminal import comparison_csv, comparison_table, comparison_verdict
 
     if args.json:
         terminal.text(to_json(document))

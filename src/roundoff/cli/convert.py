@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.convert_tensors import convert_tensors, shape
 from roundoff.cli.terminal import Terminal
-from roundoff.core.model_files import caffe_pair, is_caffe
+from roundoff.core.files import caffe_pair, is_caffe
 from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.graph.caffe.importing import Imported
+    from roundoff.graph.caffe.convert import Imported
 
 SUMMARY = "make an ONNX model of a Caffe net, or other files of tensors"
 
@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Convert, write, print."""
-    from roundoff.graph.caffe.importing import import_caffe
-    from roundoff.graph.saving import save_model
+    from roundoff.graph.caffe.convert import import_caffe
+    from roundoff.graph.save import save_model
 
     if not is_caffe(args.source) and args.source.suffix.lower() != ".onnx":
         if args.weights is not None:
@@ -111,8 +111,7 @@ def _shape(value: object) -> list[int | str]:
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, imported: "Imported") -> None:
-    from roundoff.core.sizes import format_size
-    from roundoff.core.wording import counted
+    from roundoff.messages.numbers import counted, format_size
 
     graph = imported.model.proto.graph
     size = format_size(imported.model.file_bytes)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.terminal import Terminal
 from roundoff.core.files import check_output_directory, output_directory, write_text
-from roundoff.core.sizes import format_size
-from roundoff.core.wording import counted
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
+from roundoff.messages.numbers import counted, format_size
 
 if TYPE_CHECKING:
     from roundoff.core.tensors import TensorSource
@@ -30,7 +29,7 @@ def convert_tensors(args: argparse.Namespace, terminal: Terminal) -> int:
         return _in_layout(args, terminal)
     if args.shape is not None:
         raise BadInput("--shape has no effect without --format.", fix="add --format, e.g. --format ND")
-    from roundoff.formats import open_source
+    from roundoff.tensors import open_source
 
     check_output_directory(args.output, marker=_MARKERS, force=args.force)
     source = open_source(args.source)
@@ -62,7 +61,7 @@ def _write(
     args: argparse.Namespace, terminal: Terminal, source: "TensorSource", problems: dict[str, str]
 ) -> tuple[int, int]:
     """Write what can be read; gives how many arrays that were, and their bytes."""
-    from roundoff.formats.writing import open_writer
+    from roundoff.tensors.writer import open_writer
 
     written = size_bytes = 0
     terminal.start("converting", len(source.samples))
@@ -93,8 +92,8 @@ def _write(
 
 def _in_layout(args: argparse.Namespace, terminal: Terminal) -> int:
     """Tensors of device dumps in a memory format that was asked for."""
-    from roundoff.formats import ascend_dump
-    from roundoff.formats.ascend_dump.schema import FORMAT_NUMBERS
+    from roundoff.tensors import ascend_dump
+    from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
     from roundoff.vendors.ascend.converting import FAILED_NAME, Conversion, convert_dumps
 
     if args.to not in (None, "npy"):

@@ -13,7 +13,7 @@ from roundoff.errors import BadInput, nearest
 
 if TYPE_CHECKING:
     from roundoff.core.tensors import InputSpec
-    from roundoff.data import SampleSet
+    from roundoff.samples.sample_set import SampleSet
 
 __all__ = ["add_data_options", "given_options", "samples_from"]
 
@@ -60,8 +60,8 @@ def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "Sa
     Raises:
         BadInput: The options contradict each other, the files or the model.
     """
-    from roundoff.data import ImageOptions, SampleOptions, open_samples
-    from roundoff.data.options import IMAGE_FLAGS
+    from roundoff.samples.options import IMAGE_FLAGS, ImageOptions, SampleOptions
+    from roundoff.samples.sample_set import open_samples
 
     source = _source(args.data or (), [spec.name for spec in inputs])
     said = {field: getattr(args, flag.strip("-").replace("-", "_")) for field, flag in IMAGE_FLAGS.items()}

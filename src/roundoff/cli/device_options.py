@@ -12,10 +12,10 @@ from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
     from roundoff.cli.subject import Subject
-    from roundoff.core.findings import Diagnosis
     from roundoff.core.tensors import TensorSource
     from roundoff.diagnosis.devices.readout import KnownNames
     from roundoff.diagnosis.investigation import DiagnoseSettings
+    from roundoff.diagnosis.result import Diagnosis
 
 __all__ = ["add_device_options", "check_device_options", "device_next_steps", "diagnose_dumps", "open_dumps"]
 
@@ -68,7 +68,7 @@ def diagnose_dumps(args: argparse.Namespace, subject: "Subject", settings: "Diag
         BadInput: The dumps cannot be read.
         CannotAlign: They do not belong to the model.
     """
-    from roundoff.diagnosis.devices import diagnose_device
+    from roundoff.diagnosis.devices.study import diagnose_device
 
     if args.quantized is not None and not subject.quantized.quantizers:
         what = f"{args.quantized} has no quantizers, so it says nothing of what the device computes."
@@ -83,10 +83,10 @@ def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSou
     Raises:
         BadInput: The dumps cannot be read.
     """
-    from roundoff.align import read_aliases
+    from roundoff.align.names import read_aliases
     from roundoff.diagnosis.devices.readout import KnownNames
-    from roundoff.formats import open_source
     from roundoff.graph.shapes import tensor_infos
+    from roundoff.tensors import open_source
 
     model = subject.quantized.float_model
     dumps = open_source(args.dumps, format=args.dump_format, shapes=tensor_infos(model))
@@ -97,7 +97,7 @@ def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSou
 def _names_in(quantized: Path | None) -> dict[str, str]:
     """What the quantized model calls the tensors of the float model."""
     from roundoff.graph.load import load_model
-    from roundoff.graph.quantized import dequantized_tensors
+    from roundoff.graph.quantized_model import dequantized_tensors
 
     return {} if quantized is None or quantized.is_dir() else dequantized_tensors(load_model(quantized))
 

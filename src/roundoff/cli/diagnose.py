@@ -24,11 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
-from roundoff.cli.device_options import (
-    add_device_options,
-    check_device_options,
-    diagnose_dumps,
-)
+from roundoff.cli.device_options import add_device_options, check_device_options, diagnose_dumps
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.next_steps import next_steps
@@ -38,17 +34,17 @@ from roundoff.cli.settings_files import DIALECT_HELP, print_settings
 from roundoff.cli.subject import Subject, add_subject_options, check_subject, given_file, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
-from roundoff.core.deadline import Deadline
+from roundoff.core.progress import Deadline
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
     from roundoff.cli.settings_files import Settings
     from roundoff.core.document import RunDocument
-    from roundoff.core.findings import Check, Diagnosis
-    from roundoff.core.quant_plan import QuantPlan
-    from roundoff.diagnosis.fixing import Fixed
+    from roundoff.core.plan import QuantPlan
     from roundoff.diagnosis.investigation import DiagnoseSettings
-    from roundoff.diagnosis.metric import Metric
+    from roundoff.diagnosis.repair import Fixed
+    from roundoff.diagnosis.result import Check, Diagnosis
+    from roundoff.diagnosis.task_metric import Metric
 
 SUMMARY = "find out which nodes lose accuracy, why, and what helps"
 
@@ -115,8 +111,8 @@ def _before_repair(
     args: argparse.Namespace, subject: Subject, found: "Diagnosis", terminal: Terminal, *, started: float
 ) -> None:
     """Tell and write what was found: a repair may take long, and whatever becomes of it, nothing is lost."""
-    from roundoff.core.harmless import for_people
-    from roundoff.report.diagnosis import diagnosis_verdict
+    from roundoff.diagnosis.terminal import diagnosis_verdict
+    from roundoff.messages.sanitize import for_people
 
     unrepaired = argparse.Namespace(**{**vars(args), "fix": False})
     first = replace(found, next_steps=tuple(next_steps(unrepaired, found)))
@@ -129,7 +125,7 @@ def _before_repair(
 
 
 def _diagnosed(args: argparse.Namespace, subject: Subject, settings: "DiagnoseSettings") -> "Diagnosis":
-    from roundoff.diagnosis.quantization import diagnose_quantization
+    from roundoff.diagnosis.study import diagnose_quantization
 
     if args.dumps is not None:
         return diagnose_dumps(args, subject, replace(settings, subject=str(args.dumps)))
@@ -138,11 +134,11 @@ def _diagnosed(args: argparse.Namespace, subject: Subject, settings: "DiagnoseSe
 
 def _check_output(args: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it."""
+    from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory
-    from roundoff.report.documents import DOCUMENT_NAME
 
     if args.dialect is not None:
-        from roundoff.vendors.dialects import find_dialects
+        from roundoff.vendors.dialects.registry import find_dialects
 
         find_dialects(args.dialect)
         if not args.fix:
@@ -157,7 +153,7 @@ def _check_output(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) -> "DiagnoseSettings":
     from roundoff.diagnosis.investigation import DiagnoseSettings
-    from roundoff.report.diagnosis import check_line
+    from roundoff.diagnosis.terminal import check_line
 
     def tell(check: "Check") -> None:
         terminal.wrapped(check_line(check.name, check.result, check.seconds))
@@ -178,9 +174,9 @@ def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) ->
 def _plan(args: argparse.Namespace) -> "QuantPlan | None":
     """What was asked for each node, where a run of ours or the rules say so."""
     from roundoff.graph.load import load_model
-    from roundoff.graph.preparation import prepare
+    from roundoff.graph.preparation.steps import prepare
     from roundoff.quantize.plan_file import load_plan
-    from roundoff.quantize.planning import plan_quantization
+    from roundoff.quantize.planning.planner import plan_quantization
 
     if args.quantized is not None and args.quantized.is_dir():
         return load_plan(args.quantized).plan
@@ -204,8 +200,8 @@ def _write(
     settings: "Settings | None",
     started: float,
 ) -> "list[Path]":
+    from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import output_directory, write_text
-    from roundoff.report.documents import DOCUMENT_NAME
     from roundoff.report.run_directory import run_files
 
     if args.output is None:
@@ -224,9 +220,8 @@ def _write_model(
     """The repaired model, its plan, and settings in the words of other tools."""
     from roundoff import __version__
     from roundoff.cli.provenance import input_file
-    from roundoff.core.files import write_text
-    from roundoff.core.model_files import model_stem
-    from roundoff.diagnosis.delivering import Origin, write_repaired
+    from roundoff.core.files import model_stem, write_text
+    from roundoff.diagnosis.repairable_model import Origin, write_repaired
 
     given = args.model or args.quantized
     origin = Origin(
@@ -248,9 +243,10 @@ def _write_model(
 def _dialects(args: argparse.Namespace, subject: Subject, fixed: "Fixed | None") -> "Settings | None":
     """What was repaired, in the words of other tools; None where nothing was, or none are asked for."""
     from roundoff.cli.settings_files import float_model_name, settings_for
-    from roundoff.core.model_files import model_stem
+    from roundoff.core.files import model_stem
     from roundoff.graph.load import load_model
-    from roundoff.vendors.dialects import Made, decisions_of, find_dialects
+    from roundoff.vendors.dialects.decisions import Made, decisions_of
+    from roundoff.vendors.dialects.registry import find_dialects
 
     if args.dialect is None or fixed is None:
         return None
@@ -266,9 +262,9 @@ def _dialects(args: argparse.Namespace, subject: Subject, fixed: "Fixed | None")
 
 
 def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
-    from roundoff.analysis.evaluation import load_evaluator
-    from roundoff.analysis.labels import load_labels
-    from roundoff.diagnosis.metric import accuracy_metric, evaluator_metric
+    from roundoff.diagnosis.task_metric import accuracy_metric, evaluator_metric
+    from roundoff.run.evaluators import load_evaluator
+    from roundoff.samples.labels import load_labels
 
     if args.evaluator is not None:
         return evaluator_metric(load_evaluator(args.evaluator), subject.samples, threads=args.threads)
@@ -294,9 +290,9 @@ def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", el
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", found: "Diagnosis") -> None:
-    from roundoff.core.harmless import for_people
-    from roundoff.report.diagnosis import diagnosis_verdict, next_lines, repair_line, repair_table
-    from roundoff.report.documents import to_json
+    from roundoff.core.document import to_json
+    from roundoff.diagnosis.terminal import diagnosis_verdict, next_lines, repair_line, repair_table
+    from roundoff.messages.sanitize import for_people
 
     if args.json:
         terminal.text(to_json(document))

@@ -19,7 +19,7 @@ from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
-    from roundoff.core.run_diff import RunDiff
+    from roundoff.studies.run_diff.result import RunDiff
 
 __all__ = [
     "CSV_START", "SUMMARY", "add_arguments", "add_comparing_options", "add_diff_outputs", "check_diff_outputs",
@@ -58,7 +58,7 @@ def add_comparing_options(parser: argparse.ArgumentParser) -> None:
 
 def decibels_option(text: str) -> float:
     """Decibels from 0 on, like ``1`` or ``0.5dB``."""
-    from roundoff.analysis.run_diff import decibels
+    from roundoff.studies.run_diff.gate import decibels
 
     try:
         found = decibels(text)
@@ -86,8 +86,8 @@ def add_diff_outputs(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup
 def check_diff_outputs(args: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it."""
     from roundoff.cli.results import check_csv
+    from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory
-    from roundoff.report.documents import DOCUMENT_NAME
 
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
@@ -98,9 +98,9 @@ def check_diff_outputs(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, print, write."""
-    from roundoff.core.harmless import for_people
-    from roundoff.report.documents import to_json
-    from roundoff.report.run_diff import diff_table, diff_verdict
+    from roundoff.core.document import to_json
+    from roundoff.messages.sanitize import for_people
+    from roundoff.studies.run_diff.terminal import diff_table, diff_verdict
 
     started = time.monotonic()
     check_diff_outputs(args)
@@ -121,8 +121,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def made_diff(args: argparse.Namespace, before: Path, after: Path) -> "tuple[RunDocument, RunDocument, RunDiff]":
     """Both documents, and what differs."""
-    from roundoff.analysis.run_diff import FLOOR_DB, diff_runs
-    from roundoff.report.documents import load_document
+    from roundoff.core.document import load_document
+    from roundoff.studies.run_diff.study import FLOOR_DB, diff_runs
 
     old, new = load_document(before), load_document(after)
     floor = FLOOR_DB if args.floor is None else args.floor
@@ -135,8 +135,7 @@ def diff_document(
 ) -> "RunDocument":
     """The run document of a comparison of runs."""
     from roundoff.cli.provenance import environment, input_file
-    from roundoff.core.document import SCHEMA, RunDocument
-    from roundoff.report.documents import DOCUMENT_NAME
+    from roundoff.core.document import DOCUMENT_NAME, SCHEMA, RunDocument
 
     files = {role: path / DOCUMENT_NAME if (path := Path(given)).is_dir() else path
              for role, given in (("before", diff.before), ("after", diff.after))}  # fmt: skip
@@ -153,8 +152,8 @@ def diff_document(
 def write_diff(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     """Write the files that were asked for."""
     from roundoff.core.files import write_text
-    from roundoff.report.run_diff import diff_csv
     from roundoff.report.run_directory import write_run
+    from roundoff.studies.run_diff.terminal import diff_csv
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.csv is not None and document.diff is not None:

@@ -4,8 +4,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from roundoff.core.sizes import format_size
 from roundoff.errors import BadInput
+from roundoff.messages.numbers import format_size
 
 __all__ = ["DiskBudget", "disk_budget"]
 

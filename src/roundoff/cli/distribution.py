@@ -25,8 +25,8 @@ from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from roundoff.cli.results import Painter
-    from roundoff.core.distributions import Distribution, DistributionReport
     from roundoff.graph.load import Model
+    from roundoff.studies.distribution.result import Distribution, DistributionReport
 
 SUMMARY = "show histograms, clipping and levels of weights and activations"
 
@@ -49,8 +49,8 @@ def _bins(text: str) -> int:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
-    from roundoff.analysis.distribution import DistributionSettings, describe_distributions
-    from roundoff.report.distributions import DISTRIBUTION_CSV_START
+    from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
+    from roundoff.studies.distribution.terminal import DISTRIBUTION_CSV_START
 
     started = time.monotonic()
     names = names_from(args)
@@ -64,9 +64,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, model: "Model", report: "DistributionReport", elapsed_s: float) -> Results:
-    from roundoff.core.harmless import for_people
-    from roundoff.plots.distribution import distribution_picture
-    from roundoff.report.distributions import distribution_csv, distribution_page
+    from roundoff.messages.sanitize import for_people
+    from roundoff.report.plots.distribution import distribution_picture
+    from roundoff.studies.distribution.terminal import distribution_csv, distribution_page
 
     def painter(each: "Distribution") -> "Painter":
         return lambda form: distribution_picture(each, form=form)

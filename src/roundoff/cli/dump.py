@@ -23,9 +23,9 @@ from roundoff.errors import EXIT_OK, BadInput
 if TYPE_CHECKING:
     from roundoff.cli.disk import DiskBudget
     from roundoff.core.tensors import TensorInfo
-    from roundoff.formats.writing import WriteFormat
-    from roundoff.runtime.capture import Estimate, LiveSource
-    from roundoff.runtime.feeds import Samples
+    from roundoff.run.capture import Estimate, LiveSource
+    from roundoff.run.feeds import Samples
+    from roundoff.tensors.writer import WriteFormat
 
 SUMMARY = "run a model and write every tensor it computes, or statistics"
 
@@ -100,13 +100,13 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "tuple[LiveSource, Ma
 
     Says how each pattern was understood and what cannot be written.
     """
-    from roundoff.core.wording import counted
-    from roundoff.graph.caffe.origins import layer_tops
+    from roundoff.graph.caffe.convert import layer_tops
     from roundoff.graph.interface import hidden_tensors, inputs
     from roundoff.graph.load import load_model
-    from roundoff.runtime.capture import LiveSource
-    from roundoff.runtime.feeds import NO_INPUTS
-    from roundoff.runtime.session import share_threads
+    from roundoff.messages.numbers import counted
+    from roundoff.run.capture import LiveSource
+    from roundoff.run.feeds import NO_INPUTS
+    from roundoff.run.session import share_threads
 
     model = load_model(args.model)
     specs = inputs(model)
@@ -134,8 +134,7 @@ def _open(args: argparse.Namespace, terminal: Terminal) -> "tuple[LiveSource, Ma
 
 
 def _describe(estimate: "Estimate", *, stats_only: bool) -> str:
-    from roundoff.core.sizes import format_size
-    from roundoff.core.wording import counted
+    from roundoff.messages.numbers import counted, format_size
 
     about = "" if estimate.exact else "about "
     disk = format_size(_disk_bytes(estimate, stats_only=stats_only))
@@ -154,10 +153,10 @@ def _disk_bytes(estimate: "Estimate", *, stats_only: bool) -> int:
 
 def _write_statistics(args: argparse.Namespace, terminal: Terminal, source: "LiveSource") -> None:
     from roundoff.core.files import output_directory, write_text
-    from roundoff.core.harmless import for_people
-    from roundoff.core.summary import summarize_tensors
+    from roundoff.measure.statistics import summarize_tensors
+    from roundoff.messages.sanitize import for_people
     from roundoff.report.statistics import statistics_csv, statistics_json, statistics_table
-    from roundoff.runtime.session import share_threads
+    from roundoff.run.session import share_threads
 
     with output_directory(args.output, marker=_MARKERS, force=args.force) as staged:
         summaries = summarize_tensors(source, threads=share_threads(args.threads)[1], progress=terminal)
@@ -174,7 +173,7 @@ def _named(
     source: "LiveSource", terminal: Terminal, *, tops: "Mapping[str, tuple[str, int]]"
 ) -> "list[tuple[TensorInfo, int]]":
     """The tensors to write and which output each is: of its node, or, where `tops` knows it, of its layer."""
-    from roundoff.core.wording import counted
+    from roundoff.messages.numbers import counted
 
     readable = [info for info in source.tensors if not info.problem]
     if not tops:
@@ -195,9 +194,8 @@ def _write_tensors(
     tops: "Mapping[str, tuple[str, int]]",
 ) -> None:
     from roundoff.core.files import output_directory
-    from roundoff.core.sizes import format_size
-    from roundoff.core.wording import counted
-    from roundoff.formats.writing import open_writer
+    from roundoff.messages.numbers import counted, format_size
+    from roundoff.tensors.writer import open_writer
 
     form: WriteFormat = args.format or "npy"
     readable = _named(source, terminal, tops=tops if form == "ascend-npy" else {})

@@ -24,7 +24,7 @@ def read_run(path: Path, supported: Sequence[str], *, what: str) -> "tuple[Path,
     Raises:
         BadInput: It is no run, or one of another command.
     """
-    from roundoff.report.documents import DOCUMENT_NAME, RECORD_NAME, load_document
+    from roundoff.core.document import DOCUMENT_NAME, RECORD_NAME, load_document
 
     file = path
     if path.is_dir():
@@ -79,7 +79,7 @@ def refuse_changed(inputs: "Iterable[InputFile]") -> None:
         BadInput: One of them is.
     """
     from roundoff.cli.provenance import input_file
-    from roundoff.core.model_files import model_files
+    from roundoff.core.files import model_files
 
     wrong = []
     for each in inputs:

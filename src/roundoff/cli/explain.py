@@ -25,10 +25,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Look it up and print it."""
     from rich.text import Text
 
-    from roundoff.core.harmless import harmless
-    from roundoff.metrics import all_metrics
-    from roundoff.report.documents import load_document
-    from roundoff.report.explaining import explain
+    from roundoff.core.document import load_document
+    from roundoff.measure.metrics import all_metrics
+    from roundoff.messages.sanitize import harmless
+    from roundoff.report import explain
 
     document = None if args.run_path is None else load_document(args.run_path)
     terminal.print(Text(harmless(explain(args.name, document, metrics=tuple(all_metrics())))))

@@ -16,7 +16,7 @@ from roundoff.errors import EXIT_OK, BadInput
 if TYPE_CHECKING:
     from roundoff.cli.settings_files import Settings
     from roundoff.graph.load import Model
-    from roundoff.vendors.dialects import Decisions
+    from roundoff.vendors.dialects.decisions import Decisions
 
 SUMMARY = "write a quantization as settings of onnxruntime, Pulsar2, Horizon, ..."
 
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, translate, write."""
     from roundoff.cli.settings_files import SETTINGS_NAME, settings_for
     from roundoff.core.files import check_output_directory, output_directory, write_text
-    from roundoff.graph.saving import save_model
-    from roundoff.vendors.dialects import find_dialects
+    from roundoff.graph.save import save_model
+    from roundoff.vendors.dialects.registry import find_dialects
 
     dialects = find_dialects(args.dialect)
     check_output_directory(args.output, marker=SETTINGS_NAME, force=args.force)
@@ -68,10 +68,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _read(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisions, Model | None]":
     """What was decided, and the float model as the user gave it, where that is known."""
     from roundoff.cli.settings_files import float_model_name
-    from roundoff.core.model_files import model_stem
+    from roundoff.core.files import model_stem
     from roundoff.graph.load import load_model
-    from roundoff.graph.reading import read_quantized
-    from roundoff.vendors.dialects import Made, decisions_of
+    from roundoff.graph.reading.read import read_quantized
+    from roundoff.vendors.dialects.decisions import Made, decisions_of
 
     if args.source.is_dir():
         return _read_folder(args, terminal)
@@ -89,10 +89,10 @@ def _read(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisions, Mod
 def _read_folder(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisions, Model | None]":
     from roundoff.cli.settings_files import float_model_name
     from roundoff.cli.subject import open_stored
-    from roundoff.core.model_files import model_stem
+    from roundoff.core.files import model_stem
     from roundoff.graph.load import load_model
     from roundoff.quantize.plan_file import PLAN_NAME, load_plan
-    from roundoff.vendors.dialects import Made, decisions_of
+    from roundoff.vendors.dialects.decisions import Made, decisions_of
 
     if not (args.source / PLAN_NAME).is_file():
         what = f"{args.source} has no {PLAN_NAME}: nothing was quantized there."
@@ -116,9 +116,9 @@ def _read_folder(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisio
 def _print(args: argparse.Namespace, terminal: Terminal, settings: "Settings", *, model_name: str) -> None:
     from rich.text import Text
 
-    from roundoff.core.harmless import for_people
-    from roundoff.report.documents import json_text
-    from roundoff.report.verdict import verdict_page
+    from roundoff.core.document import json_text
+    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.terminal import verdict_page
 
     if args.json:
         terminal.text(json_text(settings.record))

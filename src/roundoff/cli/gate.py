@@ -26,7 +26,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
 if TYPE_CHECKING:
-    from roundoff.core.run_diff import RunDiff
+    from roundoff.studies.run_diff.result import RunDiff
 
 SUMMARY = "fail when a run is worse than its baseline, for CI"
 
@@ -52,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, judge, print, write; 1 when the run does not pass."""
-    from roundoff.analysis.run_diff import Budgets, judge_diff, new_problems, read_budgets
+    from roundoff.core.document import to_json
     from roundoff.core.files import check_output_file, write_text
-    from roundoff.core.harmless import for_people
-    from roundoff.report.documents import to_json
+    from roundoff.messages.sanitize import for_people
     from roundoff.report.junit import gate_junit
+    from roundoff.studies.run_diff.gate import Budgets, judge_diff, new_problems, read_budgets
 
     started = time.monotonic()
     check_diff_outputs(args)
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, diff: "RunDiff") -> None:
-    from roundoff.report.run_diff import annotations, gate_table, gate_verdict
+    from roundoff.studies.run_diff.terminal import annotations, gate_table, gate_verdict
 
     gate = diff.gate
     if gate is None:

@@ -21,7 +21,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput, nearest
 
 if TYPE_CHECKING:
-    from roundoff.core.name_lists import NameList
+    from roundoff.core.names import NameList
 
 SUMMARY = "Horizon's hmct-debugger: its sub-commands and flags"
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         raise BadInput(f"There is no sub-command {args.sub!r}.", fix=nearest(name, _SUBCOMMANDS))
     found = vars(_parser(name).parse_args(join_lists(args.rest)))
     import roundoff.vendors.horizon as functions
-    from roundoff.vendors.horizon.listening import reporting_to
+    from roundoff.vendors.horizon.logging import reporting_to
 
     with reporting_to(terminal):
         getattr(functions, name.replace("-", "_"))(**found)
@@ -72,7 +72,7 @@ def join_lists(words: Sequence[str]) -> list[str]:
 
 
 def _parsed(text: str) -> "NameList":
-    from roundoff.core.name_lists import parse_name_list
+    from roundoff.core.names import parse_name_list
 
     try:
         return parse_name_list(text.strip().strip("\"'") if text.strip()[:2] in ('"[', "'[") else text)

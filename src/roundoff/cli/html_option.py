@@ -46,9 +46,9 @@ def begins(path: Path, *starts: bytes) -> bool:
 def write_html(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     """Write the report that was asked for, if any; the files written."""
     from roundoff.core.files import write_text
-    from roundoff.report.html import html_report
+    from roundoff.messages.catalogue import spoken
+    from roundoff.pages.html.render import html_report
     from roundoff.report.pages import all_pages
-    from roundoff.report.words import spoken
 
     if args.html is None:
         return []

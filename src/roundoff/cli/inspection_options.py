@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from roundoff.cli.data_options import add_data_options
 from roundoff.cli.subject import add_subject_options, open_subject, subject_inputs
 from roundoff.cli.values import positive, size, threads
-from roundoff.core.model_files import is_model
+from roundoff.core.files import is_model
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
-    from roundoff.analysis.watching import RunLimits
     from roundoff.cli.terminal import Terminal
     from roundoff.core.document import RunDocument
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.runtime.feeds import Samples
+    from roundoff.quantize.calibration.watch import RunLimits
+    from roundoff.run.feeds import Samples
 
 __all__ = [
     "KINDS",
@@ -67,7 +67,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 def limits_from(args: argparse.Namespace) -> "RunLimits":
     """What the run may take."""
-    from roundoff.analysis.watching import RunLimits
+    from roundoff.quantize.calibration.watch import RunLimits
 
     return RunLimits(threads=args.threads, max_memory=args.max_memory)
 

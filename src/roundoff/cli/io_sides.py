@@ -7,16 +7,16 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from roundoff.core.array_files import map_array, stat_file
 from roundoff.core.dtypes import parse_dtype
 from roundoff.core.files import reading, regular_file
-from roundoff.core.mapped import map_array, stat_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array, DType
-from roundoff.core.wording import counted
-from roundoff.data.decode import decode
-from roundoff.data.files import Kind, kind_of, list_folder
 from roundoff.errors import BadInput, CannotAlign
-from roundoff.formats import open_source
+from roundoff.messages.numbers import counted
+from roundoff.samples.files import Kind, kind_of, list_folder
+from roundoff.samples.images import decode
+from roundoff.tensors import open_source
 
 __all__ = ["RawLayout", "Sides", "numeric_type", "read_sides"]
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from roundoff.errors import BadInput
-from roundoff.report.words import LANGUAGES, Language
+from roundoff.messages.catalogue import LANGUAGES, Language
 
 __all__ = [
     "LANGUAGE_VARIABLE",

@@ -27,9 +27,9 @@ from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
-    from roundoff.core.layer_scores import LayerReport
     from roundoff.core.target import Arithmetic
     from roundoff.graph.load import Model
+    from roundoff.studies.layers.result import LayerReport
 
 SUMMARY = "show what quantization costs each layer, and where it begins"
 
@@ -79,7 +79,7 @@ def _rows(text: str) -> int | None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
-    from roundoff.analysis.layers import LayerSettings, analyze_layers
+    from roundoff.studies.layers.study import LayerSettings, analyze_layers
 
     started = time.monotonic()
     _check_options(args)
@@ -113,8 +113,8 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it."""
+    from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory, check_output_file
-    from roundoff.report.documents import DOCUMENT_NAME
 
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
@@ -125,7 +125,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 def _chosen_arithmetic(args: argparse.Namespace) -> "Arithmetic | None":
     """That of --arithmetic; looked up first, so that a wrong name is not told after minutes of work."""
-    from roundoff.quantize.targets import load_target
+    from roundoff.quantize.targets.loading import load_target
 
     return None if args.arithmetic is None else load_target(args.arithmetic).arithmetic
 
@@ -142,8 +142,8 @@ def _document(args: argparse.Namespace, model: "Model", report: "LayerReport", e
 
 def _write(args: argparse.Namespace, document: "RunDocument", report: "LayerReport") -> list[Path]:
     from roundoff.core.files import write_text
-    from roundoff.report.layers import layers_csv
     from roundoff.report.run_directory import write_run
+    from roundoff.studies.layers.terminal import layers_csv
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.csv is not None:
@@ -153,9 +153,9 @@ def _write(args: argparse.Namespace, document: "RunDocument", report: "LayerRepo
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", report: "LayerReport") -> None:
-    from roundoff.core.harmless import for_people
-    from roundoff.report.documents import to_json
-    from roundoff.report.layers import layers_table, layers_verdict
+    from roundoff.core.document import to_json
+    from roundoff.messages.sanitize import for_people
+    from roundoff.studies.layers.terminal import layers_table, layers_verdict
 
     if args.json:
         terminal.text(to_json(document))

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from roundoff.core.model_files import is_model, model_files
+from roundoff.core.files import is_model, model_files
 
 __all__ = ["take_model"]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from roundoff.cli.data_options import given_options
 from roundoff.cli.device_options import device_next_steps
 from roundoff.cli.quantize_options import given_quantize_options
-from roundoff.core.model_files import is_model, model_stem
+from roundoff.core.files import is_model, model_stem
 
 if TYPE_CHECKING:
-    from roundoff.core.findings import Diagnosis
+    from roundoff.diagnosis.result import Diagnosis
 
 __all__ = ["after_comparison", "next_steps", "passing_on"]
 

@@ -18,8 +18,8 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from roundoff.core.outliers import OutlierReport
     from roundoff.graph.load import Model
+    from roundoff.studies.outliers.result import OutlierReport
 
 SUMMARY = "count the channels that outliers leave few levels"
 
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
-    from roundoff.analysis.outliers import OutlierSettings, find_outliers
-    from roundoff.report.outliers import OUTLIERS_CSV_START
+    from roundoff.studies.outliers.study import OutlierSettings, find_outliers
+    from roundoff.studies.outliers.terminal import OUTLIERS_CSV_START
 
     started = time.monotonic()
     check_subject(args)
@@ -65,9 +65,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, model: "Model", report: "OutlierReport", elapsed_s: float) -> Results:
-    from roundoff.core.harmless import for_people
-    from roundoff.plots.outliers import outliers_picture
-    from roundoff.report.outliers import outliers_csv, outliers_page
+    from roundoff.messages.sanitize import for_people
+    from roundoff.report.plots.outliers import outliers_picture
+    from roundoff.studies.outliers.terminal import outliers_csv, outliers_page
 
     return Results(
         document=document_of(args, model, elapsed_s, outliers=report),

@@ -25,10 +25,10 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.core.partial import PartialQuantization
-    from roundoff.core.sensitivity import Subject as SwitchedSubject
     from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
+    from roundoff.studies.partial.result import PartialQuantization
+    from roundoff.studies.sensitivity.result import Subject as SwitchedSubject
 
 SUMMARY = "find how few nodes must stay in float or need 16 bits"
 
@@ -82,10 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, rank, sweep, print, write."""
-    from roundoff.analysis.evaluation import load_evaluator
-    from roundoff.analysis.partial import PartialSettings, sweep
-    from roundoff.analysis.partial.ranking_file import read_ranking
-    from roundoff.analysis.partial.settings import check_settings
+    from roundoff.run.evaluators import load_evaluator
+    from roundoff.studies.partial import study as sweep
+    from roundoff.studies.partial.ranking_file import read_ranking
+    from roundoff.studies.partial.settings import PartialSettings, check_settings
 
     started = time.monotonic()
     take_model(args, (args.nodes or [],))
@@ -129,7 +129,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _labels(args: argparse.Namespace, subject: Subject) -> "Array | None":
-    from roundoff.analysis.labels import load_labels
+    from roundoff.samples.labels import load_labels
 
     if args.labels is None:
         return None
@@ -143,8 +143,8 @@ def _subjects(
     args: argparse.Namespace, terminal: Terminal, subject: Subject, names: "list[str] | tuple[str, ...] | None"
 ) -> "tuple[tuple[SwitchedSubject, ...], str]":
     """What to change in which order, and where that comes from."""
-    from roundoff.analysis.partial import named_subjects, ranked_subjects
-    from roundoff.core.wording import counted
+    from roundoff.messages.numbers import counted
+    from roundoff.studies.partial.study import named_subjects, ranked_subjects
 
     if names is not None:
         origin = "as given" if args.ranking is None else f"as in {args.ranking}"
@@ -164,9 +164,9 @@ def _subjects(
 
 def _results(args: argparse.Namespace, model: "Model", found: "PartialQuantization", elapsed_s: float) -> Results:
     from roundoff.cli.provenance import input_file
-    from roundoff.core.harmless import for_people
-    from roundoff.plots.curves import partial_picture
-    from roundoff.report.partial import partial_csv, partial_table, partial_verdict
+    from roundoff.messages.sanitize import for_people
+    from roundoff.report.plots.curves import partial_picture
+    from roundoff.studies.partial.terminal import partial_csv, partial_table, partial_verdict
 
     given = (("ranking", args.ranking), ("labels", args.labels), ("evaluator", args.evaluator))
     more = tuple(input_file(role, path) for role, path in given if path is not None)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff import __version__
-from roundoff.core.files import reading
-from roundoff.core.model_files import is_caffe, model_files
+from roundoff.core.files import is_caffe, model_files, reading
 
 if TYPE_CHECKING:
     from roundoff.core.document import Environment, InputFile

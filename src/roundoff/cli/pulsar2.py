@@ -86,7 +86,7 @@ def split_settings(
     Returns:
         Words for the parser, and settings with their values; None for a switch without one.
     """
-    from roundoff.vendors.pulsar2.config.overriding import override_names
+    from roundoff.vendors.pulsar2.config.loading import override_names
 
     names = override_names()
     own: list[str] = []
@@ -148,7 +148,7 @@ def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
 
 
 def _configuration(args: argparse.Namespace) -> "BuildConfig":
-    from roundoff.vendors.pulsar2.building.fitting import model_problems
+    from roundoff.vendors.pulsar2.building.material import model_problems
     from roundoff.vendors.pulsar2.config.loading import load_config
 
     base = None if args.config is None else Path(args.config).parent
@@ -202,7 +202,7 @@ def _tune(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _methods(text: str) -> tuple[str, ...]:
-    from roundoff.vendors.pulsar2.config.enums import CalibrationMethod
+    from roundoff.vendors.pulsar2.config.schema import CalibrationMethod
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     known = [method.name for method in CalibrationMethod]

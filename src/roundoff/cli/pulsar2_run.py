@@ -36,7 +36,7 @@ def add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 def run_files(args: argparse.Namespace, terminal: Terminal) -> int:
     """Feed files to a model and write what comes out, under Pulsar2's file names."""
-    from roundoff.vendors.pulsar2.config.enums import PrecisionAnalysisMode, TargetHardware
+    from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMode, TargetHardware
     from roundoff.vendors.pulsar2.run import RunSettings, run_model
 
     settings = RunSettings(

@@ -17,14 +17,14 @@ from roundoff.cli.data_options import add_data_options, samples_from
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
-from roundoff.core.model_files import model_files, model_stem
+from roundoff.core.files import model_files, model_stem
 from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
-    from roundoff.quantize.calibration import Calibration
+    from roundoff.quantize.calibration.calibration import Calibration
     from roundoff.quantize.pipeline import Quantization
-    from roundoff.runtime.feeds import Samples
+    from roundoff.run.feeds import Samples
 
 SUMMARY = "make a quantized model for a target chip"
 
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.graph.load import load_model
     from roundoff.quantize.pipeline import quantize_model
     from roundoff.quantize.plan_file import PLAN_NAME
-    from roundoff.runtime.feeds import NO_INPUTS
+    from roundoff.run.feeds import NO_INPUTS
 
     started = time.monotonic()
     prefix = _prefix(args)
@@ -95,7 +95,7 @@ def _prefix(args: argparse.Namespace) -> str:
 
 
 def _statistics(args: argparse.Namespace, origin: "InputFile") -> "Calibration | None":
-    from roundoff.quantize.calibration import load_calibration
+    from roundoff.quantize.calibration.files import load_calibration
 
     if args.statistics is None:
         return None
@@ -121,11 +121,11 @@ def _document(args: argparse.Namespace, origin: "InputFile", elapsed_s: float) -
 
 def _write(args: argparse.Namespace, result: "Quantization", document: "RunDocument", *, prefix: str) -> None:
     from roundoff import __version__
+    from roundoff.core.document import RECORD_NAME, to_json
     from roundoff.core.files import output_directory, write_text
-    from roundoff.graph.saving import save_model
-    from roundoff.quantize.calibration import save_calibration
+    from roundoff.graph.save import save_model
+    from roundoff.quantize.calibration.files import save_calibration
     from roundoff.quantize.plan_file import PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
-    from roundoff.report.documents import RECORD_NAME, to_json
 
     origin = document.inputs[0]
     files = {"fake_quant": f"{prefix}_fake_quant_model.onnx", "deploy": f"{prefix}_deploy_model.onnx"}
@@ -151,11 +151,11 @@ def _write(args: argparse.Namespace, result: "Quantization", document: "RunDocum
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization") -> None:
-    from roundoff.core.harmless import for_people
-    from roundoff.metrics.thresholds import load_profile
-    from roundoff.report.phrasing import count_of
-    from roundoff.report.quantization import methods_table, quantization_verdict, resolutions_table
-    from roundoff.report.words import told
+    from roundoff.measure.thresholds import load_profile
+    from roundoff.messages.catalogue import told
+    from roundoff.messages.phrases import count_of
+    from roundoff.messages.sanitize import for_people
+    from roundoff.quantize.terminal import methods_table, quantization_verdict, resolutions_table
 
     if args.json:
         terminal.text(_json(result))

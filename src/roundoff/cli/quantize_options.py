@@ -57,8 +57,8 @@ def settings_from(args: argparse.Namespace) -> "QuantizeSettings":
         BadInput: A name is unknown or a value cannot be read.
     """
     from roundoff.quantize.pipeline import QuantizeSettings
-    from roundoff.quantize.planning import load_rules, parse_rule
-    from roundoff.quantize.targets import load_target
+    from roundoff.quantize.planning.rules import load_rules, parse_rule
+    from roundoff.quantize.targets.loading import load_target
 
     for name in ("calibration", "weight_method"):
         if getattr(args, name) == "":

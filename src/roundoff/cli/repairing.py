@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.quantize_options import settings_from
 from roundoff.errors import BadInput, RoundoffError, reason
-from roundoff.report.words import sentence
+from roundoff.messages.sentences import sentence
 
 if TYPE_CHECKING:
     from roundoff.cli.subject import Subject
     from roundoff.cli.terminal import Terminal
-    from roundoff.core.findings import CostClass, Diagnosis, Measure, Repair, RepairStep
-    from roundoff.core.recipe import Recipe
+    from roundoff.core.plan import Recipe
     from roundoff.core.target import Target
-    from roundoff.core.tuning import Trial, Tuning
-    from roundoff.diagnosis.fixing import Fixed, Goal
     from roundoff.diagnosis.investigation import DiagnoseSettings
+    from roundoff.diagnosis.repair import Fixed, Goal
+    from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
     from roundoff.graph.load import Model
     from roundoff.quantize.recipes import Built, RecipeBuilder
-    from roundoff.search.judges import JudgeOptions
+    from roundoff.search.judges.loading import JudgeOptions
+    from roundoff.search.result import Trial, Tuning
     from roundoff.search.settings import Keeping, TuneSettings
 
 __all__ = ["repaired"]
@@ -82,7 +82,7 @@ def _mended(
     terminal: "Terminal",
 ) -> "Fixed":
     """Remedies of single places: in the recipe of a model that is made here, else in a model's quantizers."""
-    from roundoff.diagnosis.fixing import Fixed, fix_model, fix_recipe, untried
+    from roundoff.diagnosis.repair import Fixed, fix_model, fix_recipe, untried
 
     try:
         if args.target is None:
@@ -105,7 +105,7 @@ def _recipe(args: argparse.Namespace, subject: "Subject", terminal: "Terminal") 
 
 def _begun(args: argparse.Namespace) -> "Recipe":
     """The recipe that the options ask for."""
-    from roundoff.core.recipe import Recipe
+    from roundoff.core.plan import Recipe
 
     if args.target is None:
         return Recipe()
@@ -122,7 +122,7 @@ def _searched(
     terminal: "Terminal",
 ) -> "Fixed":
     """Search for a better recipe, and keep it when it helps."""
-    from roundoff.core.findings import RepairStep
+    from roundoff.diagnosis.result import RepairStep
 
     number = next((each.number for each in found.accused), 0)
     plain = RepairStep("search for a better recipe", "free", number, _measured(found, settings), kept=False)
@@ -143,8 +143,8 @@ def _search(
     terminal: "Terminal",
     plain: "RepairStep",
 ) -> "Fixed":
-    from roundoff.core.findings import Repair
-    from roundoff.diagnosis.fixing import Fixed, aim
+    from roundoff.diagnosis.repair import Fixed, aim
+    from roundoff.diagnosis.result import Repair
     from roundoff.search.settings import TuneData
     from roundoff.search.tune import tune
 
@@ -184,15 +184,15 @@ def _least_seconds(found: "Diagnosis", settings: "DiagnoseSettings") -> float:
 
 def _unsearched(subject: "Subject", plain: "RepairStep", why: str) -> "Fixed":
     """No search, and why."""
-    from roundoff.core.findings import Repair
-    from roundoff.diagnosis.fixing import Fixed
+    from roundoff.diagnosis.repair import Fixed
+    from roundoff.diagnosis.result import Repair
 
     told = replace(plain.measure, after=plain.measure.before)
     return Fixed(subject.quantized, Repair((replace(plain, measure=told, why=why),), (told,)))
 
 
 def _fixed(built: "Built", target: "Target", repair: "Repair") -> "Fixed":
-    from roundoff.diagnosis.fixing import Fixed
+    from roundoff.diagnosis.repair import Fixed
 
     return Fixed(built.quantized, repair, built.plan, built.recipe.method or target.calibration.method)
 
@@ -207,7 +207,7 @@ def _step(plain: "RepairStep", goal: "Goal", found: "Tuning", *, before: float, 
 
 def _cost(best: "Trial") -> "CostClass":
     """What the dearest part of a recipe costs on the chip."""
-    from roundoff.core.quant_plan import FLOAT
+    from roundoff.core.plan import FLOAT
 
     asked = [word for rule in best.recipe.rules for word in (rule.precision.activation, rule.precision.weight)]
     if FLOAT in asked:
@@ -217,8 +217,8 @@ def _cost(best: "Trial") -> "CostClass":
 
 def _keeping(terminal: "Terminal") -> "Keeping":
     """Tells of each trial in a line."""
-    from roundoff.report.tuning import trial_line
     from roundoff.search.settings import Keeping
+    from roundoff.search.terminal import trial_line
 
     return Keeping(on_trial=lambda trial, best, metric: terminal.wrapped(trial_line(trial, best, metric)))
 
@@ -242,8 +242,8 @@ def _tune_settings(
 
 def _judge(args: argparse.Namespace, subject: "Subject") -> "JudgeOptions":
     """The same measure as that of the diagnosis."""
-    from roundoff.analysis.labels import load_labels
-    from roundoff.search.judges import JudgeOptions
+    from roundoff.samples.labels import load_labels
+    from roundoff.search.judges.loading import JudgeOptions
 
     labels = None if args.labels is None else load_labels(args.labels, subject.samples.names)
     if labels is not None and args.samples is not None:
@@ -263,7 +263,7 @@ def _model(args: argparse.Namespace, subject: "Subject") -> "Model":
 def _target(args: argparse.Namespace, subject: "Subject") -> "tuple[Target | None, str]":
     """The chip to search for; for a model that another tool made, one that is like it. None, and why."""
     from roundoff.quantize.plan_file import load_plan
-    from roundoff.quantize.targets import load_target
+    from roundoff.quantize.targets.loading import load_target
 
     if args.target is not None:
         return settings_from(args).target, ""

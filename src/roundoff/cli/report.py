@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, render, write."""
-    from roundoff.report.documents import load_document
+    from roundoff.core.document import load_document
 
     chosen = _chosen_format(args.output, args.format)
     _check_output(args, chosen)
@@ -91,7 +91,7 @@ def _usual_ending(chosen: str) -> str:
 
 def _check_run(path: Path) -> None:
     """Say of a folder that holds a model and no findings what to do with it."""
-    from roundoff.report.documents import DOCUMENT_NAME, RECORD_NAME
+    from roundoff.core.document import DOCUMENT_NAME, RECORD_NAME
 
     if (path / RECORD_NAME).is_file() and not (path / DOCUMENT_NAME).is_file():
         fix = f"'roundoff audit {path} --html FILE' reports its precisions, 'roundoff layers' its errors"
@@ -100,9 +100,9 @@ def _check_run(path: Path) -> None:
 
 def _check_output(args: argparse.Namespace, chosen: str) -> None:
     """Refuse before the work what could not be written after it."""
+    from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory, check_output_file
     from roundoff.graph.overlay import OVERLAY_START
-    from roundoff.report.documents import DOCUMENT_NAME
 
     if chosen == "csv":
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
@@ -128,10 +128,10 @@ def _write(args: argparse.Namespace, chosen: str, document: "RunDocument") -> tu
 
 def _more_tables(document: "RunDocument") -> dict[str, bytes]:
     """The tables of the report that no command writes by itself."""
-    from roundoff.report.page_tables import page_tables
+    from roundoff.messages.catalogue import spoken
+    from roundoff.pages.csv import page_tables
     from roundoff.report.pages import all_pages
     from roundoff.report.run_directory import run_files
-    from roundoff.report.words import spoken
 
     found = page_tables(all_pages(document), run_files(document), language=spoken())
     return {name: text.encode("utf-8", "surrogatepass") for name, text in found.items()}
@@ -139,9 +139,9 @@ def _more_tables(document: "RunDocument") -> dict[str, bytes]:
 
 def _annotated(args: argparse.Namespace, document: "RunDocument") -> bytes:
     from roundoff.graph.overlay import annotated_model
+    from roundoff.messages.catalogue import spoken
     from roundoff.report.overlay import node_facts
     from roundoff.report.pages import all_pages
-    from roundoff.report.words import spoken
 
     if document.network is None:
         what = f"{args.run_path} knows no network, so there is nothing for Netron to draw."
@@ -150,13 +150,13 @@ def _annotated(args: argparse.Namespace, document: "RunDocument") -> bytes:
 
 
 def _text(args: argparse.Namespace, chosen: str, document: "RunDocument") -> str:
-    from roundoff.report.documents import to_json
-    from roundoff.report.html import html_report
+    from roundoff.core.document import to_json
+    from roundoff.messages.catalogue import spoken
+    from roundoff.pages.html.render import html_report
+    from roundoff.pages.markdown import markdown_report
     from roundoff.report.junit import document_junit
-    from roundoff.report.markdown import markdown_report
     from roundoff.report.overlay import model_explorer_overlay
     from roundoff.report.pages import all_pages
-    from roundoff.report.words import spoken
 
     if chosen == "json":
         return to_json(document)

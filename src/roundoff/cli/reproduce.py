@@ -23,11 +23,10 @@ from roundoff.cli.values import positive
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
+    from roundoff.case.reproducer import Reproducer, Verified
     from roundoff.cli.subject import Subject
     from roundoff.core.document import RunDocument
-    from roundoff.core.findings import Finding
-    from roundoff.diagnosis.reproducer import Reproducer
-    from roundoff.diagnosis.reproducer.files import Verified
+    from roundoff.diagnosis.result import Finding
 
 SUMMARY = "cut the smallest case that shows a fault out of the model"
 
@@ -60,10 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read the run, shrink, write, verify."""
+    from roundoff.case.anonymous import without_names
+    from roundoff.case.reproducer import CASE_NAME, verify, write_reproducer
     from roundoff.cli.earlier_runs import check_inputs, options_of, read_run
     from roundoff.core.files import check_output_directory, output_directory
-    from roundoff.diagnosis.reproducer.anonymous import without_names
-    from roundoff.diagnosis.reproducer.files import CASE_NAME, verify, write_reproducer
 
     check_output_directory(args.output, marker=CASE_NAME, force=args.force)
     file, document = read_run(args.run_folder, _SUPPORTED, what="reproducer")
@@ -91,9 +90,9 @@ def _reproduced(
     """The reproducer; None, with a word why, where no part of the network shows the fault by itself."""
     from rich.text import Text
 
-    from roundoff.core.harmless import for_people
-    from roundoff.diagnosis.reproducer import NotLocal
-    from roundoff.report.verdict import verdict_page
+    from roundoff.case.minimal import NotLocal
+    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.terminal import verdict_page
 
     try:
         if again.command == "compare" or getattr(again, "dumps", None) is not None:
@@ -122,7 +121,7 @@ def _finding(args: argparse.Namespace, document: "RunDocument") -> "Finding":
 
 def _findings(document: "RunDocument") -> "Iterator[Finding]":
     """The faults of a run, worst first; rows of tables become findings without a cause."""
-    from roundoff.core.findings import Finding
+    from roundoff.diagnosis.result import Finding
 
     if document.diagnosis is not None:
         yield from document.diagnosis.findings
@@ -146,11 +145,10 @@ def _findings(document: "RunDocument") -> "Iterator[Finding]":
 def _of_quantized(
     args: argparse.Namespace, again: argparse.Namespace, finding: "Finding", terminal: Terminal
 ) -> "Reproducer":
+    from roundoff.case.file_fault import is_accumulator, is_of_file, reproduce_accumulator, reproduce_file
+    from roundoff.case.minimal import reproduce_quantized
     from roundoff.cli.subject import given_file, open_subject
-    from roundoff.diagnosis.case import open_case
-    from roundoff.diagnosis.reproducer import reproduce_quantized
-    from roundoff.diagnosis.reproducer.accumulator import is_accumulator, reproduce_accumulator
-    from roundoff.diagnosis.reproducer.file_fault import is_of_file, reproduce_file
+    from roundoff.diagnosis.subject import open_case
 
     subject = open_subject(again, terminal)
     case = open_case(
@@ -172,13 +170,13 @@ def _of_quantized(
 def _of_device(
     args: argparse.Namespace, again: argparse.Namespace, finding: "Finding", terminal: Terminal
 ) -> "Reproducer":
+    from roundoff.case.device import reproduce_device
     from roundoff.cli.device_options import open_dumps
-    from roundoff.diagnosis.devices.diagnose import open_bench
+    from roundoff.diagnosis.devices.study import open_bench
     from roundoff.diagnosis.investigation import DiagnoseSettings
-    from roundoff.diagnosis.reproducer import reproduce_device
     from roundoff.graph.shapes import values
-    from roundoff.runtime.measure import complete_values
-    from roundoff.runtime.runner import read_feed
+    from roundoff.run.capture import read_feed
+    from roundoff.run.feeds import complete_values
 
     subject, options = _device_subject(again, terminal)
     model = subject.quantized.float_model
@@ -197,7 +195,7 @@ def _of_device(
 def _device_subject(again: argparse.Namespace, terminal: Terminal) -> "tuple[Subject, argparse.Namespace]":
     """The model that a device was given, and options that name its dumps; a comparison names both sides."""
     from roundoff.cli.subject import open_subject
-    from roundoff.core.model_files import is_model
+    from roundoff.core.files import is_model
 
     if again.command != "compare":
         return open_subject(again, terminal), again
@@ -226,10 +224,10 @@ def _print(
 ) -> None:
     from rich.text import Text
 
-    from roundoff.core.harmless import for_people
-    from roundoff.core.wording import counted
-    from roundoff.report.documents import json_text
-    from roundoff.report.verdict import verdict_page
+    from roundoff.core.document import json_text
+    from roundoff.messages.numbers import counted
+    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.terminal import verdict_page
 
     if args.json:
         terminal.text(json_text(_record(found, finding, checked)))

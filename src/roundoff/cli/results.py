@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roundoff.cli.html_option import add_html_option, begins, check_html, write_html
 from roundoff.errors import BadInput
-from roundoff.report.words import told
+from roundoff.messages.catalogue import told
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from roundoff.cli.terminal import Terminal
     from roundoff.core.document import RunDocument
-    from roundoff.plots.canvas import PictureForm
+    from roundoff.report.plots.canvas import PictureForm
 
 __all__ = [
     "Painter",
@@ -98,8 +98,8 @@ def check_results(args: argparse.Namespace, *, csv_start: str) -> None:
     Raises:
         BadInput: A file exists, cannot be written, or is of a kind that cannot be drawn.
     """
+    from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory, check_output_file
-    from roundoff.report.documents import DOCUMENT_NAME
 
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
@@ -112,7 +112,7 @@ def check_results(args: argparse.Namespace, *, csv_start: str) -> None:
         if path is not None and not (args.force and begins(path, *starts)):
             check_output_file(path, force=args.force, option=option)
     if args.plot is not None:
-        from roundoff.plots.canvas import require_matplotlib
+        from roundoff.report.plots.canvas import require_matplotlib
 
         if folder:
             _check_folder(args)
@@ -175,8 +175,8 @@ def picture_form(path: Path) -> "PictureForm":
 
 def show_results(args: argparse.Namespace, terminal: "Terminal", results: Results) -> None:
     """Write the files that were asked for, and print."""
+    from roundoff.core.document import to_json
     from roundoff.core.files import write_bytes, write_text
-    from roundoff.report.documents import to_json
     from roundoff.report.run_directory import write_run
 
     written: list[Path] = []
@@ -233,7 +233,7 @@ def _stems(pictures: "Mapping[str, Painter]") -> "dict[str, Painter]":
 def _unasked_pictures(picture: "Painter | Mapping[str, Painter]", terminal: "Terminal") -> dict[str, bytes]:
     """The pictures that go into a run directory; none where nothing can be drawn, which is said."""
     from roundoff.errors import MissingExtra
-    from roundoff.plots.canvas import require_matplotlib
+    from roundoff.report.plots.canvas import require_matplotlib
 
     if not isinstance(picture, Mapping):
         return {}

@@ -18,8 +18,8 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.core.worst_samples import WorstSamples
     from roundoff.graph.load import Model
+    from roundoff.studies.samples.result import WorstSamples
 
 SUMMARY = "find the samples that quantization hurts most"
 
@@ -54,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, compare, print, write."""
-    from roundoff.analysis.worst_samples import WorstSampleSettings, find_worst_samples
-    from roundoff.metrics import get_metric
-    from roundoff.report.worst_samples import WORST_SAMPLES_CSV_START
+    from roundoff.measure.metrics import get_metric
+    from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
+    from roundoff.studies.samples.terminal import WORST_SAMPLES_CSV_START
 
     started = time.monotonic()
     check_subject(args)
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _check_copy(args: argparse.Namespace) -> None:
     from roundoff.core.files import check_output_directory
-    from roundoff.data.copying import LIST_NAME
+    from roundoff.samples.sample_set import LIST_NAME
 
     if args.copy_to is None:
         return
@@ -88,8 +88,8 @@ def _check_copy(args: argparse.Namespace) -> None:
 
 def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst: "WorstSamples") -> None:
     from roundoff.core.files import output_directory
-    from roundoff.data.copying import LIST_NAME, copy_samples
-    from roundoff.report.words import told
+    from roundoff.messages.catalogue import told
+    from roundoff.samples.sample_set import LIST_NAME, copy_samples
 
     with output_directory(args.copy_to, marker=LIST_NAME, force=args.force) as staged:
         copy_samples(
@@ -101,9 +101,9 @@ def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst:
 
 
 def _results(args: argparse.Namespace, model: "Model", worst: "WorstSamples", elapsed_s: float) -> Results:
-    from roundoff.core.harmless import for_people
-    from roundoff.plots.worst_samples import worst_samples_picture
-    from roundoff.report.worst_samples import worst_samples_csv, worst_samples_page
+    from roundoff.messages.sanitize import for_people
+    from roundoff.report.plots.worst_samples import worst_samples_picture
+    from roundoff.studies.samples.terminal import worst_samples_csv, worst_samples_page
 
     return Results(
         document=document_of(args, model, elapsed_s, worst_samples=worst),

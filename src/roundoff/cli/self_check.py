@@ -17,7 +17,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from roundoff.runtime.host_arithmetic import FusedPath, HostArithmetic
+    from roundoff.run.host_arithmetic import FusedPath, HostArithmetic
 
 SUMMARY = "show how this machine computes with integers"
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Measure, and say what it means."""
-    from roundoff.runtime.host_arithmetic import measure_host
+    from roundoff.run.host_arithmetic import measure_host
 
     host = measure_host()
     terminal.text(_as_json(host) if args.json else "\n".join(_page(host)))

@@ -22,13 +22,13 @@ from roundoff.cli.subject import add_subject_options, check_subject, open_subjec
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, seconds
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, BadInput
-from roundoff.report.words import told
+from roundoff.messages.catalogue import told
 
 if TYPE_CHECKING:
-    from roundoff.analysis.sensitivity import SensitivitySettings
-    from roundoff.core.sensitivity_report import SensitivityReport
     from roundoff.graph.load import Model
-    from roundoff.plots.canvas import PictureForm
+    from roundoff.report.plots.canvas import PictureForm
+    from roundoff.studies.sensitivity.result import SensitivityReport
+    from roundoff.studies.sensitivity.settings import SensitivitySettings
 
 SUMMARY = "rank nodes, weights, activations by what each does to outputs"
 
@@ -107,9 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
-    from roundoff.analysis.sensitivity import analyze_sensitivity
-    from roundoff.analysis.sensitivity_report import report_sensitivity
-    from roundoff.report.sensitivity import SENSITIVITY_CSV_START
+    from roundoff.studies.sensitivity.study import analyze_sensitivity
+    from roundoff.studies.sensitivity.summary import report_sensitivity
+    from roundoff.studies.sensitivity.terminal import SENSITIVITY_CSV_START
 
     started = time.monotonic()
     check_subject(args)
@@ -145,8 +145,8 @@ def _check_journal(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace) -> "SensitivitySettings":
     """What was asked for; a misspelt metric should not be told after minutes of work."""
-    from roundoff.analysis.sensitivity import SensitivitySettings
-    from roundoff.analysis.sensitivity.scoring import Scorer
+    from roundoff.studies.sensitivity.scoring import Scorer
+    from roundoff.studies.sensitivity.settings import SensitivitySettings
 
     if args.exact and args.first_samples is not None:
         what = "--first-samples has no effect with --exact, which measures all on all samples."
@@ -173,9 +173,9 @@ def _settings(args: argparse.Namespace) -> "SensitivitySettings":
 def _results(args: argparse.Namespace, model: "Model", report: "SensitivityReport", elapsed_s: float) -> Results:
     from functools import partial
 
-    from roundoff.core.harmless import for_people
-    from roundoff.plots.sensitivity import sensitivity_picture
-    from roundoff.report.sensitivity import sensitivity_csv, sensitivity_tables, sensitivity_verdict
+    from roundoff.messages.sanitize import for_people
+    from roundoff.report.plots.sensitivity import sensitivity_picture
+    from roundoff.studies.sensitivity.terminal import sensitivity_csv, sensitivity_tables, sensitivity_verdict
 
     def painter(kind: str, form: "PictureForm") -> bytes:
         return sensitivity_picture(report, kind, form=form)

@@ -33,9 +33,9 @@ def _port(text: str) -> int:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Serve until interrupted."""
-    from roundoff.analysis.run_diff import diff_runs
-    from roundoff.report.serving import make_server
-    from roundoff.report.words import spoken
+    from roundoff.messages.catalogue import spoken
+    from roundoff.report.serving.server import make_server
+    from roundoff.studies.run_diff.study import diff_runs
 
     if not args.folder.is_dir():
         raise BadInput(f"{args.folder} is not a folder.", fix="give the folder that your runs are in")

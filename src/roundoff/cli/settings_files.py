@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
     from roundoff.cli.terminal import Terminal
     from roundoff.graph.load import Model
-    from roundoff.vendors.dialects import Decisions, Dialect, Written
+    from roundoff.vendors.dialects.decisions import Decisions
+    from roundoff.vendors.dialects.written import Dialect, Written
 
 __all__ = ["DIALECT_HELP", "SETTINGS_NAME", "Settings", "float_model_name", "print_settings", "settings_for"]
 
@@ -40,7 +41,7 @@ class Settings:
     @property
     def count(self) -> str:
         """For how many tools there is something to set."""
-        from roundoff.core.wording import counted
+        from roundoff.messages.numbers import counted
 
         tools = sum(bool(each.files) for each in self.written.values())
         return f"for {counted(tools, 'tool')}" if tools else "none: nothing that can be told differs from defaults"
@@ -65,7 +66,7 @@ class Settings:
 
     def files(self) -> dict[str, str]:
         """All files by name, with the record of what they say."""
-        from roundoff.report.documents import json_text
+        from roundoff.core.document import json_text
 
         return {**self.texts, SETTINGS_NAME: json_text(self.record)}
 
@@ -117,8 +118,8 @@ def print_settings(terminal: "Terminal", settings: Settings, folder: "Path") -> 
     """Tell of settings beside another result: where they are, for which graph, and what they could not say."""
     from rich.text import Text
 
-    from roundoff.core.harmless import for_people
-    from roundoff.report.verdict import verdict_page
+    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.terminal import verdict_page
 
     lost = list(settings.lost())
     lines = [("", each) for each in lost[:_MOST_LOST]]
@@ -151,7 +152,7 @@ def _changed(given: "Model", quantized: "Model") -> bool:
     """Whether the user's file holds another graph: something was folded, transformed, imported, or got a name."""
     import onnx
 
-    from roundoff.core.model_files import is_caffe
+    from roundoff.core.files import is_caffe
 
     ours, theirs = given.proto.graph, quantized.proto.graph
     if is_caffe(given.path):

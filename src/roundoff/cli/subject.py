@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.quantize.plan_file import SavedPlan
-    from roundoff.runtime.feeds import Samples
+    from roundoff.run.feeds import Samples
 
 __all__ = [
     "Subject",
@@ -126,7 +126,7 @@ def subject_inputs(args: argparse.Namespace) -> "tuple[InputFile, ...]":
 
 def _samples(args: argparse.Namespace, model: "Model", *, needed: bool = True) -> "Samples":
     from roundoff.graph.interface import inputs
-    from roundoff.runtime.feeds import NO_INPUTS
+    from roundoff.run.feeds import NO_INPUTS
 
     specs = inputs(model)
     return samples_from(args, specs) if args.data or (specs and needed) else NO_INPUTS
@@ -147,9 +147,9 @@ def _quantized_here(args: argparse.Namespace, terminal: "Terminal") -> Subject:
 def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subject:
     from roundoff.core.target import WIDEST
     from roundoff.graph.load import load_model
-    from roundoff.graph.preparation import check_float
+    from roundoff.graph.preparation.steps import check_float
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading import read_quantized
+    from roundoff.graph.reading.read import read_quantized
 
     words = "" if args.quantized is None else str(args.quantized)
     if args.quantized is None:
@@ -169,8 +169,8 @@ def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subje
 def _encoded(args: argparse.Namespace) -> "QuantizedModel":
     """The float model with the scales of a file of AIMET's."""
     from roundoff.graph.load import load_model
-    from roundoff.graph.preparation import check_float
-    from roundoff.vendors.dialects.aimet_reading import read_encodings
+    from roundoff.graph.preparation.steps import check_float
+    from roundoff.vendors.dialects.aimet import read_encodings
 
     if args.model is None:
         what = f"{args.quantized} holds scales only, and no float model was given."
@@ -200,9 +200,9 @@ def open_stored(folder: Path, model: Path | None) -> "tuple[QuantizedModel, Arit
     """
     from roundoff.cli.provenance import input_file
     from roundoff.graph.load import load_model
-    from roundoff.graph.preparation import prepare
+    from roundoff.graph.preparation.steps import prepare
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading import read_quantized
+    from roundoff.graph.reading.read import read_quantized
     from roundoff.quantize.plan_file import CORRECTED, load_plan
 
     saved = load_plan(folder)

@@ -23,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the targets."""
-    from roundoff.core.harmless import for_people
-    from roundoff.quantize.targets import load_target, target_names
-    from roundoff.report.targets import target_page, targets_json, targets_list
+    from roundoff.messages.sanitize import for_people
+    from roundoff.quantize.targets.loading import load_target, target_names
+    from roundoff.quantize.targets.terminal import target_page, targets_json, targets_list
 
     targets = [load_target(name) for name in ([args.target] if args.target is not None else target_names())]
     if args.json:

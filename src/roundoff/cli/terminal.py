@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from roundoff.core.harmless import harmless
 from roundoff.core.names import shown
 from roundoff.errors import BadInput, RoundoffError
-from roundoff.report.words import sentence, told
+from roundoff.messages.catalogue import told
+from roundoff.messages.sanitize import harmless
+from roundoff.messages.sentences import sentence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.segment import Segment
 
-    from roundoff.core.progress_file import ProgressFile
+    from roundoff.core.progress import ProgressFile
 
 __all__ = ["Terminal"]
 
@@ -146,7 +147,7 @@ class Terminal:
         if output is None:
             yield
             return
-        from roundoff.core.progress_file import ProgressFile
+        from roundoff.core.progress import ProgressFile
 
         self._file = ProgressFile(output)
         try:

@@ -27,16 +27,16 @@ from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits, rows
 from roundoff.cli.quantize_options import add_quantize_options, settings_from
 from roundoff.cli.terminal import Terminal
-from roundoff.core.model_files import model_stem
+from roundoff.core.files import model_stem
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
-    from roundoff.analysis.transforming import Judge, TransformTrial
     from roundoff.core.document import RunDocument
-    from roundoff.core.recipe import Step
+    from roundoff.core.plan import Step
     from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
-    from roundoff.runtime.feeds import Samples
+    from roundoff.run.feeds import Samples
+    from roundoff.studies.transform.study import Judge, TransformTrial
 
 SUMMARY = "smooth, equalize, correct or round, and see what it brings"
 
@@ -89,13 +89,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Apply, quantize twice, judge, write, print."""
-    from roundoff.analysis.evaluation import load_evaluator
-    from roundoff.analysis.transforming import try_steps
+    from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory
     from roundoff.graph.interface import inputs
     from roundoff.graph.load import load_model
-    from roundoff.report.documents import DOCUMENT_NAME
-    from roundoff.runtime.feeds import NO_INPUTS
+    from roundoff.run.evaluators import load_evaluator
+    from roundoff.run.feeds import NO_INPUTS
+    from roundoff.studies.transform.study import try_steps
 
     started = time.monotonic()
     check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
@@ -115,10 +115,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _steps(args: argparse.Namespace) -> "list[Step]":
     """The steps with their options, checked before anything runs."""
-    from roundoff.analysis.transforming import check_steps
-    from roundoff.core.recipe import Step
-    from roundoff.quantize.corrections import all_corrections
-    from roundoff.quantize.transforms import all_transforms
+    from roundoff.core.plan import Step
+    from roundoff.quantize.corrections.registry import all_corrections
+    from roundoff.quantize.transforms.registry import all_transforms
+    from roundoff.studies.transform.study import check_steps
 
     known = {each.name: tuple(each.options) for each in all_transforms()}
     known |= {each.name: tuple(each.options) for each in all_corrections()}
@@ -158,9 +158,9 @@ def _option(text: str, names: Sequence[str], known: "dict[str, tuple[str, ...]]"
 
 
 def _judge(args: argparse.Namespace, model: "Model", samples: "Samples") -> "Judge":
-    from roundoff.analysis.labels import load_labels
-    from roundoff.analysis.transforming import Judge
     from roundoff.graph.interface import inputs
+    from roundoff.samples.labels import load_labels
+    from roundoff.studies.transform.study import Judge
 
     unseen = args.test is not None
     if unseen:
@@ -196,11 +196,11 @@ def _document(
 
 
 def _write(args: argparse.Namespace, terminal: Terminal, trial: "TransformTrial", document: "RunDocument") -> None:
+    from roundoff.core.document import to_json
     from roundoff.graph.insertion import deploy_model, fake_quant_model
-    from roundoff.graph.saving import save_model
-    from roundoff.report.documents import to_json
+    from roundoff.graph.save import save_model
     from roundoff.report.run_directory import write_run
-    from roundoff.report.transforms import transform_table, transform_verdict
+    from roundoff.studies.transform.terminal import transform_table, transform_verdict
 
     quantized, stem = trial.quantized, model_stem(args.model)
     fake = f"{stem}_fake_quant_model.onnx"

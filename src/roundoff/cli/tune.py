@@ -29,18 +29,18 @@ from roundoff.cli.settings_files import DIALECT_HELP, print_settings
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.tune_data import with_data
 from roundoff.cli.values import positive, seconds
-from roundoff.core.model_files import model_stem
+from roundoff.core.files import model_stem
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError
-from roundoff.report.words import told
+from roundoff.messages.catalogue import told
 
 if TYPE_CHECKING:
     from roundoff.cli.settings_files import Settings
     from roundoff.core.document import RunDocument
-    from roundoff.core.tuning import Trial, Tuning
     from roundoff.graph.load import Model
     from roundoff.quantize.recipes import Built
+    from roundoff.search.result import Trial, Tuning
     from roundoff.search.settings import TuneSettings
-    from roundoff.search.strategies import Strategy
+    from roundoff.search.strategies.strategy import Strategy
 
 SUMMARY = "search for the cheapest quantized model that meets a goal"
 
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.graph.load import load_model
     from roundoff.report.run_directory import run_files
     from roundoff.search.delivery import Delivery, discard_folder, open_folder
-    from roundoff.search.judges.feeding import FedSamples
+    from roundoff.search.judges.user_functions import FedSamples
     from roundoff.search.settings import Keeping
     from roundoff.search.tune import tune
 
@@ -165,7 +165,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _dialects(args: argparse.Namespace, model: "Model", built: "Built") -> "Settings | None":
     """The answer in the words of other tools."""
     from roundoff.cli.settings_files import float_model_name, settings_for
-    from roundoff.vendors.dialects import Made, decisions_of, find_dialects
+    from roundoff.vendors.dialects.decisions import Made, decisions_of
+    from roundoff.vendors.dialects.registry import find_dialects
 
     if args.dialect is None:
         return None
@@ -182,7 +183,7 @@ def _dialects(args: argparse.Namespace, model: "Model", built: "Built") -> "Sett
 
 def _write_graph(args: argparse.Namespace, settings: "Settings | None", built: "Built") -> "tuple[Path, ...]":
     """The float model that settings belong to, where it is another than the user's and is not there already."""
-    from roundoff.graph.saving import save_model
+    from roundoff.graph.save import save_model
 
     if settings is None or not settings.graph or built.recipe.transforms:
         return ()
@@ -192,9 +193,9 @@ def _write_graph(args: argparse.Namespace, settings: "Settings | None", built: "
 
 def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, Trial, str], None]":
     """Tells of each trial in a line, so that a long search can be watched, and how long it may still take."""
-    from roundoff.core.time_left import TimeLeft, duration_text
-    from roundoff.report.phrasing import semicolons
-    from roundoff.report.tuning import trial_line
+    from roundoff.messages.numbers import TimeLeft, duration_text
+    from roundoff.messages.phrases import semicolons
+    from roundoff.search.terminal import trial_line
 
     left = TimeLeft(args.max_trials, args.time)
 
@@ -212,7 +213,7 @@ def _check(args: argparse.Namespace) -> None:
 
     check_html(args)
     if args.dialect is not None:
-        from roundoff.vendors.dialects import find_dialects
+        from roundoff.vendors.dialects.registry import find_dialects
 
         find_dialects(args.dialect)
     for option, path in (("The labels", args.labels), ("The labels", args.test_labels)):
@@ -233,9 +234,9 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace) -> "TuneSettings":
-    from roundoff.core.recipe import Recipe
+    from roundoff.core.plan import Recipe
     from roundoff.search.cost import load_costs
-    from roundoff.search.judges import JudgeOptions
+    from roundoff.search.judges.loading import JudgeOptions
     from roundoff.search.settings import TuneSettings
 
     quantize = settings_from(args)
@@ -262,7 +263,8 @@ def _settings(args: argparse.Namespace) -> "TuneSettings":
 
 def _strategy(text: str) -> "Strategy":
     from roundoff.errors import nearest
-    from roundoff.search.strategies import STRATEGIES, load_strategy
+    from roundoff.search.strategies import STRATEGIES
+    from roundoff.search.strategies.strategy import load_strategy
 
     if text in STRATEGIES:
         return STRATEGIES[text]
@@ -361,8 +363,8 @@ def _print(
     *,
     settings: "Settings | None",
 ) -> None:
-    from roundoff.report.documents import DOCUMENT_NAME
-    from roundoff.report.tuning import tuning_table, tuning_verdict
+    from roundoff.core.document import DOCUMENT_NAME
+    from roundoff.search.terminal import tuning_table, tuning_verdict
 
     if args.json:
         terminal.text(files[DOCUMENT_NAME])

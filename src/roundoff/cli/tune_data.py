@@ -10,7 +10,7 @@ from roundoff.errors import BadInput
 if TYPE_CHECKING:
     from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
-    from roundoff.runtime.feeds import Samples
+    from roundoff.run.feeds import Samples
     from roundoff.search.settings import TuneData, TuneSettings
 
 __all__ = ["with_data"]
@@ -31,8 +31,8 @@ def with_data(
     """
     from dataclasses import replace
 
-    from roundoff.search.judges import calibration_in, with_evaluator
-    from roundoff.search.judges.feeding import fed_samples
+    from roundoff.search.judges.loading import calibration_in, with_evaluator
+    from roundoff.search.judges.user_functions import fed_samples
     from roundoff.search.settings import TestSet, TuneData
 
     judge = with_evaluator(settings.judge)
@@ -66,7 +66,7 @@ def _refuse_unread(args: argparse.Namespace) -> None:
 
 def _opened(args: argparse.Namespace, model: "Model", data: list[str] | None, limit: int | None) -> "Samples":
     from roundoff.graph.interface import inputs
-    from roundoff.runtime.feeds import NO_INPUTS
+    from roundoff.run.feeds import NO_INPUTS
 
     specs = inputs(model)
     named = argparse.Namespace(**{**vars(args), "data": data, "samples": limit})
@@ -74,7 +74,7 @@ def _opened(args: argparse.Namespace, model: "Model", data: list[str] | None, li
 
 
 def _labels(path: Path | None, samples: "Samples", *, cut: int | None) -> "Array | None":
-    from roundoff.analysis.labels import load_labels
+    from roundoff.samples.labels import load_labels
 
     if path is None:
         return None

@@ -4,8 +4,8 @@ import argparse
 import math
 import re
 
-from roundoff.core.sizes import parse_size
 from roundoff.errors import BadInput
+from roundoff.messages.numbers import parse_size
 
 __all__ = ["number", "numbers", "positive", "seconds", "shape", "size", "threads"]
 

@@ -4,52 +4,72 @@ The types of its sections belong to the studies that make them, which stand abov
 and imported when a document is read or written.
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from roundoff.core.topology import Topology
+from roundoff.core.files import reading, regular_file
+from roundoff.core.names import shown
+from roundoff.core.tensors import Topology
+from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
-    from roundoff.core.accumulation import Accumulation
-    from roundoff.core.audit import Audit
-    from roundoff.core.calibration_check import CalibrationCheck
-    from roundoff.core.channel_spread import ChannelReport
-    from roundoff.core.comparison import Comparison
-    from roundoff.core.distributions import DistributionReport
-    from roundoff.core.findings import Diagnosis
-    from roundoff.core.io_check import IoCheck
-    from roundoff.core.layer_scores import LayerReport
-    from roundoff.core.outliers import OutlierReport
-    from roundoff.core.partial import PartialQuantization
-    from roundoff.core.run_diff import RunDiff
-    from roundoff.core.sensitivity_report import SensitivityReport
-    from roundoff.core.transform_report import TransformReport
-    from roundoff.core.tuning import Tuning
-    from roundoff.core.worst_samples import WorstSamples
+    from pydantic_core import ErrorDetails
 
-__all__ = ["SCHEMA", "Environment", "InputFile", "RunDocument", "load_section_types"]
+    from roundoff.diagnosis.result import Diagnosis
+    from roundoff.quantize.step_report import TransformReport
+    from roundoff.search.result import Tuning
+    from roundoff.studies.accumulate.result import Accumulation
+    from roundoff.studies.audit.result import Audit
+    from roundoff.studies.channels.result import ChannelReport
+    from roundoff.studies.check_calibration.result import CalibrationCheck
+    from roundoff.studies.check_io.result import IoCheck
+    from roundoff.studies.compare.result import Comparison
+    from roundoff.studies.distribution.result import DistributionReport
+    from roundoff.studies.layers.result import LayerReport
+    from roundoff.studies.outliers.result import OutlierReport
+    from roundoff.studies.partial.result import PartialQuantization
+    from roundoff.studies.run_diff.result import RunDiff
+    from roundoff.studies.samples.result import WorstSamples
+    from roundoff.studies.sensitivity.result import SensitivityReport
+
+__all__ = [
+    "DOCUMENT_NAME",
+    "RECORD_NAME",
+    "SCHEMA",
+    "Environment",
+    "InputFile",
+    "RunDocument",
+    "json_text",
+    "load_document",
+    "load_section_types",
+    "to_json",
+]
+
 
 # Raised whenever a reader of older documents would misread a newer one.
 SCHEMA = 1
 
 _SECTION_TYPES = {
-    "Accumulation": "roundoff.core.accumulation",
-    "Audit": "roundoff.core.audit",
-    "CalibrationCheck": "roundoff.core.calibration_check",
-    "ChannelReport": "roundoff.core.channel_spread",
-    "Comparison": "roundoff.core.comparison",
-    "DistributionReport": "roundoff.core.distributions",
-    "Diagnosis": "roundoff.core.findings",
-    "IoCheck": "roundoff.core.io_check",
-    "LayerReport": "roundoff.core.layer_scores",
-    "OutlierReport": "roundoff.core.outliers",
-    "PartialQuantization": "roundoff.core.partial",
-    "RunDiff": "roundoff.core.run_diff",
-    "SensitivityReport": "roundoff.core.sensitivity_report",
-    "TransformReport": "roundoff.core.transform_report",
-    "Tuning": "roundoff.core.tuning",
-    "WorstSamples": "roundoff.core.worst_samples",
+    "Accumulation": "roundoff.studies.accumulate.result",
+    "Audit": "roundoff.studies.audit.result",
+    "CalibrationCheck": "roundoff.studies.check_calibration.result",
+    "ChannelReport": "roundoff.studies.channels.result",
+    "Comparison": "roundoff.studies.compare.result",
+    "DistributionReport": "roundoff.studies.distribution.result",
+    "Diagnosis": "roundoff.diagnosis.result",
+    "IoCheck": "roundoff.studies.check_io.result",
+    "LayerReport": "roundoff.studies.layers.result",
+    "OutlierReport": "roundoff.studies.outliers.result",
+    "PartialQuantization": "roundoff.studies.partial.result",
+    "RunDiff": "roundoff.studies.run_diff.result",
+    "SensitivityReport": "roundoff.studies.sensitivity.result",
+    "TransformReport": "roundoff.quantize.step_report",
+    "Tuning": "roundoff.search.result",
+    "WorstSamples": "roundoff.studies.samples.result",
 }
 """Where the type of each section is defined."""
 
@@ -141,3 +161,74 @@ def load_section_types() -> None:
     """Import the types that the fields of a document name, so that pydantic can look them up in this module."""
     for name, module in _SECTION_TYPES.items():
         globals().setdefault(name, getattr(import_module(module), name))
+
+
+# Run documents as JSON, and back.
+
+DOCUMENT_NAME = "run.json"
+RECORD_NAME = "command.json"
+"""The document of a run whose folder is known by another file: what was asked, on what, and where."""
+
+_OURS = "give a folder that roundoff wrote"
+
+
+def to_json(document: RunDocument) -> str:
+    """The document as JSON text; infinities and NaN are written as strings, so that none is lost."""
+    from pydantic import RootModel
+
+    load_section_types()
+    content = RootModel[RunDocument](document).model_dump()
+    # A document has one result; those of other kinds of runs are not mentioned.
+    kept = {key: value for key, value in content.items() if value is not None}
+    # pydantic would write inf as null; model_dump keeps the float.
+    return json_text(kept)
+
+
+def json_text(content: object) -> str:
+    """Dictionaries, lists, texts and numbers as JSON; infinities and NaN are written as strings."""
+    # Should a float that JSON lacks be left, it refuses it loudly.
+    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def load_document(path: Path | str) -> RunDocument:
+    """Read a run directory or its run.json."""
+    from pydantic import TypeAdapter, ValidationError
+
+    load_section_types()
+    file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
+    regular_file(file, what="The run document")
+    with reading(file, what="The run document"):
+        data = file.read_bytes()
+    try:
+        content = json.loads(data.decode("utf-8"))
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != SCHEMA:
+            what = f"{file} has schema {schema!r}; this version reads {SCHEMA}."
+            raise BadInput(what, fix="run the command again with this version of roundoff")
+        return TypeAdapter(RunDocument).validate_python(content)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{file} is not a run document: it is no JSON.", fix=_OURS) from error
+    except ValidationError as error:
+        raise BadInput(f"{file} is not a run document: {_first(error.errors())}.", fix=_OURS) from error
+    except ValueError as error:
+        raise BadInput(f"{file} is not a run document: {error}.", fix=_OURS) from error
+
+
+def _first(wrong: "Sequence[ErrorDetails]") -> str:
+    """The first thing that is wrong in a document, where, and how much else is."""
+    place = ".".join(map(str, wrong[0]["loc"])) or "the document"
+    more = f", and {len(wrong) - 1} more like this" if len(wrong) > 1 else ""
+    return f"{place}: {wrong[0]['msg']}{more}"
+
+
+def _plain(value: object) -> object:
+    """The same content in JSON's types, with floats JSON lacks as the strings Python reads back."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124
+        return str(value)
+    return value

@@ -2,27 +2,107 @@
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
-from roundoff.core.listing import add_to_list, foreign_files, list_folder, remove_listed
 from roundoff.core.names import shown
 from roundoff.errors import BadInput
 
 __all__ = [
+    "LISTING_NAME",
+    "add_to_list",
+    "caffe_pair",
     "check_output_directory",
     "check_output_file",
+    "foreign_files",
+    "is_caffe",
+    "is_model",
+    "list_folder",
+    "model_files",
+    "model_stem",
     "output_directory",
+    "pair_path",
     "read_small",
     "reading",
     "regular_file",
+    "remove_listed",
     "write_bytes",
     "write_text",
     "writing",
 ]
+
+
+# The hidden list of what roundoff wrote into a folder, so that replacing a result removes nothing else.
+
+LISTING_NAME = ".roundoff-files"
+
+
+def list_folder(folder: Path) -> None:
+    """Write down all files and folders below `folder`, in `folder`."""
+    _write(folder, _walk(folder))
+
+
+def add_to_list(file: Path) -> None:
+    """Count a file that we wrote into an earlier result of ours as a part of it; elsewhere nothing happens."""
+    if listed := _listed(file.parent):
+        _write(file.parent, listed | {file.name})
+
+
+def foreign_files(folder: Path, *, most: int) -> list[str]:
+    """Name up to `most` files and folders that the list of `folder` does not have; without a list it has none."""
+    listed = _listed(folder)
+    return [shown(path) for path in islice((path for path in _walk(folder) if path not in listed), most)]
+
+
+def remove_listed(folder: Path) -> None:
+    """Remove a folder with what its list names; it stays, with everything else, when something was added to it."""
+    listed = _listed(folder)
+    # What lies in a folder comes after it.
+    for path in reversed(list(_walk(folder))):
+        if path in listed:
+            _remove(folder / path)
+    (folder / LISTING_NAME).unlink(missing_ok=True)
+    _remove(folder)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a folder to which something was added is not empty
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink()
+
+
+def _write(folder: Path, paths: Iterable[str]) -> None:
+    (folder / LISTING_NAME).write_text(json.dumps(sorted(paths), indent=0) + "\n", encoding="utf-8")
+
+
+def _listed(folder: Path) -> frozenset[str]:
+    try:
+        listed = json.loads((folder / LISTING_NAME).read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
+        return frozenset()
+    return frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
+
+
+def _walk(folder: Path) -> Iterator[str]:
+    """Everything below a folder but its own list, as paths with ``/``; links are not followed."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for place, folders, files in os.walk(folder, onerror=fail):
+        below = Path(place).relative_to(folder)
+        for name in sorted(folders) + sorted(files):
+            path = (below / name).as_posix()
+            if path != LISTING_NAME:
+                yield path
+
 
 _MAX_SMALL_BYTES = 64 * 2**20
 """No list that a person or a tool writes about tensors comes near this; a wrong file may be far larger."""
@@ -251,3 +331,81 @@ def _swap_in(staged: Path, path: Path) -> None:
         old.rename(path)
         raise
     remove_listed(old)
+
+
+# The files a model consists of: one for ONNX, two for Caffe, which are given as one.
+
+_TEXT, _NUMBERS = ".prototxt", ".caffemodel"
+_BOTH = "name both files with a comma between them: net.prototxt,net.caffemodel"
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path names a model, by its ending: .onnx, .prototxt, or a Caffe pair."""
+    return path.suffix.lower() == ".onnx" or is_caffe(path)
+
+
+def is_caffe(path: Path) -> bool:
+    """Whether a path names a Caffe net: a .prototxt, a .caffemodel, or both with a comma between them."""
+    return path.suffix.lower() in (_TEXT, _NUMBERS)
+
+
+def caffe_pair(path: Path) -> tuple[Path, Path]:
+    """The .prototxt and the .caffemodel of a Caffe net.
+
+    Args:
+        path: Both with a comma between them, in either order; or the .prototxt, next to which the .caffemodel
+            lies: the one of the same name, ``x_weights`` for ``x_model``, or the only one there is.
+
+    Raises:
+        BadInput: One of them cannot be told.
+    """
+    parts = _parts(path)
+    if len(parts) == 2:
+        texts, numbers = ([part for part in parts if part.suffix.lower() == kind] for kind in (_TEXT, _NUMBERS))
+        if len(texts) != 1 or len(numbers) != 1:
+            raise BadInput(f"{path} does not name a .prototxt and a .caffemodel.", fix=_BOTH)
+        return texts[0], numbers[0]
+    if len(parts) > 2 or path.suffix.lower() != _TEXT:
+        raise BadInput(f"{path} does not name the .prototxt of a Caffe net.", fix=_BOTH)
+    return path, _beside(path)
+
+
+def pair_path(prototxt: Path, caffemodel: Path | None) -> Path:
+    """The path that stands for two files: the .prototxt alone where it leads to the .caffemodel, else both."""
+    if caffemodel is None:
+        return prototxt
+    with contextlib.suppress(BadInput):
+        if caffe_pair(prototxt)[1] == caffemodel:
+            return prototxt
+    return Path(f"{prototxt},{caffemodel}")
+
+
+def model_files(path: Path) -> tuple[Path, ...]:
+    """The files that a path which names a model stands for."""
+    return caffe_pair(path) if is_caffe(path) else (path,)
+
+
+def model_stem(path: Path) -> str:
+    """What a model is called: its file's name without the ending."""
+    return (caffe_pair(path)[0] if is_caffe(path) else path).stem
+
+
+def _parts(path: Path) -> list[Path]:
+    text = str(path)
+    return [path] if "," not in text or path.exists() else [Path(part.strip()) for part in text.split(",")]
+
+
+def _beside(prototxt: Path) -> Path:
+    same = prototxt.with_suffix(_NUMBERS)
+    if same.is_file() or not prototxt.is_file():
+        return same
+    weights = prototxt.with_name(f"{prototxt.stem.removesuffix('model')}weights{_NUMBERS}")
+    if prototxt.stem.endswith("_model") and weights.is_file():
+        return weights
+    others = sorted(path for path in prototxt.parent.iterdir() if path.suffix.lower() == _NUMBERS)
+    if len(others) == 1:
+        return others[0]
+    found = f"there are {len(others)}" if others else "there is none"
+    raise BadInput(
+        f"{prototxt} needs a .caffemodel; beside it {found}, and none is called {same.name}.", fix=_BOTH
+    )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from roundoff.core.quantizer import QuantSpec, Rounding
+from roundoff.core.quantizers import QuantSpec, Rounding
 
 __all__ = ["WIDEST", "Arithmetic", "CalibrationDefaults", "Costs", "Target"]
 

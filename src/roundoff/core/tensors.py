@@ -6,7 +6,16 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "DType", "InputSpec", "TensorInfo", "TensorSource"]
+__all__ = [
+    "Array",
+    "DType",
+    "InputSpec",
+    "NodeInfo",
+    "TensorInfo",
+    "TensorSource",
+    "Topology",
+]
+
 
 Array: TypeAlias = npt.NDArray[Any]
 DType: TypeAlias = np.dtype[Any]
@@ -97,3 +106,29 @@ class InputSpec:
             return f"{self.dtype} of any shape"
         axes = ", ".join("?" if axis is None else str(axis) for axis in self.shape)
         return f"{self.dtype} [{axes}]"
+
+
+# Who computes what from what: the shape of a network without its weights.
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One operation. Optional inputs that are absent and constants are not listed."""
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Nodes in execution order, and the tensors that enter and leave the network."""
+
+    nodes: tuple[NodeInfo, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def producers(self) -> dict[str, NodeInfo]:
+        """The node that computes each tensor; inputs of the network have none."""
+        return {tensor: node for node in self.nodes for tensor in node.outputs}

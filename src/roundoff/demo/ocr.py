@@ -59,7 +59,7 @@ class Words:
 
     def read_by(self, model: Model, letters: Sequence[str]) -> float:
         """The share of the words that a network reads exactly."""
-        from roundoff.analysis.evaluation import make_run
+        from roundoff.run.evaluators import make_run
 
         run = make_run(model)
         right = [

@@ -1,15 +1,26 @@
 """From the accused to findings: the cause of each, proven where all others are put right."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from roundoff.core.findings import Change, Finding, Remedy
-from roundoff.core.wording import counted
-from roundoff.diagnosis.case import Case
+from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
+from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.registry import explain
+from roundoff.diagnosis.result import Change, Finding, Remedy
 from roundoff.diagnosis.searching import Accused, merged
+from roundoff.diagnosis.subject import Case
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.numbers import counted
 
-__all__ = ["MOST_EXPLAINED", "explained", "grouped", "together"]
+__all__ = [
+    "MOST_EXPLAINED",
+    "Record",
+    "asked_bits",
+    "explained",
+    "grouped",
+    "together",
+]
+
 
 # So many of one cause are told one by one.
 _ONE_BY_ONE = 3
@@ -131,3 +142,87 @@ def _shared_remedy(remedy: Remedy | None, count: int, changes: tuple[Change, ...
     return replace(
         remedy, title=f"{remedy.title}, and likewise at {counted(count - 1, 'other place')}", changes=changes
     )
+
+
+# What a diagnosis has found so far, and what share of the loss each finding has.
+
+
+@dataclass(slots=True)
+class Record:
+    """Findings, stage by stage.
+
+    Attributes:
+        findings: In the order they were found.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    _drops: list[float] = field(default_factory=list)
+
+    def add(self, findings: Sequence[Finding], before: Case, after: Case) -> None:
+        """Take in the findings of a stage, whose shares are those of what the stage took away."""
+        drop = max(0.0, before.loss().value - after.loss().value)
+        self.findings += findings
+        self._drops += [drop] * len(findings)
+
+    def add_one(self, finding: Finding, drop: float) -> None:
+        """Take in a finding that took so much away."""
+        self.findings.append(finding)
+        self._drops.append(drop)
+
+    @property
+    def tensors(self) -> set[str]:
+        """All tensors that are to blame for something."""
+        return {name for each in self.findings for name in each.tensors}
+
+    def shared(self) -> tuple[Finding, ...]:
+        """All findings with their shares of all that was taken away."""
+        weights = [each.share * drop for each, drop in zip(self.findings, self._drops, strict=True)]
+        total = sum(weights) or 1.0
+        return tuple(
+            replace(each, share=weight / total) for each, weight in zip(self.findings, weights, strict=True)
+        )
+
+
+# Where a model has fewer bits than were asked for it.
+
+# As good as float, for all that can be told.
+_FLOAT_BITS = 16
+
+
+def asked_bits(quantized: QuantizedModel, plan: QuantPlan | None) -> dict[str, int]:
+    """Quantizers with fewer bits than their node was to have, with the bits that were asked for.
+
+    Args:
+        quantized: The network as it is.
+        plan: What was asked for each node; None where nothing is known of it.
+    """
+    if plan is None:
+        return {}
+    nodes = {each.node: each for each in plan.nodes}
+    producers = {name: node.name for node in quantized.float_model.proto.graph.node for name in node.output}
+    found: dict[str, int] = {}
+    for quantizer in quantized.quantizers:
+        asked = [_bits(nodes[each.node], quantizer) for each in quantizer.consumers if each.node in nodes]
+        writer = nodes.get(producers.get(quantizer.tensor, ""))
+        asked += [] if writer is None else [_width(writer.requested.output, writer.effective.output)]
+        if max(asked, default=0) > quantizer.spec.bits:
+            found[quantizer.name] = max(asked)
+    return found
+
+
+def _bits(node: NodePlan, quantizer: Quantizer) -> int:
+    """What a node asks of one of its inputs; nothing of a bias."""
+    if quantizer.kind == "bias":
+        return 0
+    if quantizer.kind == "weight":
+        return _width(node.requested.weight, node.effective.weight)
+    return _width(node.requested.activation, node.effective.activation)
+
+
+def _width(dtype: str, granted: str) -> int:
+    """Bits that were asked for and not granted; a part that does not exist inside a unit was not refused."""
+    if not granted or dtype == granted:
+        return 0
+    if dtype == FLOAT:
+        return _FLOAT_BITS
+    return int(dtype[1:]) if dtype[1:].isdigit() else 0

@@ -10,9 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.alternatives import (
+from roundoff.diagnosis.evidence import Facts, channel_loss
+from roundoff.diagnosis.interventions import (
     per_slice,
     reach,
     rounded_again,
@@ -20,10 +21,8 @@ from roundoff.diagnosis.alternatives import (
     with_range,
     with_slice_ranges,
 )
-from roundoff.diagnosis.case import Case, Fixes
-from roundoff.diagnosis.facts import Facts
-from roundoff.diagnosis.observing import channel_loss
-from roundoff.diagnosis.parts import joined_slices
+from roundoff.diagnosis.loss import joined_slices
+from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect, same_grid
 
 __all__ = ["Ideal", "Option", "OptionKind", "at_its_range", "ideals", "options", "slices_of"]

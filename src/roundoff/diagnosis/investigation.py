@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from roundoff.core.deadline import NO_DEADLINE, Deadline
-from roundoff.core.findings import Check
-from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quant_plan import QuantPlan
+from roundoff.core.plan import QuantPlan
+from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.target import WIDEST, Arithmetic
-from roundoff.diagnosis.metric import Metric
+from roundoff.diagnosis.result import Check
+from roundoff.diagnosis.task_metric import Metric
 from roundoff.graph.load import Model
 
 __all__ = ["DiagnoseSettings", "Investigation"]

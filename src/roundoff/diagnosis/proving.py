@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from roundoff.core.findings import Change
-from roundoff.diagnosis.case import Case, Fixes
 from roundoff.diagnosis.ideal import OptionKind, options
 from roundoff.diagnosis.registry import ENOUGH, Intervention
+from roundoff.diagnosis.result import Change
+from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["called", "numbers_would_do", "option_fixes", "spoken", "tried"]

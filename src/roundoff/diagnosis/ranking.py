@@ -7,8 +7,8 @@ groups that hold them stand out, as do the halves of these, down to the places t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from roundoff.diagnosis.case import Case
 from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["Ranking", "alone_loss", "rank"]

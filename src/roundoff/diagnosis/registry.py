@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from roundoff.core.findings import Change, DiagnosedSide, Finding, Measure, Remedy
+from roundoff.diagnosis.result import Change, DiagnosedSide, Finding, Measure, Remedy
 
 __all__ = [
     "ENOUGH",

@@ -7,10 +7,10 @@ first judged in a network in which all others are at their best, and only then i
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from roundoff.core.quantizer import Quantizer
-from roundoff.diagnosis.case import Case, Fixes
+from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.ranking import rank
+from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["Accused", "find_few", "find_needed", "merged", "takes_most"]

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roundoff.core.findings import Finding
-from roundoff.diagnosis.case import Case, Fixes
 from roundoff.diagnosis.causes.calibration_coverage import misfit
-from roundoff.diagnosis.culprits import explained, grouped, together
+from roundoff.diagnosis.culprits import Record, explained, grouped, together
 from roundoff.diagnosis.ideal import Ideal, Option
 from roundoff.diagnosis.investigation import Investigation
-from roundoff.diagnosis.record import Record
 from roundoff.diagnosis.registry import ask, find_cause
+from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.searching import Accused, find_few, find_needed, merged
+from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["Stages", "best_fixes"]

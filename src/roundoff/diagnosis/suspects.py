@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.analysis.layers.copies import written_quantizers
-from roundoff.analysis.layers.forwarding import forwarded_tensors
-from roundoff.core.quantizer import Kind, Quantizer
-from roundoff.graph.edges import Edges
+from roundoff.core.quantizers import Kind, Quantizer
+from roundoff.graph.insertion import Edges
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants, units
+from roundoff.run.variants import written_quantizers
+from roundoff.studies.layers.verdict import forwarded_tensors
 
 __all__ = ["JOINING", "Suspect", "find_suspects", "same_grid"]
 

@@ -7,8 +7,7 @@ from threading import Lock
 
 import numpy as np
 
-from roundoff.core.quantization import dequantize, fake_quantize
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel

@@ -7,10 +7,9 @@ from importlib import metadata
 
 import numpy as np
 
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.external import weight_tensors
-from roundoff.graph.load import Model
+from roundoff.graph.load import Model, weight_tensors
 
 __all__ = ["ModelHashes", "combined_hash", "model_hash", "quantizer_hash"]
 

@@ -1,15 +1,23 @@
 """What goes into a model, what comes out, and how its nodes hang together."""
 
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from roundoff.core.tensors import InputSpec
-from roundoff.core.topology import NodeInfo, Topology
+from roundoff.core.tensors import InputSpec, NodeInfo, Topology
 from roundoff.errors import BadInput
-from roundoff.graph.element_types import by_number
 from roundoff.graph.load import Model
-from roundoff.graph.wiring import constants, reads, subgraphs
+from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import by_number, constants, reads, subgraphs
 
-__all__ = ["hidden_tensors", "inputs", "outputs", "topology"]
+__all__ = [
+    "RANDOM_OPS",
+    "check_repeatable",
+    "hidden_tensors",
+    "inputs",
+    "outputs",
+    "random_outputs",
+    "topology",
+]
 
 
 def inputs(model: Model) -> tuple[InputSpec, ...]:
@@ -84,3 +92,97 @@ def _computed_in(graph: Any) -> list[str]:
         for inner in subgraphs(node):
             names += _computed_in(inner)
     return names
+
+
+# Nodes that give other values in each run, and the outputs that depend on them.
+
+RANDOM_OPS = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+"""Every run of these gives something else; a seed only says with what the first one begins."""
+
+# Inputs of Dropout, and operations that tell the shape of what they read, not its values.
+_RATIO_AT, _TRAINING_AT = 1, 2
+_SHAPE_ONLY = frozenset({"Shape", "Size"})
+
+
+def random_outputs(model: Model) -> dict[str, str]:
+    """The outputs of a model that chance decides, each with the node that does: ``'noise' (RandomNormal)``."""
+    found = _random_tensors(model)
+    return {name: found[name] for name in outputs(model) if name in found}
+
+
+def check_repeatable(model: Model, names: Collection[str] | None = None) -> None:
+    """Refuse a model whose outputs are other ones in each run.
+
+    Args:
+        model: The model.
+        names: The outputs that matter; all by default.
+
+    Raises:
+        BadInput: Chance decides an output.
+    """
+    for output, source in random_outputs(model).items():
+        if names is not None and output not in names:
+            continue
+        raise BadInput(
+            f"Two runs of {model.path} cannot be compared: output {output!r} depends on {source}, "
+            "which gives other values in each run.",
+            fix="export the model in evaluation mode, or feed the random values as an input of the model",
+        )
+
+
+def _random_tensors(model: Model) -> Mapping[str, str]:
+    functions = {(each.domain, each.name): each.node for each in model.proto.functions}
+    constants = _Constants(model)
+    found: dict[str, str] = {}
+    for node in model.proto.graph.node:
+        source = next((found[name] for name in reads(node) if name in found), "")
+        if node.op_type in _SHAPE_ONLY:
+            source = ""
+        if any(_is_random(each, constants) for each in _with_nodes_inside(node, functions)):
+            source = f"{node.name!r} ({node.op_type})"
+        if source:
+            found.update(dict.fromkeys(filter(None, node.output), source))
+    return found
+
+
+def _with_nodes_inside(node: Any, functions: Mapping[tuple[str, str], Any], depth: int = 0) -> Iterator[Any]:
+    """A node, those of its subgraphs, and those of the function that it calls."""
+    yield node
+    inner = [each for graph in subgraphs(node) for each in graph.node]
+    # Functions cannot call themselves; a file that claims so would never end.
+    if depth <= len(functions):
+        inner += functions.get((node.domain, node.op_type), ())
+    for each in inner:
+        yield from _with_nodes_inside(each, functions, depth + 1)
+
+
+class _Constants:
+    """What is known of values before anything runs."""
+
+    def __init__(self, model: Model) -> None:
+        graph = model.proto.graph
+        self._weights = Weights(model)
+        self._computed = {value.name for value in graph.input} | {
+            name for node in graph.node for name in node.output
+        }
+
+    def may_be_set(self, name: str) -> bool:
+        """Whether a tensor is not zero, or may be; of what only a subgraph knows it is not assumed."""
+        if name in self._weights:
+            return bool(self._weights[name].any())
+        return name in self._computed
+
+
+def _is_random(node: Any, constants: _Constants) -> bool:
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    return node.op_type in RANDOM_OPS or (node.op_type == "Dropout" and _drops(node, constants))
+
+
+def _drops(node: Any, constants: _Constants) -> bool:
+    """Whether a Dropout is in training mode, or may be."""
+    mode = node.input[_TRAINING_AT] if len(node.input) > _TRAINING_AT else ""
+    ratio = node.input[_RATIO_AT] if len(node.input) > _RATIO_AT else ""
+    return bool(mode) and constants.may_be_set(mode) and (not ratio or constants.may_be_set(ratio))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from roundoff.core.topology import Topology
+from roundoff.core.tensors import Topology
 from roundoff.graph.build import make_model
 
 __all__ = ["OVERLAY_START", "annotated_model"]

@@ -6,21 +6,261 @@ it down is found, and a constant that makes it another function is not overlooke
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.graph.normalization_patterns import NORMALIZATIONS, match_normalization
-from roundoff.graph.pointwise import POINTWISE, evaluate
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import reads
 
-__all__ = ["PATTERNS", "Pattern", "find_patterns"]
+__all__ = [
+    "NORMALIZATIONS",
+    "PATTERNS",
+    "POINTWISE",
+    "Pattern",
+    "attributes",
+    "evaluate",
+    "find_patterns",
+    "match_normalization",
+]
+
+
+# What nodes that treat every element alike compute, on a few numbers: enough to know a function by its values.
+
+_Function = Callable[[Sequence[Array], Mapping[str, Any]], Array]
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _softplus(x: Array) -> Array:
+    return np.asarray(np.log1p(np.exp(x)))
+
+
+def _erf(x: Array) -> Array:
+    return np.array([math.erf(value) for value in np.ravel(x)]).reshape(np.shape(x))
+
+
+def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
+    return np.asarray(np.clip(alpha * x + beta, 0, 1))
+
+
+def _clip(inputs: Sequence[Array], attribute: Mapping[str, Any]) -> Array:
+    low = inputs[1] if len(inputs) > 1 and inputs[1].size else attribute.get("min", -math.inf)
+    high = inputs[2] if len(inputs) > 2 and inputs[2].size else attribute.get("max", math.inf)
+    return np.asarray(np.minimum(np.maximum(inputs[0], low), high))
+
+
+def _gelu(x: Array, approximate: bytes) -> Array:
+    if approximate == b"tanh":
+        return np.asarray(x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+    return np.asarray(x / 2 * (1 + _erf(x / math.sqrt(2))))
+
+
+def _one(function: Callable[[Array], Array]) -> _Function:
+    return lambda inputs, _: np.asarray(function(inputs[0]))
+
+
+def _two(function: Callable[[Array, Array], Array]) -> _Function:
+    return lambda inputs, _: np.asarray(function(inputs[0], inputs[1]))
+
+
+_FUNCTIONS: dict[str, _Function] = {
+    "Abs": _one(np.abs),
+    "Add": _two(np.add),
+    "Cast": _one(np.asarray),
+    "Clip": _clip,
+    "Div": _two(np.divide),
+    "Erf": _one(_erf),
+    "Exp": _one(np.exp),
+    "Gelu": lambda inputs, attribute: _gelu(inputs[0], attribute.get("approximate", b"none")),
+    "HardSigmoid": lambda inputs, attribute: _hard_sigmoid(
+        inputs[0], attribute.get("alpha", 0.2), attribute.get("beta", 0.5)
+    ),
+    "HardSwish": _one(lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5)),
+    "Identity": _one(np.asarray),
+    "Log": _one(np.log),
+    "Max": _two(np.maximum),
+    "Min": _two(np.minimum),
+    "Mish": _one(lambda x: x * np.tanh(_softplus(x))),
+    "Mul": _two(np.multiply),
+    "Neg": _one(np.negative),
+    "Pow": _two(np.power),
+    "Reciprocal": _one(np.reciprocal),
+    "Relu": _one(lambda x: np.maximum(x, 0)),
+    "Sigmoid": _one(_sigmoid),
+    "Softplus": _one(_softplus),
+    "Sqrt": _one(np.sqrt),
+    "Sub": _two(np.subtract),
+    "Swish": lambda inputs, attribute: inputs[0] * _sigmoid(attribute.get("alpha", 1.0) * inputs[0]),
+    "Tanh": _one(np.tanh),
+}
+
+POINTWISE = frozenset(_FUNCTIONS)
+"""Op types that can be evaluated here."""
+
+
+def attributes(node: Any) -> dict[str, Any]:
+    """The attributes of a node by name."""
+    from onnx.helper import get_attribute_value
+
+    return {attribute.name: get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def evaluate(node: Any, inputs: Sequence[Array]) -> Array:
+    """What a node computes, float64; without a result where its function has none (NaN).
+
+    Args:
+        node: A node whose op type is in `POINTWISE`.
+        inputs: Its inputs, each a single number or as many numbers as the others; empty where it has none.
+    """
+    with np.errstate(all="ignore"):
+        return _FUNCTIONS[node.op_type](inputs, attributes(node))
+
+
+# Layer normalization and its relative without the mean, as exporters spell them out.
+
+NORMALIZATIONS = frozenset({"layernorm", "rmsnorm"})
+
+_Match = tuple[str, set[str], str]
+
+
+class _NormalizationGraph(Protocol):
+    """What of a graph is needed here."""
+
+    def producer(self, tensor: str) -> Any | None: ...
+
+    def constant(self, tensor: str) -> bool: ...
+
+    def scalar(self, tensor: str) -> Array | None: ...
+
+
+def match_normalization(last: Any, graph: _NormalizationGraph) -> _Match | None:
+    """Recognise the last node of a normalization: the quotient, or the gain or offset behind it.
+
+    Returns:
+        Its name, the names of its nodes and the tensor that is normalized.
+    """
+    names: set[str] = set()
+    node = last
+    for op_type in ("Add", "Mul"):
+        step = _constant_step(node, op_type, graph)
+        if step is not None and graph.producer(step) is not None:
+            names.add(node.name)
+            node = graph.producer(step)
+    found = _quotient(node, graph)
+    return (found[0], names | found[1], found[2]) if found is not None else None
+
+
+def _constant_step(node: Any, op_type: str, graph: _NormalizationGraph) -> str | None:
+    """The live operand of a node that adds or multiplies a constant."""
+    if node.op_type != op_type or node.domain or len(node.input) != 2:
+        return None
+    live = [name for name in node.input if not graph.constant(name)]
+    return live[0] if len(live) == 1 else None
+
+
+def _quotient(node: Any, graph: _NormalizationGraph) -> _Match | None:
+    for numerator, radicand, extra in _fractions(node, graph):
+        spread = _mean_square(radicand, graph)
+        if spread is None:
+            continue
+        names, deviation = spread
+        names = names | {node.name, *extra}
+        centred = _centred(numerator, graph)
+        if centred is not None:
+            entry, own = centred
+            other = _centred(deviation, graph)
+            if deviation == numerator or (other is not None and other[0] == entry):
+                return "layernorm", names | own | (other[1] if other is not None else set()), entry
+        if deviation == numerator:
+            return "rmsnorm", names, numerator
+    return None
+
+
+def _fractions(node: Any, graph: _NormalizationGraph) -> Iterator[tuple[str, str, set[str]]]:
+    """Ways to read a node as ``numerator / sqrt(radicand)``: both tensors, and the nodes of the divisor."""
+    if node.domain or len(node.input) != 2:
+        return
+    for numerator, other in ((node.input[0], node.input[1]), (node.input[1], node.input[0])):
+        divisor = graph.producer(other)
+        if divisor is None:
+            continue
+        if node.op_type == "Div" and other == node.input[1]:
+            yield from _roots(numerator, divisor, 0.5, graph)
+        elif node.op_type == "Mul":
+            yield from _roots(numerator, divisor, -0.5, graph)
+            inverted = _inverted(divisor, graph)
+            if inverted is not None:
+                for _, radicand, names in _roots(numerator, inverted, 0.5, graph):
+                    yield numerator, radicand, names | {divisor.name}
+
+
+def _inverted(node: Any, graph: _NormalizationGraph) -> Any | None:
+    """The node whose reciprocal a node computes."""
+    if node.op_type == "Reciprocal":
+        return graph.producer(node.input[0])
+    if node.op_type == "Div" and _is(graph.scalar(node.input[0]), 1):
+        return graph.producer(node.input[1])
+    return None
+
+
+def _roots(
+    numerator: str, node: Any, power: float, graph: _NormalizationGraph
+) -> Iterator[tuple[str, str, set[str]]]:
+    """Read a node as this power of a tensor."""
+    if (node.op_type == "Sqrt" and power == 0.5) or (
+        node.op_type == "Pow" and _is(graph.scalar(node.input[1]), power)
+    ):
+        yield numerator, node.input[0], {node.name}
+
+
+def _mean_square(radicand: str, graph: _NormalizationGraph) -> tuple[set[str], str] | None:
+    """Read a tensor as ``mean(d * d) + epsilon``: its nodes and ``d``."""
+    added = graph.producer(radicand)
+    live = _constant_step(added, "Add", graph) if added is not None else None
+    mean = graph.producer(live) if live is not None else None
+    square = graph.producer(mean.input[0]) if mean is not None and _is_mean(mean, graph) else None
+    if added is None or mean is None or square is None or not _is_square(square, graph):
+        return None
+    return {added.name, mean.name, square.name}, square.input[0]
+
+
+def _is_square(node: Any, graph: _NormalizationGraph) -> bool:
+    if node.op_type == "Mul":
+        return bool(node.input[0] == node.input[1])
+    return bool(node.op_type == "Pow") and _is(graph.scalar(node.input[1]), 2)
+
+
+def _centred(tensor: str, graph: _NormalizationGraph) -> tuple[str, set[str]] | None:
+    """Read a tensor as ``x - mean(x)``: ``x`` and the nodes of it."""
+    node = graph.producer(tensor)
+    if node is None or node.op_type != "Sub" or node.domain:
+        return None
+    mean = graph.producer(node.input[1])
+    if mean is None or mean.input[0] != node.input[0] or not _is_mean(mean, graph):
+        return None
+    return node.input[0], {node.name, mean.name}
+
+
+def _is_mean(node: Any, graph: _NormalizationGraph) -> bool:
+    """Whether a node takes the mean along one axis and keeps it; along several it is another normalization."""
+    if node.op_type != "ReduceMean" or node.domain:
+        return False
+    given = attributes(node)
+    one = len(given.get("axes", ())) == 1 or (len(node.input) > 1 and graph.scalar(node.input[1]) is not None)
+    return one and given.get("keepdims", 1) == 1
+
+
+def _is(value: Array | None, expected: float) -> bool:
+    return value is not None and abs(float(value) - expected) < 1e-6
+
 
 # The longest form met in practice, gelu by tanh with products for the cube, has ten.
 _MOST_NODES = 12

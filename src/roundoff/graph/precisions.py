@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from roundoff.core.quant_plan import FLOAT, PlannedQuantizer, Precision
-from roundoff.core.quantizer import Consumer, Quantizer
+from roundoff.core.plan import FLOAT, PlannedQuantizer, Precision
+from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.graph.interface import outputs
-from roundoff.graph.joined import LAYERS, joined_units
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
-from roundoff.graph.units import Units, derived_constants
+from roundoff.graph.units import LAYERS, Units, derived_constants, joined_units
 from roundoff.graph.wiring import captured
 
 __all__ = ["NodePrecisions"]

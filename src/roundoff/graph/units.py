@@ -4,18 +4,25 @@
 once, at the end.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from roundoff.core.quantizer import Consumer, Quantizer
-from roundoff.graph.interface import outputs
+from roundoff.core.plan import PlannedQuantizer
+from roundoff.core.quantizers import Consumer, Quantizer
+from roundoff.graph.interface import RANDOM_OPS, outputs
 from roundoff.graph.load import Model
-from roundoff.graph.randomness import RANDOM_OPS
+from roundoff.graph.patterns import find_patterns
 from roundoff.graph.wiring import constants, reads, subgraphs
 
-__all__ = ["Units", "derived_constants", "units"]
+__all__ = [
+    "LAYERS",
+    "Units",
+    "derived_constants",
+    "joined_units",
+    "units",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +128,151 @@ class _Wires:
 
     def _writes_quantized(self, node: Any) -> bool:
         return any(name in self._quantized_tensors for name in node.output)
+
+
+# Which nodes of a quantized model are computed as one, seen from its quantizers alone.
+#
+# Like `roundoff.graph.units`, with operations that are spelled out in several nodes (gelu, layer normalization,
+# ...) taken for one.
+
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operations with a weight, at their second input."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """A node, or the nodes of an operation that is spelled out.
+
+    Attributes:
+        nodes: In execution order.
+        written: The tensors it hands on to others.
+        read: The tensors of others that it reads and that are not constant, with the place; an empty one where a
+            subgraph reads it.
+    """
+
+    nodes: list[Any] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    read: list[tuple[str, Consumer | None]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.nodes[0].name)
+
+
+def joined_units(model: Model, quantizers: Iterable[Quantizer | PlannedQuantizer]) -> Units:
+    """Group nodes into units.
+
+    The result of one or several nodes stays inside a unit when it is not quantized, only one operation reads it,
+    that reads no other values but constants, and what it computes is quantized or again stays inside; and when
+    the unit begins with an operation that reads quantized values and has no weight in float.
+    """
+    found = _Joining(model, tuple(quantizers))
+    within = found.followers()
+    unit_of: dict[str, str] = {}
+    members: dict[str, list[str]] = defaultdict(list)
+    inside = {edge for block in found.blocks for edge in found.edges_within(block)}
+    for block in found.blocks:
+        unit = unit_of.setdefault(block.name, block.name)
+        names = [str(node.name) for node in block.nodes]
+        members[unit] += names
+        unit_of.update(dict.fromkeys(names, unit))
+        follower = within.get(block.name)
+        if follower is not None and (unit != block.name or found.reads_integers(block)):
+            unit_of[follower.name] = unit
+            inside.update(edge for _, edge in follower.read if edge is not None)
+    place = {node.name: at for at, node in enumerate(model.proto.graph.node)}
+    ordered = {unit: tuple(sorted(names, key=place.__getitem__)) for unit, names in members.items()}
+    return Units(ordered, unit_of, frozenset(inside))
+
+
+class _Joining:
+    """The operations of a model, and what of it is quantized.
+
+    Attributes:
+        blocks: In order of their last nodes.
+    """
+
+    def __init__(self, model: Model, quantizers: tuple[Quantizer | PlannedQuantizer, ...]) -> None:
+        graph = model.proto.graph
+        self._constant = derived_constants(graph)
+        self._quantized = {each.tensor for each in quantizers}
+        self._edges = {edge for each in quantizers if each.kind == "activation" for edge in each.consumers}
+        self._all_edges = {edge for each in quantizers for edge in each.consumers}
+        self._outputs = set(outputs(model))
+        self._nodes = [node for node in graph.node if any(name not in self._constant for name in node.output)]
+        self._pattern_of = self._patterns(model)
+        self.blocks = self._find_blocks()
+        self._readers: dict[str, list[_Block]] = defaultdict(list)
+        for block in self.blocks:
+            for name, _ in block.read:
+                self._readers[name].append(block)
+        for block in self.blocks:
+            written = [name for node in block.nodes for name in node.output if name]
+            block.written = [name for name in written if self._readers[name] or name in self._outputs]
+
+    def _patterns(self, model: Model) -> dict[str, str]:
+        """The spelled-out operation of nodes, by the name of its last node; the largest where several fit."""
+        nodes = {node.name: node for node in self._nodes}
+        found: dict[str, str] = {}
+        for pattern in sorted(find_patterns(model), key=lambda each: -len(each.nodes)):
+            known = all(name in nodes and name not in found for name in pattern.nodes)
+            inner = (name for each in pattern.nodes[:-1] if known for name in nodes[each].output)
+            if known and not any(name in self._quantized for name in inner):
+                found.update(dict.fromkeys(pattern.nodes, pattern.nodes[-1]))
+        return found
+
+    def _find_blocks(self) -> list[_Block]:
+        blocks: dict[str, _Block] = defaultdict(_Block)
+        for node in self._nodes:
+            blocks[self._pattern_of.get(node.name, node.name)].nodes.append(node)
+        for block in blocks.values():
+            own = {name for node in block.nodes for name in node.output}
+            block.read = [edge for node in block.nodes for edge in self._reads(node) if edge[0] not in own]
+        place = {node.name: at for at, node in enumerate(self._nodes)}
+        return [blocks[name] for name in sorted(blocks, key=place.__getitem__)]
+
+    def _reads(self, node: Any) -> Iterator[tuple[str, Consumer | None]]:
+        live = [name for name in reads(node) if name not in self._constant]
+        for at, name in enumerate(node.input):
+            if name in live:
+                yield name, Consumer(node.name, at)
+        yield from ((name, None) for name in live if name not in node.input)
+
+    def edges_within(self, block: _Block) -> Iterator[Consumer]:
+        """The inputs through which an operation hands a tensor on within itself."""
+        own = {name for node in block.nodes for name in node.output if name}
+        for node in block.nodes if len(block.nodes) > 1 else ():
+            yield from (Consumer(node.name, at) for at, name in enumerate(node.input) if name in own)
+
+    def reads_integers(self, block: _Block) -> bool:
+        """Whether it reads a quantized activation, and has no weight in float."""
+        weights = (
+            Consumer(node.name, at)
+            for node in block.nodes
+            if node.op_type in LAYERS
+            for at, name in enumerate(node.input[:2])
+            if name in self._constant
+        )
+        integers = any(edge in self._edges for _, edge in block.read)
+        return integers and all(edge in self._all_edges for edge in weights)
+
+    def followers(self) -> dict[str, _Block]:
+        """For each operation the one its result could go to without leaving a unit, if there is one."""
+        found: dict[str, _Block] = {}
+        for block in reversed(self.blocks):
+            reader = self._only_reader(block)
+            if reader is not None and (reader.name in found or self._quantized & set(reader.written)):
+                found[block.name] = reader
+        return found
+
+    def _only_reader(self, block: _Block) -> _Block | None:
+        """What alone reads the result of an operation, and nothing else but constants."""
+        if len(block.written) != 1 or block.written[0] in self._outputs or block.written[0] in self._quantized:
+            return None
+        tensor = block.written[0]
+        reader = self._readers[tensor][0]
+        seen = Counter(name for name, _ in reader.read)
+        alone = all(each is reader for each in self._readers[tensor]) and set(seen) == {tensor}
+        # A single node that reads it twice, or inside a subgraph, needs it more than once.
+        once = len(reader.nodes) > 1 or (seen[tensor] == 1 and reader.read[0][1] is not None)
+        return reader if alone and once else None

@@ -1,20 +1,26 @@
 """Reading the constants of a model, wherever they are kept, one at a time."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from roundoff.core.mapped import map_array
+from roundoff.core.array_files import Unreadable, map_array
+from roundoff.core.quantizers import QuantParams, QuantSpec, code_dtype, quantize
 from roundoff.core.tensors import Array, DType
-from roundoff.core.unreadable import Unreadable
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.element_types import by_number
-from roundoff.graph.external import is_external
-from roundoff.graph.load import Model
+from roundoff.graph.load import Model, is_external
+from roundoff.graph.wiring import by_number
 
-__all__ = ["Weights", "constant_value", "tensor_dtype"]
+__all__ = [
+    "Weights",
+    "codes_of",
+    "constant_value",
+    "tensor_dtype",
+]
+
 
 # Constant nodes may hold plain numbers instead of a tensor.
 _PLAIN_VALUES = {
@@ -128,3 +134,47 @@ def _attribute_value(attribute: Any, model: Model) -> Array:
     if attribute.HasField("sparse_tensor"):
         raise TypeError("sparse constants are not supported")
     return np.asarray(get_attribute_value(attribute), dtype=_PLAIN_VALUES.get(attribute.name))
+
+
+# Codes of large constants, computed block by block.
+
+_Block: TypeAlias = tuple[tuple[slice, ...], QuantParams]
+
+_BLOCK_ELEMENTS = 1 << 16
+"""Values of one block: with all that is computed between, they stay in the cache."""
+
+
+def codes_of(values: Array, params: QuantParams, spec: QuantSpec) -> Array:
+    """Like `roundoff.core.quantizers.quantize` in float32, but nothing else is as large as the codes.
+
+    Args:
+        values: Floats of any type; may be mapped from a file.
+        params: Of shape [], or [C] with C the size of ``spec.axis``.
+        spec: How values become codes.
+    """
+    if values.size <= _BLOCK_ELEMENTS or values.ndim == 0:
+        return quantize(values.astype(np.float32, copy=False), params, spec)
+    codes = np.empty(values.shape, code_dtype(spec))
+    for index, part in _blocks(values, params, spec):
+        codes[index] = quantize(values[index].astype(np.float32, copy=False), part, spec)
+    return codes
+
+
+def _blocks(
+    values: Array, params: QuantParams, spec: QuantSpec
+) -> Iterator[tuple[tuple[slice, ...], QuantParams]]:
+    """Parts of an array, each with its parameters: cut along the first axes until they are small."""
+    sliced = None if spec.axis is None or params.scale.ndim == 0 else spec.axis % values.ndim
+    sizes = [1] * values.ndim
+    room = _BLOCK_ELEMENTS
+    for axis in reversed(range(values.ndim)):
+        sizes[axis] = min(values.shape[axis], room)
+        room = max(1, room // max(1, values.shape[axis]))
+    counts = [-(-length // size) for length, size in zip(values.shape, sizes, strict=True)]
+    for places in np.ndindex(*counts):
+        index = tuple(slice(at * size, (at + 1) * size) for at, size in zip(places, sizes, strict=True))
+        if sliced is None:
+            yield index, params
+        else:
+            cut = index[sliced]
+            yield index, replace(params, scale=params.scale[cut], zero_point=params.zero_point[cut])

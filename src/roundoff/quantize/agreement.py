@@ -1,25 +1,55 @@
 """How the outputs of two models agree when both are fed the same samples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from roundoff.core.measure import measure_pair
-from roundoff.core.moments import NOTHING
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.scores import OutputAgreement, Status, TensorScore
 from roundoff.core.tensors import Array
-from roundoff.core.wording import counted
-from roundoff.graph.interface import outputs
+from roundoff.errors import RoundoffError
+from roundoff.graph.interface import outputs, random_outputs
 from roundoff.graph.load import Model
-from roundoff.graph.randomness import random_outputs
-from roundoff.metrics.scoring import score
-from roundoff.quantize.plain_outputs import same_output, without_numbers
-from roundoff.runtime.feeds import Samples
-from roundoff.runtime.runner import read_feed
-from roundoff.runtime.session import open_session
+from roundoff.graph.wiring import by_number
+from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
+from roundoff.measure.pairs import NOTHING, PairMoments, measure_pair
+from roundoff.messages.numbers import counted
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import Samples
+from roundoff.run.session import open_session
 
-__all__ = ["compare_outputs", "spread"]
+__all__ = [
+    "OutputCheck",
+    "PreparationCheck",
+    "check_preparation",
+    "compare_outputs",
+    "same_output",
+    "spread",
+    "without_numbers",
+]
+
+
+# Outputs that are no tensors of numbers: what they are, and whether two of them are the same.
+
+
+def without_numbers(output: Any) -> str:
+    """Why an output of a run cannot be measured; empty when it is a tensor of numbers or truth values."""
+    if not isinstance(output, np.ndarray):
+        return "it is a sequence or map, not a tensor" if isinstance(output, list | dict) else "it holds nothing"
+    return "" if output.dtype.kind in "fiub" else "it holds text, not numbers"
+
+
+def same_output(ours: Any, theirs: Any) -> bool:
+    """Whether two outputs that are no tensors of numbers are equal, to the last element."""
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(same_output, ours, theirs))
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        return ours.keys() == theirs.keys() and all(same_output(ours[key], theirs[key]) for key in ours)
+    if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
+        return np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == theirs.dtype.kind == "f")
+    return bool(ours == theirs)
+
 
 # Outputs with more axes are maps or sequences; a largest element in each row of them means nothing.
 _CLASSIFIER_RANK = 2
@@ -106,3 +136,161 @@ class _Tally:
             return OutputAgreement(self._name, self._samples, TensorScore("degenerate", {}, "it is empty"), None)
         top1 = self._agreeing / self._rows if self._rows else None
         return OutputAgreement(self._name, self._samples, score(self._moments), top1)
+
+
+# Proof that a prepared model still computes what the original did: both are run on samples and compared.
+
+# Largest difference that counts as rounding, against the largest value of the output. Folding changes each weight
+# by half a unit in the last place, and a deep network adds up some hundreds of such differences.
+_TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """One output of the original and of the prepared model.
+
+    Attributes:
+        output: Its name.
+        max_abs_error: Largest difference.
+        magnitude: Largest absolute value of the original's.
+        sqnr_db: Energy of the original over energy of the difference, in decibels; infinite when they are equal.
+        problem: Why the two cannot be compared, or differ beyond numbers; empty when they can.
+    """
+
+    output: str
+    max_abs_error: float = 0.0
+    magnitude: float = 0.0
+    sqnr_db: float = float("inf")
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationCheck:
+    """What comparing an original and a prepared model gave.
+
+    Attributes:
+        outputs: One for each output.
+        samples: On how many samples.
+        tolerance: Largest difference, against the largest value of the output, that counts as float rounding.
+        problem: Why the models could not be run; empty when they could.
+        chance: Outputs that two runs cannot be compared by, each with the node that gives other values each time.
+    """
+
+    outputs: tuple[OutputCheck, ...]
+    samples: int
+    tolerance: float
+    problem: str = ""
+    chance: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all outputs are equal within float rounding."""
+        return not self.problem and not any(map(self._differs, self.outputs))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know: the largest difference if all is well, else each output that differs."""
+        return (*self._differences(), *self._left_to_chance())
+
+    def _left_to_chance(self) -> Iterator[str]:
+        for source in dict.fromkeys(self.chance.values()):
+            names = [name for name, each in self.chance.items() if each == source]
+            yield (
+                f"{source} gives other values in each run, so two runs cannot be compared by "
+                f"{', '.join(map(repr, names))}: neither the preparation nor the quantization is checked by that"
+            )
+
+    def _differences(self) -> tuple[str, ...]:
+        if self.problem:
+            return (f"the prepared model could not be compared with the original: {self.problem}",)
+        bad = [output for output in self.outputs if self._differs(output)]
+        if not self.outputs:
+            return ()
+        if not bad:
+            worst = max(self.outputs, key=lambda output: output.max_abs_error, default=OutputCheck(""))
+            if worst.max_abs_error == 0:
+                over = counted(self.samples, "sample")
+                return (f"the prepared model's outputs equal the original's to the last bit ({over})",)
+            return (f"the prepared model's outputs equal the original's: {self._figures(worst)}",)
+        return tuple(
+            f"output {output.output!r} of the prepared model differs from the original's: "
+            f"{output.problem or self._figures(output)}"
+            for output in bad
+        )
+
+    def _differs(self, output: OutputCheck) -> bool:
+        return bool(output.problem) or output.max_abs_error > self.tolerance * output.magnitude
+
+    def _figures(self, output: OutputCheck) -> str:
+        return (
+            f"largest difference {output.max_abs_error:.3g} at values up to {output.magnitude:.3g}, "
+            f"{output.sqnr_db:.1f} dB, {counted(self.samples, 'sample')}; "
+            f"up to {self.tolerance:g} of the largest value counts as rounding"
+        )
+
+
+def check_preparation(
+    original: Model, prepared: Model, samples: Samples, *, count: int = 1, threads: int | None = None
+) -> PreparationCheck:
+    """Run both models on the first samples and compare their outputs; nothing is raised for what does not run.
+
+    Args:
+        original: The model before preparation.
+        prepared: The model after it.
+        samples: What both are fed.
+        count: How many of the samples.
+        threads: Threads per node.
+    """
+    tolerance = _TOLERANCES[_coarsest_float(original)]
+    count = min(count, len(samples.names))
+    chance = random_outputs(original)
+    tallies = {name: _PreparationTally(name) for name in outputs(original) if name not in chance}
+    try:
+        sessions = [open_session(model, threads=threads) for model in (original, prepared)]
+        for index in range(count):
+            feed = read_feed(original, samples, index)
+            left, right = (session.run(feed, sample=samples.names[index]) for session in sessions)
+            for name, ours, theirs in zip(outputs(original), left, right, strict=True):
+                if name in tallies:
+                    tallies[name].add(ours, theirs)
+    except RoundoffError as error:
+        return PreparationCheck((), count, tolerance, error.what, chance)
+    return PreparationCheck(tuple(tally.result() for tally in tallies.values()), count, tolerance, chance=chance)
+
+
+def _coarsest_float(model: Model) -> str:
+    """The least exact float type that the model computes in, as far as its weights and inputs tell."""
+    graph = model.proto.graph
+    numbers = {tensor.data_type for tensor in graph.initializer}
+    numbers.update(value.type.tensor_type.elem_type for value in (*graph.input, *graph.output))
+    found = {kind.dtype for kind in map(by_number, numbers) if kind is not None}
+    return max(
+        (name for name in found if name in _TOLERANCES), key=lambda name: _TOLERANCES[name], default="float32"
+    )
+
+
+class _PreparationTally:
+    """What was seen of one output."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._moments: PairMoments | None = None
+        self._problem = ""
+
+    def add(self, ours: Array, theirs: Array) -> None:
+        if without_numbers(ours):
+            self._problem = self._problem or ("" if same_output(ours, theirs) else without_numbers(ours))
+        elif ours.shape != theirs.shape:
+            self._problem = f"its shape is {list(theirs.shape)} instead of {list(ours.shape)}"
+        elif not np.array_equal(np.isfinite(ours), np.isfinite(theirs)):
+            self._problem = "values that are not finite are at other places"
+        else:
+            moments = measure_pair(ours, theirs)
+            self._moments = moments if self._moments is None else self._moments.merge(moments)
+
+    def result(self) -> OutputCheck:
+        moments = self._moments
+        if self._problem or moments is None or not moments.count:
+            return OutputCheck(self._name, problem=self._problem)
+        magnitude = max(abs(moments.reference.low), abs(moments.reference.high))
+        return OutputCheck(self._name, moments.max_abs_error, magnitude, sqnr_db(moments))

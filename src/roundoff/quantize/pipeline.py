@@ -3,27 +3,27 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from roundoff.core.plan import QuantPlan, Rule
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quant_plan import QuantPlan, Rule
-from roundoff.core.quantizer import QuantParams, QuantSpec
-from roundoff.core.scores import OutputAgreement
+from roundoff.core.quantizers import QuantParams, QuantSpec
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.deferred import DeferredModel
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.preparation import Prepared, prepare
 from roundoff.graph.preparation.draft import named
+from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.agreement import compare_outputs, spread
-from roundoff.quantize.calibration import Calibration, calibrate, get_method, options_of
-from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, weight_parameters
-from roundoff.quantize.planning import plan_quantization
-from roundoff.quantize.preparation_check import PreparationCheck, check_preparation
-from roundoff.quantize.subgraph_notes import subgraph_notes
-from roundoff.quantize.sums import sum_notes
-from roundoff.runtime.feeds import Samples
+from roundoff.graph.save import DeferredModel
+from roundoff.measure.metrics import OutputAgreement
+from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs, spread
+from roundoff.quantize.calibration.calibration import Calibration
+from roundoff.quantize.calibration.registry import get_method, options_of
+from roundoff.quantize.calibration.run import calibrate
+from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, sum_notes, weight_parameters
+from roundoff.quantize.plan_file import subgraph_notes
+from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.run.feeds import Samples
 
 __all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]
 

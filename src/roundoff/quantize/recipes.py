@@ -1,37 +1,85 @@
 """From recipes to quantized models: prepared once, observed once for each chain of transforms, not per recipe."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from roundoff.core.plan import PlannedQuantizer, Precision, QuantPlan, Recipe, Rule, Step
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quant_plan import PlannedQuantizer, Precision, QuantPlan, Rule
-from roundoff.core.quantizer import QuantParams, QuantSpec
-from roundoff.core.recipe import Recipe, Step
+from roundoff.core.quantizers import QuantParams, QuantSpec
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.preparation import Prepared, prepare
+from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.calibration import (
-    Calibration,
-    all_methods,
-    calibrate,
-    compare_methods,
-    load_calibration,
-    save_calibration,
-)
-from roundoff.quantize.correcting import Corrections
+from roundoff.quantize.calibration.calibration import Calibration
+from roundoff.quantize.calibration.comparison import compare_methods
+from roundoff.quantize.calibration.files import load_calibration, save_calibration
+from roundoff.quantize.calibration.registry import all_methods
+from roundoff.quantize.calibration.run import calibrate
 from roundoff.quantize.parameters import find_parameters, planned_with, weight_parameters
-from roundoff.quantize.planning import plan_quantization
-from roundoff.quantize.variations import possible_variations, varied_target
-from roundoff.quantize.work_context import Participation, WorkContext
-from roundoff.quantize.workshop import INSTALLED, Workshop
-from roundoff.runtime.feeds import Samples
+from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.quantize.step_report import Participation
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import INSTALLED, Corrections, Workshop
+from roundoff.run.feeds import Samples
 
-__all__ = ["Built", "Making", "RecipeBuilder"]
+__all__ = [
+    "PER_CHANNEL",
+    "SHARED_SCALE",
+    "Built",
+    "Making",
+    "RecipeBuilder",
+    "possible_variations",
+    "varied_target",
+]
+
+
+# What may be done otherwise than a target does by default, within what it allows.
+
+PER_CHANNEL = "per_channel"
+"""Weights have a scale per slice wherever the target can have one."""
+
+SHARED_SCALE = "shared_scale:"
+"""With an op type behind it: inputs and output of these operations share one scale, and are not rounded twice."""
+
+_ALIGNED = ("Add", "Concat")
+
+
+def possible_variations(target: Target, model: Model) -> tuple[str, ...]:
+    """The variations that would change something in a model, cheap ones first."""
+    used = {node.op_type for node in model.proto.graph.node}
+    more = {op: axis for op, axis in target.weight_axes_possible.items() if target.weight_axes.get(op) != axis}
+    found = [PER_CHANNEL] if used & set(more) else []
+    if not target.float_results:
+        tied = target.shared_scale | target.pass_through
+        found += [SHARED_SCALE + op for op in _ALIGNED if op in used & target.quantized_ops and op not in tied]
+    return tuple(found)
+
+
+def varied_target(target: Target, variations: Iterable[str]) -> Target:
+    """A target that does some things otherwise.
+
+    Raises:
+        BadInput: There is no such variation, or the target does not allow it.
+    """
+    for variation in variations:
+        if variation == PER_CHANNEL and target.weight_axes_possible:
+            target = replace(target, weight_axes={**target.weight_axes, **target.weight_axes_possible})
+        elif variation.startswith(SHARED_SCALE) and not target.float_results:
+            op = variation.removeprefix(SHARED_SCALE)
+            if op not in target.quantized_ops:
+                what = f"The target {target.name!r} has no integer version of {op!r} to share scales of."
+                raise BadInput(what, fix=nearest(op, target.quantized_ops))
+            target = replace(target, shared_scale=target.shared_scale | {op})
+        else:
+            what = f"The target {target.name!r} does not allow the variation {variation!r}."
+            fix = f"leave it out; weight_axes_possible in a target file allows {PER_CHANNEL}"
+            raise BadInput(what, fix=fix)
+    return target
+
 
 # Whoever asks what a recipe costs builds it next.
 _MOST_PLANS = 16

@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from roundoff.core.audit import Audit
-from roundoff.core.calibration_check import CalibrationCheck
-from roundoff.core.comparison import Comparison, TensorComparison
 from roundoff.core.coverage import OutputCoverage
 from roundoff.core.document import RunDocument
-from roundoff.core.findings import Diagnosis, Measure
-from roundoff.core.io_check import IoCheck
-from roundoff.core.layer_scores import LayerReport
-from roundoff.core.partial import PartialQuantization
-from roundoff.core.run_diff import Gate, GateRow, RunDiff
-from roundoff.core.tuning import Tuning
-from roundoff.report.coverage import OtherSide, why_unjudged
-from roundoff.report.figures import percentage
-from roundoff.report.score_text import score_text
+from roundoff.diagnosis.result import Diagnosis, Measure
+from roundoff.messages.numbers import percentage, score_text
+from roundoff.pages.coverage import OtherSide, why_unjudged
+from roundoff.search.result import Tuning
+from roundoff.studies.audit.result import Audit
+from roundoff.studies.check_calibration.result import CalibrationCheck
+from roundoff.studies.check_io.result import IoCheck
+from roundoff.studies.compare.result import Comparison, TensorComparison
+from roundoff.studies.layers.result import LayerReport
+from roundoff.studies.partial.result import PartialQuantization
+from roundoff.studies.run_diff.result import Gate, GateRow, RunDiff
 
 __all__ = ["comparison_junit", "document_junit", "gate_junit"]
 

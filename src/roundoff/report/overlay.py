@@ -3,12 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from roundoff.core.document import RunDocument
-from roundoff.report.documents import json_text
-from roundoff.report.pages.blocks import Page, Table
-from roundoff.report.pages.cells import cell_text
-from roundoff.report.pages.network import node_colouring
-from roundoff.report.words import Language
+from roundoff.core.document import RunDocument, json_text
+from roundoff.messages.catalogue import Language
+from roundoff.pages.blocks import Page, Table, cell_text
+from roundoff.report.network import node_colouring
 
 __all__ = ["model_explorer_overlay", "node_facts"]
 

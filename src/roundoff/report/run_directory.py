@@ -4,23 +4,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from roundoff.core.document import RunDocument
+from roundoff.core.document import DOCUMENT_NAME, RunDocument, to_json
 from roundoff.core.files import output_directory, write_bytes, write_text
-from roundoff.report.accumulation import accumulation_csv
-from roundoff.report.calibration_check import calibration_csv
-from roundoff.report.channels import channels_csv
-from roundoff.report.diagnosis import findings_csv
-from roundoff.report.distributions import distribution_csv, histogram_csv
-from roundoff.report.documents import DOCUMENT_NAME, to_json
-from roundoff.report.layers import layers_csv
-from roundoff.report.outliers import outliers_csv
-from roundoff.report.partial import partial_csv
-from roundoff.report.run_diff import diff_csv
-from roundoff.report.sensitivity import sensitivity_csv
-from roundoff.report.tables import comparison_csv
-from roundoff.report.transforms import transform_csv
-from roundoff.report.tuning import tuning_csv
-from roundoff.report.worst_samples import worst_samples_csv
+from roundoff.diagnosis.terminal import findings_csv
+from roundoff.search.terminal import tuning_csv
+from roundoff.studies.accumulate.terminal import accumulation_csv
+from roundoff.studies.channels.terminal import channels_csv
+from roundoff.studies.check_calibration.terminal import calibration_csv
+from roundoff.studies.compare.terminal import comparison_csv
+from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
+from roundoff.studies.layers.terminal import layers_csv
+from roundoff.studies.outliers.terminal import outliers_csv
+from roundoff.studies.partial.terminal import partial_csv
+from roundoff.studies.run_diff.terminal import diff_csv
+from roundoff.studies.samples.terminal import worst_samples_csv
+from roundoff.studies.sensitivity.terminal import sensitivity_csv
+from roundoff.studies.transform.terminal import transform_csv
 
 __all__ = ["run_files", "write_run"]
 

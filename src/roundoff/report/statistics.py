@@ -10,10 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from roundoff.core.harmless import short_name
-from roundoff.core.summary import TensorSummary
-from roundoff.core.wording import counted
-from roundoff.report.cells import safe_cell
+from roundoff.measure.statistics import TensorSummary
+from roundoff.messages.numbers import counted
+from roundoff.messages.sanitize import safe_cell, short_name
 
 __all__ = ["statistics_csv", "statistics_json", "statistics_table"]
 

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import read_small
-from roundoff.core.quant_plan import FLOAT, NodePlan, QuantPlan
+from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.target import Costs
 from roundoff.core.tensors import Array
-from roundoff.core.tuning import Remaining
 from roundoff.errors import BadInput
+from roundoff.graph.cutting import node_products
 from roundoff.graph.load import Model
-from roundoff.graph.node_costs import node_products
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.weights import Weights
 from roundoff.graph.wiring import captured, subgraphs
-from roundoff.runtime.measure import complete_values
+from roundoff.run.feeds import complete_values
+from roundoff.search.result import Remaining
 
 __all__ = ["CostModel", "load_costs"]
 

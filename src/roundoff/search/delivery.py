@@ -7,17 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from roundoff.core.files import check_output_directory, output_directory, reading, write_text, writing
-from roundoff.core.listing import add_to_list, foreign_files, list_folder, remove_listed
+from roundoff.core.files import (
+    add_to_list,
+    check_output_directory,
+    foreign_files,
+    list_folder,
+    output_directory,
+    reading,
+    remove_listed,
+    write_text,
+    writing,
+)
 from roundoff.core.target import Target
-from roundoff.core.tuning import Trial
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import deploy_model, fake_quant_model
-from roundoff.graph.saving import save_model
-from roundoff.quantize.calibration import save_calibration
+from roundoff.graph.save import save_model
+from roundoff.quantize.calibration.files import save_calibration
 from roundoff.quantize.parameters import Numbers
 from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
 from roundoff.quantize.recipes import Built
+from roundoff.search.result import Trial
 from roundoff.search.settings import JOURNAL_NAME
 
 __all__ = ["BEST_NAME", "Delivery", "discard_folder", "open_folder"]

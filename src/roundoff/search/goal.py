@@ -2,11 +2,27 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roundoff.errors import BadInput
+import numpy as np
 
-__all__ = ["DEFAULT_DROP", "DEFAULT_SQNR_DB", "TuneGoal", "make_goal"]
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.measure.inference import mean_interval, two_sided_quantile
+from roundoff.search.judges.judge import Judge
+
+__all__ = [
+    "DEFAULT_DROP",
+    "DEFAULT_SQNR_DB",
+    "ERROR_PROBABILITY",
+    "Reading",
+    "TuneGoal",
+    "decide",
+    "look_sizes",
+    "make_goal",
+]
+
 
 DEFAULT_DROP = "1%"
 """What is allowed when nobody says."""
@@ -73,3 +89,233 @@ def _number(text: str) -> float:
         what = f"--max-drop {text!r} is neither a share of the float score nor a difference."
         raise BadInput(what, fix="write 1% for a hundredth of the float score, or 0.01 for that much less")
     return value
+
+
+# When enough samples were run to know whether a candidate meets its goal.
+#
+# Samples come in random order out of a finite set, and each is compared with the float model on the same sample.
+# Where values have known limits, a bet against the claim that the goal is met (and one against the opposite) is
+# carried on from sample to sample: under a true claim its wealth grows twentyfold with a probability of at most
+# 5 %, however often one looks (Ville's inequality; Waudby-Smith and Ramdas, "Confidence sequences for sampling
+# without replacement", 2020). When what is left could not change the outcome any more, the bet is won for certain.
+# Without known limits it is Student's t, with the error probability shared among all looks.
+#
+# A trial that is given up stays so, and that is what the proof is for. One that seems to meet the goal only goes
+# on to the next step, and before it is delivered all samples are run: it passes as soon as that is likely.
+
+ERROR_PROBABILITY = 0.05
+"""How probable it may be that a trial is given up although it would meet the goal."""
+
+_FIRST_LOOK = 32
+# A trial passes for the time being when its mean lies so many standard errors above what is needed, after so many.
+_LIKELY, _FEWEST_TO_PASS = 1.0, 128
+# A bet of more than this share of all one has loses it to a single surprise.
+_LARGEST_STAKE = 0.75
+# As if so many samples of this variance had been seen before the first.
+_PRIOR_VARIANCE = 0.05
+
+
+def look_sizes(total: int) -> tuple[int, ...]:
+    """After how many samples a trial is looked at: 32, 64, 96, then half or a third as many more; at last all."""
+    sizes = []
+    size, step = _FIRST_LOOK, _FIRST_LOOK
+    while size < total:
+        sizes.append(size)
+        if size == 4 * step:
+            step *= 2
+        size += step
+    return (*sizes, total)
+
+
+def decide(
+    gains: Array, *, needed: float, total: int, limits: tuple[float, float] | None, looks: int
+) -> bool | None:
+    """Whether the mean gain over all samples is at least what is needed; None while that is open.
+
+    Args:
+        gains: By how much each sample run so far is better than in float, in random order, of shape (n,).
+        needed: The mean gain over all samples that meets the goal; mostly negative.
+        total: How many samples there are.
+        limits: Smallest and largest gain that a sample can have; None when that is not known.
+        looks: How often this is asked for one candidate.
+    """
+    if gains.size >= total:
+        return bool(gains.mean() >= needed) if gains.size else None
+    if not np.isfinite(gains).all():
+        return None
+    if gains.size >= _FEWEST_TO_PASS and _distance(gains, needed, total) >= _LIKELY:
+        return True
+    if limits is None:
+        return _by_students_t(gains, needed=needed, total=total, looks=looks)
+    return _by_betting(gains, needed=needed, total=total, limits=limits)
+
+
+def _by_betting(gains: Array, *, needed: float, total: int, limits: tuple[float, float]) -> bool | None:
+    low, high = limits
+    if not low < high:
+        return None
+    values, claim = (gains - low) / (high - low), (needed - low) / (high - low)
+    if _refuted(values, claim, total):
+        return False
+    # The same bet on the other side: that what is missing from 1 is more than is allowed.
+    return True if _refuted(1 - values, 1 - claim, total) else None
+
+
+def _refuted(values: Array, claim: float, total: int) -> bool:
+    """Whether values between 0 and 1 refute that the mean of all is at least the claim."""
+    wealth, seen, squares = 0.0, 0.0, 0.0
+    for count, value in enumerate(values.tolist()):
+        # What the mean of the rest has to be if the claim is true.
+        rest = (total * claim - seen) / (total - count)
+        if rest > 1:
+            return True
+        if rest <= 0:
+            return False
+        mean = (seen + 0.5) / (count + 1)
+        variance = (squares + _PRIOR_VARIANCE) / (count + 1)
+        edge = rest - mean
+        stake = min(max(edge / (variance + edge * edge), 0.0), _LARGEST_STAKE / max(1 - rest, 1e-9))
+        wealth += math.log1p(-stake * (value - rest))
+        if wealth >= -math.log(ERROR_PROBABILITY):
+            return True
+        seen += value
+        squares += (value - mean) ** 2
+    return (total * claim - seen) / (total - values.size) > 1 if values.size < total else seen / total < claim
+
+
+def _by_students_t(gains: Array, *, needed: float, total: int, looks: int) -> bool | None:
+    if gains.size < 2:
+        return None
+    distance = _distance(gains, needed, total)
+    reach = two_sided_quantile(gains.size - 1, 1 - 2 * ERROR_PROBABILITY / looks)
+    return None if abs(distance) <= reach else distance > 0
+
+
+def _distance(gains: Array, needed: float, total: int) -> float:
+    """How many standard errors the mean lies above what is needed; 0 where all gains are the same."""
+    spread = float(gains.std(ddof=1))
+    # Drawn without replacement: the more of the set was seen, the less is open.
+    error = spread / math.sqrt(gains.size) * math.sqrt(1 - gains.size / total)
+    return (float(gains.mean()) - needed) / error if error > 0 else 0.0
+
+
+# What measured values say of a candidate: its score, its loss, and whether it meets the goal.
+
+# Samples come in this order whoever asks, so that a search can be repeated.
+_SEED = 0
+
+
+class Reading:
+    """Reads values of candidates, measured in a fixed random order of the samples.
+
+    Args:
+        judge: What measured them.
+        goal: What is to be reached.
+        early: Whether a candidate may be decided before all samples were run.
+        indices: Which samples are used; all of them by default, and always where samples have no values.
+
+    Attributes:
+        order: Indices of the samples in the order they are run.
+        looks: After how many values a candidate is looked at; the last number is that of all.
+        float_score: What the float network scores.
+    """
+
+    def __init__(
+        self, judge: Judge, goal: TuneGoal, *, early: bool = True, indices: Sequence[int] | None = None
+    ) -> None:
+        self._judge, self._goal = judge, goal
+        self._sign = 1.0 if judge.higher_is_better else -1.0
+        chosen = np.arange(judge.total) if indices is None else np.array(indices)
+        self.order = np.random.default_rng(_SEED).permutation(chosen)
+        looks = look_sizes(chosen.size) if judge.by_sample else (1,)
+        self.looks = looks if early else looks[-1:]
+        values = judge.float_values().reshape(-1)
+        self._float = values[self.order] if judge.by_sample else values
+        self.float_score = float(self._float.mean())
+        self._limits = self._gain_limits()
+        # Strategies are asked from the start again and again.
+        self._known: dict[bytes, bool | None] = {}
+
+    @property
+    def everything(self) -> int:
+        """How many values there are of a candidate that was measured wholly."""
+        return self.looks[-1]
+
+    def samples(self, values: int) -> int:
+        """How many samples so many values stand for."""
+        return values if self._judge.by_sample else self._judge.total * values
+
+    def score(self, values: Array) -> float:
+        """What values of some samples suggest for all: the score in float, and what they gain over it."""
+        if values.size == self.everything:
+            # As measured: a detour over the gains might change the last bit, and with it what a user's rule says.
+            return float(values.mean())
+        score = self.float_score + self._sign * float(self._gains(values).mean())
+        return (
+            score if self._judge.limits is None else min(max(score, self._judge.limits[0]), self._judge.limits[1])
+        )
+
+    def loss(self, score: float) -> float:
+        """How much worse than float a score is, as the user's rule says if there is one."""
+        rule = self._judge.satisfied(self.float_score, score)
+        return self._sign * (self.float_score - score) if rule is None else rule[1]
+
+    @property
+    def worst(self) -> float:
+        """A score worse than any."""
+        return -self._sign * float("inf")
+
+    def better(self, left: float, right: float) -> bool:
+        """Whether a score is better than another."""
+        return self._sign * left > self._sign * right
+
+    def interval(self, values: Array) -> tuple[float, float] | None:
+        """Where the loss lies for many more samples like these; None where samples have no values."""
+        return mean_interval(-self._gains(values)) if self._judge.by_sample else None
+
+    def decided(self, values: Array) -> tuple[bool, int] | None:
+        """Whether the goal is met, and after how many values that was clear; None while it is open.
+
+        All values together have the last word; where they agree with the first that were clear, it stays with
+        these, so that a strategy is told the same whenever it is asked again.
+        """
+        early = None
+        for size in self.looks:
+            if size > values.size:
+                return early
+            met = self._met(values[:size])
+            if size == self.everything:
+                return early if early is not None and early[0] == met else (bool(met), size)
+            if met is not None and early is None:
+                early = met, size
+        return early
+
+    def _met(self, values: Array) -> bool | None:
+        key = values.tobytes()
+        if key not in self._known:
+            self._known[key] = self._find_met(values)
+        return self._known[key]
+
+    def _find_met(self, values: Array) -> bool | None:
+        whole = values.size == self.everything
+        rule = self._judge.satisfied(self.float_score, self.score(values)) if whole else None
+        if rule is not None:
+            return rule[0]
+        if self._goal.value is None:
+            return None
+        # Sums in another order may differ in the last bits from what the goal was computed by.
+        slack = 1e-9 * max(1.0, abs(self._goal.value))
+        needed = self._sign * (self._goal.value - self.float_score) - slack
+        return decide(
+            self._gains(values), needed=needed, total=self.everything, limits=self._limits, looks=len(self.looks)
+        )
+
+    def _gains(self, values: Array) -> Array:
+        return np.asarray(self._sign * (values - self._float[: values.size]))
+
+    def _gain_limits(self) -> tuple[float, float] | None:
+        if self._judge.limits is None:
+            return None
+        low, high = sorted(self._sign * limit for limit in self._judge.limits)
+        floats = self._sign * self._float
+        return low - float(floats.max()), high - float(floats.min())

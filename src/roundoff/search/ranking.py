@@ -9,20 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.analysis.sensitivity import SensitivitySettings, analyze_sensitivity, find_subjects
-from roundoff.analysis.sensitivity.scoring import Scorer
-from roundoff.analysis.user_code import call_user_code, load_user_module
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.tap import tap
+from roundoff.graph.subgraph import tap
 from roundoff.quantize.agreement import spread
-from roundoff.runtime.feeds import Samples
-from roundoff.runtime.runner import read_feed
-from roundoff.runtime.session import open_session
+from roundoff.run.capture import read_feed
+from roundoff.run.evaluators import call_user_code, load_user_module
+from roundoff.run.feeds import Samples
+from roundoff.run.session import open_session
+from roundoff.studies.sensitivity.scoring import Scorer
+from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.study import analyze_sensitivity
+from roundoff.studies.sensitivity.subjects import find_subjects
 
 __all__ = ["SENSITIVITIES", "Ranked", "Ranker", "UserSensitivity", "load_sensitivity", "outstanding"]
 

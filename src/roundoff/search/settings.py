@@ -4,16 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from roundoff.core.recipe import Recipe
+from roundoff.core.plan import Recipe
 from roundoff.core.target import Costs, Target
 from roundoff.core.tensors import Array
-from roundoff.core.tuning import Trial
 from roundoff.quantize.recipes import Built
-from roundoff.quantize.workshop import INSTALLED, Workshop
-from roundoff.runtime.feeds import Samples
-from roundoff.search.judges import JudgeOptions
+from roundoff.quantize.steps import INSTALLED, Workshop
+from roundoff.run.feeds import Samples
+from roundoff.search.judges.loading import JudgeOptions
 from roundoff.search.ranking import SENSITIVITIES, UserSensitivity
-from roundoff.search.strategies import STRATEGIES, Strategy
+from roundoff.search.result import Trial
+from roundoff.search.strategies import STRATEGIES
+from roundoff.search.strategies.strategy import Strategy
 
 __all__ = ["JOURNAL_NAME", "MODEL_FACT", "NOTHING_KEPT", "Keeping", "TestSet", "TuneData", "TuneSettings"]
 

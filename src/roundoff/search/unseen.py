@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.student import mean_interval
 from roundoff.core.tensors import Array
-from roundoff.core.tuning import HoldOut
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
+from roundoff.measure.inference import mean_interval
 from roundoff.quantize.recipes import Built
-from roundoff.runtime.feeds import Samples
-from roundoff.search.judges import Judge, make_judge
-from roundoff.search.judges.functions import VendorJudge
+from roundoff.run.feeds import Samples
+from roundoff.search.judges.judge import Judge
+from roundoff.search.judges.loading import make_judge
+from roundoff.search.judges.user_functions import VendorJudge
+from roundoff.search.result import HoldOut
 from roundoff.search.settings import TuneData, TuneSettings
 
 __all__ = ["Unseen", "make_unseen", "split_samples"]

@@ -8,12 +8,12 @@ from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.faults import FAULTS
 from benchmarks.planted.subject import subject
 
-from roundoff.core.findings import Diagnosis
 from roundoff.core.tensors import Array, TensorInfo
-from roundoff.data import ArraySamples
-from roundoff.diagnosis.devices import diagnose_device
+from roundoff.diagnosis.devices.study import diagnose_device
+from roundoff.diagnosis.result import Diagnosis
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.samples.sample_set import ArraySamples
 
 __all__ = ["HeldDumps", "diagnosed", "planted"]
 

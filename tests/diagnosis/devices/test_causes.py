@@ -10,12 +10,13 @@ from benchmarks.planted.clean import clean_cases
 from benchmarks.planted.device import Device, few_samples
 from benchmarks.planted.subject import subject, with_weights
 
-from roundoff.core.findings import Diagnosis
 from roundoff.core.tensors import Array
-from roundoff.data import ArraySamples
-from roundoff.diagnosis.devices import causes, diagnose_device
+from roundoff.diagnosis.devices import causes
+from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.diagnosis.registry import all_causes
+from roundoff.diagnosis.result import Diagnosis
 from roundoff.preprocessing.conventions import preparations
+from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.devices.devices import HeldDumps, diagnosed, planted
 
 CASES = {

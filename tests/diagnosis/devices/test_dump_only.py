@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.core.findings import Diagnosis
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.bench import Pair
 from roundoff.diagnosis.devices.causes.wrong_dequantization import robust_line
-from roundoff.diagnosis.devices.channel_lines import ChannelLine, channel_lines, lines_text, with_lines
-from roundoff.diagnosis.devices.expecting import Expected
+from roundoff.diagnosis.devices.description import ChannelLine, channel_lines, lines_text, with_lines
+from roundoff.diagnosis.devices.expectation import Expected
+from roundoff.diagnosis.devices.replay import Pair
+from roundoff.diagnosis.result import Diagnosis
 from tests.diagnosis.devices.devices import diagnosed
 from tests.diagnosis.devices.test_causes import ODD, clean, redumped, run_with
 

@@ -6,10 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.core.quantization import fake_quantize, parameters_from_range
-from roundoff.core.quantizer import Consumer, Quantizer, QuantSpec
+from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.expecting import Expected, expect_coded
+from roundoff.diagnosis.devices.expectation import Expected, expect_coded
 from roundoff.diagnosis.devices.local_errors import LocalError, compare_local
 
 SPEC = QuantSpec(bits=8, signed=False, symmetric=False)

@@ -10,8 +10,8 @@ import pytest
 
 from roundoff import demo
 from roundoff.cli import main
-from roundoff.core.findings import Diagnosis
-from roundoff.report.documents import load_document
+from roundoff.core.document import load_document
+from roundoff.diagnosis.result import Diagnosis
 
 CULPRIT = "block3/relu"
 

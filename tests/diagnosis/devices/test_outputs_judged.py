@@ -8,11 +8,10 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.core.coverage import OutputCoverage
-from roundoff.core.document import SCHEMA, Environment, RunDocument
-from roundoff.core.findings import Diagnosis
-from roundoff.report.documents import load_document, to_json
+from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document, to_json
+from roundoff.diagnosis.result import Diagnosis
+from roundoff.messages.catalogue import speaking
 from roundoff.report.junit import document_junit
-from roundoff.report.words import speaking
 from tests.diagnosis.devices.devices import diagnosed
 from tests.diagnosis.devices.test_causes import clean
 
@@ -86,7 +85,7 @@ def test_cases_that_were_called_healthy(
 def test_the_line_is_chinese_in_a_chinese_terminal() -> None:
     from rich.console import Console
 
-    from roundoff.report.diagnosis import diagnosis_verdict
+    from roundoff.diagnosis.terminal import diagnosis_verdict
 
     console = Console(width=200, record=True)
     with speaking("zh"):

@@ -7,14 +7,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.bench import Pair
 from roundoff.diagnosis.devices.causes.layout import slice_order
 from roundoff.diagnosis.devices.causes.wrong_dequantization import robust_line
-from roundoff.diagnosis.devices.describing import pattern
-from roundoff.diagnosis.devices.expecting import Expected
-from roundoff.diagnosis.devices.golden import Golden
-from roundoff.diagnosis.devices.half import in_half, is_emulated
-from roundoff.diagnosis.devices.input_fit import fitted_input
+from roundoff.diagnosis.devices.description import pattern
+from roundoff.diagnosis.devices.expectation import Expected, Golden, in_half, is_emulated
+from roundoff.diagnosis.devices.inputs import fitted_input
+from roundoff.diagnosis.devices.replay import Pair
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from roundoff.core.tensors import Array
-from roundoff.data import ArraySamples
-from roundoff.diagnosis.devices import diagnose_device
+from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.devices.devices import HeldDumps
 from tests.golden_litert import Golden, golden_litert
 

@@ -10,8 +10,8 @@ import onnxruntime
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.caffe.blobs import blob_message
-from roundoff.graph.caffe.importing import Imported, import_caffe
-from roundoff.graph.caffe.wire_writing import encode
+from roundoff.graph.caffe.convert import Imported, import_caffe
+from roundoff.graph.caffe.wire import encode
 from roundoff.graph.load import Model
 
 __all__ = ["NetText", "relative_error", "run_all", "values", "weights_bytes"]

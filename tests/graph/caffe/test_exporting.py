@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from roundoff.core.quantizer import Consumer, Quantizer, QuantParams, QuantSpec
-from roundoff.data import ArraySamples
+from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.exporting import deploy_net, fake_quant_net, save_net
-from roundoff.graph.caffe.importing import Imported, import_caffe, net_of
+from roundoff.graph.caffe.convert import Imported, import_caffe, net_of
+from roundoff.graph.caffe.export import deploy_net, fake_quant_net, save_net
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
+from roundoff.quantize.targets.loading import load_target
+from roundoff.samples.sample_set import ArraySamples
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values
 from tests.graph.caffe.test_random_nets import nets
 

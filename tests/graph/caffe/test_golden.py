@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.graph.caffe.importing import import_caffe
+from roundoff.graph.caffe.convert import import_caffe
 from tests.graph.caffe.nets import relative_error, run_all
 from tests.graph.caffe.opencv import TOLERANCE, opencv_layers
 

@@ -11,10 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.caffe.table_text import MESSAGES
-from roundoff.graph.caffe.tables import FieldSpec, message_spec
-from roundoff.graph.caffe.wire import decode
-from roundoff.graph.caffe.wire_writing import encode
+from roundoff.graph.caffe.fields import MESSAGES, FieldSpec, message_spec
+from roundoff.graph.caffe.wire import decode, encode
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 TYPES = {

@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from roundoff.graph.caffe.importing import import_caffe
+from roundoff.graph.caffe.convert import import_caffe
 from tests.graph.caffe.nets import relative_error, run_all, values
 from tests.graph.caffe.opencv import TOLERANCE, opencv_layers
 

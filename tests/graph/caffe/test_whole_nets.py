@@ -7,8 +7,8 @@ import pytest
 
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.caffe.importing import import_caffe
-from roundoff.graph.caffe.wire_writing import encode
+from roundoff.graph.caffe.convert import import_caffe
+from roundoff.graph.caffe.wire import encode
 from tests.graph.caffe.nets import NetText, relative_error, run_all, values
 from tests.graph.caffe.opencv import TOLERANCE, agree, opencv_layers
 from tests.graph.caffe.test_net import V1

@@ -12,9 +12,7 @@ from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.blobs import blob_array, blob_message
-from roundoff.graph.caffe.varints import packed_varints, to_signed, varint, varints
-from roundoff.graph.caffe.wire import Decoded, decode
-from roundoff.graph.caffe.wire_writing import encode
+from roundoff.graph.caffe.wire import Decoded, decode, encode, packed_varints, to_signed, varint, varints
 
 
 def read(data: bytes, table: str = "NetParameter") -> Decoded:

@@ -8,9 +8,8 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.load import Model
-from roundoff.graph.naming import name_nodes
-from roundoff.graph.preparation import Prepared, prepare
+from roundoff.graph.load import Model, name_nodes
+from roundoff.graph.preparation.steps import Prepared, prepare
 from tests.graph.quantized_nets import run_model
 from tests.models import random_feed
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from roundoff.graph.load import Model
-from roundoff.graph.preparation import prepare
+from roundoff.graph.preparation.steps import prepare
 from tests.graph.preparation.comparing import constant, in_memory, normalization, operations, prepared_alike
 from tests.models import value, weight, wrapped
 

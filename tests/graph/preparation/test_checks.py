@@ -8,7 +8,7 @@ from onnx.defs import onnx_opset_version
 
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
-from roundoff.graph.preparation import prepare
+from roundoff.graph.preparation.steps import prepare
 from tests.graph.preparation.comparing import in_memory
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers
 from tests.models import single_node, value

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from roundoff.graph.preparation import prepare
+from roundoff.graph.preparation.steps import prepare
 from tests.graph.preparation.comparing import constant, in_memory, operations, prepared_alike
 from tests.models import value, weight, with_if, wrapped
 

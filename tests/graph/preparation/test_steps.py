@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import load_model, model_from_proto
-from roundoff.graph.preparation import prepare
+from roundoff.graph.preparation.steps import prepare
 from tests.graph.preparation.comparing import in_memory, normalization, operations, prepared_alike
 from tests.graph.quantized_nets import mixed_net, run_model
 from tests.models import random_feed, residual, two_inputs, value, weight, with_if, with_sequence, wrapped

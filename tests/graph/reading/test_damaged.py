@@ -10,10 +10,10 @@ import pytest
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
 
-from roundoff.analysis.audit import audit_model
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.load import load_model
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
+from roundoff.studies.audit.study import audit_model
 from tests.graph.quantized_nets import mixed_net
 from tests.graph.reading.test_ascend import deploy, simulated
 from tests.graph.reading.test_fake_nodes import calibrated

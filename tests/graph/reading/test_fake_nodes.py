@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
 from tests.graph.quantized_nets import weight_values
 from tests.graph.reading.tools import by_name, constant, edges, node, ops, read_back
 from tests.models import loaded, random_feed, value, weight, wrapped

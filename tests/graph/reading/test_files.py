@@ -9,7 +9,8 @@ from onnx import helper
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import load_model
-from roundoff.graph.reading import read_quantized, twin
+from roundoff.graph.reading import float_model as twin
+from roundoff.graph.reading.read import read_quantized
 from tests.graph.quantized_nets import run_model
 from tests.graph.reading.tools import by_name, constant, node, ops, read_back, reference, small
 from tests.models import loaded, random_feed, value, weight, wrapped

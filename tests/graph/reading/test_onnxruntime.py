@@ -8,7 +8,7 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from roundoff.graph.load import load_model
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
 from tests.graph.quantized_nets import mixed_net, run_model
 from tests.graph.reading.tools import (
     Net,

@@ -11,7 +11,7 @@ from onnxruntime.quantization import QuantType
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
 from tests.graph.quantized_nets import mixed_net, run_model
 from tests.graph.reading.tools import (
     Net,

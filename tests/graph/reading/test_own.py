@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from roundoff.core.quantizer import Quantizer, QuantSpec
+from roundoff.core.quantizers import Quantizer, QuantSpec
 from roundoff.graph.insertion import bake_quantizers, insert_quantizers
 from roundoff.graph.load import Model
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
 from tests.graph.quantized_nets import S8, make_quantizer, mixed_net, mixed_quantizers
 from tests.models import loaded, two_outputs, value, weight, wrapped
 

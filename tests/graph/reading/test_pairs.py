@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from roundoff.core.tensors import Array
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
 from tests.graph.quantized_nets import run_model
 from tests.graph.reading.tools import constant, edges, node, ops, read_back, reference, small
 from tests.models import loaded, random_feed, value, wrapped

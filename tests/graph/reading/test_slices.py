@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
 from tests.graph.reading.test_pairs import FEED, SCALE, WEIGHT, pair
 from tests.graph.reading.tools import node, read_back, reference, small
 

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.graph.insertion import bake_quantizers, insert_quantizers
 from roundoff.graph.load import Model, load_model

@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration import Observation, Observer
-from roundoff.quantize.calibration.counting import histogram_of
-from roundoff.quantize.calibration.float_grid import TENSOR_GRID, Grid
+from roundoff.quantize.calibration.histogram import TENSOR_GRID, Grid, histogram_of
+from roundoff.quantize.calibration.observer import Observation, Observer
 
 __all__ = ["counted", "observed"]
 

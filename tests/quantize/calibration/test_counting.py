@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration import counting
-from roundoff.quantize.calibration.counting import ChannelCounter, TensorCounter, histogram_of
-from roundoff.quantize.calibration.float_grid import TENSOR_GRID, Grid
+from roundoff.quantize.calibration import histogram as counting
+from roundoff.quantize.calibration.histogram import TENSOR_GRID, ChannelCounter, Grid, TensorCounter, histogram_of
 
 RNG = np.random.default_rng(0)
 SPECIAL = np.array([0.0, -0.0, 1e-45, -1e-45, np.nan, -np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 1.0], np.float32)

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration.counting import histogram_of
 from roundoff.quantize.calibration.density import Density
 from roundoff.quantize.calibration.distribution import Levels
-from roundoff.quantize.calibration.float_grid import TENSOR_GRID, FloatHistogram, Grid, exponents_of
+from roundoff.quantize.calibration.histogram import TENSOR_GRID, FloatHistogram, Grid, exponents_of, histogram_of
 
 
 def integrated(edges: Array, shares: Array, levels: tuple[float, int, int]) -> float:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.distribution import Distribution, Levels
-from roundoff.quantize.calibration.float_grid import Grid
+from roundoff.quantize.calibration.histogram import Grid
 from roundoff.quantize.calibration.ranges import distributions
 from tests.quantize.calibration.observing import counted, observed
 

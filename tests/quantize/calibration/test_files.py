@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration import Calibration, load_calibration, save_calibration
+from roundoff.quantize.calibration.calibration import Calibration
+from roundoff.quantize.calibration.files import load_calibration, save_calibration
 from tests.contracts.calibration import skewed
 from tests.quantize.calibration.observing import observed
 from tests.quantize.calibration.test_observer import assert_equal

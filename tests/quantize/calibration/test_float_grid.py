@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration.counting import histogram_of
-from roundoff.quantize.calibration.float_grid import TENSOR_GRID, FloatHistogram, Grid, channel_grid
+from roundoff.quantize.calibration.histogram import TENSOR_GRID, FloatHistogram, Grid, channel_grid, histogram_of
 
 SMALL = Grid(bits=2, doublings=4)
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from roundoff.quantize.calibration.followers import Follower, find_followers
+from roundoff.quantize.calibration.calibration import Follower, find_followers
 from tests.models import loaded, value, wrapped
 
 NUMBERS = {"zero": 0.0, "one": 1.0, "two": 2.0, "six": 6.0, "infinite": math.inf}

@@ -3,10 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from roundoff.core.quantization import parameters_from_range
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration import observed_range
+from roundoff.quantize.calibration.ranges import observed_range
 from tests.contracts.calibration import CalibrationContract, skewed
 from tests.quantize.calibration.observing import counted, observed
 

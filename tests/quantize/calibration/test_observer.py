@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration import Observation, Observer
-from roundoff.quantize.calibration import observation as module
-from roundoff.quantize.calibration.observation import MOST_ELEMENTS, ChannelMismatch, merge_observations
+from roundoff.quantize.calibration import observer as module
+from roundoff.quantize.calibration.observer import (
+    MOST_ELEMENTS,
+    ChannelMismatch,
+    Observation,
+    Observer,
+    merge_observations,
+)
 from tests.quantize.calibration.observing import observed
 
 FLOATS = st.floats(width=32)
@@ -72,7 +77,7 @@ def test_limits_give_what_limited_elements_would(data: st.DataObject, most: int,
 
 def test_limits_beyond_32_bits_of_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roundoff.quantize.calibration.observer.MOST_ELEMENTS", 0)
-    monkeypatch.setattr("roundoff.quantize.calibration.counting._MOST_COUNTED", 300)
+    monkeypatch.setattr("roundoff.quantize.calibration.histogram._MOST_COUNTED", 300)
     values = np.random.default_rng(0).standard_normal((7, 100)).astype(np.float32)
     observer = Observer()
     for part in values:

@@ -1,8 +1,7 @@
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration import all_methods, get_method, options_of
-from roundoff.quantize.calibration.registry import Option, method
+from roundoff.quantize.calibration.registry import Option, all_methods, get_method, method, options_of
 
 
 def test_all_methods_are_known() -> None:

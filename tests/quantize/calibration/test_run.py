@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.tap import tap
-from roundoff.quantize.calibration import Calibration, calibrate
-from roundoff.quantize.calibration.observation import MOST_ELEMENTS
-from roundoff.runtime.session import open_session
+from roundoff.graph.subgraph import tap
+from roundoff.quantize.calibration.calibration import Calibration
+from roundoff.quantize.calibration.observer import MOST_ELEMENTS
+from roundoff.quantize.calibration.run import calibrate
+from roundoff.run.session import open_session
 from tests.models import conv_net, loaded, random_feed, single_node, two_inputs, value, with_sequence, wrapped
 from tests.quantize.calibration.observing import observed
 from tests.quantize.calibration.test_observer import assert_equal
-from tests.runtime.samples import MemorySamples
+from tests.run.samples import MemorySamples
 
 NAMES = ("image", "conv1", "relu1", "conv2", "relu2", "pooled", "flat", "logits")
 

@@ -5,25 +5,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.core.quantizer import Quantizer
-from roundoff.core.recipe import Step
+from roundoff.core.plan import Step
+from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading import read_quantized
-from roundoff.graph.saving import save_model
-from roundoff.graph.tap import tap
-from roundoff.quantize.corrections import Corrected, apply_correction, correction_names
+from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.save import save_model
+from roundoff.graph.subgraph import tap
+from roundoff.quantize.corrections.registry import Corrected, apply_correction, correction_names
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
-from roundoff.quantize.work_context import WorkContext
-from roundoff.runtime.integer import IntegerRunner
-from roundoff.runtime.session import open_session
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.targets.loading import load_target
+from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.session import open_session
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import Net, step
-from tests.runtime.samples import MemorySamples
+from tests.run.samples import MemorySamples
 
 
 def net(*, bias: bool = True) -> Model:

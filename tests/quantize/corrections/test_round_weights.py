@@ -9,25 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from roundoff.core.quantization import dequantize, quantize
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec, dequantize, quantize
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.tap import tap
+from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
 from roundoff.quantize.agreement import compare_outputs
-from roundoff.quantize.corrections import apply_correction, round_weights
-from roundoff.quantize.corrections.gram import Gram, weight_rows
-from roundoff.quantize.corrections.layers import quantized_layers
-from roundoff.quantize.corrections.passing import passing_of
-from roundoff.quantize.corrections.rounding import output_error, rounded_together
-from roundoff.quantize.targets import load_target
-from roundoff.quantize.work_context import WorkContext
-from roundoff.runtime.session import open_session
+from roundoff.quantize.corrections import round_weights
+from roundoff.quantize.corrections.layers import Gram, passing_of, quantized_layers, weight_rows
+from roundoff.quantize.corrections.registry import apply_correction
+from roundoff.quantize.corrections.round_weights import output_error, rounded_together
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.targets.loading import load_target
+from roundoff.run.session import open_session
 from tests.quantize.corrections.test_bias_correct import net, quantized_for
 from tests.quantize.transforms.nets import Net, step
 from tests.quantized import Recipe, quantized_simply
-from tests.runtime.samples import MemorySamples
+from tests.run.samples import MemorySamples
 
 
 @settings(deadline=None)

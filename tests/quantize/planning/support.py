@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from roundoff.core.quant_plan import NodePlan, PlannedQuantizer, QuantPlan
+from roundoff.core.plan import NodePlan, PlannedQuantizer, QuantPlan
 from roundoff.core.target import Target
 from roundoff.graph.load import Model
-from roundoff.quantize.planning import parse_rule, plan_quantization
-from roundoff.quantize.targets import load_target
+from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.quantize.planning.rules import parse_rule
+from roundoff.quantize.targets.loading import load_target
 from tests.contracts.target import check_plan
 from tests.models import loaded
 

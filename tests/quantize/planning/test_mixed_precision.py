@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from onnx import helper
 
-from roundoff.core.quant_plan import Precision, Rule
-from roundoff.core.quantizer import Consumer
+from roundoff.core.plan import Precision, Rule
+from roundoff.core.quantizers import Consumer
 from roundoff.errors import BadInput
-from roundoff.quantize.planning import plan_quantization
-from roundoff.quantize.targets import load_target
+from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.quantize.targets.loading import load_target
 from tests import models
 from tests.models import loaded, value, weight, wrapped
 from tests.quantize.planning.networks import NETWORKS

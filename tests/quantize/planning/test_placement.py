@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from onnx import helper
 
-from roundoff.core.quantizer import Consumer
+from roundoff.core.quantizers import Consumer
 from tests import models
 from tests.models import value, weight, wrapped
 from tests.quantize.planning.networks import NETWORKS, scalar

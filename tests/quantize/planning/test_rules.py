@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.core.quant_plan import Precision, Rule, rule_text
+from roundoff.core.plan import Precision, Rule, rule_text
 from roundoff.errors import BadInput
-from roundoff.quantize.planning import load_rules, parse_rule
-from roundoff.quantize.planning.rules import parse_precision
+from roundoff.quantize.planning.rules import load_rules, parse_precision, parse_rule
 
 WIDE = Precision("u16", "", "u16")
 FLOAT = Precision("float", "float", "float")

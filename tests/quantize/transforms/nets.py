@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-from roundoff.core.recipe import OptionValue, Step
+from roundoff.core.plan import OptionValue, Step
 from roundoff.core.tensors import Array
-from roundoff.graph.load import Model
-from roundoff.graph.naming import name_nodes
-from roundoff.quantize.targets import load_target
-from roundoff.quantize.transforms import Transformed, WorkContext, apply_transform
+from roundoff.graph.load import Model, name_nodes
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.transforms.registry import Transformed, apply_transform
 from tests.graph.quantized_nets import run_model
 from tests.models import value, wrapped
-from tests.runtime.samples import MemorySamples
+from tests.run.samples import MemorySamples
 
 __all__ = ["Net", "context_for", "same_bits", "step", "transformed_alike"]
 

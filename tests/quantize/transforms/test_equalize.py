@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from roundoff.core.recipe import Step
+from roundoff.core.plan import Step
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
-from roundoff.quantize.transforms import apply_transform
-from roundoff.quantize.work_context import WorkContext
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.transforms.registry import apply_transform
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import Net, context_for, same_bits, samples_for, step
 

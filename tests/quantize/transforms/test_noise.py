@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roundoff.quantize.transforms.noise import DenseNoise, NoiseTerm, PairedNoise, least_noise
+from roundoff.quantize.transforms.equalize import DenseNoise, NoiseTerm, PairedNoise, least_noise
 
 CHANNELS = 8
 

@@ -8,16 +8,16 @@ import pytest
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.preparation import prepare
-from roundoff.quantize.targets import load_target
-from roundoff.quantize.transforms import apply_transform
+from roundoff.graph.preparation.steps import prepare
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.targets.loading import load_target
+from roundoff.quantize.transforms.factors import rescaled
 from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.rescaling import rescaled
-from roundoff.quantize.work_context import WorkContext
+from roundoff.quantize.transforms.registry import apply_transform
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import step
 from tests.real_models import real_models
-from tests.runtime.samples import MemorySamples
+from tests.run.samples import MemorySamples
 
 
 def prepared(path: Path) -> tuple[Model, MemorySamples]:

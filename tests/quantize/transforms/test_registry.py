@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 
-from roundoff.core.recipe import Step
+from roundoff.core.plan import Step
 from roundoff.errors import BadInput
-from roundoff.quantize.step_options import StepOption, options_from
-from roundoff.quantize.step_table import StepKind
-from roundoff.quantize.transforms import all_transforms, apply_transform, registry, transform_names
-from roundoff.quantize.transforms.registry import Job, Transformed
-from roundoff.quantize.work_context import Participation
+from roundoff.quantize.step_report import Participation
+from roundoff.quantize.step_table import StepKind, StepOption, options_from
+from roundoff.quantize.transforms import registry
+from roundoff.quantize.transforms.registry import (
+    Job,
+    Transformed,
+    all_transforms,
+    apply_transform,
+    transform_names,
+)
 from tests.quantize.transforms.nets import Net, context_for, step
 
 

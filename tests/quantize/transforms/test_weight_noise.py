@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
 from roundoff.graph.weights import Weights
-from roundoff.quantize.transforms.equalize import weight_noise
-from roundoff.quantize.transforms.importance import importance_of
+from roundoff.quantize.transforms.equalize import importance_of, weight_noise
 from roundoff.quantize.transforms.mapping import map_scaling
 from roundoff.quantize.transforms.statistics import channel_statistics
 from tests.quantize.transforms.nets import Net, context_for

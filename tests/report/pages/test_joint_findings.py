@@ -1,9 +1,9 @@
 """A finding of several places names all of them, and what was measured is told with its samples."""
 
 from roundoff.core.document import RunDocument
-from roundoff.core.findings import Diagnosis, Finding, Measure
+from roundoff.diagnosis.result import Diagnosis, Finding, Measure
+from roundoff.pages.blocks import Headline, Network, Table
 from roundoff.report.pages import all_pages
-from roundoff.report.pages.blocks import Headline, Network, Table
 from tests.report.documents import chain, empty_document
 
 NAMES = ("a", "b", "c")

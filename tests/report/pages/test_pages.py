@@ -5,14 +5,12 @@ from typing import TypeVar
 
 import pytest
 
-from roundoff.core.audit import Audit
-from roundoff.core.quant_plan import Precision
-from roundoff.core.tuning import Tuning
-from roundoff.report.pages import all_pages
-from roundoff.report.pages.blocks import Chart, Headline, Network, Page, Table
-from roundoff.report.pages.cells import cell_text, cell_value
-from roundoff.report.pages.registry import PAGES
-from roundoff.report.words import Phrase
+from roundoff.core.plan import Precision
+from roundoff.messages.catalogue import Phrase
+from roundoff.pages.blocks import Chart, Headline, Network, Page, Table, cell_text, cell_value
+from roundoff.report.pages import PAGES, all_pages
+from roundoff.search.result import Tuning
+from roundoff.studies.audit.result import Audit
 from tests.report import test_audit, test_layers, test_tuning
 from tests.report.curves import sweep_of, without_goal
 from tests.report.documents import HOSTILE, chain, empty_document, full_document

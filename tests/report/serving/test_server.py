@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from roundoff.analysis.run_diff import diff_runs
-from roundoff.core.progress_file import RunningJob, progress_path
+from roundoff.core.progress import RunningJob, progress_path
 from roundoff.errors import BadInput
 from roundoff.report.run_directory import write_run
-from roundoff.report.serving import make_server
+from roundoff.report.serving.server import make_server
+from roundoff.studies.run_diff.study import diff_runs
 from tests.report.documents import HOSTILE, empty_document, full_document
 
 

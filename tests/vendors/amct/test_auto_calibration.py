@@ -11,19 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
-from roundoff.vendors.amct.common.auto_calibration import (
-    AccuracyBasedAutoCalibrationBase,
-    AutoCalibrationEvaluatorBase,
-    AutoCalibrationStrategyBase,
-    BinarySearchStrategy,
+from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
+from roundoff.vendors.amct.common.auto_calibration.evaluator import AutoCalibrationEvaluatorBase
+from roundoff.vendors.amct.common.auto_calibration.files import read_history, read_ranking
+from roundoff.vendors.amct.common.auto_calibration.outcome import Trial
+from roundoff.vendors.amct.common.auto_calibration.sensitivity import (
     CosineSimilaritySensitivity,
     MseSensitivity,
-    SearchOptions,
     SensitivityBase,
     SqnrSensitivity,
-    Trial,
 )
-from roundoff.vendors.amct.common.auto_calibration.files import read_history, read_ranking
+from roundoff.vendors.amct.common.auto_calibration.strategy import (
+    AutoCalibrationStrategyBase,
+    BinarySearchStrategy,
+)
 from roundoff.vendors.amct.configuration.parsing import read_config, with_enabled
 from tests.vendors.amct.support import VECTORS, vectors
 

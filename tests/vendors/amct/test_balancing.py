@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from roundoff.core.tensors import Array
-from roundoff.graph.preparation import prepare
+from roundoff.graph.preparation.steps import prepare
 from roundoff.vendors.amct.balancing import balance_factors, balanced_model, weight_peaks
 from roundoff.vendors.amct.layers import find_layers
 from tests.graph.quantized_nets import run_model

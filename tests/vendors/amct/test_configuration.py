@@ -8,9 +8,8 @@ import pytest
 
 import roundoff.vendors.amct.onnx as amct
 from roundoff.errors import BadInput
-from roundoff.graph.preparation import prepare
-from roundoff.vendors.amct.configuration.documents import dump
-from roundoff.vendors.amct.configuration.parsing import parse_config, read_config, with_enabled
+from roundoff.graph.preparation.steps import prepare
+from roundoff.vendors.amct.configuration.parsing import dump, parse_config, read_config, with_enabled
 from roundoff.vendors.amct.configuration.settings import QuantConfig
 from roundoff.vendors.amct.configuration.simplified import parse_simplified, read_simplified, simplified_document
 from roundoff.vendors.amct.layers import Layer, find_layers

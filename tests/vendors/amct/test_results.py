@@ -10,9 +10,9 @@ import pytest
 from onnx import helper
 
 import roundoff.vendors.amct.onnx as amct
-from roundoff.core.quantization import fake_quantize, quantize
+from roundoff.core.quantizers import fake_quantize, quantize
 from roundoff.graph.load import load_model
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
 from roundoff.vendors.amct.configuration.settings import (
     ActivationSettings,
     LayerSettings,

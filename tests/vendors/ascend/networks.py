@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.formats.ascend_dump.layouts import Laid, to_device
+from roundoff.tensors.ascend_dump.layouts import Laid, to_device
 from tests.ascend_dumps import TIME, item, write_dump
 from tests.vendors.ascend.models import op, output, write_model
 

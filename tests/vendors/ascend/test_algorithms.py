@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from roundoff.core.tensors import Array
-from roundoff.vendors.ascend import passes
-from roundoff.vendors.ascend.algorithms import BUILTIN, Case, compare_values
-from roundoff.vendors.ascend.passes import Pair, tree_sum
+from roundoff.vendors.ascend import algorithms as passes
+from roundoff.vendors.ascend.algorithms import BUILTIN, Case, Pair, compare_values, tree_sum
 from tests.ascend_dumps import vectors
 
 FLOATS = arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.formats.ascend_dump.layouts import Laid, to_device
+from roundoff.tensors.ascend_dump.layouts import Laid, to_device
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.fitting import Fitted, Golden, How, Mine, fit
 

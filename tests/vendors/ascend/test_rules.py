@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
-from roundoff.vendors.ascend.merging import through_quantization, without_fusion
-from roundoff.vendors.ascend.quant_pairs import mark_pairs
+from roundoff.vendors.ascend.quantized import mark_pairs
 from roundoff.vendors.ascend.rules import Rule, read_rule, relation_of
+from roundoff.vendors.ascend.scenarios import through_quantization, without_fusion
 from tests.ascend_dumps import vectors
 from tests.vendors.ascend.models import attr, op, output, write_model
 

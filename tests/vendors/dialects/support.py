@@ -7,15 +7,17 @@ import numpy as np
 import onnxruntime as ort
 
 from roundoff.core.tensors import Array
-from roundoff.data.arrays import ArraySamples
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.saving import save_model
+from roundoff.graph.save import save_model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.planning import parse_rule
-from roundoff.quantize.targets import load_target
-from roundoff.vendors.dialects import Decisions, Made, Written, decisions_of, find_dialect
+from roundoff.quantize.planning.rules import parse_rule
+from roundoff.quantize.targets.loading import load_target
+from roundoff.samples.sample_set import ArraySamples
+from roundoff.vendors.dialects.decisions import Decisions, Made, decisions_of
+from roundoff.vendors.dialects.registry import find_dialect
+from roundoff.vendors.dialects.written import Written
 from tests.models import loaded
 from tests.vendors.pulsar2.nets import mixed
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from onnx.numpy_helper import from_array, to_array
 
-from roundoff.core.quantization import quantize
-from roundoff.core.quantizer import QuantParams
+from roundoff.core.quantizers import QuantParams, quantize
 from roundoff.errors import BadInput
 from roundoff.graph.weights import Weights
-from roundoff.vendors.dialects import DIALECTS, Decisions, Made, decisions_of, find_dialect, find_dialects
+from roundoff.vendors.dialects.decisions import Decisions, Made, decisions_of
 from roundoff.vendors.dialects.graph_digest import graph_digest
+from roundoff.vendors.dialects.registry import DIALECTS, find_dialect, find_dialects
 from tests.vendors.dialects.support import RULES, decided
 
 

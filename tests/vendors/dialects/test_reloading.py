@@ -14,18 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import roundoff.vendors.amct.onnx as amct
-from roundoff.core.quant_plan import FLOAT, Precision, Rule
-from roundoff.data.arrays import ArraySamples
+from roundoff.core.plan import FLOAT, Precision, Rule
 from roundoff.errors import BadInput
 from roundoff.graph.load import load_model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.planning import load_rules
-from roundoff.quantize.targets import load_target
-from roundoff.vendors.dialects import Decisions, Made, find_dialect
-from roundoff.vendors.dialects.aimet_reading import read_encodings
-from roundoff.vendors.horizon import sensitivity_analysis
+from roundoff.quantize.planning.rules import load_rules
+from roundoff.quantize.targets.loading import load_target
+from roundoff.samples.sample_set import ArraySamples
+from roundoff.vendors.dialects.aimet import read_encodings
+from roundoff.vendors.dialects.decisions import Decisions, Made
+from roundoff.vendors.dialects.registry import find_dialect
+from roundoff.vendors.horizon.everything import sensitivity_analysis
 from roundoff.vendors.pulsar2.building.build import BuildOptions, build
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.config.loading import load_config

@@ -24,4 +24,4 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files instead of pictures, which take long to draw; how they look is tested elsewhere."""
     for module in ("channels", "curves", "distribution"):
-        monkeypatch.setattr(f"roundoff.plots.{module}.draw", lambda *_, **__: b"\x89PNG")
+        monkeypatch.setattr(f"roundoff.report.plots.{module}.draw", lambda *_, **__: b"\x89PNG")

@@ -8,7 +8,7 @@ import pytest
 
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
-from roundoff.vendors.horizon.datasets import Dataset, open_dataset
+from roundoff.vendors.horizon.inputs import Dataset, open_dataset
 
 INPUTS = (InputSpec("left", "float32", (1, 2)), InputSpec("data/right", "float32", (1, 3)))
 COUNT = 12

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import roundoff.vendors.horizon as dbg
-from roundoff.analysis.sensitivity.exact import ExactEngine
+from roundoff.studies.sensitivity.exact import ExactEngine
 from tests.vendors.horizon.support import SAMPLES, cosine_with_only
 
 Case = tuple[str, str]

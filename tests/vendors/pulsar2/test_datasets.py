@@ -14,9 +14,16 @@ from PIL import Image
 
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
-from roundoff.vendors.pulsar2.config.enums import CalibrationFormat, ColorSpace, Layout
-from roundoff.vendors.pulsar2.config.schema import BuildConfig, InputProcessor, InputQuantConfig, QuantConfig
-from roundoff.vendors.pulsar2.config.settling import settle
+from roundoff.vendors.pulsar2.config.resolution import settle
+from roundoff.vendors.pulsar2.config.schema import (
+    BuildConfig,
+    CalibrationFormat,
+    ColorSpace,
+    InputProcessor,
+    InputQuantConfig,
+    Layout,
+    QuantConfig,
+)
 from roundoff.vendors.pulsar2.datasets import CalibrationSet, open_datasets
 
 X = InputSpec("x", "float32", (1, 3, 4, 6))

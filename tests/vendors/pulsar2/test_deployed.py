@@ -14,13 +14,19 @@ from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.runtime.session import open_session
-from roundoff.vendors.pulsar2.config.enums import ColorSpace, CscMode, DataType, Layout
-from roundoff.vendors.pulsar2.config.processor_checks import YUV
-from roundoff.vendors.pulsar2.config.schema import BuildConfig, InputProcessor, OutputProcessor
-from roundoff.vendors.pulsar2.config.settling import settle
-from roundoff.vendors.pulsar2.deployed import deployed_model
-from roundoff.vendors.pulsar2.inputs import input_processing
+from roundoff.run.session import open_session
+from roundoff.vendors.pulsar2.config.checks import YUV
+from roundoff.vendors.pulsar2.config.resolution import settle
+from roundoff.vendors.pulsar2.config.schema import (
+    BuildConfig,
+    ColorSpace,
+    CscMode,
+    DataType,
+    InputProcessor,
+    Layout,
+    OutputProcessor,
+)
+from roundoff.vendors.pulsar2.deployed import deployed_model, input_processing
 from tests.models import value, with_if, wrapped
 
 MODEL = Path("model.onnx")

@@ -2,9 +2,8 @@
 
 import pytest
 
-from roundoff.core.io_check import Correction, Explanation, InputChange, IoCheck, StageCheck
-from roundoff.vendors.pulsar2.config.fields import message_fields
-from roundoff.vendors.pulsar2.config.schema import InputProcessor, OutputProcessor
+from roundoff.studies.check_io.result import Correction, Explanation, InputChange, IoCheck, StageCheck
+from roundoff.vendors.pulsar2.config.schema import InputProcessor, OutputProcessor, message_fields
 from roundoff.vendors.pulsar2.io_fields import fields_of, with_fields
 
 

@@ -10,19 +10,20 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from roundoff.errors import BadInput
-from roundoff.graph.preparation import prepare
-from roundoff.quantize.targets import load_target
-from roundoff.vendors.pulsar2.config.enums import DataType as D
+from roundoff.graph.preparation.steps import prepare
+from roundoff.quantize.targets.loading import load_target
+from roundoff.vendors.pulsar2.config.schema import DataType as D
 from roundoff.vendors.pulsar2.config.schema import LayerConfig
 from roundoff.vendors.pulsar2.layers.entries import Frontend
-from roundoff.vendors.pulsar2.layers.resolving import (
+from roundoff.vendors.pulsar2.layers.resolution import (
     NodeOutcome,
     ResolvedEntry,
     ResolvedLayers,
     refuse_unknown,
+    resolution_json,
+    resolution_table,
     resolve_layers,
 )
-from roundoff.vendors.pulsar2.layers.table import resolution_json, resolution_table
 from tests.vendors.pulsar2.nets import mixed_model
 
 WHOLE: dict[str, Any] = {"start_tensor_names": ("DEFAULT",), "end_tensor_names": ("DEFAULT",)}

@@ -11,9 +11,9 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.runtime.session import open_session
+from roundoff.run.session import open_session
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ConstProcessor, OpProcessor
-from roundoff.vendors.pulsar2.processors import edited_model
+from roundoff.vendors.pulsar2.patches import edited_model
 from tests.models import conv_net, value, wrapped
 
 MODEL = Path("model.onnx")

@@ -13,11 +13,11 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.saving import save_model
-from roundoff.quantize.targets import load_target
-from roundoff.runtime.integer import IntegerRunner
-from roundoff.runtime.session import open_session
-from roundoff.vendors.pulsar2.config.enums import PrecisionAnalysisMode, TargetHardware
+from roundoff.graph.save import save_model
+from roundoff.quantize.targets.loading import load_target
+from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.session import open_session
+from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMode, TargetHardware
 from roundoff.vendors.pulsar2.run import RunSettings, run_model
 from tests.models import conv_net, random_feed, save, value, with_sequence, wrapped
 from tests.quantized import quantized_simply

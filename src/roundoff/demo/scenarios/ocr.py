@@ -7,10 +7,10 @@ import numpy as np
 from roundoff.demo.ocr import EVALUATOR, PACKAGE, Words, characters, find_model, vocabulary
 from roundoff.demo.scenarios.scenario import Scenario
 from roundoff.errors import BadInput
-from roundoff.graph.deferred import fill
 from roundoff.graph.load import Model, load_model
+from roundoff.graph.save import fill
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-from roundoff.quantize.targets import load_target
+from roundoff.quantize.targets.loading import load_target
 
 __all__ = ["make"]
 

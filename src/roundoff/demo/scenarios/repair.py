@@ -67,11 +67,11 @@ The results:
 
 def _quantized(inputs: Path) -> "Model":
     """The network as the chip's toolchain makes it, before any repair."""
-    from roundoff.data.arrays import ArraySamples
-    from roundoff.graph.deferred import fill
     from roundoff.graph.load import load_model
+    from roundoff.graph.save import fill
     from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
-    from roundoff.quantize.targets import load_target
+    from roundoff.quantize.targets.loading import load_target
+    from roundoff.samples.sample_set import ArraySamples
 
     samples = ArraySamples({"image": np.load(inputs / "images.npy")})
     settings = QuantizeSettings(load_target(str(inputs / _TARGET)))
@@ -79,7 +79,7 @@ def _quantized(inputs: Path) -> "Model":
 
 
 def _accuracy(model: "Model", images: Array, labels: Array) -> float:
-    from roundoff.analysis.evaluation import make_run
+    from roundoff.run.evaluators import make_run
 
     run = make_run(model)
     scores = np.concatenate([run({"image": image[np.newaxis]})["logits"] for image in images])

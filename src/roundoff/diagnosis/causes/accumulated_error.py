@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from roundoff.core.findings import Change, Measure, Remedy
-from roundoff.core.wording import counted
-from roundoff.diagnosis.case import Case, loss_measures
 from roundoff.diagnosis.ranking import Ranking, rank
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Measure, Remedy
 from roundoff.diagnosis.searching import takes_most
+from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.numbers import counted
 
 __all__ = ["AccumulatedError"]
 

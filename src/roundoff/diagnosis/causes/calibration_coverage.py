@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
-from roundoff.analysis.channel_axes import channel_axes
-from roundoff.core.findings import Change, Remedy
-from roundoff.core.quantizer import Quantizer
-from roundoff.core.wording import counted
-from roundoff.diagnosis.alternatives import reach, with_range
-from roundoff.diagnosis.case import Case, loss_measures
-from roundoff.diagnosis.lab import Subset
-from roundoff.diagnosis.observing import observe
+from roundoff.core.quantizers import Quantizer
+from roundoff.diagnosis.evidence import observe
+from roundoff.diagnosis.interventions import Subset, reach, with_range
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.graph.channel_axes import channel_axes
+from roundoff.messages.numbers import counted
 
 __all__ = ["CalibrationCoverage", "misfit"]
 

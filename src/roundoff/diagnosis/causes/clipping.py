@@ -1,10 +1,10 @@
 """Clipping: the range of a quantizer is smaller than what its tensor holds."""
 
-from roundoff.core.findings import Change, Remedy
-from roundoff.diagnosis.alternatives import reach
-from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.interventions import reach
 from roundoff.diagnosis.proving import called, option_fixes, spoken, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["Clipping"]

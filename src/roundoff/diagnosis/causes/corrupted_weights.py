@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.case import Case
 from roundoff.diagnosis.proving import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["ENOUGH_ROUNDED", "CorruptedWeights", "code_differences"]

@@ -1,10 +1,10 @@
 """Ignored precision: more bits were asked for a tensor than it has."""
 
-from roundoff.core.findings import Change, Remedy
-from roundoff.diagnosis.alternatives import with_bits
-from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.interventions import with_bits
 from roundoff.diagnosis.proving import called, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["IgnoredPrecision"]

@@ -5,20 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roundoff.analysis.channel_axes import input_channel_axis
-from roundoff.core.findings import Change, Remedy
-from roundoff.core.quantization import parameters_from_range, representable_range
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.alternatives import reach
-from roundoff.diagnosis.case import Case, loss_measures
-from roundoff.diagnosis.lab import Lab
+from roundoff.diagnosis.interventions import Lab, reach
 from roundoff.diagnosis.proving import spoken
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.graph.channel_axes import input_channel_axis
 from roundoff.graph.interface import inputs
 from roundoff.preprocessing.ranking import Hypothesis, Observation, leading, rank
-from roundoff.runtime.feeds import Samples
+from roundoff.run.feeds import Samples
 
 __all__ = ["Preprocessing"]
 

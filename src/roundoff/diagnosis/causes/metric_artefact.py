@@ -1,9 +1,9 @@
 """Metric artefact: a tensor next to zero looks wrong in every score, and nothing comes of it."""
 
-from roundoff.core.findings import Remedy
-from roundoff.diagnosis.case import Case
 from roundoff.diagnosis.proving import called
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Remedy
+from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["MetricArtefact"]

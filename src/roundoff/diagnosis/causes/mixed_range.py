@@ -1,10 +1,10 @@
 """Mixed ranges: tensors of different size share the scale of a Concat or an Add, and the small ones are lost."""
 
-from roundoff.core.findings import Change, Remedy
-from roundoff.diagnosis.case import Case
 from roundoff.diagnosis.ideal import slices_of
 from roundoff.diagnosis.proving import numbers_would_do, option_fixes, spoken, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["MixedRange"]

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from roundoff.core.findings import Change, Remedy
-from roundoff.core.recipe import Step
+from roundoff.core.plan import Step
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.alternatives import with_slice_ranges
-from roundoff.diagnosis.case import Case, Fixes
+from roundoff.diagnosis.interventions import with_slice_ranges
 from roundoff.diagnosis.proving import called, numbers_would_do, spoken, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
-from roundoff.quantize.variations import PER_CHANNEL
+from roundoff.quantize.recipes import PER_CHANNEL
 
 __all__ = ["OutlierChannel"]
 

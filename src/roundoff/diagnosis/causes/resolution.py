@@ -1,10 +1,10 @@
 """Resolution: the steps of a quantizer are too coarse for its tensor."""
 
-from roundoff.core.findings import Change, Remedy
-from roundoff.diagnosis.alternatives import WIDE_BITS, reach, with_bits
-from roundoff.diagnosis.case import Case
+from roundoff.diagnosis.interventions import WIDE_BITS, reach, with_bits
 from roundoff.diagnosis.proving import called, option_fixes, spoken, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
 
 __all__ = ["Resolution"]

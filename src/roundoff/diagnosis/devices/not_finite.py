@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.wording import counted
-from roundoff.diagnosis.devices.bench import Bench
+from roundoff.diagnosis.devices.replay import Bench
+from roundoff.messages.numbers import counted
 
 __all__ = ["NotFinite", "find_not_finite"]
 

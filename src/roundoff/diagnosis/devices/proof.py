@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from roundoff.core.findings import Change, Measure
-from roundoff.core.harmless import short_name
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.bench import Pair
+from roundoff.diagnosis.devices.replay import Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention
+from roundoff.diagnosis.result import Change, Measure
+from roundoff.messages.sanitize import short_name
 
 __all__ = ["MOST_LEFT", "called", "energy", "left_over", "recovered", "sqnr_db", "tried", "where"]
 

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from roundoff.core.progress import SILENT, Progress
-from roundoff.diagnosis.devices.bench import Bench, Pair
 from roundoff.diagnosis.devices.local_errors import LocalError, compare_local
+from roundoff.diagnosis.devices.replay import Bench, Pair
 
 __all__ = ["DeviceSuspect", "Survey", "find_suspects", "survey"]
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.core.coverage import OutputCoverage
-from roundoff.core.findings import Diagnosis, DiagnosisKind, Finding
 from roundoff.core.names import shown
-from roundoff.core.wording import counted, decibels_text
-from roundoff.diagnosis.case import loss_measures
-from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.not_finite import NotFinite
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import ENDLESS, Loss
+from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding
+from roundoff.diagnosis.subject import loss_measures
+from roundoff.messages.numbers import counted, decibels_text
 
 __all__ = ["Evidence", "conclude", "kept_text"]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from roundoff.core.mapped import MAX_AXES
+from roundoff.core.array_files import MAX_AXES
 from roundoff.core.tensors import Array, DType
 from roundoff.core.text_proto import Entry, TextMessage, TextValue
 from roundoff.errors import BadInput

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from roundoff.core.text_proto import TextMessage
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.job import Shape
+from roundoff.graph.caffe.conversion import Params, Shape
+from roundoff.graph.caffe.fields import message_spec
 from roundoff.graph.caffe.net import Layer, Net
-from roundoff.graph.caffe.params import Params
-from roundoff.graph.caffe.tables import message_spec
 
 __all__ = ["DATA_TYPES", "input_shapes"]
 

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.importing import import_net, runs_of
+from roundoff.graph.caffe.convert import import_net, layer_tops, runs_of
 from roundoff.graph.caffe.net import Layer, Net
-from roundoff.graph.caffe.origins import layer_tops
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from roundoff.graph.caffe.job import Converter
+from roundoff.graph.caffe.conversion import Converter
 
 __all__ = ["NOT_RUN", "converter_of", "converts", "layer_types", "register_layer"]
 

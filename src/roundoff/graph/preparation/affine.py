@@ -1,17 +1,197 @@
 """What is multiplied and added per channel goes into the layer in front: batch normalization, and its parts."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from roundoff.graph.preparation.changes import CannotFold, change_constants, set_attribute
-from roundoff.graph.preparation.draft import Draft, named
-from roundoff.graph.preparation.layers import linear_layer
-from roundoff.graph.preparation.normalization import NORMALIZATION, Affine, normalization
-from roundoff.graph.preparation.products import fold_into_product
+from roundoff.core.tensors import Array
+from roundoff.graph.preparation.draft import CannotFold, Draft, attribute, change_constants, named, set_attribute
 
-__all__ = ["fold_affine"]
+__all__ = [
+    "NORMALIZATION",
+    "Affine",
+    "LinearLayer",
+    "fold_affine",
+    "fold_into_product",
+    "linear_layer",
+    "normalization",
+]
+
+
+# Linear layers with constant weights, whose results can be scaled and shifted per channel at no cost.
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLayer:
+    """A Conv, ConvTranspose or Gemm with a constant weight.
+
+    Attributes:
+        node: The node.
+        weight: Name of its weight.
+        channels: Channels of its result, which are axis 1.
+        rank: Axes of its result.
+    """
+
+    node: Any
+    weight: str
+    channels: int
+    rank: int
+
+    def scaled_weight(self, draft: Draft, factor: Array) -> Array:
+        """The weight with each output channel multiplied by its factor, as float64."""
+        values = draft.constant(self.weight).astype(np.float64)
+        if self.node.op_type == "Conv":
+            return np.asarray(values * factor.reshape(-1, *[1] * (self.rank - 1)))
+        if self.node.op_type == "Gemm":
+            return np.asarray(values * (factor[:, None] if attribute(self.node, "transB", 0) else factor))
+        groups = attribute(self.node, "group", 1)
+        split = values.reshape(groups, -1, *values.shape[1:])
+        return np.asarray(split * factor.reshape(groups, 1, -1, *[1] * (self.rank - 2))).reshape(values.shape)
+
+    def bias(self, draft: Draft) -> Array:
+        """What is added to each channel, as float64 of shape [C].
+
+        Raises:
+            CannotFold: It is computed, or not the same for all samples.
+        """
+        name = self.node.input[_BIAS] if len(self.node.input) > _BIAS else ""
+        if not name:
+            return np.zeros(self.channels)
+        if not draft.is_constant(name):
+            raise CannotFold("the bias of the layer in front is computed")
+        values = draft.constant(name).astype(np.float64)
+        if values.size not in (1, self.channels) or (values.ndim and values.shape[-1] != values.size):
+            raise CannotFold("the bias of the layer in front differs between samples")
+        factor = attribute(self.node, "beta", 1.0) if self.node.op_type == "Gemm" else 1.0
+        return np.broadcast_to(values.ravel() * factor, (self.channels,))
+
+
+def linear_layer(draft: Draft, tensor: str) -> LinearLayer:
+    """The layer that computes a tensor.
+
+    Raises:
+        CannotFold: There is none, or its weight is computed.
+    """
+    node = draft.producer(tensor)
+    if node is None or node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.domain not in ("", "ai.onnx"):
+        raise CannotFold("there is no layer with weights in front")
+    weight = node.input[_WEIGHT]
+    if not draft.is_constant(weight):
+        raise CannotFold("the weight of the layer in front is computed")
+    shape = draft.constant_shape(weight)
+    if node.op_type == "Conv":
+        channels = shape[0]
+    elif node.op_type == "Gemm":
+        channels = shape[0 if attribute(node, "transB", 0) else 1]
+    else:
+        channels = shape[1] * attribute(node, "group", 1)
+    return LinearLayer(node, weight, channels, len(shape))
+
+
+# Batch normalization as what it is outside of training: one factor and one offset per channel.
+
+NORMALIZATION = "BatchNormalization"
+_DEFAULT_EPSILON = float(np.float32(1e-5))
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """``factor * x + offset`` for each channel.
+
+    Attributes:
+        factor: float64 of shape [C].
+        offset: float64 of shape [C].
+    """
+
+    factor: Array
+    offset: Array
+
+    def __post_init__(self) -> None:
+        """Refuse what would spread over the whole channel.
+
+        Raises:
+            CannotFold: A number is not finite.
+        """
+        if not (np.isfinite(self.factor).all() and np.isfinite(self.offset).all()):
+            raise CannotFold("it divides by zero, or its parameters are not finite")
+
+
+def normalization(draft: Draft, node: Any, channels: int) -> Affine:
+    """What a BatchNormalization computes.
+
+    Raises:
+        CannotFold: It is in training, computes its parameters, or does not fit the layer in front.
+    """
+    extra = any(draft.readers(name) or name in draft.outputs for name in node.output[1:] if name)
+    if attribute(node, "training_mode", 0) or extra:
+        raise CannotFold("it is in training mode")
+    if not attribute(node, "spatial", 1):
+        raise CannotFold("it has statistics for each position")
+    names = node.input[1:5]
+    if not all(map(draft.is_constant, names)):
+        raise CannotFold("its parameters are computed")
+    scale, offset, mean, variance = (draft.constant(name).astype(np.float64).ravel() for name in names)
+    if {scale.size, offset.size, mean.size, variance.size} != {channels}:
+        raise CannotFold("it has another number of channels than the layer in front")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        factor = scale / np.sqrt(variance + attribute(node, "epsilon", _DEFAULT_EPSILON))
+        return Affine(factor, offset - mean * factor)
+
+
+# Batch normalization behind a matrix product: scaled into its matrix, shifted in the addition behind it.
+
+_MATRIX = 1
+_SHIFT = 2
+"""Which input of a normalization is added in the end."""
+
+
+def fold_into_product(draft: Draft, node: Any) -> bool:
+    """Fold a BatchNormalization into the MatMul in front of it, or into a MatMul and the Add of a constant.
+
+    Returns:
+        False when there is no MatMul in front.
+
+    Raises:
+        CannotFold: There is one, but the node stays.
+    """
+    front: Any = draft.producer(node.input[0])
+    side = _constant_side(draft, front)
+    product = front if side is None else draft.producer(front.input[1 - side])
+    if product is None or product.op_type != "MatMul" or not draft.is_constant(product.input[_MATRIX]):
+        return False
+    matrix_name = product.input[_MATRIX]
+    shape = draft.constant_shape(matrix_name)
+    # The channels of a normalization are axis 1; those of a product are the last axis.
+    if len(shape) != 2 or draft.rank(product.output[0]) != 2:
+        raise CannotFold("the channels of the product in front are on another axis, or its rank is not known")
+    if not (draft.read_once(node.input[0]) and draft.read_once(product.output[0])):
+        raise CannotFold("other nodes read the result of the layer in front too")
+    affine = normalization(draft, node, shape[1])
+    change = (product, _MATRIX, draft.constant(matrix_name).astype(np.float64) * affine.factor)
+    if side is None:
+        shifted = (node, _SHIFT, affine.offset)
+        change_constants(draft, [change, shifted], dtype_of=matrix_name)
+        draft.turn_into(node, "Add", [node.input[0], node.input[_SHIFT]])
+        return True
+    bias = draft.constant(front.input[side]).astype(np.float64)
+    if bias.size not in (1, shape[1]) or (bias.ndim and bias.shape[-1] != bias.size):
+        raise CannotFold("the bias of the layer in front differs between samples")
+    offset = bias.ravel() * affine.factor + affine.offset
+    change_constants(draft, [change, (front, side, offset)], dtype_of=matrix_name)
+    draft.remove(node, into=front.name)
+    draft.rename_output(front, 0, node.output[0])
+    return True
+
+
+def _constant_side(draft: Draft, node: Any) -> int | None:
+    """Which input of an Add is constant; None when it is no Add, or not one input of it is."""
+    if node is None or node.op_type != "Add":
+        return None
+    sides = [side for side, name in enumerate(node.input) if draft.is_constant(name)]
+    return sides[0] if len(sides) == 1 else None
+
 
 _PARTS = ("Mul", "Div", "Add", "Sub")
 _WEIGHT, _BIAS = 1, 2

@@ -1,21 +1,30 @@
 """A model's main graph while it is being rewritten: who reads what stays known at every step."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from roundoff.core.tensors import Array
-from roundoff.graph.assembly import Assembly
-from roundoff.graph.edges import rename_captured
-from roundoff.graph.external import inside_bytes, is_external, stored_bytes
-from roundoff.graph.load import Model
+from roundoff.graph.build import Assembly
+from roundoff.graph.insertion import rename_captured
+from roundoff.graph.load import Model, inside_bytes, is_external, stored_bytes
+from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import ranks
-from roundoff.graph.unused import drop_unused
 from roundoff.graph.weights import constant_value
 from roundoff.graph.wiring import reads, subgraphs
 
-__all__ = ["Draft", "named"]
+__all__ = [
+    "CannotFold",
+    "Draft",
+    "attribute",
+    "change_constants",
+    "named",
+    "set_attribute",
+]
+
 
 # Models are handed to onnxruntime as one message, which cannot exceed 2 GiB.
 _MOST_INSIDE_BYTES = 1_500_000_000
@@ -232,3 +241,55 @@ def named(names: list[str]) -> str:
     """Names in a sentence; of many only the first."""
     shown = ", ".join(map(repr, names[:_MOST_NAMED]))
     return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"
+
+
+# Changing single nodes of a draft.
+
+
+class CannotFold(Exception):
+    """A node stays as it is; the message says why."""
+
+
+def change_constants(draft: Draft, changes: Sequence[tuple[Any, int, Array]], *, dtype_of: str) -> None:
+    """Give inputs of nodes new constant values; other nodes that read the same constants keep the old ones.
+
+    Args:
+        draft: What the nodes are part of.
+        changes: Nodes, which of their inputs, and the values in any float type.
+        dtype_of: The constant whose type they get.
+
+    Raises:
+        CannotFold: They are not finite in that type, or do not fit into one file. Nothing is changed then.
+    """
+    dtype = draft.constant(dtype_of).dtype
+    with np.errstate(over="ignore"):
+        typed = [array.astype(dtype) for _, _, array in changes]
+    if not all(np.isfinite(array).all() for array in typed):
+        raise CannotFold(f"the result would not be finite in {dtype}")
+    if not draft.has_room(sum(array.nbytes for array in typed)):
+        raise CannotFold("the model would exceed one file")
+    for (node, position, _), array in zip(changes, typed, strict=True):
+        old = node.input[position] if len(node.input) > position else ""
+        own = bool(old) and draft.read_once(old)
+        name = old if own else draft.free_tensor(f"{old}_{node.name}" if old else f"{node.name}_bias")
+        draft.set_constant(name, array)
+        draft.set_input(node, position, name)
+
+
+def attribute(node: Any, name: str, default: Any = None) -> Any:
+    """The value of a node's attribute."""
+    from onnx.helper import get_attribute_value
+
+    found = next((each for each in node.attribute if each.name == name), None)
+    return default if found is None else get_attribute_value(found)
+
+
+def set_attribute(node: Any, name: str, value: Any) -> None:
+    """Give a node's attribute a value; None takes it away."""
+    from onnx.helper import make_attribute
+
+    for index in reversed(range(len(node.attribute))):
+        if node.attribute[index].name == name:
+            del node.attribute[index]
+    if value is not None:
+        node.attribute.append(make_attribute(name, value))

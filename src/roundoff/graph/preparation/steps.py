@@ -1,17 +1,392 @@
 """The steps of preparing a model, in their order."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.build import DEFAULT_OPSET, STANDARD_DOMAINS, opset_of
+from roundoff.graph.evaluation import CannotEvaluate, evaluate
+from roundoff.graph.interface import RANDOM_OPS, inputs
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.affine import fold_affine
-from roundoff.graph.preparation.checks import check_supported, unknown_operations
-from roundoff.graph.preparation.constants import fold_constants, hold_constants
-from roundoff.graph.preparation.draft import Draft, named
-from roundoff.graph.preparation.padding import merge_padding
-from roundoff.graph.preparation.passthrough import remove_passthroughs
+from roundoff.graph.preparation.draft import Draft, attribute, named, set_attribute
+from roundoff.graph.shapes import Value, values
+from roundoff.graph.wiring import subgraphs
 
-__all__ = ["Prepared", "prepare"]
+__all__ = [
+    "Prepared",
+    "check_float",
+    "check_supported",
+    "fold_constants",
+    "hold_constants",
+    "merge_padding",
+    "prepare",
+    "remove_passthroughs",
+    "unknown_operations",
+]
+
+
+# Padding with zeros in a node of its own becomes padding of the convolution behind it.
+
+_PADS_ARE_INPUTS = 11
+_PADS, _VALUE, _AXES = 1, 2, 3
+
+
+def merge_padding(draft: Draft) -> None:
+    """Merge Pad into the Conv that alone reads it, where that is exactly the same."""
+    merged = [node.name for node in draft.of_type("Pad") if _merge(draft, node)]
+    if merged:
+        draft.notes.append(f"Pad merged into the convolution behind it: {named(merged)}")
+
+
+def _merge(draft: Draft, pad: Any) -> bool:
+    readers = draft.readers(pad.output[0])
+    conv = draft.nodes[readers[0]] if draft.read_once(pad.output[0]) else None
+    if conv is None or conv.op_type != "Conv" or conv.domain or conv.input[0] != pad.output[0]:
+        return False
+    amounts = _zero_padding(draft, pad)
+    weight = draft.constant_shape(conv.input[1]) if draft.is_constant(conv.input[1]) else ()
+    rank = len(weight)
+    if amounts is None or not rank or attribute(conv, "auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        return False
+    axes, values = amounts
+    total = [0] * (2 * rank)
+    for index, axis in enumerate(axes or range(rank)):
+        total[axis % rank] += values[index]
+        total[axis % rank + rank] += values[index + len(values) // 2]
+    spatial = total[2:rank] + total[rank + 2 :]
+    if len(values) != 2 * len(axes or range(rank)) or min(total) < 0 or sum(spatial) != sum(total):
+        return False
+    own = attribute(conv, "pads", [0] * len(spatial))
+    if attribute(conv, "auto_pad", b"NOTSET") == b"VALID":
+        own = [0] * len(spatial)
+    set_attribute(conv, "auto_pad", None)
+    set_attribute(conv, "pads", [first + second for first, second in zip(own, spatial, strict=True)])
+    draft.set_input(conv, 0, pad.input[0])
+    draft.remove(pad, into=conv.name)
+    return True
+
+
+def _zero_padding(draft: Draft, pad: Any) -> tuple[list[int], list[int]] | None:
+    """Axes (none for all) and amounts of a Pad with zeros; None when it is of another kind, or not constant."""
+    if attribute(pad, "mode", b"constant") != b"constant":
+        return None
+    if draft.opset < _PADS_ARE_INPUTS:
+        amounts = attribute(pad, "pads", [])
+        return ([], list(amounts)) if attribute(pad, "value", 0.0) == 0 else None
+    given = {at: pad.input[at] for at in (_PADS, _VALUE, _AXES) if len(pad.input) > at and pad.input[at]}
+    if not all(map(draft.is_constant, given.values())):
+        return None
+    held = {at: draft.constant(name) for at, name in given.items()}
+    if _VALUE in held and held[_VALUE].any():
+        return None
+    axes = held[_AXES].astype(int).ravel().tolist() if _AXES in held else []
+    return axes, held[_PADS].astype(int).ravel().tolist()
+
+
+# Nodes that hand on what they get are taken out.
+
+_TRAINING_MODE = 2
+"""Which input of Dropout says that it is to drop."""
+
+
+def remove_passthroughs(draft: Draft) -> None:
+    """Take out Identity, and Dropout outside of training; names of outputs stay."""
+    removed, stays = [], []
+    for node in draft.of_type("Identity", "Dropout"):
+        reason = _training(draft, node) if node.op_type == "Dropout" else ""
+        if reason:
+            stays.append(f"{node.op_type} {node.name!r} stays: {reason}")
+        elif _bypass(draft, node):
+            removed.append(node.name)
+    if removed:
+        draft.notes.append(f"Identity and Dropout taken out, which do nothing: {named(removed)}")
+    draft.notes += stays
+
+
+def _training(draft: Draft, node: Any) -> str:
+    """Why a Dropout may do something; empty when it does not."""
+    if (
+        len(node.output) > 1
+        and node.output[1]
+        and (draft.readers(node.output[1]) or node.output[1] in draft.outputs)
+    ):
+        return "its mask is used"
+    mode = node.input[_TRAINING_MODE] if len(node.input) > _TRAINING_MODE else ""
+    if not mode:
+        return ""
+    if not draft.is_constant(mode):
+        return f"{mode!r} decides at run time whether it drops"
+    return "it is in training mode" if draft.constant(mode).any() else ""
+
+
+def _bypass(draft: Draft, node: Any) -> bool:
+    source, result = node.input[0], node.output[0]
+    producer = draft.producer(source)
+    if result not in draft.outputs:
+        draft.replace_uses(result, source)
+        draft.remove(node, into=producer.name if producer is not None else "")
+        return True
+    # The output's name must stay: its producer takes it over, if nothing else depends on the old one.
+    if producer is None or source in draft.outputs or list(producer.output).count(source) != 1:
+        return False
+    position = list(producer.output).index(source)
+    draft.remove(node, into=producer.name)
+    draft.replace_uses(source, result)
+    draft.rename_output(producer, position, result)
+    return True
+
+
+# What cannot be prepared is said before anything is tried.
+
+_OLDEST_OPSET = 7
+"""Before this, operators did not broadcast and carried their test mode as attributes."""
+
+_QUANTIZED = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
+)
+_QUANTIZED_PREFIX = "QLinear"
+
+
+def check_supported(model: Model) -> None:
+    """Refuse models that are quantized already, or in a version of ONNX that is too old or too new.
+
+    Raises:
+        BadInput: Saying which, and what to do.
+    """
+    from onnx.defs import onnx_opset_version
+
+    opset, newest = opset_of(model.proto), onnx_opset_version()
+    if opset < _OLDEST_OPSET:
+        raise BadInput(
+            f"{model.path} is of opset {opset}; models are prepared from opset {_OLDEST_OPSET} on.",
+            fix=f"onnx.save(onnx.version_converter.convert_version(onnx.load(path), {DEFAULT_OPSET}), new_path), "
+            "or export the model again",
+        )
+    if opset > newest:
+        raise BadInput(
+            f"{model.path} is of opset {opset}; the installed onnx knows opsets up to {newest}.",
+            fix="pip install -U onnx onnxruntime, or export the model with an older opset",
+        )
+    check_float(model)
+    _check_standard(model, opset)
+
+
+def check_float(model: Model) -> None:
+    """Refuse models that are quantized already.
+
+    Raises:
+        BadInput: Saying what in it is quantized.
+    """
+    quantized = Counter(node.op_type for node in model.proto.graph.node if _is_quantized(node.op_type))
+    if quantized:
+        found = ", ".join(f"{count} {op_type}" for op_type, count in quantized.most_common())
+        raise BadInput(
+            f"{model.path} is quantized already: it has {found}.",
+            fix="give the float model; 'roundoff audit' and 'roundoff layers --quantized' read this one",
+        )
+
+
+def _is_quantized(op_type: str) -> bool:
+    return op_type in _QUANTIZED or op_type.startswith(_QUANTIZED_PREFIX)
+
+
+def _check_standard(model: Model, opset: int) -> None:
+    own = {(function.domain, function.name) for function in model.proto.functions}
+    for node in model.proto.graph.node:
+        if node.domain in STANDARD_DOMAINS and (node.domain, node.op_type) not in own and not _known(node, opset):
+            raise BadInput(
+                f"Node {node.name!r} of {model.path} is a {node.op_type!r}, which opset {opset} does not have.",
+                fix="export the model with standard operators; check it with onnx.checker.check_model",
+            )
+
+
+def unknown_operations(model: Model) -> dict[str, list[str]]:
+    """Operations that onnx does not know, with the nodes that have them; functions of the model are known."""
+    own = {(function.domain, function.name) for function in model.proto.functions}
+    found: dict[str, list[str]] = {}
+    for node in model.proto.graph.node:
+        if node.domain not in STANDARD_DOMAINS and (node.domain, node.op_type) not in own:
+            found.setdefault(f"{node.domain}::{node.op_type}", []).append(node.name)
+    return found
+
+
+def _known(node: Any, opset: int) -> bool:
+    from onnx.defs import SchemaError, get_schema
+
+    try:
+        return not get_schema(node.op_type, opset, "").deprecated
+    except SchemaError:
+        return False
+
+
+# Constants in one place: nodes that hold one, and what is computed from constants alone.
+
+# Every call gives something else, or may.
+_RANDOM = RANDOM_OPS | {"Dropout"}
+# A result may be larger than what it is made of by this much; tables of positions and masks are.
+_MOST_GROWTH_BYTES = 1 << 20
+# What is made of so little is small enough even when its size cannot be foretold ...
+_TINY_BYTES = 4096
+# ... unless the operation makes any size of it.
+_EXPLOSIVE = frozenset(
+    {"ConstantOfShape", "Expand", "EyeLike", "GridSample", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"}
+)
+
+
+def hold_constants(draft: Draft) -> None:
+    """Turn Constant nodes into initializers of the same name."""
+    from onnx import TensorProto
+
+    for node in draft.of_type("Constant"):
+        tensor = node.output[0]
+        held = attribute(node, "value")
+        if tensor in draft.outputs:
+            continue
+        if isinstance(held, TensorProto):
+            copy = TensorProto()
+            copy.CopyFrom(held)
+            copy.name = tensor
+            draft.hold(copy)
+        elif (plain := _plain_value(node)) is not None:
+            draft.set_constant(tensor, plain)
+        else:
+            continue
+        draft.remove(node, into="")
+
+
+def _plain_value(node: Any) -> Array | None:
+    kinds = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
+    for name, dtype in kinds.items():
+        held = attribute(node, name)
+        if held is not None:
+            return np.asarray(held, dtype=dtype)
+    return None
+
+
+def fold_constants(draft: Draft) -> None:
+    """Compute once what depends on constants alone, and shapes that are fixed."""
+    fixed = _fixed_inputs(draft.model)
+    known = {value.name: value for value in values(draft.model, fixed)}
+    if fixed:
+        # Without, shapes would be those that the file declares for tensors between, which may not be so.
+        _fold_shapes(draft, known)
+    folder = _Folder(draft, known)
+    for node in list(draft.nodes.values()):
+        folder.consider(node)
+    folder.finish()
+
+
+def _fixed_inputs(model: Model) -> dict[str, tuple[int, ...]]:
+    return {
+        spec.name: tuple(size for size in spec.shape if isinstance(size, int))
+        for spec in inputs(model)
+        if spec.shape is not None and all(isinstance(size, int) for size in spec.shape)
+    }
+
+
+def _fold_shapes(draft: Draft, known: dict[str, Value]) -> None:
+    folded = []
+    for node in draft.of_type("Shape", "Size"):
+        value = known.get(node.input[0])
+        if value is None or value.shape is None or node.output[0] in draft.outputs:
+            continue
+        if node.op_type == "Size":
+            result = np.asarray(math.prod(value.shape), np.int64)
+        else:
+            part = slice(attribute(node, "start", 0), attribute(node, "end"))
+            result = np.asarray(value.shape[part], np.int64)
+        draft.set_constant(node.output[0], result)
+        draft.remove(node, into="")
+        folded.append(node.name)
+    if folded:
+        draft.notes.append(f"shapes that are fixed computed once: {named(folded)}")
+
+
+class _Folder:
+    """Nodes of constants, gathered to be computed together."""
+
+    def __init__(self, draft: Draft, known: dict[str, Value]) -> None:
+        self._draft = draft
+        self._known = known
+        self._nodes: dict[str, Any] = {}
+        self._sizes: dict[str, int] = {}
+        self._left: dict[str, list[str]] = {}
+
+    def consider(self, node: Any) -> None:
+        """Take a node if all it reads is constant, or is computed by nodes that were taken."""
+        if not node.input or node.domain not in STANDARD_DOMAINS or any(subgraphs(node)):
+            return
+        names = [name for name in node.input if name]
+        if not all(self._draft.is_constant(name) or name in self._sizes for name in names):
+            return
+        if not self._draft.outputs.isdisjoint(node.output) or node.op_type in _RANDOM:
+            return
+        reason, size = self._judge(node, names)
+        if reason:
+            self._left.setdefault(reason, []).append(node.name)
+            return
+        self._nodes[node.name] = node
+        for name in node.output:
+            self._sizes[name] = size
+
+    def _judge(self, node: Any, names: list[str]) -> tuple[str, int]:
+        """Why not to compute a node, or how large its results are."""
+        used = sum(
+            self._sizes[name] if name in self._sizes else self._draft.constant_bytes(name) for name in names
+        )
+        known = [self._known[name] for name in node.output if name in self._known]
+        sizes = [value.size_bytes for value in known if value.shape is not None and value.element is not None]
+        if len(sizes) < sum(map(bool, node.output)):
+            if used > _TINY_BYTES or node.op_type in _EXPLOSIVE:
+                return "the size of their results is not known beforehand", 0
+            return "", _MOST_GROWTH_BYTES
+        grown = sum(sizes)
+        if grown > used + _MOST_GROWTH_BYTES:
+            return "their results are much larger than what they are made of", 0
+        return ("", grown) if self._draft.has_room(grown) else ("the model would exceed one file", 0)
+
+    def finish(self) -> None:
+        """Compute all nodes taken, and put their results in their place."""
+        nodes = list(self._nodes.values())
+        folded = self._compute(nodes)
+        if not folded:
+            # One of them fails. Alone, the others do not.
+            folded = [node for each in nodes for node in self._compute([each])]
+        if folded:
+            counted = Counter(node.op_type for node in folded)
+            listed = ", ".join(f"{count} {op_type}" for op_type, count in counted.most_common())
+            self._draft.notes.append(f"nodes of constants computed once: {listed}")
+        for reason, names in self._left.items():
+            self._draft.notes.append(f"nodes of constants left as they are, because {reason}: {named(names)}")
+
+    def _compute(self, nodes: list[Any]) -> list[Any]:
+        """Give the nodes that were computed: all of them, or none."""
+        draft = self._draft
+        names = {name for node in nodes for name in node.input if name}
+        computed = {name for node in nodes for name in node.output if name}
+        if not all(draft.is_constant(name) for name in names - computed):
+            return []
+        inside = {node.name for node in nodes}
+        wanted = [name for name in sorted(computed) if not inside.issuperset(draft.readers(name))]
+        feeds = {name: draft.constant(name) for name in names - computed}
+        try:
+            results = evaluate(nodes, feeds, wanted, model=draft.model)
+        except CannotEvaluate as error:
+            if len(nodes) == 1:
+                self._left.setdefault(str(error), []).append(nodes[0].name)
+            return []
+        for name, result in zip(wanted, results, strict=True):
+            draft.set_constant(name, result)
+        for node in nodes:
+            draft.remove(node, into="")
+        return nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.element_types import ElementType, by_dtype, by_number
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights, constant_value
+from roundoff.graph.wiring import ElementType, by_dtype, by_number
 
 __all__ = ["Constants", "attribute"]
 

@@ -1,20 +1,162 @@
 """From a graph with QuantizeLinear and DequantizeLinear to a float graph and the quantizers that were in it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from roundoff.core.quantizer import Consumer
-from roundoff.graph.reading.draft import Draft
-from roundoff.graph.reading.flow import CodeFlow, find_codes
-from roundoff.graph.reading.movers import data_inputs, is_code_clip, moved_constants, only_looks
-from roundoff.graph.reading.own_marks import absorbed, cast_back, is_cast_back
+from roundoff.core.quantizers import Consumer, Rounding
+from roundoff.graph.reading.code_flow import (
+    CodeFlow,
+    data_inputs,
+    find_codes,
+    is_code_clip,
+    moved_constants,
+    only_looks,
+)
+from roundoff.graph.reading.constants import attribute
+from roundoff.graph.reading.dialect_draft import Draft
 from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, Point, is_operator, limited
 from roundoff.graph.reading.stages import Codes, Stage, Stages, Wire
-from roundoff.graph.reading.value_names import ValueNames
-from roundoff.graph.wiring import reads
+from roundoff.graph.wiring import by_number, reads
 
-__all__ = ["Extraction"]
+__all__ = [
+    "Extraction",
+    "ValueNames",
+    "absorbed",
+    "cast_back",
+    "is_cast_back",
+]
+
+
+# Names for values of which a quantized model has only the codes: what they probably were called before.
+
+_ENDINGS = ("_quantized", "_codes", "_quant", "_int8")
+
+
+class ValueNames:
+    """Gives names that no tensor of the float graph has."""
+
+    def __init__(self, draft: Draft, flow: CodeFlow) -> None:
+        self._draft = draft
+        graph = draft.model.proto.graph
+        self._taken = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
+        for node in draft.nodes:
+            # The results of quantizers vanish, unless something needs the integers.
+            if node.name not in flow.points or node.output[0] in flow.needed:
+                self._taken.update(node.output)
+
+    def of_constant(self, codes: str, dequantized: str) -> str:
+        """A name for the values of constant codes.
+
+        Args:
+            codes: Name of the codes.
+            dequantized: What the values are called where they are dequantized.
+        """
+        for wanted in (_without_ending(codes), dequantized):
+            if wanted != codes and wanted not in self._taken:
+                self._taken.add(wanted)
+                return wanted
+        name = self._draft.free(f"{codes}_float")
+        self._taken.add(name)
+        return name
+
+    def of_computed(self, codes: str) -> str:
+        """A name for values that were computed as codes."""
+        wanted = _without_ending(codes)
+        if wanted in self._taken:
+            return codes
+        self._taken.add(wanted)
+        return wanted
+
+
+def _without_ending(codes: str) -> str:
+    return next((codes.removesuffix(end) for end in _ENDINGS if codes.endswith(end)), codes)
+
+
+# What `roundoff.graph.qdq` writes around a QuantizeLinear that the operator alone cannot do, read back.
+
+_ENDING = f"_{QUANTIZE}"
+_CAST = "to_float32"
+
+
+def absorbed(draft: Draft, node: Any, point: Point) -> tuple[str, Point]:
+    """What a QuantizeLinear and the nodes written in front of it for its sake quantize, and how.
+
+    Args:
+        draft: The model.
+        node: The QuantizeLinear.
+        point: What it says alone.
+    """
+    tensor = node.input[0]
+    if not node.name.endswith(_ENDING):
+        return tensor, point
+    prefix = node.name.removesuffix(_ENDING) + "_"
+    seen: dict[str, Any] = {}
+    producer = draft.producer(tensor)
+    while producer is not None and producer.name.startswith(prefix) and _is_ours(producer.name, prefix):
+        seen[producer.name.removeprefix(prefix)] = producer
+        tensor = producer.input[0]
+        producer = draft.producer(tensor)
+    if not seen:
+        return tensor, point
+    found = _limited(draft, seen, replace(point, spec=replace(point.spec, rounding=_rounding(seen))))
+    return (node.input[0], point) if found is None else (tensor, found)
+
+
+def is_cast_back(node: Any, source: Wire | Codes | None) -> bool:
+    """Whether a node only brings the result of a quantizer back to the type of its tensor."""
+    stage = source.stage if isinstance(source, Wire) else None
+    return stage is not None and node.op_type == "Cast" and node.name == f"{stage.name}_Cast_back"
+
+
+def cast_back(node: Any, source: Wire | Codes) -> Wire | Codes:
+    """What such a node gives; a constant of which only the codes are there gets the type of its tensor by it."""
+    stage = source.stage
+    stored = by_number(attribute(node, "to", 0))
+    if stage is not None and stage.codes and stored is not None:
+        stage.point = replace(stage.point, values=stored.dtype)
+    return source
+
+
+def _is_ours(name: str, prefix: str) -> bool:
+    return name.removeprefix(prefix).startswith(("Clip", "Round_", _CAST))
+
+
+def _rounding(seen: dict[str, Any]) -> Rounding:
+    if "Round_signed" in seen:
+        return "half_away"
+    if "Round_whole" in seen:
+        return "half_up"
+    return "floor" if "Round_floor" in seen else "half_even"
+
+
+def _limited(draft: Draft, seen: dict[str, Any], point: Point) -> Point | None:
+    """What a Clip in front leaves of the codes; None when its limits are those of no codes."""
+    low, high = _bounds(draft, seen)
+    if low is None or high is None:
+        return point
+    scale, zero = float(point.params.scale.ravel()[0]), int(point.params.zero_point.ravel()[0])
+    codes = [round(bound / scale) + zero for bound in (low, high)]
+    bounds = zip(codes, (low, high), strict=True)
+    exact = all(np.float32((code - zero) * scale) == np.float32(bound) for code, bound in bounds)
+    return limited(point, *codes) if exact else None
+
+
+def _bounds(draft: Draft, seen: dict[str, Any]) -> tuple[float | None, float | None]:
+    clip, lower, upper = seen.get("Clip"), seen.get("Clip_Max"), seen.get("Clip_Min")
+    if clip is not None and len(clip.input) > 2:
+        return _first(draft, clip.input[1]), _first(draft, clip.input[2])
+    if clip is not None:
+        return attribute(clip, "min"), attribute(clip, "max")
+    if lower is not None and upper is not None:
+        return _first(draft, lower.input[1]), _first(draft, upper.input[1])
+    return None, None
+
+
+def _first(draft: Draft, name: str) -> float | None:
+    return float(draft.constants.value(name).ravel()[0]) if name in draft.constants else None
+
 
 _SUFFIXES = (f"_{QUANTIZE}", f"_{DEQUANTIZE}")
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.quantizer import QuantParams, QuantSpec, Rounding
+from roundoff.core.quantizers import QuantParams, QuantSpec, Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.element_types import ElementType, by_dtype, by_number
 from roundoff.graph.reading.constants import attribute
-from roundoff.graph.reading.draft import Draft
+from roundoff.graph.reading.dialect_draft import Draft
+from roundoff.graph.wiring import ElementType, by_dtype, by_number
 
 __all__ = [
     "DEQUANTIZE",
@@ -24,9 +24,12 @@ __all__ = [
     "is_operator",
     "limited",
     "parameters",
+    "quantizer_names",
     "read_point",
     "spec_of",
+    "tensor_named_by",
 ]
+
 
 QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
@@ -203,3 +206,19 @@ def _axis(axis: int, slices: int, shape: tuple[int, ...] | None) -> int:
     if len(fitting) != 1:
         raise CannotRepresent(f"it has {slices} scales along axis {axis} of a tensor of shape {list(shape)}")
     return fitting[0]
+
+
+# What other tools call the quantizer of a tensor, so that names from their logs and documents are understood.
+
+# Horizon's calibration nodes; the nodes that onnxruntime's quantizer adds.
+_SUFFIXES = ("_HzCalibration", "_QuantizeLinear", "_DequantizeLinear")
+
+
+def quantizer_names(tensor: str) -> tuple[str, ...]:
+    """What the quantizer of a tensor may be called."""
+    return tuple(tensor + suffix for suffix in _SUFFIXES)
+
+
+def tensor_named_by(name: str) -> str | None:
+    """The tensor that such a name belongs to; None when it is not of that kind."""
+    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), None)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roundoff.core.quantizer import Rounding
-from roundoff.graph.element_types import ElementType
-from roundoff.graph.reading.draft import Draft
+from roundoff.core.quantizers import Rounding
+from roundoff.graph.reading.dialect_draft import Draft
 from roundoff.graph.reading.points import DEQUANTIZE, FORM, QUANTIZE, ROUNDING
+from roundoff.graph.wiring import ElementType
 
 __all__ = ["Coding", "Rewriting", "plain_name"]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from roundoff.core.quantizer import Consumer
+from roundoff.core.quantizers import Consumer
 from roundoff.graph.reading.points import Point
 
 __all__ = ["Codes", "Stage", "Stages", "Wire"]

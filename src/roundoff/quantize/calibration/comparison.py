@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.ranges import RangeError, observed_range, range_error

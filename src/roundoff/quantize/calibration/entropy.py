@@ -4,13 +4,11 @@ import math
 
 import numpy as np
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
-from roundoff.quantize.calibration.density import FEW_ELEMENTS, Density
-from roundoff.quantize.calibration.distribution import Distribution
-from roundoff.quantize.calibration.pieces import FIRST_LOOK_BITS, Pieces
+from roundoff.quantize.calibration.density import FEW_ELEMENTS, NEGLIGIBLE, Density, find_range, levels_of
+from roundoff.quantize.calibration.distribution import FIRST_LOOK_BITS, Distribution, Pieces
 from roundoff.quantize.calibration.registry import Options, method
-from roundoff.quantize.calibration.search import NEGLIGIBLE, find_range, levels_of
 
 __all__ = ["entropy"]
 

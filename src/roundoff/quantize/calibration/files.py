@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.array_files import MAX_HEADER_BYTES, Member, Unreadable, list_members, parse_header
 from roundoff.core.files import regular_file, writing
-from roundoff.core.npy_header import MAX_HEADER_BYTES, parse_header
 from roundoff.core.tensors import Array
-from roundoff.core.unreadable import Unreadable
-from roundoff.core.zip_members import Member, list_members
 from roundoff.errors import BadInput
 from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.float_grid import FloatHistogram, Grid
-from roundoff.quantize.calibration.observation import Observation
+from roundoff.quantize.calibration.histogram import FloatHistogram, Grid
+from roundoff.quantize.calibration.observer import Observation
 from roundoff.quantize.calibration.registry import Detail
 
 __all__ = ["load_calibration", "save_calibration"]

@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 
 import numpy as np
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.distribution import Distribution
 from roundoff.quantize.calibration.registry import Option, Options, method

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from roundoff.core.quantization import round_values
-from roundoff.core.quantizer import QuantSpec, Rounding
+from roundoff.core.quantizers import QuantSpec, Rounding, round_values
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.quantize.calibration.density import levels_of
 from roundoff.quantize.calibration.distribution import Distribution
 from roundoff.quantize.calibration.registry import Option, Options, method
-from roundoff.quantize.calibration.search import levels_of
 
 __all__ = ["ifmr"]
 

@@ -1,6 +1,6 @@
 """The whole range, as it was observed."""
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.quantize.calibration.distribution import Distribution
 from roundoff.quantize.calibration.registry import Options, method

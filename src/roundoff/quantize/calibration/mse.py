@@ -1,10 +1,10 @@
 """The range with the smallest mean squared error."""
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
+from roundoff.quantize.calibration.density import Loss, find_range, levels_of
 from roundoff.quantize.calibration.distribution import Distribution
 from roundoff.quantize.calibration.registry import Options, method
-from roundoff.quantize.calibration.search import Loss, find_range, levels_of
 
 __all__ = ["mse"]
 

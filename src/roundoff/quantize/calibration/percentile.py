@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.quantize.calibration.distribution import Distribution

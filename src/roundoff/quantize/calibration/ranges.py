@@ -6,16 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.quantize.calibration.distribution import Distribution, Levels
-from roundoff.quantize.calibration.observation import MOST_ELEMENTS, Observation
-from roundoff.quantize.calibration.observer import Observer
-from roundoff.quantize.calibration.pieces import split_pieces
-from roundoff.quantize.calibration.points import Points, split_points
+from roundoff.quantize.calibration.density import levels_of
+from roundoff.quantize.calibration.distribution import Distribution, Levels, Points, split_pieces, split_points
+from roundoff.quantize.calibration.observer import MOST_ELEMENTS, Observation, Observer
 from roundoff.quantize.calibration.registry import Method, Options, get_method, options_of
-from roundoff.quantize.calibration.search import levels_of
 
 __all__ = ["RangeError", "distributions", "observed_range", "range_error", "weight_range"]
 
@@ -32,7 +29,7 @@ def observed_range(
         options: Its options by name; those of other methods are allowed.
 
     Returns:
-        Two float64 arrays, of shape [] or [C], for `roundoff.core.quantization.parameters_from_range`.
+        Two float64 arrays, of shape [] or [C], for `roundoff.core.quantizers.parameters_from_range`.
 
     Raises:
         BadInput: There is no such method or option, or not enough was observed for it.

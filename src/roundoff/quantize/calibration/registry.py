@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from roundoff.core.quantizer import QuantSpec
+from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.quantize.calibration.distribution import Distribution
@@ -44,7 +44,7 @@ class Method:
         summary: What it does, in one sentence.
         options: What can be changed; no two methods have options of the same name.
         compute: The range of each row: smallest and largest value to cover. Made into a scale by
-            `roundoff.core.quantization.parameters_from_range`.
+            `roundoff.core.quantizers.parameters_from_range`.
     """
 
     name: str

@@ -9,14 +9,12 @@ import numpy as np
 from roundoff.core.progress import SILENT, Progress
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.followers import Follower, find_followers
-from roundoff.quantize.calibration.observation import ChannelMismatch, Observation
-from roundoff.quantize.calibration.observer import Observer
+from roundoff.quantize.calibration.calibration import Calibration, Follower, find_followers
+from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
 from roundoff.quantize.calibration.registry import Detail
-from roundoff.runtime.capture import LiveSource
-from roundoff.runtime.feeds import Samples
-from roundoff.runtime.session import available_threads
+from roundoff.run.capture import LiveSource
+from roundoff.run.feeds import Samples
+from roundoff.run.session import available_threads
 
 __all__ = ["calibrate"]
 

@@ -1,15 +1,34 @@
 """Layers of a quantized model, and the quantizers of their input, weight and bias."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from roundoff.core.quantizer import Consumer, Quantizer
+import numpy as np
+
+from roundoff.core.quantizers import Consumer, Quantizer
+from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.graph.patterns import attributes
+from roundoff.graph.preparation.draft import attribute
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.graph.wiring import reads
+from roundoff.run.integer.convolution import conv_geometry, pad_spatial
 
-__all__ = ["QuantizedLayer", "node_by_name", "quantized_layers"]
+__all__ = [
+    "Counts",
+    "Gram",
+    "Passing",
+    "QuantizedLayer",
+    "WeightRows",
+    "node_by_name",
+    "passing_of",
+    "quantized_layers",
+    "weight_rows",
+]
+
 
 _SOURCE, _WEIGHT, _BIAS = 0, 1, 2
 _AXES = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": -1}
@@ -94,3 +113,197 @@ def _added(
     # A constant that is rounded like an activation is no bias of this layer.
     reader = quantized.get(other)
     return other if reader is None or reader.kind == "bias" else None
+
+
+# What a layer's inputs say of its weight: the Gram matrix of all that one row of the weight is multiplied with.
+#
+# The squared error of a layer's results is a quadratic form of the error of its weight, with this matrix; once it
+# is known no sample is needed any more.
+
+# Products of one sample are summed over at most so many places of its map; neighbours say the same.
+_MOST_PLACES, _LEAST_PLACES = 1024, 8
+# Multiplications for one layer: a second or two of one core.
+_MOST_WORK = 2e10
+
+
+class Counts(Protocol):
+    """Says how much results count."""
+
+    def counts(self, seen: Array) -> Array:
+        """Of what places read, [groups, places, length], how much each result counts, [groups, places, rows]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRows:
+    """How a weight is laid out in rows, each of which makes one output channel.
+
+    Attributes:
+        groups: Groups of rows, which read different inputs.
+        length: Elements of a row.
+        turned: Whether the weight is stored with its rows as columns.
+    """
+
+    groups: int
+    length: int
+    turned: bool
+
+    def rows(self, values: Array) -> Array:
+        """Values of the weight's shape as [groups, rows, length]."""
+        flat = values.T if self.turned else values
+        return flat.reshape(self.groups, flat.shape[0] // self.groups, self.length)
+
+    def restored(self, rows: Array, shape: tuple[int, ...]) -> Array:
+        """The other way round."""
+        flat = rows.reshape(shape[::-1] if self.turned else shape)
+        return np.ascontiguousarray(flat.T if self.turned else flat)
+
+
+def weight_rows(node: Any, shape: tuple[int, ...]) -> WeightRows | None:
+    """How the weight of a node is laid out; None when its results are no sums over rows."""
+    given = attributes(node)
+    if node.op_type == "Conv":
+        return WeightRows(int(given.get("group", 1)), int(np.prod(shape[1:])), turned=False)
+    if len(shape) != 2 or node.op_type not in ("Gemm", "MatMul") or given.get("transA", 0):
+        return None
+    turned = not given.get("transB", 0)
+    return WeightRows(1, shape[0] if turned else shape[1], turned)
+
+
+class Gram:
+    """Sums up products of a layer's inputs.
+
+    Attributes:
+        matrix: float64 [groups, length, length]; where results count differently, one for each row of each group.
+
+    Args:
+        node: The layer.
+        shape: Shape of its weight.
+        rows: How that is laid out.
+        samples: How many samples will come.
+        counts: How much results count; all the same when None.
+    """
+
+    matrix: Array
+
+    def __init__(
+        self,
+        node: Any,
+        shape: tuple[int, ...],
+        rows: WeightRows,
+        *,
+        samples: int,
+        counts: Counts | None = None,
+    ) -> None:
+        self._rows, self._kernel, self._counts = rows, shape[2:], counts
+        self._attributes = attributes(node)
+        mode = self._attributes.get("auto_pad", b"NOTSET")
+        self._attributes["auto_pad"] = mode.decode() if isinstance(mode, bytes) else mode
+        self._convolves = node.op_type == "Conv"
+        matrices = rows.groups if counts is None else int(np.prod(shape)) // rows.length
+        work = _MOST_WORK / (matrices * rows.length**2 * max(samples, 1))
+        self._places = int(np.clip(work, _LEAST_PLACES, _MOST_PLACES))
+        self.matrix = np.zeros((matrices, rows.length, rows.length))
+
+    def add(self, values: Array) -> None:
+        """Take in what the layer reads in one sample."""
+        seen = self._windows(values) if self._convolves else values.reshape(1, -1, values.shape[-1])
+        if seen.shape[1] > self._places:
+            seen = seen[:, np.linspace(0, seen.shape[1] - 1, self._places).round().astype(int)]
+        # Products of one sample in float32, twice as fast; their sum over samples in float64.
+        finite = np.where(np.isfinite(seen), seen, 0).astype(np.float32)
+        if self._counts is None:
+            self.matrix += finite.transpose(0, 2, 1) @ finite
+            return
+        weights = self._counts.counts(finite)
+        rows = weights.shape[-1]
+        for row in range(rows):
+            # The matrices of one row in all groups.
+            self.matrix[row::rows] += (finite * weights[..., row, None]).transpose(0, 2, 1) @ finite
+
+    def _windows(self, values: Array) -> Array:
+        """What every output place reads, [groups, places, length]."""
+        geometry = conv_geometry(self._attributes, values.shape[2:], self._kernel)
+        padded = pad_spatial(values, geometry.begins, geometry.ends)
+        parts = np.stack([padded[(slice(None), slice(None), *place)] for _, place in geometry.offsets()], axis=-1)
+        # [N, C, places..., window] -> [groups, N x places, C / groups x window]
+        batch, channels = parts.shape[:2]
+        flat = parts.reshape(batch, self._rows.groups, channels // self._rows.groups, -1, parts.shape[-1])
+        return flat.transpose(1, 0, 3, 2, 4).reshape(self._rows.groups, -1, self._rows.length)
+
+
+# Which of a layer's results get past the activation behind it: errors of those that are cut off do not show.
+
+_CUT_OFF_COUNTS = 0.02
+"""How much a result counts that is cut off: with other samples it may not be."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passing:
+    """What an activation does to the results of a layer.
+
+    Attributes:
+        weight: The layer's weight in rows, float32 [groups, rows, length].
+        bias: What is added to each row, float32 [groups, rows].
+        low: Smaller results are cut off.
+        high: Larger results are cut off.
+    """
+
+    weight: Array
+    bias: Array
+    low: float
+    high: float
+
+    def counts(self, seen: Array) -> Array:
+        """How much each result counts, float32 [groups, places, rows].
+
+        Args:
+            seen: What each place of each group reads, [groups, places, length].
+        """
+        results = seen @ self.weight.transpose(0, 2, 1) + self.bias[:, None, :]
+        passed = (results > self.low) & (results < self.high)
+        return np.where(passed, 1.0, _CUT_OFF_COUNTS).astype(np.float32)
+
+
+def passing_of(layer: QuantizedLayer, rows: WeightRows, model: Model) -> Passing | None:
+    """What the activation behind a layer cuts off; None where there is none that does.
+
+    Args:
+        layer: The layer.
+        rows: How its weight is laid out.
+        model: The float model.
+    """
+    nodes, held = node_by_name(model), Weights(model)
+    result = nodes[layer.last].output[0]
+    readers = [node for node in model.proto.graph.node if result in reads(node)]
+    if len(readers) != 1 or result in {value.name for value in model.proto.graph.output}:
+        return None
+    limits = _limits(readers[0], held)
+    if limits is None:
+        return None
+    node = nodes[layer.node]
+    is_gemm = node.op_type == "Gemm"
+    weight = rows.rows(held[node.input[1]].astype(np.float32)) * _factor(node, "alpha", is_gemm)
+    bias = np.zeros(weight.shape[:2], np.float32)
+    if layer.bias is not None:
+        values = held[nodes[layer.bias.node].input[layer.bias.input]].astype(np.float32)
+        bias = np.broadcast_to(values.ravel(), (bias.size,)).reshape(bias.shape) * _factor(node, "beta", is_gemm)
+    return Passing(weight, bias, *limits)
+
+
+def _factor(node: Any, name: str, is_gemm: bool) -> np.float32:
+    return np.float32(attribute(node, name, 1.0) if is_gemm else 1.0)
+
+
+def _limits(node: Any, held: Weights) -> tuple[float, float] | None:
+    """Between which values an activation hands on what it is given; None when it cuts off nothing, or bends it."""
+    if node.op_type == "Relu":
+        return 0.0, math.inf
+    names = [*node.input[1:3], "", ""][:2]
+    if node.op_type != "Clip" or any(name and name not in held for name in names):
+        return None
+    low, high = (
+        float(held[name].reshape(-1)[0]) if name else float(attribute(node, key, default))
+        for name, key, default in zip(names, ("min", "max"), (-math.inf, math.inf), strict=True)
+    )
+    return low, high

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from roundoff.core.recipe import Step
+from roundoff.core.plan import Step
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.step_options import Chosen, check_nodes, options_from
-from roundoff.quantize.step_table import StepTable
-from roundoff.quantize.work_context import Participation, WorkContext
+from roundoff.quantize.step_report import Participation
+from roundoff.quantize.step_table import Chosen, StepTable, WorkContext, check_nodes, options_from
 
 __all__ = [
     "TABLE",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.quantizer import Consumer
+from roundoff.core.quantizers import Consumer
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import BlockModels, Reading
 from roundoff.graph.cutting import Block
@@ -19,12 +19,12 @@ from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
 from roundoff.quantize.agreement import spread
-from roundoff.quantize.work_context import WorkContext
-from roundoff.runtime.blocks.store import TensorStore
-from roundoff.runtime.measure import complete_values
-from roundoff.runtime.memory import available_memory
-from roundoff.runtime.runner import read_feed
-from roundoff.runtime.session import open_session
+from roundoff.quantize.step_table import WorkContext
+from roundoff.run.blocks.chain import TensorStore
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import complete_values
+from roundoff.run.resources import available_memory
+from roundoff.run.session import open_session
 
 __all__ = ["SteppedRun"]
 

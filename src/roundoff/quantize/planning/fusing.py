@@ -4,12 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from roundoff.core.quantizer import Consumer
+from roundoff.core.quantizers import Consumer
 from roundoff.core.target import Target
 from roundoff.graph.patterns import PATTERNS, Pattern, find_patterns
-from roundoff.quantize.planning.needs import missing_need
-from roundoff.quantize.planning.sockets import PRODUCTS
-from roundoff.quantize.planning.view import GraphView, NodeView
+from roundoff.quantize.planning.view import PRODUCTS, GraphView, NodeView, missing_need
 
 __all__ = ["Unit", "find_units"]
 

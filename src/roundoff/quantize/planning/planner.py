@@ -3,20 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from roundoff.core.quant_plan import Precision, QuantPlan, Rule, rule_text
+from roundoff.core.plan import Precision, QuantPlan, Rule, rule_text
 from roundoff.core.target import Target
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.precisions import NodePrecisions
-from roundoff.quantize.planning.explaining import Explainer
+from roundoff.quantize.planning.explanations import Explainer, Resolver
 from roundoff.quantize.planning.fusing import find_units
 from roundoff.quantize.planning.quantizers import Methods, make_quantizers
-from roundoff.quantize.planning.resolving import Resolver
-from roundoff.quantize.planning.roles import Roles
-from roundoff.quantize.planning.selecting import Names, select
-from roundoff.quantize.planning.storing import store
+from roundoff.quantize.planning.requested_precision import Roles, Wishes
+from roundoff.quantize.planning.rules import Names, select
+from roundoff.quantize.planning.storage import store
 from roundoff.quantize.planning.view import GraphView
-from roundoff.quantize.planning.wishes import Wishes
 
 __all__ = ["plan_quantization"]
 

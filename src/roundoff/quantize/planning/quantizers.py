@@ -3,13 +3,197 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from roundoff.core.quant_plan import PlannedQuantizer
-from roundoff.core.quantizer import Consumer, QuantSpec
-from roundoff.quantize.planning.constants import Bias, ConstantOperand, biases, constant_operands
-from roundoff.quantize.planning.roles import Roles
-from roundoff.quantize.planning.storing import Storage
+from roundoff.core.plan import FLOAT, PlannedQuantizer
+from roundoff.core.quantizers import Consumer, QuantSpec
+from roundoff.core.target import Target
+from roundoff.quantize.planning.fusing import Unit
+from roundoff.quantize.planning.requested_precision import Roles, outranks, weight_edges
+from roundoff.quantize.planning.storage import Storage
+from roundoff.quantize.planning.view import BIAS_INPUT, GraphView, NodeView
 
-__all__ = ["BIAS_DTYPE", "Methods", "Quantizers", "make_quantizers"]
+__all__ = [
+    "BIAS_DTYPE",
+    "Bias",
+    "ConstantOperand",
+    "Methods",
+    "Quantizers",
+    "bias_place",
+    "biases",
+    "constant_operands",
+    "make_quantizers",
+    "weight_axis",
+]
+
+
+# How weights, other constant operands and biases are quantized.
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantOperand:
+    """A constant that one node reads quantized.
+
+    Attributes:
+        tensor: The constant.
+        reader: Who reads it.
+        spec: How it is quantized there.
+        group: The group whose scale it shares; empty for its own.
+        note: What is unusual about it, for the reader's plan.
+    """
+
+    tensor: str
+    reader: Consumer
+    spec: QuantSpec
+    group: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """A bias, or why it stays in float.
+
+    Attributes:
+        tensor: The constant.
+        reader: Who reads it.
+        source: The input whose scale it has a part of.
+        weight: The weight whose scale it has the other part of.
+        axis: Along which each element has its own scale; None for one scale.
+        obstacle: Why it stays in float; empty when it does not.
+    """
+
+    tensor: str
+    reader: Consumer
+    source: Consumer
+    weight: Consumer
+    axis: int | None
+    obstacle: str = ""
+
+
+def constant_operands(roles: Roles, storage: Storage) -> Iterator[ConstantOperand]:
+    """All constants that nodes read quantized, in execution order; biases are not among them."""
+    view = roles.view
+    for unit in roles.units:
+        role = roles.role(unit)
+        weights = weight_edges(unit, view)
+        if role in ("integer", "weight_only"):
+            yield from (found for place in weights if (found := _weight(unit, place, roles)) is not None)
+        if (role == "integer" and not weights and not unit.is_pattern) or role == "follow":
+            yield from _operands(unit, roles, storage)
+
+
+def _weight(unit: Unit, place: int, roles: Roles) -> ConstantOperand | None:
+    tensor, reader = unit.first.inputs[place], Consumer(unit.first.name, place)
+    decision, wish = roles.decisions(unit)["weight"], roles.wishes.tensors.get(tensor)
+    dtype = decision.dtype
+    if wish is not None and outranks(wish, decision) and wish.dtype in (*roles.target.weights, FLOAT):
+        dtype = wish.dtype
+    if dtype == FLOAT:
+        return None
+    axis, note = weight_axis(unit.first, place, roles.view, roles.target)
+    return ConstantOperand(tensor, reader, roles.target.weights[dtype].along(axis), note=note)
+
+
+def _operands(unit: Unit, roles: Roles, storage: Storage) -> Iterator[ConstantOperand]:
+    """Constants of operations other than products: like activations, with one scale each."""
+    view, wishes = roles.view, roles.wishes.tensors
+    results = view.results(unit.last)
+    alone = len(unit.nodes) == 1 and unit.first.operation in roles.target.shared_scale
+    tied = roles.role(unit) == "follow" or alone
+    for reader, tensor in view.operands(unit.first):
+        if not view.is_constant(tensor) or (tensor in wishes and wishes[tensor].dtype == FLOAT):
+            continue
+        if tied:
+            # An operation that passes on what nobody wants quantized does not quantize it either.
+            if results and results[0] in storage.quantized:
+                group = storage.group_of[results[0]]
+                yield ConstantOperand(tensor, reader, storage.stored[group].spec, group)
+            continue
+        decision, wish = roles.decisions(unit)["activation"], wishes.get(tensor)
+        dtype = decision.dtype
+        if wish is not None and outranks(wish, decision) and wish.dtype in roles.target.activations:
+            dtype = wish.dtype
+        yield ConstantOperand(tensor, reader, roles.target.activations[dtype])
+
+
+def weight_axis(node: NodeView, place: int, view: GraphView, target: Target) -> tuple[int | None, str]:
+    """The axis of a weight along which each slice has its own scale, and what is unusual about it.
+
+    Returns:
+        The axis, None when one scale serves the whole weight; and a note, mostly empty.
+    """
+    axis = target.weight_axes.get(node.operation)
+    shape = view.shape(node.inputs[place])
+    if axis is None or shape is None or len(shape) < 2:
+        return None, ""
+    if node.operation == "ConvTranspose" and (groups := int(node.attribute("group", 1))) > 1:
+        # Axis 1 holds the output channels of one group; where that is a single one, axis 0 tells them apart.
+        if shape[1] == 1 and shape[0] == groups:
+            return 0, ""
+        return None, f"its weight has one scale: with {groups} groups no axis holds its output channels"
+    if node.operation == "MatMul" and place == 0:
+        # Seen from the left operand, rows are what columns are to the right one.
+        axis = len(shape) - 2 if axis % len(shape) == len(shape) - 1 else len(shape) - 1
+    elif node.operation == "Gemm":
+        # Written for a weight on the right that is not transposed.
+        transposed = bool(node.attribute("transB" if place == 1 else "transA", 0))
+        axis = 1 - axis % 2 if transposed != (place == 0) else axis
+    return (axis % len(shape), "") if -len(shape) <= axis < len(shape) else (None, "")
+
+
+def biases(roles: Roles, weights: Mapping[Consumer, QuantSpec], storage: Storage) -> Iterator[Bias]:
+    """All biases of units computed in integers, in execution order.
+
+    Args:
+        roles: What every unit is.
+        weights: How the quantized weights are quantized, by who reads them.
+        storage: How activations are stored.
+    """
+    if roles.target.bias == FLOAT:
+        return
+    for unit in roles.units_of("integer"):
+        place = bias_place(unit, roles.view)
+        if place is None:
+            continue
+        source, weight = _factors(unit, roles.view)
+        wish = roles.wishes.tensors.get(roles.view.by_name[place.node].inputs[place.input])
+        if source not in storage.seen or (weight not in weights and weight not in storage.seen):
+            continue
+        if wish is None or wish.dtype != FLOAT:
+            yield _bias(unit, place, (source, weight), weights.get(weight), roles.view)
+
+
+def bias_place(unit: Unit, view: GraphView) -> Consumer | None:
+    """Where a unit reads a constant bias."""
+    if unit.bias is not None:
+        return unit.bias
+    place = BIAS_INPUT.get(unit.first.operation)
+    if unit.is_pattern or place is None or place >= len(unit.first.inputs):
+        return None
+    tensor = unit.first.inputs[place]
+    return Consumer(unit.first.name, place) if view.is_constant(tensor) and view.is_float(tensor) else None
+
+
+def _factors(unit: Unit, view: GraphView) -> tuple[Consumer, Consumer]:
+    """The two inputs whose product a unit sums: the activation, then the weight."""
+    name = unit.first.name
+    left_is_weight = view.is_constant(unit.first.inputs[0]) and not view.is_constant(unit.first.inputs[1])
+    return (Consumer(name, 1), Consumer(name, 0)) if left_is_weight else (Consumer(name, 0), Consumer(name, 1))
+
+
+def _bias(
+    unit: Unit, place: Consumer, factors: tuple[Consumer, Consumer], weight: QuantSpec | None, view: GraphView
+) -> Bias:
+    tensor = view.by_name[place.node].inputs[place.input]
+    node = unit.first
+    if node.operation == "Gemm" and (node.attribute("alpha", 1.0) != 1.0 or node.attribute("beta", 1.0) != 1.0):
+        return Bias(tensor, place, *factors, None, "its bias stays in float: alpha or beta is not 1")
+    if weight is None or weight.axis is None:
+        return Bias(tensor, place, *factors, None)
+    held = view.shape(node.inputs[factors[1].input])
+    # A weight on the left has a scale per row, and a bias belongs to columns.
+    if held is None or view.shape(tensor) != (held[weight.axis],) or factors[1].input == 0:
+        return Bias(tensor, place, *factors, None, "its bias stays in float: it has not one element per scale")
+    return Bias(tensor, place, *factors, 0)
+
 
 _BIAS_BITS = 32
 BIAS_DTYPE = f"s{_BIAS_BITS}"

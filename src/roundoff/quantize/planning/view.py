@@ -2,23 +2,107 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from roundoff.core.quantizer import Consumer
-from roundoff.graph.element_types import by_number
+from roundoff.core.quantizers import Consumer
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
-from roundoff.graph.wiring import reads, subgraphs
-from roundoff.quantize.planning.sockets import CARRIES_NO_DATA, SAME_TYPE, setting_inputs, value_inputs
+from roundoff.graph.wiring import by_number, reads, subgraphs
 
-__all__ = ["GraphView", "NodeView"]
+__all__ = [
+    "BIAS_INPUT",
+    "CARRIES_NO_DATA",
+    "NEEDS",
+    "PRODUCTS",
+    "SAME_TYPE",
+    "GraphView",
+    "NodeView",
+    "missing_need",
+    "setting_inputs",
+    "value_inputs",
+]
+
+
+# Which inputs of an operation are values, and which are shapes, indices, limits or parameters of its own.
+
+_FIRST = (0,)
+_NONE: tuple[int, ...] = ()
+
+# Inputs behind the first say in which shape, along which axes, how many or within which limits.
+_WITH_SETTINGS = (
+    "Reshape", "Squeeze", "Unsqueeze", "Expand", "Tile", "Slice", "Pad", "Resize", "Upsample", "TopK", "Split",
+    "Dropout", "CumSum", "Trilu", "CenterCropPad", "SplitToSequence", "DFT", "STFT", "Clip", "Pow",
+    "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
+    "ReduceLogSumExp", "ReduceSumSquare",
+)  # fmt: skip
+# Inputs behind the first say where to look.
+_WITH_PLACES = (
+    "Gather", "GatherElements", "GatherND", "MaxUnpool", "Compress", "ReverseSequence", "GridSample", "RoiAlign",
+    "MaxRoiPool", "AffineGrid",
+)  # fmt: skip
+# Gain, offset, mean and variance are applied in the unit's own precision.
+_WITH_PARAMETERS = (
+    "BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization",
+)  # fmt: skip
+_MADE_OF_SETTINGS = ("Range", "ConstantOfShape", "EyeLike")
+
+# Operations of which not every input is a value to be quantized; of all others every float input is.
+_VALUE_INPUTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys((*_WITH_SETTINGS, *_WITH_PLACES, *_WITH_PARAMETERS), _FIRST),
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), (0, 2)),
+    "Where": (1, 2),
+    **dict.fromkeys(_MADE_OF_SETTINGS, _NONE),
+    **dict.fromkeys(("Shape", "Size", "OneHot", "NonMaxSuppression"), _NONE),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), _NONE),
+}
+
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operations that sum products of an activation and a weight."""
+
+BIAS_INPUT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
+"""Where operations take a bias."""
+
+CARRIES_NO_DATA = frozenset({"Shape", "Size"})
+"""What these compute depends on shapes alone."""
+
+
+SAME_TYPE = frozenset(
+    {*PRODUCTS, "Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Concat", "PRelu", "Where"}
+)
+"""Operations whose value inputs all have one element type."""
+
+
+def setting_inputs(operation: str, count: int) -> range:
+    """Places of the inputs that only say how to compute: their values go nowhere.
+
+    Args:
+        operation: The op type.
+        count: How many inputs the node has.
+    """
+    if operation in _MADE_OF_SETTINGS:
+        return range(count)
+    return range(1, count) if operation in _WITH_SETTINGS else range(0)
+
+
+def value_inputs(operation: str, count: int) -> tuple[int, ...]:
+    """Places of the inputs that are values, of a node with so many inputs; biases are not among them.
+
+    Args:
+        operation: Its op type; one of another domain with it and a dot in front.
+        count: How many inputs the node has.
+    """
+    if operation in PRODUCTS:
+        return (0, 1)
+    places = _VALUE_INPUTS.get(operation)
+    return tuple(range(count)) if places is None else tuple(place for place in places if place < count)
+
 
 _FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
 _STANDARD_DOMAINS = frozenset({"", "ai.onnx"})
@@ -218,3 +302,49 @@ def _constant_dtype(holder: Any) -> str:
         return "float32" if holder.attribute[0].name.startswith("value_float") else "int64"
     kind = by_number(number)
     return kind.dtype if kind is not None else ""
+
+
+# What nodes of an operation must fulfil to have an integer version on a target, by name.
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """One condition.
+
+    Attributes:
+        holds: Whether a node fulfils it; what cannot be known counts as fulfilled.
+        otherwise: What is wrong when it does not, as the end of "it stays in float because ...".
+    """
+
+    holds: Callable[[NodeView, GraphView], bool]
+    otherwise: str
+
+
+def _rank(*allowed: int) -> Callable[[NodeView, GraphView], bool]:
+    def holds(node: NodeView, view: GraphView) -> bool:
+        rank = view.rank(node.inputs[0])
+        return rank is None or rank in allowed
+
+    return holds
+
+
+def _attribute(name: str, default: float, wanted: float) -> Callable[[NodeView, GraphView], bool]:
+    return lambda node, _: bool(node.attribute(name, default) == wanted)
+
+
+NEEDS = {
+    "constant_weight": _Need(
+        lambda node, view: len(node.inputs) > 1 and view.is_constant(node.inputs[1]), "its weight is not constant"
+    ),
+    "rank_4": _Need(_rank(4), "its input does not have 4 axes"),
+    "rank_4_or_5": _Need(_rank(4, 5), "its input does not have 4 or 5 axes"),
+    "not_transposed": _Need(_attribute("transA", 0, 0), "its input is transposed (transA)"),
+    "alpha_1": _Need(_attribute("alpha", 1.0, 1.0), "its alpha is not 1"),
+    "beta_1": _Need(_attribute("beta", 1.0, 1.0), "its beta is not 1"),
+}
+"""Conditions that target files can name."""
+
+
+def missing_need(node: NodeView, view: GraphView, needs: tuple[str, ...]) -> str:
+    """The first condition a node does not fulfil, as a reason to stay in float; empty when there is none."""
+    return next((NEEDS[name].otherwise for name in needs if not NEEDS[name].holds(node, view)), "")

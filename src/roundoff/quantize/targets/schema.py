@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 
-from roundoff.core.quantizer import QuantSpec, Rounding, SymmetricScale
+from roundoff.core.quantizers import QuantSpec, Rounding, SymmetricScale
 from roundoff.core.target import Arithmetic, CalibrationDefaults, Costs, Target
 from roundoff.errors import nearest
 from roundoff.graph.patterns import PATTERNS
-from roundoff.quantize.planning.needs import NEEDS
+from roundoff.quantize.planning.view import NEEDS
 
 __all__ = ["CostTable", "TargetFile"]
 

@@ -6,35 +6,262 @@ weights and activations is expected to leave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.core.wording import counted
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.changes import CannotFold
-from roundoff.graph.preparation.draft import named
+from roundoff.graph.preparation.draft import CannotFold, named
 from roundoff.graph.weights import Weights
-from roundoff.quantize.step_options import StepOption
-from roundoff.quantize.transforms.grouping import Group, group_layers, magnitudes
-from roundoff.quantize.transforms.importance import Importance, importance_of
-from roundoff.quantize.transforms.limits import (
+from roundoff.messages.numbers import counted
+from roundoff.quantize.step_table import StepOption
+from roundoff.quantize.transforms.factors import (
     LARGEST_LOGARITHM,
     Bounds,
+    Group,
     bounds_of,
     channel_axis,
     free_bounds,
+    group_layers,
+    magnitudes,
+    participants,
+    rescaled,
+    rounded_to_power_of_two,
     with_channel_limits,
 )
 from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.noise import DenseNoise, NoiseTerm, PairedNoise, least_noise
-from roundoff.quantize.transforms.participants import participants
 from roundoff.quantize.transforms.registry import Job, Transformed, transform
-from roundoff.quantize.transforms.rescaling import rescaled, rounded_to_power_of_two
 from roundoff.quantize.transforms.scaling_map import Layer, ScalingMap
 from roundoff.quantize.transforms.statistics import ChannelStatistics, channel_statistics
 
-__all__ = ["equalize"]
+__all__ = [
+    "DenseNoise",
+    "Importance",
+    "NoiseTerm",
+    "PairedNoise",
+    "equalize",
+    "importance_of",
+    "least_noise",
+]
+
+
+# How much noise rounding puts into a network, as a function of the factors of its channels.
+#
+# Rounding to steps leaves an error of variance step^2 / 12, and a step is in proportion to the largest magnitude
+# that shares it. In the logarithms of the factors the noise of all scales together is convex (a sum of products of
+# powers), so that its least value is found by walking downhill. The largest magnitude is replaced by a power mean,
+# which has a slope everywhere.
+
+_POWER = 16
+"""Of the mean that stands for the largest magnitude: at 16, thousands of equal ones count as 1.7 of them."""
+
+# Adam, with steps that become shorter to the end.
+_FIRST_STEP, _DECAY, _SQUARE_DECAY = 0.3, 0.9, 0.99
+# The search ends when so many steps together have brought less than this share.
+_PATIENCE, _WORTHWHILE = 25, 1e-3
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class NoiseTerm(Protocol):
+    """The noise of one scale."""
+
+    def add_to(self, logarithms: Array, slope: Array) -> float:
+        """The noise at factors whose logarithms are given; adds its slope to another array."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairedNoise:
+    """Noise of values that share one scale, each of which arises between one channel and one other.
+
+    Attributes:
+        magnitudes: Magnitudes of the values.
+        times: Channels by whose factors they are multiplied, of the same shape.
+        over: Channels by whose factors they are divided.
+        cost: What a squared unit of the step costs at each of them, before anything is scaled.
+    """
+
+    magnitudes: Array
+    times: Array
+    over: Array
+    cost: Array
+
+    def add_to(self, logarithms: Array, slope: Array) -> float:
+        """See `NoiseTerm`."""
+        ratio = np.exp(logarithms[self.times] - logarithms[self.over])
+        scaled = self.magnitudes * ratio
+        top = float(scaled.max(initial=0.0))
+        if not top:
+            return 0.0
+        shares = (scaled / top) ** _POWER
+        total = float(shares.sum())
+        costs = self.cost / ratio**2
+        cost = float(costs.sum())
+        value = (top * total ** (1 / _POWER)) ** 2 * cost
+        if value:
+            push = 2 * value * (shares / total - costs / cost)
+            slope += np.bincount(self.times.ravel(), push.ravel(), slope.size)
+            slope -= np.bincount(self.over.ravel(), push.ravel(), slope.size)
+        return float(value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseNoise:
+    """Noise of a weight through which every input channel reaches every output channel.
+
+    Attributes:
+        powers: Magnitudes over their largest, to the power of the mean, [outputs, inputs].
+        largest: The largest magnitude.
+        inputs: Channels it reads, [inputs].
+        outputs: Channels it writes, [outputs].
+        energy: What a squared unit of the step costs by each input, [inputs].
+        gain: How much a unit of noise in each output counts, [outputs].
+        per_output: Whether each output has a scale of its own.
+    """
+
+    powers: Array
+    largest: float
+    inputs: Array
+    outputs: Array
+    energy: Array
+    gain: Array
+    per_output: bool
+
+    @staticmethod
+    def of(
+        magnitudes: Array, *, inputs: Array, outputs: Array, energy: Array, gain: Array, per_output: bool
+    ) -> "DenseNoise":
+        """The noise of a weight with these magnitudes, [outputs, inputs]."""
+        largest = float(magnitudes.max(initial=0.0))
+        # Half the memory of float64; what is too small for float32 at this power is no largest magnitude.
+        powers = ((magnitudes / (largest or 1.0)) ** _POWER).astype(np.float32)
+        return DenseNoise(powers, largest, inputs, outputs, energy, gain, per_output)
+
+    def add_to(self, logarithms: Array, slope: Array) -> float:
+        """See `NoiseTerm`."""
+        into, out = np.exp(logarithms[self.inputs]), np.exp(logarithms[self.outputs])
+        energies, gains = self.energy / into**2, self.gain * out**2
+        energy = float(energies.sum())
+        by_output = (self.powers @ into**_POWER) / out**_POWER
+        shared = by_output if self.per_output else np.full(by_output.shape, by_output.sum())
+        alive = shared > 0
+        # Squared steps of each output, and what they cost.
+        squares = np.where(alive, shared, 0.0) ** (2 / _POWER) * self.largest**2
+        costs = squares * gains
+        value = float(costs.sum()) * energy
+        if not value:
+            return 0.0
+        shares = np.where(alive, costs if self.per_output else costs.sum(), 0.0) / np.where(alive, shared, 1.0)
+        towards = 2 * energy * (self.powers.T @ (shares / out**_POWER)) * into**_POWER
+        slope += np.bincount(self.inputs, towards - 2 * value / energy * energies, slope.size)
+        slope += np.bincount(self.outputs, 2 * energy * (costs - shares * by_output), slope.size)
+        return value
+
+
+def least_noise(
+    terms: Sequence[NoiseTerm], *, free: Array, low: Array, high: Array, iterations: int
+) -> tuple[Array, float, float]:
+    """Find the factors that leave the least noise.
+
+    Args:
+        terms: The noise of all scales.
+        free: Which channels may be scaled, bool of all that there are.
+        low: Least logarithm of the factor of each.
+        high: Largest logarithm of each.
+        iterations: Steps at most.
+
+    Returns:
+        Logarithms of the factors, the noise when all are 1, and the least noise.
+    """
+    now = np.zeros(free.size)
+    best, first, least = now, 0.0, np.inf
+    mean, square = np.zeros(free.size), np.zeros(free.size)
+    record = []
+    for step in range(1, iterations + 1):
+        slope = np.zeros(free.size)
+        noise = sum(term.add_to(now, slope) for term in terms)
+        if step == 1:
+            first = noise
+        if noise < least:
+            best, least = now, noise
+        record.append(least)
+        if len(record) > _PATIENCE and least > (1 - _WORTHWHILE) * record[-_PATIENCE - 1]:
+            break
+        # Of the logarithm of the noise: then it does not matter how loud the network is.
+        slope = np.where(free, slope / max(noise, _TINY), 0.0)
+        mean = _DECAY * mean + (1 - _DECAY) * slope
+        square = _SQUARE_DECAY * square + (1 - _SQUARE_DECAY) * slope**2
+        length = np.sqrt(square / (1 - _SQUARE_DECAY**step)) + _TINY
+        rate = _FIRST_STEP * (1 - step / (iterations + 1)) / (1 - _DECAY**step)
+        now = np.where(free, np.clip(now - rate * mean / length, low, high), 0.0)
+    return best, first, least
+
+
+# How much noise in each channel counts: its power at the next place where channels cannot be followed further.
+#
+# Noise goes through a layer with the squares of its weights, and through an activation only where that is not
+# flat. Where it ends, at an output or in front of something else than a layer, it is set against the energy there.
+
+
+class Importance:
+    """What noise counts.
+
+    Attributes:
+        channel: In each channel, [size].
+        at_result: Of each layer, in what it computes, by place of the first two axes of its weight.
+        energy: Of each layer, the energy of the input at each of these places.
+    """
+
+    channel: Array
+    at_result: dict[str, Array]
+    energy: dict[str, Array]
+
+    def __init__(self, size: int) -> None:
+        self.channel, self.at_result, self.energy = np.zeros(size), {}, {}
+
+
+def importance_of(found: ScalingMap, weights: Weights, seen: Mapping[str, ChannelStatistics]) -> Importance:
+    """Follow noise backwards through all layers.
+
+    Args:
+        found: The map.
+        weights: The weights.
+        seen: What was seen of the tensors that layers read.
+    """
+    result = Importance(found.size)
+    alive = _alive(found, seen)
+    for layer in reversed(found.layers):
+        values = weights[layer.weight].astype(np.float64)
+        squares = np.square(values).reshape(*values.shape[:2], -1).sum(axis=-1)
+        energy = _by_place(found, layer, seen[layer.source].energy)
+        reads, writes = found.roots(layer.reads), found.roots(layer.writes)
+        outputs = np.unique(layer.writes).size
+        power = float((squares * energy).sum()) / max(outputs, 1)
+        ends = (writes == 0) | (result.channel[writes] == 0)
+        counts = np.where(ends, 1 / power if power else 0.0, result.channel[writes] * alive[writes])
+        result.at_result[layer.node], result.energy[layer.node] = counts, energy
+        reached = np.bincount(reads.ravel(), (squares * counts).ravel(), found.size)
+        reached[0] = 0.0
+        result.channel += reached
+    return result
+
+
+def _alive(found: ScalingMap, seen: Mapping[str, ChannelStatistics]) -> Array:
+    """The share of its values in which each channel is not held at zero, or at its largest value."""
+    share = np.zeros(found.size)
+    for layer in found.layers:
+        np.maximum.at(share, found.roots(layer.inputs), seen[layer.source].moving)
+    return share
+
+
+def _by_place(found: ScalingMap, layer: Layer, energy: Array) -> Array:
+    """The energy of the input that each place of a weight reads."""
+    sums = np.bincount(layer.inputs, energy, found.size)
+    counts = np.bincount(layer.inputs, minlength=found.size)
+    return np.asarray((sums / np.maximum(counts, 1))[layer.reads])
+
 
 _ROUNDING = 1 / 12
 """Variance of a rounding error, in squared steps."""

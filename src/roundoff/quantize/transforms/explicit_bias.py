@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.target import Target
-from roundoff.graph.assembly import Assembly
-from roundoff.graph.external import inside_bytes
-from roundoff.graph.load import Model
-from roundoff.graph.preparation.changes import CannotFold
-from roundoff.graph.preparation.draft import Draft
-from roundoff.graph.preparation.layers import linear_layer
+from roundoff.graph.build import Assembly
+from roundoff.graph.load import Model, inside_bytes
+from roundoff.graph.preparation.affine import linear_layer
+from roundoff.graph.preparation.draft import CannotFold, Draft
 from roundoff.graph.weights import tensor_dtype
+from roundoff.quantize.step_report import Participation
 from roundoff.quantize.transforms.registry import Job, Transformed, transform
-from roundoff.quantize.work_context import Participation
 
 __all__ = ["explicit_bias"]
 

@@ -6,9 +6,8 @@ from roundoff.graph.shapes import values
 from roundoff.quantize.transforms import rules
 from roundoff.quantize.transforms.scaling_map import ScalingMap
 from roundoff.quantize.transforms.walk import Walk
-from roundoff.runtime.feeds import Samples
-from roundoff.runtime.measure import complete_values
-from roundoff.runtime.runner import read_feed
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import Samples, complete_values
 
 __all__ = ["map_scaling"]
 

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from roundoff.core.recipe import Step
+from roundoff.core.plan import Step
 from roundoff.graph.load import Model
-from roundoff.quantize.preparation_check import PreparationCheck, check_preparation
-from roundoff.quantize.step_options import Chosen, check_nodes, options_from
-from roundoff.quantize.step_table import StepTable
-from roundoff.quantize.work_context import Participation, WorkContext
+from roundoff.quantize.agreement import PreparationCheck, check_preparation
+from roundoff.quantize.step_report import Participation
+from roundoff.quantize.step_table import Chosen, StepTable, WorkContext, check_nodes, options_from
 
 __all__ = ["TABLE", "Job", "Transformed", "all_transforms", "apply_transform", "transform", "transform_names"]
 

@@ -8,8 +8,8 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.quantize.work_context import WorkContext
-from roundoff.runtime.capture import LiveSource
+from roundoff.quantize.step_table import WorkContext
+from roundoff.run.capture import LiveSource
 
 __all__ = ["ChannelStatistics", "channel_statistics"]
 

@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.core.document import RunDocument
-from roundoff.core.progress_file import RunningJob
-from roundoff.core.run_diff import RunDiff
-from roundoff.core.time_left import duration_text
+from roundoff.core.progress import RunningJob
 from roundoff.errors import BadInput
+from roundoff.messages.catalogue import Phrase, plain, say
+from roundoff.messages.numbers import duration_text
+from roundoff.pages.blocks import Block, Cell, Column, Contents, Entry, Headline, Page, Paragraph, Table
+from roundoff.pages.glossary import glossary_page
 from roundoff.report.pages import all_pages
-from roundoff.report.pages.blocks import Block, Cell, Column, Contents, Entry, Headline, Page, Paragraph, Table
-from roundoff.report.pages.glossary import glossary_page
-from roundoff.report.pages.run_diff import diff_page
 from roundoff.report.serving.runs import FoundRun, RunFolder
-from roundoff.report.words import Phrase, plain, say
+from roundoff.studies.run_diff.page import diff_page
+from roundoff.studies.run_diff.result import RunDiff
 
 __all__ = ["Differ", "Side", "comparison_pages", "partners_page", "runs_page"]
 

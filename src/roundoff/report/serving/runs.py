@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from roundoff.core.document import RunDocument
-from roundoff.core.progress_file import RunningJob, read_progress
+from roundoff.core.document import DOCUMENT_NAME, RunDocument, load_document
+from roundoff.core.progress import RunningJob, read_progress
 from roundoff.errors import BadInput
-from roundoff.report.documents import DOCUMENT_NAME, load_document
 
 __all__ = ["FoundRun", "RunFolder"]
 

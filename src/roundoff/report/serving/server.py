@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import cast
 
 from roundoff.errors import BadInput
-from roundoff.report.html import html_report
+from roundoff.messages.catalogue import Language, say
+from roundoff.pages.blocks import Page
+from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
-from roundoff.report.pages.blocks import Page
 from roundoff.report.serving.pages import Differ, Side, comparison_pages, partners_page, runs_page
 from roundoff.report.serving.runs import FoundRun, RunFolder
-from roundoff.report.words import Language, say
 
 __all__ = ["Served", "make_server"]
 

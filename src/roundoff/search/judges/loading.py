@@ -7,17 +7,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from roundoff.analysis.evaluation import class_predictions, evaluator_in
-from roundoff.analysis.user_code import brief, load_user_module, objects_with
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.runtime.feeds import Samples
-from roundoff.search.judges.classes import ClassJudge
-from roundoff.search.judges.functions import FunctionJudge, VendorJudge
+from roundoff.run.evaluators import brief, class_predictions, evaluator_in, load_user_module, objects_with
+from roundoff.run.feeds import Samples
+from roundoff.search.judges.builtin import ClassJudge, SignalJudge
 from roundoff.search.judges.judge import Judge
-from roundoff.search.judges.running import OutputRunner
-from roundoff.search.judges.signals import SignalJudge
+from roundoff.search.judges.outputs import OutputRunner
+from roundoff.search.judges.user_functions import FunctionJudge, VendorJudge
 
 __all__ = ["JudgeOptions", "calibration_in", "make_judge", "with_evaluator"]
 

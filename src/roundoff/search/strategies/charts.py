@@ -3,9 +3,9 @@
 from collections.abc import Generator
 from dataclasses import replace
 
-from roundoff.core.recipe import Recipe
-from roundoff.core.tuning import Trial
+from roundoff.core.plan import Recipe
 from roundoff.search.problem import Problem
+from roundoff.search.result import Trial
 from roundoff.search.strategies.strategy import Search
 
 __all__ = ["charts"]

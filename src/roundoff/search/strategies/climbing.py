@@ -3,10 +3,10 @@
 from collections.abc import Generator, Iterable, Iterator
 from itertools import groupby
 
-from roundoff.core.recipe import Recipe
-from roundoff.core.tuning import Trial
-from roundoff.search.levers import Lever
+from roundoff.core.plan import Recipe
+from roundoff.search.free_options import Lever
 from roundoff.search.problem import Problem
+from roundoff.search.result import Trial
 from roundoff.search.strategies.strategy import better
 
 __all__ = ["climb"]

@@ -2,13 +2,12 @@
 
 from collections.abc import Generator, Sequence
 
-from roundoff.core.quant_plan import FLOAT
-from roundoff.core.recipe import Recipe
-from roundoff.core.tuning import Trial
-from roundoff.search.bisection import next_count
+from roundoff.core.plan import FLOAT, Recipe
 from roundoff.search.problem import Problem
+from roundoff.search.recipe_text import next_count
+from roundoff.search.result import Trial
 from roundoff.search.strategies.climbing import climb
-from roundoff.search.strategies.giving_back import give_back
+from roundoff.search.strategies.prune import give_back
 from roundoff.search.strategies.strategy import Search
 
 __all__ = ["greedy"]

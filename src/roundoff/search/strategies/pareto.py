@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from roundoff.core.tuning import Trial
 from roundoff.search.problem import Problem
+from roundoff.search.result import Trial
 from roundoff.search.strategies.climbing import climb
 from roundoff.search.strategies.strategy import Search
 

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.assembly import Assembly
-from roundoff.graph.external import inside_bytes
-from roundoff.graph.load import Model
-from roundoff.graph.unused import drop_unused
+from roundoff.graph.build import Assembly
+from roundoff.graph.load import Model, inside_bytes
+from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights
 from roundoff.vendors.amct.layers import Layer
 from roundoff.vendors.errors import WrongValue

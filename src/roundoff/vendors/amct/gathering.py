@@ -13,13 +13,12 @@ from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
-from roundoff.graph.reading import read_quantized
-from roundoff.graph.tap import tap
+from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
-from roundoff.quantize.calibration import Observation, Observer
-from roundoff.quantize.calibration.observation import ChannelMismatch
-from roundoff.runtime.feeds import check_feed
-from roundoff.runtime.session import Session, open_session
+from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
+from roundoff.run.feeds import check_feed
+from roundoff.run.session import Session, open_session
 from roundoff.vendors.amct.balancing import balance_factors, input_peaks, weight_peaks
 from roundoff.vendors.amct.configuration.parsing import parse_config
 from roundoff.vendors.amct.configuration.settings import with_algorithm

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roundoff.core.quant_plan import PlannedQuantizer
+from roundoff.core.plan import PlannedQuantizer
 from roundoff.graph.load import Model
-from roundoff.graph.preparation.changes import attribute
+from roundoff.graph.preparation.draft import attribute
 from roundoff.graph.weights import Weights
-from roundoff.quantize.planning import plan_quantization
-from roundoff.quantize.targets import load_target
+from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.quantize.targets.loading import load_target
 
 __all__ = ["LAYER_TYPES", "TENSOR_TYPES", "Bias", "Layer", "find_layers"]
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model, load_model, model_from_proto
-from roundoff.graph.reading import read_quantized
-from roundoff.graph.saving import save_model
+from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.save import save_model
 from roundoff.vendors.errors import CannotRun
 
 __all__ = [

@@ -5,24 +5,46 @@ from dataclasses import replace
 
 import numpy as np
 
-from roundoff.core.quantization import parameters_from_range
+from roundoff.core.quantizers import parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights
-from roundoff.quantize.calibration import Observation, observed_range, weight_range
-from roundoff.vendors.amct.configuration.settings import (
-    ActivationSettings,
-    QuantConfig,
-    WeightSettings,
-)
-from roundoff.vendors.amct.half_precision import half_scale
+from roundoff.quantize.calibration.observer import Observation
+from roundoff.quantize.calibration.ranges import observed_range, weight_range
+from roundoff.vendors.amct.configuration.settings import ActivationSettings, QuantConfig, WeightSettings
 from roundoff.vendors.amct.layers import Layer
 from roundoff.vendors.amct.quantizers import LARGEST_SUM, input_spec, weight_spec
 from roundoff.vendors.amct.records import LayerRecord, type_entries
 from roundoff.vendors.errors import CannotRun, WrongValue
 
-__all__ = ["calibrated_records", "observed_tensors", "weight_records"]
+__all__ = [
+    "calibrated_records",
+    "half_scale",
+    "observed_tensors",
+    "short_mantissa",
+    "weight_records",
+]
+
+
+# Scales that half precision holds, as chips need them that compute with it.
+
+_SMALLEST, _LARGEST = 2.0**-14, 65504.0
+_KEPT_BITS = np.uint32(0xFFFFE000)
+
+
+def half_scale(scale: float) -> float:
+    """The scale rounded to half precision; one that it cannot hold as the square of its root, rounded to it."""
+    if _SMALLEST <= scale <= _LARGEST:
+        return float(np.float16(scale))
+    root = float(np.float16(np.sqrt(np.float64(scale))))
+    return float(np.float32(root * root)) if root > 0 else scale
+
+
+def short_mantissa(scales: Array) -> Array:
+    """Float32 values whose mantissa is cut to that of half precision."""
+    return (scales.astype(np.float32).view(np.uint32) & _KEPT_BITS).view(np.float32)
+
 
 _TENSOR_MARK = TextMessage((Entry("is_tensor_quantize", value=True),))
 

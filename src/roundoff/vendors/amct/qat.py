@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from roundoff.core.quantizer import Consumer, Quantizer
+from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.text_proto import TextMessage
 from roundoff.graph.load import Model
-from roundoff.graph.reading import read_quantized
+from roundoff.graph.reading.read import read_quantized
 from roundoff.vendors.amct.layers import Layer, find_layers
 from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.records import LayerRecord, type_entries

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.quantizer import Consumer, Quantizer, QuantParams, QuantSpec
+from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights

@@ -6,18 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from roundoff.core.files import writing
-from roundoff.core.model_files import model_files
-from roundoff.graph.deferred import DeferredModel
+from roundoff.core.files import model_files, writing
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model
-from roundoff.graph.saving import save_model
+from roundoff.graph.save import DeferredModel, save_model
 from roundoff.vendors.amct.arguments import keep_apart
-from roundoff.vendors.amct.configuration.documents import write_json
-from roundoff.vendors.amct.deploy import OwnOperators, PlainOperators, integer_model
+from roundoff.vendors.amct.configuration.parsing import write_json
+from roundoff.vendors.amct.deploy import OwnOperators, PlainOperators, integer_model, quantization_info
 from roundoff.vendors.amct.layers import Layer
 from roundoff.vendors.amct.listening import LOGGER
-from roundoff.vendors.amct.quant_info import quantization_info
 from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.errors import WrongType, WrongValue

@@ -13,7 +13,7 @@ from typing import Any
 
 from roundoff.errors import ModelFailed
 from roundoff.graph.load import Model, load_model, model_from_proto
-from roundoff.runtime.session_watch import listen, unlisten
+from roundoff.run.session_watch import listen, unlisten
 from roundoff.vendors.amct.gathering import Gathering, gathering_of
 from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.modified import stage_of

@@ -11,13 +11,11 @@ from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.load import Model
-from roundoff.graph.preparation import prepare
+from roundoff.graph.preparation.steps import prepare
 from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.balancing import balanced_model
 from roundoff.vendors.amct.configuration.creating import default_document
-from roundoff.vendors.amct.configuration.documents import read_json, write_json
-from roundoff.vendors.amct.configuration.keys import ROOT
-from roundoff.vendors.amct.configuration.parsing import parse_config
+from roundoff.vendors.amct.configuration.parsing import ROOT, parse_config, read_json, write_json
 from roundoff.vendors.amct.configuration.settings import QuantConfig
 from roundoff.vendors.amct.configuration.simplified import read_simplified, simplified_document
 from roundoff.vendors.amct.flavour import Files, Flavour

@@ -9,17 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from roundoff.core.array_files import Unreadable, map_bytes
 from roundoff.core.files import write_bytes, write_text, writing
-from roundoff.core.mapped import map_bytes
 from roundoff.core.tensors import Array
-from roundoff.core.unreadable import Unreadable
 from roundoff.errors import MissingExtra
-from roundoff.formats.ascend_dump.header import read_dump
-from roundoff.formats.ascend_dump.layouts import as_format, restore, way_back
-from roundoff.formats.ascend_dump.names import parse_dump_name, true_name
-from roundoff.formats.ascend_dump.opdebug import read_record
-from roundoff.formats.ascend_dump.schema import FORMAT_NUMBERS, Dump, DumpTensor
-from roundoff.formats.ascend_dump.values import map_tensor
+from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS, Dump, DumpTensor, read_dump
+from roundoff.tensors.ascend_dump.layouts import as_format, restore, way_back
+from roundoff.tensors.ascend_dump.names import parse_dump_name, read_record, true_name
+from roundoff.tensors.ascend_dump.source import map_tensor
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.fitting import Convert, shown
 

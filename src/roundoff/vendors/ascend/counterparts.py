@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from roundoff.formats.ascend_dump.layouts import way_back
-from roundoff.formats.ascend_dump.schema import FORMAT_NUMBERS
+from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
+from roundoff.tensors.ascend_dump.layouts import way_back
 from roundoff.vendors.ascend.algorithms import Algorithm
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.fitting import Convert, Fitted, Golden, How, Mine, fit, fit_equal
-from roundoff.vendors.ascend.folders import Folder, Kind
-from roundoff.vendors.ascend.loading import Tensor, load_golden, load_operator
-from roundoff.vendors.ascend.quant_pairs import names_quantizer
+from roundoff.vendors.ascend.folders import Folder, Kind, Tensor, load_golden, load_operator
+from roundoff.vendors.ascend.quantized import names_quantizer
 from roundoff.vendors.ascend.rules import Operator, Origin, Rule, Warn
 
 __all__ = ["Job", "counterpart", "decoded_counterpart", "find_golden", "golden_of"]

@@ -1,10 +1,23 @@
 """Errors with the vendor's exit codes, and why one tensor was not compared."""
 
+import functools
+import os
+import time
+from collections.abc import Callable
 from enum import IntEnum
 
 from roundoff.errors import BadInput
+from roundoff.measure.thresholds import load_profile
 
-__all__ = ["Code", "NotCompared", "Refused"]
+__all__ = [
+    "Code",
+    "NotCompared",
+    "Notes",
+    "Refused",
+    "farthest",
+    "least_cosine",
+    "other_limits",
+]
 
 
 class Code(IntEnum):
@@ -62,3 +75,61 @@ class NotCompared(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
+
+
+# The vendor's limits, from the profile that `roundoff compare --profile ascend` uses, too.
+
+_OTHERS = {
+    "KullbackLeiblerDivergence": "kl_divergence",
+    "RootMeanSquareError": "rmse",
+    "MeanRelativeError": "mean_relative_error",
+}
+
+
+def least_cosine() -> float:
+    """The least cosine similarity of a tensor that counts as right."""
+    return _limits()["cosine"]
+
+
+def farthest() -> float:
+    """The largest relative Euclidean distance of a tensor that counts as right."""
+    return _limits()["relative_euclidean"]
+
+
+def other_limits() -> dict[str, float]:
+    """The largest values of further algorithms; they depend on scale, or on few small values, and so only hint."""
+    return {algorithm: _limits()[metric] for algorithm, metric in _OTHERS.items()}
+
+
+@functools.cache
+def _limits() -> dict[str, float]:
+    return {threshold.metric: threshold.limit for threshold in load_profile("ascend").thresholds}
+
+
+# What a run has to say besides its results, in our way or in the vendor's.
+
+_CONTROL = dict.fromkeys((*range(32), 127), "_")
+
+
+class Notes:
+    """Where warnings go.
+
+    Args:
+        say: Prints one line.
+        strict: Print as the vendor's tool does, with time and process.
+    """
+
+    def __init__(self, say: Callable[[str], None], *, strict: bool = False) -> None:
+        self._say = say
+        self._strict = strict
+        self._said: set[str] = set()
+
+    def warn(self, text: str) -> None:
+        """Say that something is odd; the same thing once, unless every line of the vendor is wanted."""
+        line = text.translate(_CONTROL)
+        if self._strict:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
+            self._say(f"{when} ({os.getpid()}) - [WARNING] {line}")
+        elif line not in self._said:
+            self._said.add(line)
+            self._say(f"warning: {line}")

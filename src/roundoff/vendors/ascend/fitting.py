@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from roundoff.core.tensors import Array
-from roundoff.formats.ascend_dump.layouts import Laid, as_format, relayout, restore, way_back
-from roundoff.formats.ascend_dump.schema import FORMAT_NUMBERS
+from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
+from roundoff.tensors.ascend_dump.layouts import Laid, as_format, relayout, restore, way_back
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.rules import Warn
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from roundoff.core.array_files import Unreadable
 from roundoff.core.progress import Progress
-from roundoff.core.unreadable import Unreadable
 from roundoff.errors import BadInput
-from roundoff.formats import open_source
+from roundoff.tensors import open_source
+from roundoff.vendors.ascend.advisor import Located, locate
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.folders import open_folder
-from roundoff.vendors.ascend.locating import Located, locate
 from roundoff.vendors.ascend.rules import Warn
 from roundoff.vendors.ascend.running import Request, compare_network
 from roundoff.vendors.ascend.scenarios import RuleFiles

@@ -5,18 +5,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.blocks import release_pages
+from roundoff.core.array_files import Unreadable
 from roundoff.core.tensors import Array
-from roundoff.core.unreadable import Unreadable
-from roundoff.vendors.ascend.algorithms import Case, compare_values
-from roundoff.vendors.ascend.codes import decoded, holds_codes, may_hold_codes
+from roundoff.measure.blocks import release_pages
+from roundoff.vendors.ascend.algorithms import Case, Pair, compare_values
 from roundoff.vendors.ascend.counterparts import Job, counterpart, decoded_counterpart, find_golden, golden_of
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.fitting import Fitted
-from roundoff.vendors.ascend.folders import Kind
-from roundoff.vendors.ascend.loading import Loaded, Tensor, load_operator
-from roundoff.vendors.ascend.passes import Pair
-from roundoff.vendors.ascend.quant_pairs import is_dequantizer
+from roundoff.vendors.ascend.folders import Kind, Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.quantized import decoded, holds_codes, is_dequantizer, may_hold_codes
 from roundoff.vendors.ascend.rows import Row
 from roundoff.vendors.ascend.rules import Operator, Origin, Relation, relation_of
 

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from roundoff.core.array_files import Unreadable
 from roundoff.core.tensors import Array
-from roundoff.core.unreadable import Unreadable
-from roundoff.formats.ascend_dump.header import read_dump
-from roundoff.formats.ascend_dump.names import DumpName
-from roundoff.formats.ascend_dump.opdebug import overflowed_unit, read_record
-from roundoff.formats.ascend_dump.source import DumpFile, list_dumps
-from roundoff.formats.ascend_dump.values import map_tensor
+from roundoff.tensors.ascend_dump.header import read_dump
+from roundoff.tensors.ascend_dump.names import DumpName, overflowed_unit, read_record
+from roundoff.tensors.ascend_dump.source import DumpFile, list_dumps, map_tensor
 from roundoff.vendors.ascend.converting import Conversion, convert_dumps
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.rows import stamp, write_private

@@ -1,15 +1,179 @@
 """Which flags go with which folders, and the rule that comes of them."""
 
-from dataclasses import dataclass
+import argparse
+import os
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.folders import Folder, Kind
-from roundoff.vendors.ascend.merging import through_quantization, without_fusion
-from roundoff.vendors.ascend.quant_pairs import mark_pairs
-from roundoff.vendors.ascend.rules import Rule, Warn, read_rule
+from roundoff.vendors.ascend.quantized import mark_pairs, names_quantizer
+from roundoff.vendors.ascend.rules import Operator, Origin, Rule, Warn, group_key, read_rule
 
-__all__ = ["RuleFiles", "check_scenario", "load_rule"]
+__all__ = [
+    "RuleFiles",
+    "check_conversion",
+    "check_flags",
+    "check_output",
+    "check_scenario",
+    "load_rule",
+    "through_quantization",
+    "without_fusion",
+]
+
+
+# Two rules made one: an offline model seen through its quantized original, or through itself without fusion.
+
+
+def through_quantization(offline: Rule, quantized: Rule, *, warn: Warn) -> Rule:
+    """The rule of an offline model in terms of the float original, by that of the quantized original.
+
+    Args:
+        offline: From offline operators to those of the quantized original.
+        quantized: From those to the operators of the float original.
+        warn: Told of names that the second does not know.
+    """
+    merged = Rule(group_of=dict(offline.group_of), input_nodes=list(offline.input_nodes))
+    renewed: dict[str, Operator] = {}
+    for operator in (operator for group in offline.groups.values() for operator in group):
+        originals = dict.fromkeys(
+            original
+            for name in operator.originals
+            for found in quantized.groups.get(quantized.group_of.get(name, ""), ())
+            for original in found.originals
+        )
+        outputs = [
+            found for origin in operator.outputs for found in _before_quantization(origin, quantized, warn=warn)
+        ]
+        changed = replace(
+            operator,
+            originals=tuple(originals) or operator.originals,
+            outputs=tuple(outputs) or operator.outputs,
+            last_originals=_last_first(operator, quantized),
+        )
+        key = group_key(changed.name, changed.originals)
+        merged.group_of[changed.name] = key
+        group = merged.groups.setdefault(key, [])
+        changed = replace(changed, index=group[0].index if group else len(merged.groups) - 1)
+        group.append(changed)
+        renewed[changed.name] = changed
+    merged.in_order = [renewed[operator.name] for operator in offline.in_order]
+    return merged
+
+
+def _last_first(operator: Operator, quantized: Rule) -> tuple[str, ...]:
+    """Names in the float original of what an operator computes, from the last on; quantizers compute nothing."""
+    found: list[str] = []
+    for name in reversed(operator.originals):
+        if not names_quantizer(name):
+            group = quantized.groups.get(quantized.group_of.get(name, ""), ())
+            found += [origin.name for same in group if same.name == name for origin in same.outputs]
+            found.append(name)
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _before_quantization(origin: Origin, quantized: Rule, *, warn: Warn) -> list[Origin]:
+    if not origin.name:
+        return []
+    if origin.name not in quantized.group_of:
+        warn(f'The name "{origin.name}" is not in quant fusion rule.')
+        return []
+    group = quantized.groups.get(quantized.group_of[origin.name], [])
+    if origin.index is None:
+        return [_laid_out(found, origin) for operator in group for found in operator.outputs]
+    return [
+        _laid_out(operator.outputs[origin.index], origin) if origin.index < len(operator.outputs) else Origin()
+        for operator in group
+        if operator.name == origin.name
+    ]
+
+
+def _laid_out(found: Origin, offline: Origin) -> Origin:
+    """The offline model knows the layout, which the quantized original does not say."""
+    return replace(found, format=offline.format, shape=offline.shape) if offline.format else found
+
+
+def without_fusion(fused: Rule, unfused: Rule, *, warn: Warn, strict: bool) -> Rule:
+    """The rule of a fused offline model in terms of the same model without fusion.
+
+    Args:
+        fused: From fused operators to the original.
+        unfused: From operators without fusion to the original.
+        warn: Told of operators without counterpart.
+        strict: Drop, as the vendor does, all operators but one that the compiler made, and those that share
+            an original.
+    """
+    counterpart = {original: operator.name for operator in unfused.in_order for original in operator.originals}
+    merged = Rule(input_nodes=[] if strict else list(fused.input_nodes))
+    keys: set[str] = set()
+    originals: set[str] = set()
+    taken: set[str] = set()
+    for name, key in reversed(fused.group_of.items()):
+        if key in keys:
+            continue
+        keys.add(key)
+        merged.group_of[name] = key
+        for operator in fused.groups[key]:
+            first = operator.originals[0]
+            if strict and not _first_of_its_kind(first, counterpart.get(first), originals=originals, taken=taken):
+                continue
+            changed = replace(
+                operator,
+                originals=_counterparts(operator, counterpart, warn=warn),
+                outputs=_found_again(operator, counterpart, unfused=unfused, warn=warn),
+            )
+            merged.groups.setdefault(key, []).append(changed)
+            merged.in_order.insert(0, changed)
+    if not strict:
+        merged.group_of = dict(fused.group_of)
+    return merged
+
+
+def _first_of_its_kind(first: str, counterpart: str | None, *, originals: set[str], taken: set[str]) -> bool:
+    if first in originals:
+        return False
+    originals.add(first)
+    if counterpart is None:
+        return True
+    if counterpart in taken:
+        return False
+    taken.add(counterpart)
+    return True
+
+
+def _counterparts(operator: Operator, counterpart: dict[str, str], *, warn: Warn) -> tuple[str, ...]:
+    if operator.originals == ("",):
+        return ("",)
+    found: dict[str, None] = {}
+    for name in operator.originals:
+        if name in counterpart:
+            found[counterpart[name]] = None
+        else:
+            warn(f'There is no original operator associated with the operator "{name}" in original op names.')
+    return tuple(found)
+
+
+def _found_again(
+    operator: Operator, counterpart: dict[str, str], *, unfused: Rule, warn: Warn
+) -> tuple[Origin, ...]:
+    outputs = []
+    for place, origin in enumerate(operator.outputs):
+        name = counterpart.get(origin.name) if origin.name else None
+        index = None if name is None else _output_of(unfused, name, origin)
+        if origin.name and index is None:
+            warn(f'There is no valid output desc associated with "{operator.name}:output:{place}".')
+        outputs.append(replace(origin, name=name or origin.name, index=origin.index if index is None else index))
+    return tuple(outputs)
+
+
+def _output_of(unfused: Rule, name: str, origin: Origin) -> int | None:
+    """Which output of an operator without fusion is the same original tensor."""
+    for operator in unfused.groups.get(unfused.group_of.get(name, ""), ()):
+        for place, found in enumerate(operator.outputs):
+            if (found.name, found.index) == (origin.name, origin.index):
+                return place
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +276,119 @@ def _refuse(about: str, what: str, given: Path | None, code: Code = Code.PARAMET
 def _impossible(about: str) -> Refused:
     fix = "exchange -m and -g, or compare step by step: float original, fake-quant original, offline model"
     return Refused(f"{about} this scenario cannot be compared.", code=Code.KIND, fix=fix)
+
+
+# Flags that need or exclude each other, refused with the vendor's exit codes.
+
+_MAX_TOP = 10_000
+_LINES = (10_000, 1_000_000)
+
+
+def check_flags(found: argparse.Namespace) -> None:
+    """Refuse flags of ``compare`` that do not go together, or have impossible values."""
+    _check_parts(found)
+    if found.max_cmp_size < 0:
+        what = f"Please enter a valid number for max_cmp_size, now is {found.max_cmp_size}."
+        raise Refused(what, code=Code.PARAMETER, fix="give a number from 0")
+    if found.post_process is not None or found.my_dump_path.suffix == ".h5":
+        what = "Results of PyTorch in .h5 files are not read."
+        raise Refused(what, code=Code.UNSUPPORTED, fix="store the tensors as .npy and use 'roundoff compare'")
+    if found.mapping:
+        _check_mapping(found)
+    elif found.op_name is None:
+        for given, *flags in (
+            (found.output_tensor, "-o", "--output_tensor"), (found.input_tensor, "-i", "--input_tensor"),
+            (found.topn, "-n", "--topn"), (found.max_line, "-ml", "--max_line"),
+            (found.ignore_single_op_result or None, "--ignore_single_op_result"),
+        ):  # fmt: skip
+            if given is not None:
+                names = " or ".join(f'"{flag}"' for flag in flags)
+                what = f"The argument '{names}' takes effect only when the \"'-op'\" exists."
+                raise Refused(what, code=Code.PARAMETER, fix=f"add -op NAME, or leave {flags[0]} out")
+    else:
+        _check_single(found)
+
+
+def check_output(folder: Path) -> None:
+    """Refuse a folder for results that could not be written to, before the work."""
+    there = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
+    if not there.is_dir():
+        what = f'The output path "{there}" is not a folder.'
+    elif not os.access(there, os.W_OK | os.X_OK):
+        what = f'The output path "{there}" cannot be written to.'
+    else:
+        return
+    raise Refused(what, code=Code.PATH, fix="choose another folder with -out")
+
+
+def _check_parts(found: argparse.Namespace) -> None:
+    for given, flag, name in ((found.range, "-r", "--range"), (found.select, "-s", "--select")):
+        if given is None:
+            continue
+        if found.fusion_rule_file is None:
+            what = f'The argument "{flag}" or "{name}" takes effect only when the "-f" exists.'
+            raise Refused(what, code=Code.PARAMETER, fix="add -f FILE.json")
+        if found.op_name:
+            what = f'The argument "{flag}" or "{name}" exists, the "-op" parameter is invalid.'
+            raise Refused(what, code=Code.PARAMETER, fix=f"leave out {flag} or -op")
+    if found.range is not None and found.select is not None:
+        what = 'The argument "-r" and "-s" can not be used at the same time'
+        raise Refused(what, code=Code.PARAMETER, fix="leave one of them out")
+
+
+def _check_mapping(found: argparse.Namespace) -> None:
+    for given, flag in ((found.op_name, "-op"), (found.input_tensor or found.output_tensor, "-i or -o")):
+        if given is not None:
+            what = f"When --mapping or -map exists,the {flag} parameter is invalid."
+            raise Refused(what, code=Code.PARAMETER, fix=f"leave out {flag}")
+    if found.fusion_rule_file is None and found.quant_fusion_rule_file is None:
+        what = "When --mapping or -map exists,there is need to enter the -f or -q parameter."
+        raise Refused(what, code=Code.PARAMETER, fix="add -f FILE.json or -q FILE.json")
+
+
+def _check_single(found: argparse.Namespace) -> None:
+    for given in (found.output_tensor, found.input_tensor):
+        if given is not None and not re.fullmatch(r"[0-9]{1,9}", given):
+            what = f"The detail index '{given}' is invalid. It only supports 'natural number'."
+            raise Refused(what, code=Code.PARAMETER, fix="give a number from 0")
+    if found.topn is not None and not 1 <= found.topn <= _MAX_TOP:
+        what = f"The top n index ({found.topn}) is out of range [1, {_MAX_TOP}]. Please check the index."
+        raise Refused(what, code=Code.INDEX, fix=f"give -n from 1 to {_MAX_TOP}")
+    if found.max_line is not None and not _LINES[0] <= found.max_line <= _LINES[1]:
+        what = f"The --max_line argument index ({found.max_line}) is out of range {_LINES[0]} - {_LINES[1]}. "
+        what += "Please check the index."
+        raise Refused(what, code=Code.PARAMETER, fix=f"give -ml from {_LINES[0]} to {_LINES[1]}")
+
+
+def check_conversion(found: argparse.Namespace, *, warn: Warn) -> list[Path]:
+    """Refuse flags of ``convert`` that do not go together; tell the files that are meant."""
+    for given, flag in (
+        (found.output_tensor, "-o"), (found.input_tensor, "-i"), (found.shape, "-s"),
+        (found.custom_script_path, "-c"),
+    ):  # fmt: skip
+        if given is not None and not found.format:
+            what = f'The argument "{flag}" takes effect only when the "-f" exists.'
+            raise Refused(what, code=Code.PARAMETER, fix="add -f FORMAT")
+    if found.shape is not None and not re.fullmatch(r"[0-9]{1,18}(,[0-9]{1,18})*", found.shape):
+        what = f"The shape '{found.shape}' is invalid."
+        raise Refused(what, code=Code.PARAMETER, fix="write for example -s 1,3,224,224")
+    whole = Path(found.dump_file)
+    if whole.is_dir():
+        files = sorted(path for path in whole.iterdir() if path.is_file() and not _is_note(path))
+        root = Path(os.path.realpath(whole))
+        links = [path for path in files if not Path(os.path.realpath(path)).is_relative_to(root)]
+        for path in links:
+            warn(f"{path} is a link that leads out of the folder and is not read.")
+        files = [path for path in files if path not in links]
+        if not files:
+            raise Refused("The dump path is empty.", code=Code.PARAMETER, fix="give a folder that holds dumps")
+        return files
+    files = [whole] if whole.exists() else [Path(part) for part in found.dump_file.split(",") if part]
+    for path in files:
+        if not path.is_file():
+            raise Refused(f'The path "{path}" does not exist.', code=Code.PATH, fix="check the path")
+    return files
+
+
+def _is_note(path: Path) -> bool:
+    return path.name.startswith(".") or path.suffix in (".csv", ".txt", ".json", ".npy", ".bin")

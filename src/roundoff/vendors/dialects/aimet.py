@@ -1,16 +1,29 @@
 """AIMET's encodings, which Qualcomm's converters take as well (version 0.6.1)."""
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from roundoff.core.quantization import representable_range
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.files import read_small
+from roundoff.core.quantizers import Consumer, Kind, Quantizer, QuantParams, QuantSpec, representable_range
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.units import LAYERS
+from roundoff.graph.weights import Weights
 from roundoff.vendors.dialects.decisions import Decisions
 from roundoff.vendors.dialects.written import Dialect, Written, named, said_of, unsaid_codes
 
-__all__ = ["DIALECT", "VERSION"]
+__all__ = [
+    "DIALECT",
+    "SUFFIX",
+    "VERSION",
+    "read_encodings",
+]
+
 
 VERSION = "0.6.1"
 
@@ -106,3 +119,150 @@ def _read_in_float(decisions: Decisions) -> list[str]:
 
 
 DIALECT = Dialect("aimet", "encodings of AIMET and of Qualcomm's converters", _write)
+
+
+# Reading AIMET's encodings: quantizers of a float model, from a file of scales by tensor.
+
+SUFFIX = ".encodings"
+"""How the names of such files end."""
+
+_SECTIONS: dict[str, Kind] = {"activation_encodings": "activation", "param_encodings": "weight"}
+_WIDEST_CODES = 16
+# Axis of the output channels of a weight; AIMET does not write it down.
+_CHANNEL_AXES = {"Conv": 0, "ConvTranspose": 1}
+_NEWER_KEYS = {"bw": "bitwidth", "is_sym": "is_symmetric"}
+_AGAIN = "export the encodings again for this model"
+
+
+def read_encodings(path: Path, model: Model) -> QuantizedModel:
+    """A float model with the quantizers that a file of encodings says.
+
+    Both layouts are read: tables by tensor (0.6.1), and lists of entries with names (1.0.0).
+
+    Args:
+        path: The file.
+        model: The float model whose tensors it names.
+
+    Raises:
+        BadInput: It is no such file, or does not fit the model.
+    """
+    try:
+        content = json.loads(read_small(path, what="The file of encodings"))
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON: {error}.", fix="give a file that AIMET wrote") from error
+    if not isinstance(content, dict) or not any(section in content for section in _SECTIONS):
+        what = f"{path} has neither {' nor '.join(_SECTIONS)}."
+        raise BadInput(what, fix="give a file of encodings that AIMET wrote")
+    reader = _Reader(path, model)
+    quantizers = []
+    for section, kind in _SECTIONS.items():
+        for tensor, entry in _listed(content.get(section, {}), path):
+            quantizer = reader.quantizer(tensor, entry, kind)
+            if quantizer is not None:
+                quantizers.append(quantizer)
+    return QuantizedModel(model, tuple(quantizers), notes=tuple(reader.notes))
+
+
+Entry = dict[str, Any]
+
+
+def _listed(section: Any, path: Path) -> Iterator[tuple[str, Entry]]:
+    """Every tensor with one entry that holds its numbers as lists, whatever the layout."""
+    try:
+        if isinstance(section, Mapping):
+            for tensor, entries in section.items():
+                known = dict.fromkeys(str(key) for each in entries for key in each)
+                yield str(tensor), {key: [each[key] for each in entries if key in each] for key in known}
+        else:
+            for each in section:
+                entry = {_NEWER_KEYS.get(key, key): value for key, value in each.items()}
+                lists = {key: value if isinstance(value, list) else [value] for key, value in entry.items()}
+                yield str(each["name"]), lists
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BadInput(f"{path} is not laid out as encodings are: {error}.", fix=_AGAIN) from error
+
+
+class _Reader:
+    def __init__(self, path: Path, model: Model) -> None:
+        self._path, self._model = path, model
+        self.notes: list[str] = []
+        graph = model.proto.graph
+        self._weights = Weights(model)
+        self._readers: dict[str, list[tuple[Any, int]]] = {}
+        for node in graph.node:
+            for at, name in enumerate(node.input):
+                self._readers.setdefault(name, []).append((node, at))
+        self._outputs = {value.name for value in graph.output}
+        self._known = {*self._readers, *self._outputs}
+
+    def quantizer(self, tensor: str, entry: Entry, kind: Kind) -> Quantizer | None:
+        if str(entry.get("dtype", ["int"])[0]).lower() == "float":
+            return None
+        if tensor not in self._known:
+            self.notes.append(f"{self._path.name} has a scale for {tensor!r}, which nothing in the model reads")
+            return None
+        spec, params = self._numbers(tensor, entry)
+        readers = self._readers.get(tensor, [])
+        if params.scale.ndim:
+            spec = spec.along(self._axis(tensor, readers, len(params.scale)))
+        if kind == "weight" and spec.bits > _WIDEST_CODES:
+            kind = "bias"
+        return Quantizer(
+            name=tensor,
+            tensor=tensor,
+            kind=kind,
+            spec=spec,
+            params=params,
+            consumers=tuple(Consumer(node.name, at) for node, at in readers),
+            output=tensor in self._outputs and kind == "activation" and self._is_computed(tensor),
+        )
+
+    def _is_computed(self, tensor: str) -> bool:
+        return any(tensor in node.output for node in self._model.proto.graph.node)
+
+    def _numbers(self, tensor: str, entry: Entry) -> tuple[QuantSpec, QuantParams]:
+        """Codes count from 0 in the file; those of symmetric quantizers are signed here."""
+        try:
+            bits = int(entry["bitwidth"][0])
+            scale = np.array(entry["scale"], dtype=np.float32)
+            offset = np.array(entry["offset"], dtype=np.int64)
+            symmetric = str(entry.get("is_symmetric", ["False"])[0]).lower() == "true"
+            if scale.ndim != 1 or scale.shape != offset.shape or not np.all(np.isfinite(scale) & (scale > 0)):
+                raise ValueError("scale and offset are not numbers of the same count, or a scale is not positive")
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            what = f"{self._path} has no usable numbers for {tensor!r}: {error}."
+            raise BadInput(what, fix=_AGAIN) from error
+        half = 1 << (bits - 1)
+        signed = symmetric and bool(np.all((offset == -half) | (offset == -half + 1)))
+        narrow = signed and bool(np.all(offset == -half + 1))
+        spec = QuantSpec(bits=bits, signed=signed, symmetric=symmetric, narrow=narrow)
+        zero_point = spec.code_min - offset
+        if np.any((zero_point < spec.code_min) | (zero_point > spec.code_max)):
+            what = f"{self._path} has an offset for {tensor!r} at which zero has no code."
+            raise BadInput(what, fix=_AGAIN)
+        whole = len(scale) == 1
+        params = QuantParams(
+            scale.reshape(()) if whole else scale, zero_point.reshape(()) if whole else zero_point
+        )
+        return spec, params
+
+    def _axis(self, tensor: str, readers: Sequence[tuple[Any, int]], count: int) -> int:
+        shape = self._weights.shape(tensor) if tensor in self._weights.protos else ()
+        for node, at in readers:
+            axis = self._channel_axis(node, at, len(shape))
+            if axis is not None and len(shape) > axis and shape[axis] == count:
+                return axis
+        raise BadInput(
+            f"{self._path} has {count} scales for {tensor!r} of shape {list(shape)}: no axis of channels fits.",
+            fix=_AGAIN,
+        )
+
+    def _channel_axis(self, node: Any, at: int, rank: int) -> int | None:
+        if rank == 1:
+            return 0
+        if node.op_type == "Gemm" and at == 1:
+            transposed = any(each.name == "transB" and each.i for each in node.attribute)
+            return 0 if transposed else 1
+        if node.op_type in _CHANNEL_AXES:
+            return _CHANNEL_AXES[node.op_type]
+        return rank - 1 if node.op_type in LAYERS else None

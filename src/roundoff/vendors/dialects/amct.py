@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from roundoff.vendors.amct.configuration.creating import IFMR_DEFAULTS, default_document, layer_entry
-from roundoff.vendors.amct.configuration.documents import dump
+from roundoff.vendors.amct.configuration.parsing import dump
 from roundoff.vendors.amct.layers import LAYER_TYPES, Layer, find_layers
 from roundoff.vendors.dialects.decisions import Decisions
 from roundoff.vendors.dialects.written import (

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from roundoff.core.quant_plan import FLOAT, Precision, QuantPlan, Rule
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.plan import FLOAT, Precision, QuantPlan, Rule
+from roundoff.core.quantizers import Quantizer
 from roundoff.graph.precisions import NodePrecisions
 from roundoff.graph.quantized_model import QuantizedModel
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from roundoff.core.quant_plan import FLOAT
+from roundoff.core.plan import FLOAT
 from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
 from roundoff.vendors.dialects.written import (
     Dialect,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.quant_plan import FLOAT
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.plan import FLOAT
+from roundoff.core.quantizers import Quantizer
 from roundoff.graph.weights import constant_value
 from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
 from roundoff.vendors.dialects.graph_digest import graph_digest

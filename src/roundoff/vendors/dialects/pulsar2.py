@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from roundoff.core.quant_plan import FLOAT
+from roundoff.core.plan import FLOAT
 from roundoff.vendors.dialects.decisions import Decisions, NodeDecision
 from roundoff.vendors.dialects.written import (
     Dialect,
@@ -15,9 +15,14 @@ from roundoff.vendors.dialects.written import (
     unsaid_scales,
     unsaid_weights,
 )
-from roundoff.vendors.pulsar2.config.enums import CalibrationMethod, DataType
-from roundoff.vendors.pulsar2.config.schema import BuildConfig, LayerConfig, QuantConfig
-from roundoff.vendors.pulsar2.config.writing import to_json
+from roundoff.vendors.pulsar2.config.reading import to_json
+from roundoff.vendors.pulsar2.config.schema import (
+    BuildConfig,
+    CalibrationMethod,
+    DataType,
+    LayerConfig,
+    QuantConfig,
+)
 
 __all__ = ["DIALECT"]
 

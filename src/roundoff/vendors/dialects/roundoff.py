@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from roundoff.core.quant_plan import FLOAT, PRECISION_PARTS, Precision, Rule
+from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision, Rule
 from roundoff.vendors.dialects.decisions import Decisions
 from roundoff.vendors.dialects.written import Dialect, Written, said_of, unsaid_codes, unsaid_scales
 

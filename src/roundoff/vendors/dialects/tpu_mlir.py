@@ -1,6 +1,6 @@
 """TPU-MLIR: the quantization table, and the calibration table with the ranges."""
 
-from roundoff.core.quantization import representable_range
+from roundoff.core.quantizers import representable_range
 from roundoff.vendors.dialects.decisions import Decisions
 from roundoff.vendors.dialects.written import (
     Dialect,

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from roundoff.core.quantizer import Quantizer
-from roundoff.core.wording import counted
+from roundoff.core.quantizers import Quantizer
+from roundoff.messages.numbers import counted
 from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
 
 __all__ = [

@@ -7,15 +7,10 @@ tables.
 """
 
 from roundoff.vendors.horizon.curves import plot_acc_error
-from roundoff.vendors.horizon.datasets import Dataset
-from roundoff.vendors.horizon.everything import runall
-from roundoff.vendors.horizon.pictures import (
-    get_channelwise_data_distribution,
-    plot_distribution,
-    tensor_analysis,
-)
+from roundoff.vendors.horizon.everything import runall, select_sensitive_samples, sensitivity_analysis
+from roundoff.vendors.horizon.inputs import Dataset
+from roundoff.vendors.horizon.pictures import get_channelwise_data_distribution, plot_distribution, tensor_analysis
 from roundoff.vendors.horizon.ranking import get_sensitivity_of_nodes
-from roundoff.vendors.horizon.switching import select_sensitive_samples, sensitivity_analysis
 
 __all__ = [
     "CalibrationDataSet",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from roundoff.errors import nearest
-from roundoff.vendors.horizon.errors import WrongType, WrongValue
+from roundoff.vendors.errors import WrongType, WrongValue
 
 __all__ = [
     "METRICS",

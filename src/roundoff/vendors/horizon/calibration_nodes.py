@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from roundoff.analysis.switches import Switches
-from roundoff.core.quantizer import Quantizer
+from roundoff.core.quantizers import Quantizer
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.vendors.horizon.errors import WrongValue
+from roundoff.studies.switches import Switches
+from roundoff.vendors.errors import WrongValue
 
 __all__ = ["CalibrationNodes", "bits_of", "threshold_of"]
 

@@ -4,19 +4,20 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from roundoff.analysis.accumulation import AccumulationSettings, accumulate
-from roundoff.core.accumulation import Curve
+from roundoff.core.document import json_text
 from roundoff.core.files import write_text
-from roundoff.plots.canvas import require_matplotlib
-from roundoff.plots.curves import accumulation_picture
-from roundoff.report.accumulation import accumulation_csv
-from roundoff.report.documents import json_text
+from roundoff.report.plots.canvas import require_matplotlib
+from roundoff.report.plots.curves import accumulation_picture
+from roundoff.studies.accumulate import study as accumulate
+from roundoff.studies.accumulate.result import Curve
+from roundoff.studies.accumulate.study import AccumulationSettings
+from roundoff.studies.accumulate.terminal import accumulation_csv
+from roundoff.vendors.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.arguments import NodeLists, node_lists, one_metric, our_metric
 from roundoff.vendors.horizon.calibration_nodes import CalibrationNodes
-from roundoff.vendors.horizon.errors import WrongType, WrongValue
-from roundoff.vendors.horizon.files import DEFAULT_FOLDER, result_folder, save_pictures
-from roundoff.vendors.horizon.listening import progress
-from roundoff.vendors.horizon.opening import Opened, is_model, open_calibrated
+from roundoff.vendors.horizon.inputs import Opened, is_model, open_calibrated
+from roundoff.vendors.horizon.logging import progress
+from roundoff.vendors.horizon.tables import DEFAULT_FOLDER, result_folder, save_pictures
 
 __all__ = ["asked_curves", "draw_curves", "plot_acc_error"]
 

@@ -26,7 +26,7 @@ def get_sensitivity_of_nodes(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     verbose: bool = False,
     interested_nodes: Any = None,
 ) -> dict[str, dict[str, float]]:
-    """See `roundoff.vendors.horizon.get_sensitivity_of_nodes`."""
+    """See `roundoff.vendors.horizon.ranking.get_sensitivity_of_nodes`."""
     return ranking.get_sensitivity_of_nodes(
         model_or_file,
         metrics,
@@ -49,7 +49,7 @@ def plot_acc_error(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     metric: str = "cosine-similarity",
     average_mode: bool = False,
 ) -> None:
-    """See `roundoff.vendors.horizon.plot_acc_error`."""
+    """See `roundoff.vendors.horizon.curves.plot_acc_error`."""
     curves.plot_acc_error(
         calibrated_data, model_or_file, quantize_node, non_quantize_node, metric, average_mode, save_dir
     )

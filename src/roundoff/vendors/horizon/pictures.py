@@ -6,22 +6,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roundoff.analysis.channels import ChannelSettings, describe_channels
-from roundoff.analysis.distribution import DistributionSettings, describe_distributions
-from roundoff.analysis.watching import UNLIMITED, RunLimits
-from roundoff.core.channel_spread import ChannelSpread
-from roundoff.core.distributions import Distribution, DistributionReport
 from roundoff.errors import BadInput
-from roundoff.plots.canvas import require_matplotlib
-from roundoff.plots.channels import channels_picture
-from roundoff.plots.distribution import distribution_picture
-from roundoff.report.distributions import distribution_csv
+from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.report.plots.canvas import require_matplotlib
+from roundoff.report.plots.channels import channels_picture
+from roundoff.report.plots.distribution import distribution_picture
+from roundoff.studies.channels.result import ChannelSpread
+from roundoff.studies.channels.study import ChannelSettings, describe_channels
+from roundoff.studies.distribution.result import Distribution, DistributionReport
+from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
+from roundoff.studies.distribution.terminal import distribution_csv
+from roundoff.vendors.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.arguments import flat_names
-from roundoff.vendors.horizon.errors import WrongType, WrongValue
-from roundoff.vendors.horizon.files import DEFAULT_FOLDER, result_folder, save_pictures, save_tables
-from roundoff.vendors.horizon.listening import progress, tell
-from roundoff.vendors.horizon.opening import Opened, open_calibrated
-from roundoff.vendors.horizon.tables import framed_table
+from roundoff.vendors.horizon.inputs import Opened, open_calibrated
+from roundoff.vendors.horizon.logging import progress, tell
+from roundoff.vendors.horizon.tables import DEFAULT_FOLDER, framed_table, result_folder, save_pictures, save_tables
 
 __all__ = [
     "draw_channels",

@@ -5,21 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roundoff.analysis.sensitivity import SensitivitySettings, whole_sensitivity
-from roundoff.analysis.sensitivity_report import report_sensitivity
-from roundoff.core.sensitivity import Subject, SubjectKind
-from roundoff.core.sensitivity_report import SensitivityReport, SensitivityRow
-from roundoff.core.wording import counted
 from roundoff.errors import BadInput, nearest
-from roundoff.metrics import get_metric
-from roundoff.report.sensitivity import sensitivity_csv
+from roundoff.measure.metrics import get_metric
+from roundoff.messages.numbers import counted
+from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow, Subject, SubjectKind
+from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.study import whole_sensitivity
+from roundoff.studies.sensitivity.summary import report_sensitivity
+from roundoff.studies.sensitivity.terminal import sensitivity_csv
+from roundoff.vendors.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.arguments import METRICS, NODE_TYPES, metric_names, node_lists, our_metric
 from roundoff.vendors.horizon.calibration_nodes import CalibrationNodes, bits_of, threshold_of
-from roundoff.vendors.horizon.errors import WrongType, WrongValue
-from roundoff.vendors.horizon.files import result_folder, save_tables
-from roundoff.vendors.horizon.listening import LOGGER, progress, say
-from roundoff.vendors.horizon.opening import Opened, open_calibrated
-from roundoff.vendors.horizon.tables import Generation, sensitivity_table
+from roundoff.vendors.horizon.inputs import Opened, open_calibrated
+from roundoff.vendors.horizon.logging import LOGGER, progress, say
+from roundoff.vendors.horizon.tables import Generation, result_folder, save_tables, sensitivity_table
 
 __all__ = ["Ranking", "get_sensitivity_of_nodes", "measure_rankings", "save_ranking", "wanted_subjects"]
 

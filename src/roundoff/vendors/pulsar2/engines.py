@@ -9,11 +9,11 @@ from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs, outputs, topology
 from roundoff.graph.load import Model
-from roundoff.graph.reading import read_quantized
-from roundoff.graph.tap import tap
+from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.subgraph import tap
 from roundoff.graph.units import derived_constants
-from roundoff.runtime.integer import IntegerRunner
-from roundoff.runtime.session import Session, open_session
+from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.session import Session, open_session
 
 __all__ = ["Engine", "IntegerEngine", "ReferenceEngine", "is_quantized", "refuse_foreign"]
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from roundoff.core.io_check import Correction, Explanation, InputChange, IoCheck, StageCheck
-from roundoff.vendors.pulsar2.config.enums import CscMode, DataType
+from roundoff.studies.check_io.result import Correction, Explanation, InputChange, IoCheck, StageCheck
+from roundoff.vendors.pulsar2.config.schema import CscMode, DataType
 
 __all__ = ["fields_of", "with_fields"]
 

@@ -1,13 +1,23 @@
 """What the vendor calls operations and types."""
 
 import re
+from dataclasses import replace
 
-from roundoff.core.quant_plan import FLOAT
+from roundoff.core.plan import FLOAT
+from roundoff.core.target import Target
 from roundoff.quantize.planning.fusing import Unit
-from roundoff.quantize.planning.sockets import PRODUCTS
-from roundoff.quantize.planning.view import GraphView
+from roundoff.quantize.planning.view import PRODUCTS, GraphView
+from roundoff.quantize.targets.loading import load_target
+from roundoff.vendors.pulsar2.config.schema import BuildConfig, DataType, TargetHardware
 
-__all__ = ["frontend_type", "in_vendor_words", "quantized_type", "vendor_dtype"]
+__all__ = [
+    "frontend_type",
+    "in_vendor_words",
+    "quantized_type",
+    "target_of",
+    "vendor_dtype",
+]
+
 
 # Patterns of several nodes that its frontend makes one operation of.
 _PATTERN_TYPES = {
@@ -69,3 +79,24 @@ def vendor_dtype(dtype: str) -> str:
 def in_vendor_words(text: str) -> str:
     """A sentence with the vendor's names of types."""
     return _CODE_WORD.sub(lambda match: match[0].upper(), text)
+
+
+# The chip that a configuration names, as a target.
+
+# The only chip whose numeric rules were measured in public; others are quantized by the same tool.
+_MEASURED = "axera-ax650"
+# Requests for float weights have no effect there, as users found.
+_NO_FLOAT_WEIGHTS = frozenset({TargetHardware.AX620E})
+
+
+def target_of(config: BuildConfig) -> Target:
+    """The target of a configuration, with what the configuration changes of it."""
+    target = load_target(_MEASURED)
+    if config.target_hardware in _NO_FLOAT_WEIGHTS:
+        target = replace(target, only={**target.only, f"weight.{FLOAT}": frozenset()})
+    if config.quant.conv_bias_data_type is DataType.FP32:
+        target = replace(target, bias="float")
+    if config.quant.disable_quant_optimization:
+        # Nothing is merged: every result is quantized, also those in front of an activation function.
+        target = replace(target, fusions=())
+    return target

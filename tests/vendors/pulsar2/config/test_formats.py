@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput, MissingExtra
-from roundoff.vendors.pulsar2.config import other_formats
+from roundoff.vendors.pulsar2.config import formats as other_formats
 from roundoff.vendors.pulsar2.config.loading import load_config
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 

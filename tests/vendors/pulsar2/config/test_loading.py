@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.vendors.pulsar2.config.enums import CalibrationMethod, DataType, NpuMode, TargetHardware
 from roundoff.vendors.pulsar2.config.loading import load_config
-from roundoff.vendors.pulsar2.config.schema import BuildConfig
+from roundoff.vendors.pulsar2.config.schema import (
+    BuildConfig,
+    CalibrationMethod,
+    DataType,
+    NpuMode,
+    TargetHardware,
+)
 from tests.vendors.pulsar2.published import published
 
 PUBLISHED = (

@@ -4,20 +4,23 @@ import pytest
 
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput
-from roundoff.vendors.pulsar2.config.applicability import not_applicable
-from roundoff.vendors.pulsar2.config.enums import ColorSpace, DataType, NpuMode, TargetHardware
+from roundoff.vendors.pulsar2.config.checks import not_applicable
+from roundoff.vendors.pulsar2.config.resolution import settle
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
+    ColorSpace,
     CompilerConfig,
+    DataType,
     InputProcessor,
     InputQuantConfig,
+    NpuMode,
     OnnxOpt,
     OpProcessor,
     OutputProcessor,
     QuantConfig,
     Shape,
+    TargetHardware,
 )
-from roundoff.vendors.pulsar2.config.settling import settle
 
 SPECS = (InputSpec("x", "float32", (1, 3, 8, 8)), InputSpec("y", "float32", (1, 3, 8, 8)))
 

@@ -10,13 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.vendors.pulsar2.config.enums import DataType
-from roundoff.vendors.pulsar2.config.fields import MessageField, message_fields
+from roundoff.vendors.pulsar2.config.formats import parse_relaxed_json
 from roundoff.vendors.pulsar2.config.loading import load_config
-from roundoff.vendors.pulsar2.config.reading import read_message
-from roundoff.vendors.pulsar2.config.relaxed_json import parse_relaxed_json
-from roundoff.vendors.pulsar2.config.schema import BuildConfig, InputQuantConfig, LayerConfig, QuantConfig
-from roundoff.vendors.pulsar2.config.writing import to_json
+from roundoff.vendors.pulsar2.config.reading import read_message, to_json
+from roundoff.vendors.pulsar2.config.schema import (
+    BuildConfig,
+    DataType,
+    InputQuantConfig,
+    LayerConfig,
+    MessageField,
+    QuantConfig,
+    message_fields,
+)
 from tests.vendors.pulsar2.config.test_loading import PUBLISHED
 from tests.vendors.pulsar2.published import published
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.half import in_half, is_emulated
+from roundoff.diagnosis.devices.expectation import in_half, is_emulated
 from roundoff.diagnosis.devices.proof import called, energy, tried, where
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
 from roundoff.graph.weights import Weights
 
 __all__ = ["Fp16Range"]

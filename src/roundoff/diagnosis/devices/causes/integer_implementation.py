@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roundoff.core.findings import Change, Remedy
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
 
 __all__ = ["SHIFTED", "IntegerImplementation", "arithmetics"]
 

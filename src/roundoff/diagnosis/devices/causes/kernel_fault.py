@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from roundoff.core.findings import Change, Measure, Remedy
-from roundoff.core.harmless import short_name
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.describing import pattern
+from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.local_errors import LocalError
 from roundoff.diagnosis.devices.proof import called
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Measure, Remedy
+from roundoff.messages.sanitize import short_name
 
 __all__ = ["KernelFault"]
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from roundoff.align import find_layout
-from roundoff.core.findings import Change, Remedy
-from roundoff.core.measure import channel_axis_of
+from roundoff.align.layout import find_layout
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, tried, where
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.measure.pairs import channel_axis_of
 
 __all__ = ["Layout", "slice_order"]
 

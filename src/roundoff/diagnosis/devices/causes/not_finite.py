@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from roundoff.core.findings import Change, Measure, Remedy
-from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.proof import called, where
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Measure, Remedy
 
 __all__ = ["NotFiniteValues"]
 

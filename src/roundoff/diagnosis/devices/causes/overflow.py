@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from roundoff.core.findings import Change, Remedy
-from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.proof import called, tried
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
 
 __all__ = ["DeviceOverflow"]
 

@@ -6,18 +6,18 @@ from functools import partial
 
 import numpy as np
 
-from roundoff.analysis.channel_axes import input_channel_axis
-from roundoff.analysis.io_check.explaining import explain_difference
-from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.causes.wrong_dequantization import robust_line
-from roundoff.diagnosis.devices.input_fit import fitted_input
+from roundoff.diagnosis.devices.inputs import fitted_input
 from roundoff.diagnosis.devices.proof import called, left_over, tried
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.graph.channel_axes import input_channel_axis
 from roundoff.preprocessing.conventions import alike, preparations
 from roundoff.preprocessing.ranking import Hypothesis, Observation, plausible
+from roundoff.studies.check_io.explanation import explain_difference
 
 __all__ = ["Preprocessing"]
 

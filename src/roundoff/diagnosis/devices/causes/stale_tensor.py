@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from roundoff.core.findings import Change, Remedy
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.bench import Bench
 from roundoff.diagnosis.devices.proof import called, tried, where
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
 
 __all__ = ["StaleTensor"]
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from roundoff.core.findings import Change, Remedy
-from roundoff.core.quantization import representable_range
+from roundoff.core.quantizers import representable_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.channel_lines import ChannelLine, channel_lines, lines_text, with_lines
+from roundoff.diagnosis.devices.description import ChannelLine, channel_lines, lines_text, with_lines
 from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, tried, where
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
 
 __all__ = ["WrongDequantization", "robust_line"]
 

@@ -1,12 +1,12 @@
 """What was written of a tensor is not what the device had of it."""
 
-from roundoff.core.findings import Change, Measure, Remedy
-from roundoff.diagnosis.devices.bench import Bench
-from roundoff.diagnosis.devices.describing import pattern
+from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.local_errors import LocalError
 from roundoff.diagnosis.devices.proof import called, sqnr_db, where
+from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Measure, Remedy
 
 __all__ = ["WrongDump"]
 

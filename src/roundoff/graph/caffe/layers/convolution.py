@@ -1,15 +1,59 @@
 """Convolution and its transpose, with groups, holes and any number of spatial axes."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-from roundoff.core.tensors import Array
-from roundoff.graph.caffe.job import LayerJob
-from roundoff.graph.caffe.layers.weights import add_weights
-from roundoff.graph.caffe.params import Params
-from roundoff.graph.caffe.registry import converts
+import numpy as np
 
-__all__ = ["Window", "spatial"]
+from roundoff.core.tensors import Array
+from roundoff.graph.caffe.conversion import LayerJob, Params
+from roundoff.graph.caffe.registry import converts
+from roundoff.graph.caffe.stored_codes import find_codes, weight_steps
+
+__all__ = [
+    "Window",
+    "add_weights",
+    "embed",
+    "inner_product",
+    "spatial",
+]
+
+
+# The weights of layers that multiply: as floats, or as codes where a quantization tool rounded them.
+
+
+def add_weights(job: LayerJob, weights: Array, bias: Array | None, *, axis: int) -> list[str]:
+    """Add the weights and the bias of a layer; gives their names.
+
+    In a net that a quantization tool wrote they are rounded already. Stored as codes they are the same numbers,
+    and can be told from weights in float.
+
+    Args:
+        job: The layer.
+        weights: Its weights.
+        bias: Its bias, if it has one.
+        axis: The axis of the outputs.
+    """
+    steps = weight_steps(job.layer, job.net)
+    of_weights, of_bias = (None, None) if steps is None else steps
+    if of_weights is not None and of_weights.size > weights.shape[axis]:
+        of_weights = of_weights[: weights.shape[axis]]  # of a transposed convolution: all groups have the same
+    names = [_add(job, weights, of_weights, name="weight", axis=axis, dtype="int8")]
+    if bias is not None:
+        names.append(_add(job, bias, of_bias, name="bias", axis=0, dtype="int32"))
+    return names
+
+
+def _add(job: LayerJob, values: Array, steps: Array | None, *, name: str, axis: int, dtype: str) -> str:
+    codes = None if steps is None else find_codes(values, steps, axis=axis, dtype=dtype)
+    if codes is None:
+        return job.floats(values, name)
+    zero = np.zeros(codes.scale.shape, codes.values.dtype)
+    stored = [job.constant(codes.values, f"{name}_codes"), job.floats(codes.scale, f"{name}_scale")]
+    attributes = {"axis": axis} if codes.scale.ndim else {}
+    return job.step("DequantizeLinear", [*stored, job.constant(zero, f"{name}_zero")], name, **attributes)
+
 
 _PLANE = 2
 
@@ -130,3 +174,55 @@ def deconvolution(job: LayerJob) -> None:
     placed = zip(sizes, window.pad, window.extent(), window.stride, strict=True)
     outputs = [stride * (size - 1) + extent - 2 * pad for size, pad, extent, stride in placed]
     job.top("ConvTranspose", inputs, (batch, out, *outputs), group=group, **window.attributes())
+
+
+# Products with stored matrices: fully connected layers and look-up tables.
+
+_FLOAT, _INT64 = 1, 7
+
+
+@converts("InnerProduct")
+def inner_product(job: LayerJob) -> None:
+    """Every output is a weighted sum of all values behind an axis."""
+    job.check_counts((1,))
+    params, shape = job.params("inner_product_param"), job.bottoms[0].shape
+    axis = job.axis(params.integer("axis"), len(shape))
+    count, out = math.prod(shape[axis:]), params.integer("num_output")
+    transposed = params.flag("transpose")
+    weights = job.blob(0, (count, out) if transposed else (out, count))
+    bias = job.blob(1, (out,)) if params.flag("bias_term") else None
+    source = job.bottoms[0].name
+    top = (*shape[:axis], out)
+    if axis == 1:
+        if len(shape) != 2:
+            source = job.step("Flatten", [source], "flat", axis=1)
+        numbers = add_weights(job, weights, bias, axis=1 if transposed else 0)
+        job.top("Gemm", [source, *numbers], top, transB=int(not transposed))
+        return
+    if axis == 0:
+        job.fix_batch(f"layer {job.layer.name!r} sums over the samples")
+    if len(shape) - axis != 1:
+        rows = [0] * axis + [count]
+        source = job.step("Reshape", [source, job.integers(rows, "rows")], "flat")
+    matrix = job.floats(weights if transposed else weights.T, "weight")
+    if bias is None:
+        job.top("MatMul", [source, matrix], top)
+        return
+    product = job.step("MatMul", [source, matrix], "product")
+    job.top("Add", [product, job.floats(bias, "bias")], top)
+
+
+@converts("Embed")
+def embed(job: LayerJob) -> None:
+    """Rows of a table, chosen by number."""
+    job.check_counts((1,))
+    params = job.params("embed_param")
+    rows, out = params.integer("input_dim"), params.integer("num_output")
+    table = job.floats(job.blob(0, (rows, out)), "weight")
+    numbers = job.step("Cast", [job.bottoms[0].name], "numbers", to=_INT64)
+    top = (*job.bottoms[0].shape, out)
+    if not params.flag("bias_term"):
+        job.top("Gather", [table, numbers], top)
+        return
+    chosen = job.step("Gather", [table, numbers], "chosen")
+    job.top("Add", [chosen, job.floats(job.blob(1, (out,)), "bias")], top)

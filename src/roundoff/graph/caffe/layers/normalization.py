@@ -1,6 +1,6 @@
 """Normalizations: of batches, channels, neighbourhoods and vectors."""
 
-from roundoff.graph.caffe.job import LayerJob
+from roundoff.graph.caffe.conversion import LayerJob
 from roundoff.graph.caffe.registry import converts
 
 __all__ = ["batch_norm", "lrn", "mvn", "normalize", "softmax"]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.graph.caffe.job import LayerJob
+from roundoff.graph.caffe.conversion import LayerJob
 from roundoff.graph.caffe.registry import converts
 
 __all__ = ["anti_quant", "dequant", "quant"]

@@ -1,11 +1,26 @@
 """Layers that move values without changing them."""
 
+import itertools
 import math
+from typing import Any
 
-from roundoff.graph.caffe.job import LayerJob, Shape
+import numpy as np
+
+from roundoff.graph.caffe.conversion import LayerJob, Params, Shape
 from roundoff.graph.caffe.registry import converts
 
-__all__ = ["crop", "flatten", "permute", "reshape", "shuffle_channel"]
+__all__ = [
+    "arg_max",
+    "concat",
+    "crop",
+    "flatten",
+    "permute",
+    "reduction",
+    "reshape",
+    "shuffle_channel",
+    "slicing",
+    "tile",
+]
 
 
 @converts("Flatten")
@@ -130,3 +145,150 @@ def parameter(job: LayerJob) -> None:
     job.check_counts((0,))
     shape = job.params("parameter_param").inner("shape").integers("dim")
     job.top("Identity", [job.floats(job.blob(0, shape), "value")], shape)
+
+
+# Blobs put together and taken apart.
+
+
+def _axis(job: LayerJob, params: Params, old: str) -> int:
+    """The axis by its name of today, or by the one it had before."""
+    if params.has(old) and params.has("axis"):
+        raise job.refuse(f"has both axis and {old}", fix=f"leave {old} out")
+    axis = params.integer(old if params.has(old) else "axis")
+    axis = job.axis(axis, len(job.bottoms[0].shape))
+    if axis == 0:
+        job.fix_batch(f"layer {job.layer.name!r} ({job.layer.type}) works along the samples")
+    return axis
+
+
+@converts("Concat")
+def concat(job: LayerJob) -> None:
+    """Blobs one behind the other along an axis."""
+    if not job.bottoms:
+        raise job.refuse("has no bottoms")
+    job.check_counts((len(job.bottoms),))
+    axis = _axis(job, job.params("concat_param"), "concat_dim")
+    first = job.bottoms[0].shape
+    for bottom in job.bottoms:
+        if len(bottom.shape) != len(first) or _without(bottom.shape, axis) != _without(first, axis):
+            sizes = " and ".join("x".join(map(str, each)) for each in (first, bottom.shape))
+            raise job.refuse(f"joins blobs of the shapes {sizes} along axis {axis}; all other axes must agree")
+    whole = sum(bottom.shape[axis] for bottom in job.bottoms)
+    shape = (*first[:axis], whole, *first[axis + 1 :])
+    job.top("Concat", [bottom.name for bottom in job.bottoms], shape, axis=axis)
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+@converts("Slice")
+def slicing(job: LayerJob) -> None:
+    """Pieces of a blob along an axis."""
+    job.check_counts((1,), range(1, job.top_count() + 1))
+    params, shape = job.params("slice_param"), job.bottoms[0].shape
+    axis = _axis(job, params, "slice_dim")
+    count, size = job.top_count(), shape[axis]
+    points = params.integers("slice_point")
+    if points:
+        edges = (0, *points, size)
+        sizes = [end - start for start, end in itertools.pairwise(edges)]
+        if len(sizes) != count or min(sizes) < 1:
+            raise job.refuse(f"is cut at {', '.join(map(str, points))}: not into {count} pieces of {size} values")
+    elif size % count:
+        raise job.refuse(
+            f"has {count} tops, into which {size} values cannot be cut evenly", fix="give slice_point"
+        )
+    else:
+        sizes = [size // count] * count
+    shapes = [(*shape[:axis], part, *shape[axis + 1 :]) for part in sizes]
+    if count == 1:
+        job.top("Identity", [job.bottoms[0].name], shape)
+    else:
+        job.tops_of("Split", [job.bottoms[0].name, job.integers(sizes, "sizes")], shapes, axis=axis)
+
+
+@converts("Tile")
+def tile(job: LayerJob) -> None:
+    """A blob repeated along an axis."""
+    job.check_counts((1,))
+    params, shape = job.params("tile_param"), job.bottoms[0].shape
+    axis, times = job.axis(params.integer("axis"), len(shape)), params.integer("tiles")
+    if times < 1:
+        raise job.refuse(f"repeats its input {times} times")
+    if axis == 0:
+        job.fix_batch(f"layer {job.layer.name!r} repeats the samples")
+    repeats = [times if place == axis else 1 for place in range(len(shape))]
+    top = tuple(size * repeat for size, repeat in zip(shape, repeats, strict=True))
+    job.top("Tile", [job.bottoms[0].name, job.integers(repeats, "repeats")], top)
+
+
+# Sums, means and largest values along axes.
+
+_FLOAT = 1
+
+
+@converts("Reduction")
+def reduction(job: LayerJob) -> None:
+    """All values behind an axis become one."""
+    job.check_counts((1,))
+    params, shape = job.params("reduction_param"), job.bottoms[0].shape
+    axis = job.axis(params.integer("axis"), len(shape)) if shape else 0
+    axes, factor = list(range(axis, len(shape))), params.number("coeff")
+    if axis == 0:
+        job.fix_batch(f"layer {job.layer.name!r} reduces over the samples")
+    names = {"SUM": "ReduceSum", "ASUM": "ReduceL1", "SUMSQ": "ReduceSumSquare", "MEAN": "ReduceMean"}
+    op_type = names[params.choice("operation")]
+    inputs = [job.bottoms[0].name]
+    attributes: dict[str, Any] = {"axes": axes}
+    if op_type == "ReduceSum":
+        inputs, attributes = [*inputs, job.integers(axes, "axes")], {}
+    if factor == 1:
+        job.top(op_type, inputs, shape[:axis], keepdims=0, **attributes)
+        return
+    reduced = job.step(op_type, inputs, "reduced", keepdims=0, **attributes)
+    job.top("Mul", [reduced, job.floats(factor, "coefficient")], shape[:axis])
+
+
+@converts("ArgMax")
+def arg_max(job: LayerJob) -> None:
+    """Where the largest values are, or what they are; of equal values Caffe takes the last."""
+    job.check_counts((1,))
+    params, shape = job.params("argmax_param"), job.bottoms[0].shape
+    many, values_too = params.integer("top_k"), params.flag("out_max_val")
+    if params.has("axis"):
+        axis = job.axis(params.integer("axis"), len(shape))
+        if axis == 0:
+            job.fix_batch(f"layer {job.layer.name!r} compares the samples")
+        _check(job, many, shape[axis])
+        places, values = _largest(job, job.bottoms[0].name, many, axis=axis, size=shape[axis])
+        top = (*shape[:axis], many, *shape[axis + 1 :])
+        job.top("Identity", [values if values_too else places], top)
+        return
+    size = math.prod(shape[1:])
+    _check(job, many, size)
+    flat = job.step("Flatten", [job.bottoms[0].name], "flat", axis=1)
+    places, values = _largest(job, flat, many, axis=1, size=size)
+    both = job.step("Concat", [places, values], "both", axis=1) if values_too else places
+    top = (shape[0], 1 + values_too, many, *[1] * (len(shape) - 3))
+    job.top("Reshape", [both, job.integers([0, *top[1:]], "shape")], top)
+
+
+def _check(job: LayerJob, many: int, size: int) -> None:
+    if not 1 <= many <= size:
+        raise job.refuse(f"asks for the {many} largest of {size} values")
+
+
+def _largest(job: LayerJob, source: str, many: int, *, axis: int, size: int) -> tuple[str, str]:
+    """Places, as float, and values of the largest values along an axis."""
+    if many == 1:
+        found = job.step("ArgMax", [source], "found", axis=axis, keepdims=1, select_last_index=1)
+        values = job.step("ReduceMax", [source], "values", axes=[axis], keepdims=1)
+        return job.step("Cast", [found], "places", to=_FLOAT), values
+    # ONNX takes the first of equal values; seen from the end that is the last.
+    backwards = [job.integers([number], step) for number, step in (
+        (-1, "start"), (np.iinfo(np.int64).min, "end"), (axis, "axis"), (-1, "stride"))]  # fmt: skip
+    turned = job.step("Slice", [source, *backwards], "turned")
+    values, found = job.steps("TopK", [turned, job.integers([many], "count")], ("values", "found"), axis=axis)
+    places = job.step("Sub", [job.integers(size - 1, "last"), found], "counted")
+    return job.step("Cast", [places], "places", to=_FLOAT), values

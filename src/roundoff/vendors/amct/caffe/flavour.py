@@ -5,15 +5,19 @@ from pathlib import Path
 
 from roundoff.core.files import read_small
 from roundoff.core.text_proto import Entry
-from roundoff.graph.caffe.exporting import deploy_net, fake_quant_net, save_net
-from roundoff.graph.caffe.importing import import_caffe, net_of
-from roundoff.graph.caffe.telling import tell
+from roundoff.graph.caffe.convert import import_caffe, net_of, tell
+from roundoff.graph.caffe.export import deploy_net, fake_quant_net, save_net
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.vendors.amct.caffe.endings import ending_of
-from roundoff.vendors.amct.caffe.information import net_information
-from roundoff.vendors.amct.caffe.layers import CAFFE_TYPES, check_config, input_sizes, own_layers
-from roundoff.vendors.amct.configuration.documents import write_json
+from roundoff.vendors.amct.caffe.layers import (
+    CAFFE_TYPES,
+    check_config,
+    ending_of,
+    input_sizes,
+    net_information,
+    own_layers,
+)
+from roundoff.vendors.amct.configuration.parsing import write_json
 from roundoff.vendors.amct.configuration.settings import QuantConfig
 from roundoff.vendors.amct.flavour import Files, add_flavour
 from roundoff.vendors.amct.layers import Layer
@@ -33,7 +37,7 @@ class CaffeFlavour:
 
     name = "caffe"
     layer_types: Mapping[str, tuple[str, ...]] = CAFFE_TYPES
-    how_to_run = "give it and batches to roundoff.vendors.amct.caffe.run_model, in this process"
+    how_to_run = "give it and batches to roundoff.vendors.amct.caffe.functions.run_model, in this process"
 
     def read(self, files: Files) -> Model:
         """The net of two files; a modified one says in its first line what its runs are for."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from roundoff.core.model_files import model_files
+from roundoff.core.files import model_files
 from roundoff.core.tensors import Array
-from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
+from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names, run_batches
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.caffe.flavour import CaffeFlavour
 from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
@@ -16,7 +16,6 @@ from roundoff.vendors.amct.flavour import Files
 from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.modified import Stage
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.amct.running import run_batches
 from roundoff.vendors.amct.saving import SaveType
 from roundoff.vendors.amct.workflow import (
     Opened,
@@ -84,7 +83,7 @@ def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     activation_offset: bool = True,
     config_defination: str | None = None,
 ) -> None:
-    """Write the configuration of a model; see `roundoff.vendors.amct.onnx.create_quant_config`."""
+    """Write the configuration of a model; see `roundoff.vendors.amct.onnx.functions.create_quant_config`."""
     create_config(
         _CAFFE,
         _files(model_file, weights_file),

@@ -1,18 +1,37 @@
 """The layers of Caffe that AMCT quantizes, what can be asked for them, and what its records say of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
+
+from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
+from roundoff.graph.caffe.convert import runs_of
+from roundoff.graph.caffe.export import Ending
 from roundoff.graph.caffe.net import Layer as CaffeLayer
-from roundoff.graph.caffe.net import Net
+from roundoff.graph.caffe.net import Net, read_net
+from roundoff.graph.caffe.placement import Owners
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.vendors.amct.configuration.settings import DEFAULT_BITS, QuantConfig
+from roundoff.vendors.amct.deploy import Operation, operations_info
+from roundoff.vendors.amct.flavour import Files
 from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.numbers import short_mantissa
+from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.errors import WrongValue
 
-__all__ = ["CAFFE_TYPES", "check_config", "input_sizes", "own_layers"]
+__all__ = [
+    "CAFFE_TYPES",
+    "check_config",
+    "ending_of",
+    "input_sizes",
+    "net_information",
+    "own_layers",
+]
+
 
 CAFFE_TYPES: Mapping[str, tuple[str, ...]] = {
     "Convolution": ("Conv",),
@@ -85,3 +104,63 @@ def input_sizes(model: Model, layers: Mapping[str, Layer]) -> dict[str, tuple[En
         named = zip(("channels", "height", "width"), (*sizes, 1, 1), strict=False)
         found[name] = tuple(Entry(key, size) for key, size in named) if sizes else ()
     return found
+
+
+# What the DeQuant layers of a net hold, by the records of its layers.
+
+
+def ending_of(records: Mapping[str, LayerRecord], *, half: bool) -> Ending:
+    """Factors with the shifts of the records.
+
+    Args:
+        records: Of the layers that are quantized.
+        half: Whether factors are cut to half precision.
+    """
+
+    def ending(name: str, factors: Array) -> tuple[Array, Array]:
+        # A single input has a record of its own, and no shifts.
+        record = records.get(name, LayerRecord())
+        return short_mantissa(factors) if half else factors, _shifts(name, record, factors.size)
+
+    return ending
+
+
+def _shifts(name: str, record: LayerRecord, count: int) -> Array:
+    bits = np.asarray(record.shift_bit or (0,), np.float32)
+    if count % bits.size:
+        what = f"The record of {name!r} has {bits.size} values of shift_bit for {count} outputs."
+        raise WrongValue(what, fix="give one shift_bit for each scale_w")
+    # Groups of a transposed convolution share their factors.
+    return np.tile(bits, count // bits.size)
+
+
+# The quantization information of a deploy net.
+
+
+def net_information(deployed: Files, net: Net, layers: Mapping[str, Layer]) -> dict[str, Any]:
+    """Which layers were inserted into a net, and which of its layers each stands for.
+
+    Args:
+        deployed: The deploy net.
+        net: The user's net.
+        layers: The layers that are quantized.
+    """
+    owners = Owners(runs_of(net))
+    originals = {
+        # The nodes of one layer are one.
+        name: list(dict.fromkeys(owner for node in layer.originals if (owner := owners.of(node))))
+        for name, layer in layers.items()
+    }
+    written = read_net(*deployed)
+    return operations_info(written.name, _operations(written, net), originals)
+
+
+def _operations(written: Net, net: Net) -> Iterator[Operation]:
+    for place, layer in enumerate(written.layers):
+        owner = layer.name
+        if layer.name not in net.layer_names and layer.type == "Quant":
+            # It is called after the first layer that reads it, which need not stand directly behind it.
+            owner = next(other.name for other in written.layers[place + 1 :] if layer.tops[0] in other.bottoms)
+        elif layer.name not in net.layer_names:
+            owner = written.layers[place - 1].name
+        yield Operation(layer.name, layer.type, len(layer.tops), owner)

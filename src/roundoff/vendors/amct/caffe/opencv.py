@@ -9,10 +9,10 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage, text_proto_text
-from roundoff.graph.caffe.importing import runs_of
+from roundoff.graph.caffe.convert import runs_of
+from roundoff.graph.caffe.fields import text_table
 from roundoff.graph.caffe.inputs import DATA_TYPES
 from roundoff.graph.caffe.net import Net, read_net
-from roundoff.graph.caffe.tables import text_table
 from roundoff.vendors.amct.arguments import a_path
 from roundoff.vendors.errors import CannotRun
 
@@ -42,14 +42,16 @@ def opencv_net(model_file: str, weights_file: str) -> Any:
     whole = next((each for each in net.layers if _is_whole(each.blobs)), None)
     if whole is not None:
         what = f"OpenCV cannot compute with the integers of a deploy net, as layer {whole.name!r} has them."
-        raise CannotRun(what, fix="give the fake-quant net, or use roundoff.vendors.amct.caffe.run_model")
+        raise CannotRun(
+            what, fix="give the fake-quant net, or use roundoff.vendors.amct.caffe.functions.run_model"
+        )
     _register(cv2)
     text = text_proto_text(_readable(net), text_table("NetParameter"))
     try:
         return cv2.dnn.readNetFromCaffe(_bytes(text.encode()), _bytes(Path(weights).read_bytes()))
     except cv2.error as error:
         reason = str(error).strip().splitlines()[0]
-        fix = "use roundoff.vendors.amct.caffe.run_model, which knows more layers"
+        fix = "use roundoff.vendors.amct.caffe.functions.run_model, which knows more layers"
         raise CannotRun(f"OpenCV cannot read {definition}: {reason}", fix=fix) from error
 
 

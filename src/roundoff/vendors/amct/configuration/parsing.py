@@ -1,27 +1,16 @@
 """From the JSON of a configuration to checked settings; what is not known is refused."""
 
+import json
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from roundoff.core.files import read_small, write_text
 from roundoff.errors import BadInput, nearest
-from roundoff.quantize.calibration import get_method, options_of
-from roundoff.vendors.amct.configuration.documents import read_json
-from roundoff.vendors.amct.configuration.fitting import fitted
-from roundoff.vendors.amct.configuration.keys import (
-    ACTIVATION,
-    ADA,
-    HALF_PRECISION,
-    HFMG,
-    IFMR,
-    LAYER,
-    ROOT,
-    TENSOR,
-    WEIGHT,
-    check_keys,
-)
+from roundoff.quantize.calibration.registry import get_method, options_of
+from roundoff.vendors.amct.configuration.creating import fitted
 from roundoff.vendors.amct.configuration.settings import (
     DEFAULT_BITS,
     ActivationSettings,
@@ -33,7 +22,185 @@ from roundoff.vendors.amct.configuration.settings import (
 from roundoff.vendors.amct.layers import Layer
 from roundoff.vendors.errors import WrongType, WrongValue
 
-__all__ = ["parse_config", "read_config", "with_algorithm_keys", "with_enabled"]
+__all__ = [
+    "ACTIVATION",
+    "ADA",
+    "HALF_PRECISION",
+    "HFMG",
+    "IFMR",
+    "LAYER",
+    "ROOT",
+    "TENSOR",
+    "WEIGHT",
+    "check_keys",
+    "dump",
+    "parse_config",
+    "parse_json",
+    "read_config",
+    "read_json",
+    "with_algorithm_keys",
+    "with_enabled",
+    "write_json",
+]
+
+
+# The keys of a configuration: what each may hold.
+
+HALF_PRECISION = "FORCE_FP16_QUANT"
+_BINS = (1024, 2048, 4096, 8192)
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What a key may hold: its type, and what is allowed of it."""
+
+    kind: str
+    allowed: Callable[[Any], bool] = lambda _: True
+    words: str = ""
+
+
+def _choice(*values: Any) -> _Key:
+    kind = "a text" if isinstance(values[0], str) else "a whole number"
+    return _Key(kind, lambda value: value in values, "one of " + ", ".join(map(str, values)))
+
+
+_FLAG = _Key("true or false")
+_NAMES = _Key("a list", lambda value: all(isinstance(each, str) for each in value), "a list of names")
+_SHARE = _Key("a number", lambda value: 0.5 < value <= 1, "above 0.5 and at most 1")
+_POSITIVE = _Key("a number", lambda value: value > 0, "above 0")
+_IS: dict[str, Callable[[Any], bool]] = {
+    "true or false": lambda value: isinstance(value, bool),
+    "a whole number": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "a number": lambda value: (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    ),
+    "a text": lambda value: isinstance(value, str),
+    "a list": lambda value: isinstance(value, list),
+    "an object": lambda value: isinstance(value, dict),
+}
+
+
+def _pair(value: Any) -> bool:
+    numbers = len(value) == 2 and all(_IS["a number"](each) for each in value)
+    return numbers and 0 < value[0] < value[1]
+
+
+ROOT = {
+    "version": _choice(1),
+    "batch_num": _Key("a whole number", lambda value: value > 0, "at least 1"),
+    "activation_offset": _FLAG,
+    "joint_quant": _FLAG,
+    "weight_offset": _FLAG,
+    "do_fusion": _FLAG,
+    "fakequant_precision_mode": _choice("DEFAULT", HALF_PRECISION),
+    "skip_fusion_layers": _NAMES,
+    "tensor_quantize": _Key("a list", lambda value: all(isinstance(each, dict) for each in value), "objects"),
+}
+LAYER = {
+    "quant_enable": _FLAG,
+    "dmq_balancer_param": _Key("a number", lambda value: 0.2 <= value <= 0.8, "from 0.2 to 0.8"),
+    "activation_quant_params": _Key("an object"),
+    "weight_quant_params": _Key("an object"),
+}
+IFMR = {
+    "max_percentile": _SHARE,
+    "min_percentile": _SHARE,
+    "search_range": _Key("a list", _pair, "two numbers, 0 < start < end"),
+    "search_step": _POSITIVE,
+}
+HFMG = {"num_of_bins": _choice(*_BINS)}
+ACTIVATION = {
+    "num_bits": _choice(4, 8, 16), "act_algo": _choice("ifmr", "hfmg"), "asymmetric": _FLAG, **IFMR, **HFMG
+}  # fmt: skip
+ADA = {
+    "num_iteration": _Key("a whole number", lambda value: value > 0, "at least 1"),
+    "reg_param": _Key("a number", lambda value: 0 < value < 1, "between 0 and 1"),
+    "beta_range": _Key(
+        "a list", lambda value: len(value) == 2 and all(map(_IS["a number"], value)), "two numbers"
+    ),
+    "warm_start": _Key("a number", lambda value: 0 < value < 1, "between 0 and 1"),
+}
+WEIGHT = {
+    "wts_algo": _choice("arq_quantize", "ada_quantize"), "num_bits": _choice(4, 6, 7, 8), "channel_wise": _FLAG,
+    **ADA,
+}  # fmt: skip
+TENSOR = {
+    "layer_name": _Key("a text"),
+    "input_index": _Key("a whole number", lambda value: value >= 0, "at least 0"),
+    "activation_quant_params": _Key("an object"),
+}
+
+
+def check_keys(given: Mapping[str, Any], keys: Mapping[str, _Key], *, where: str) -> None:
+    """Refuse keys that are not known, and values that are not allowed.
+
+    Raises:
+        WrongValue: A key is not known, or its value not allowed.
+        WrongType: A value is of another type.
+    """
+    for key, value in given.items():
+        if key not in keys:
+            raise WrongValue(f"{where}: there is no key {key!r}.", fix=nearest(key, keys))
+        known = keys[key]
+        if not _IS[known.kind](value):
+            raise WrongType(f"{where}: {key!r} is {value!r}.", fix=f"give {known.kind}")
+        if not known.allowed(value):
+            raise WrongValue(f"{where}: {key!r} is {value!r}.", fix=f"give {known.words}")
+
+
+# JSON as AMCT writes it, and read so that nothing is overlooked: no key may stand twice in one object.
+
+
+def dump(document: Any) -> str:
+    """JSON with four blanks for each level and none behind colons; names keep their letters."""
+    return json.dumps(document, indent=4, separators=(",", ":"), ensure_ascii=False)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write JSON whole or not at all."""
+    write_text(path, dump(document))
+
+
+def read_json(path: Path, *, what: str) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        BadInput: The file cannot be read, or is not JSON.
+        WrongValue: A key stands twice in one object.
+    """
+    return parse_json(read_small(path, what=what).decode("utf-8-sig", errors="replace"), name=str(path))
+
+
+def parse_json(text: str, *, name: str) -> Any:
+    """The content of a JSON text.
+
+    Raises:
+        BadInput: It is not JSON.
+        WrongValue: A key stands twice in one object.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise WrongValue(f"{name}: the key {key!r} stands twice in one object.", fix="remove one of them")
+            found[key] = value
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise BadInput(f"{name} is not JSON: {error.msg} ({where}).", fix="correct that line") from error
+    except BadInput:
+        raise
+    except ValueError as error:
+        raise BadInput(
+            f"{name} holds a number of too many digits.", fix="check that it is the right file"
+        ) from error
+    except RecursionError as error:
+        raise BadInput(f"{name} is nested too deep.", fix="check that it is the right file") from error
+
 
 _OLD = frozenset({"nuq_config", "conv_calibration_config", "fc_calibration_config"})
 

@@ -6,7 +6,7 @@ from typing import Any
 import onnxruntime
 
 from roundoff.graph.load import load_model
-from roundoff.graph.saving import save_model as save_onnx
+from roundoff.graph.save import save_model as save_onnx
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions

@@ -7,18 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.analysis.layers.copies import written_quantizers
-from roundoff.core.quant_plan import FLOAT, QuantPlan
-from roundoff.core.quantizer import Quantizer
-from roundoff.graph.edges import Edges
+from roundoff.core.plan import FLOAT, QuantPlan
+from roundoff.core.quantizers import Quantizer
+from roundoff.graph.insertion import Edges
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.run.variants import written_quantizers
+from roundoff.vendors.pulsar2.config.reading import to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
-from roundoff.vendors.pulsar2.config.writing import to_document
 from roundoff.vendors.pulsar2.layers.entries import Frontend
-from roundoff.vendors.pulsar2.layers.resolving import ResolvedLayers
-from roundoff.vendors.pulsar2.layers.table import resolution_json
+from roundoff.vendors.pulsar2.layers.resolution import ResolvedLayers, resolution_json
 
-__all__ = ["axmodel_document", "state_counts"]
+__all__ = [
+    "axmodel_document",
+    "snapshot",
+    "state_counts",
+]
+
 
 _POLICIES = (
     "PER_TENSOR", "PER_CHANNEL", "LINEAR", "EXPONENTIAL", "SYMMETRICAL", "ASYMMETRICAL", "POWER_OF_2",
@@ -167,3 +171,37 @@ def _dispatchings(plan: QuantPlan, config: BuildConfig) -> Iterator[tuple[str, s
         bits = {int(each[1:]) for each in node.seen.activation.split("/") if each not in ("", FLOAT)}
         chip = f"AX_NPU_{config.target_hardware.name}"
         yield node.node, "FP32" if node.in_float or not bits else f"{chip}_INT{max(bits)}"
+
+
+# The two snapshots at the end of a quantization: of the network and of its quantizations.
+
+_LABEL = 30
+
+
+def snapshot(quantized: QuantizedModel, plan: QuantPlan, document: Mapping[str, Any]) -> str:
+    """The figures as the vendor lays them out.
+
+    Args:
+        quantized: The quantized model.
+        plan: What every node became.
+        document: The content of quant_axmodel.json.
+    """
+    graph = quantized.float_model.proto.graph
+    tensors = {name for node in graph.node for name in (*node.input, *node.output) if name}
+    coded = {each.tensor for each in quantized.quantizers}
+    states = state_counts(document)
+    integer = sum(node.seen.arithmetic == "integer" for node in plan.nodes) if quantized.quantizers else 0
+    network = {
+        "Num of Op": len(plan.nodes),
+        "Num of Quantized Op": integer,
+        "Num of Variable": len(tensors),
+        "Num of Quantized Var": len(coded),
+    }
+    quantization = {"Num of Quant Config": sum(states.values()), **states}
+    lines = ["--------- Network Snapshot ---------", *_figures(network)]
+    lines += ["------- Quantization Snapshot ------", *_figures(quantization)]
+    return "\n".join(lines)
+
+
+def _figures(counts: Mapping[str, int]) -> list[str]:
+    return [f"{f'{name}:':<{_LABEL}}[{count}]" for name, count in counts.items()]

@@ -1,39 +1,217 @@
 """A whole build, step by step in the vendor's order."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roundoff.analysis.outliers import OutlierSettings, find_outliers
-from roundoff.analysis.watching import RunLimits
+from roundoff import __version__
+from roundoff.core.document import json_text
 from roundoff.core.files import check_output_directory, output_directory, write_text
 from roundoff.core.names import shown
-from roundoff.core.wording import counted
 from roundoff.errors import BadInput
+from roundoff.graph.cutting import node_products
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.saving import save_model
-from roundoff.quantize.preparation_check import check_preparation
-from roundoff.report.documents import json_text
-from roundoff.runtime.feeds import Samples
-from roundoff.vendors.pulsar2.building.axmodel_json import axmodel_document
-from roundoff.vendors.pulsar2.building.context import context_document, count_macs
+from roundoff.graph.save import save_model
+from roundoff.graph.shapes import values
+from roundoff.messages.numbers import counted
+from roundoff.quantize.agreement import check_preparation
+from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import Samples, complete_values
+from roundoff.studies.outliers.study import OutlierSettings, find_outliers
+from roundoff.vendors.pulsar2.building.axmodel_json import axmodel_document, snapshot
+from roundoff.vendors.pulsar2.building.files import (
+    AXMODEL,
+    CHART,
+    CONTEXT,
+    DATASET,
+    OPTIMIZED,
+    TABLE,
+    TEST_DATA,
+    Tree,
+)
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.material import Material, gather, located, sample_directory
 from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
 from roundoff.vendors.pulsar2.building.quantizing import Outcome, Quantizing
-from roundoff.vendors.pulsar2.building.snapshot import snapshot
-from roundoff.vendors.pulsar2.building.telling import tell_analysis, tell_configuration, tell_resolution
-from roundoff.vendors.pulsar2.building.tree import AXMODEL, CONTEXT, DATASET, OPTIMIZED, TEST_DATA, Tree
-from roundoff.vendors.pulsar2.chips import target_of
-from roundoff.vendors.pulsar2.config.enums import ModelType
-from roundoff.vendors.pulsar2.config.schema import BuildConfig
-from roundoff.vendors.pulsar2.layers.resolving import refuse_unknown
-from roundoff.vendors.pulsar2.tables import OutlierTableRow, outlier_table
-from roundoff.vendors.pulsar2.tables.outliers import TABLE_LEVELS
+from roundoff.vendors.pulsar2.config.checks import not_applicable
+from roundoff.vendors.pulsar2.config.reading import to_document
+from roundoff.vendors.pulsar2.config.schema import BuildConfig, ModelType, PrecisionAnalysisMethod
+from roundoff.vendors.pulsar2.layers.entries import asked_for
+from roundoff.vendors.pulsar2.layers.resolution import (
+    ResolvedLayers,
+    refuse_unknown,
+    resolution_json,
+    resolution_table,
+)
+from roundoff.vendors.pulsar2.operators import target_of
+from roundoff.vendors.pulsar2.tables import (
+    TABLE_LEVELS,
+    LayerConfigRow,
+    OutlierTableRow,
+    layer_config_table,
+    outlier_table,
+    precision_table,
+    quant_config_table,
+)
+from roundoff.vendors.pulsar2.tuning.charts import GOOD_LAYER, GOOD_OUTPUT
 
-__all__ = ["BuildOptions", "BuildResult", "build", "check_complete"]
+__all__ = [
+    "BuildOptions",
+    "BuildResult",
+    "build",
+    "check_complete",
+    "context_document",
+    "count_macs",
+    "tell_analysis",
+    "tell_configuration",
+    "tell_resolution",
+]
+
+
+# build_context.json: what was built, from what, and what came of it.
+
+
+def count_macs(model: Model, samples: Samples) -> int:
+    """Products that the model computes for one sample."""
+    feed = read_feed(model, samples, 0)
+    inferred = values(model, {name: array.shape for name, array in feed.items()})
+    shapes = {
+        value.name: value.shape for value in complete_values(model, inferred, feed) if value.shape is not None
+    }
+    shapes |= {tensor.name: tuple(tensor.dims) for tensor in model.proto.graph.initializer}
+    return sum(node_products(node, shapes) for node in model.proto.graph.node)
+
+
+def context_document(
+    config: BuildConfig,
+    outcome: Outcome,
+    analysis: Analysis | None,
+    *,
+    macs: int,
+    record: Mapping[str, Any],
+    log: Sequence[str],
+) -> dict[str, Any]:
+    """The content of build_context.json.
+
+    Args:
+        config: The configuration with everything that the command line changed.
+        outcome: The quantized model.
+        analysis: Its precision, where that was measured.
+        macs: Products that the model computes for one sample.
+        record: More of it: the command, the files that were read, versions.
+        log: What was said.
+    """
+    found: dict[str, Any] = {
+        "roundoff": __version__,
+        **record,
+        "config": to_document(config, full=True),
+        "not_applicable": [asdict(each) for each in not_applicable(config)],
+        "macs": macs,
+        "layer_configs": resolution_json(outcome.resolved.entries),
+        "notes": list(outcome.notes),
+        "log": list(log),
+    }
+    if outcome.same_as_minmax is not None:
+        same, total = outcome.same_as_minmax
+        found["scales_of_minmax"] = {"same": same, "activations": total}
+    if analysis is not None:
+        found["precision_analysis"] = {
+            "method": analysis.method.name,
+            "mode": analysis.mode.name,
+            "samples": list(analysis.samples),
+            "output_cosine": analysis.output_cosine,
+            "rows": [asdict(row) for row in analysis.rows],
+            "modes_disagree": [asdict(each) for each in analysis.findings],
+            "overflows": list(analysis.overflows),
+            "in_float": list(analysis.in_float),
+        }
+    return found
+
+
+# The tables of a build, and what they mean, in words.
+
+_LISTED = 5
+
+
+def tell_configuration(log: Log, config: BuildConfig, material: Material, tree: Tree) -> None:
+    """Show what inputs are calibrated with, what is asked for layers, and what has no meaning here."""
+    for each in not_applicable(config):
+        log.alert(f"{each.field} = {each.value} changes nothing here: {each.why}")
+    log.table(quant_config_table(material.rows(tree), width=log.width))
+    rows = [
+        LayerConfigRow(name, precision)
+        for entry in config.quant.layer_configs
+        for name, precision in asked_for(entry)
+    ]
+    if rows:
+        log.table(layer_config_table(rows, width=log.width))
+    log.tell(f"Transformer optimize level: {config.quant.transformer_opt_level}")
+
+
+def tell_resolution(log: Log, resolved: ResolvedLayers, config: BuildConfig) -> None:
+    """Show what became of layer_configs."""
+    if not resolved.entries:
+        return
+    log.table(resolution_table(resolved.entries, width=log.width))
+    missed = sum(len(entry.nodes) - entry.applied for entry in resolved.entries)
+    if missed and not config.quant.highest_mix_precision:
+        log.alert(f"layer_configs are not in effect at {counted(missed, 'node')} they name; the table says why")
+
+
+def tell_analysis(log: Log, analysis: Analysis, tree: Tree, *, advise: bool = True) -> None:
+    """Show the precision table and what is remarkable in it.
+
+    Args:
+        log: Where to.
+        analysis: What was measured.
+        tree: Where it is written.
+        advise: Say what to type next when it is not enough.
+    """
+    method, mode = analysis.method.name, analysis.mode.name
+    log.tell(f"precision analysis, {method} {mode}, on {counted(len(analysis.samples), 'sample')}")
+    log.table(precision_table(analysis.rows, method=method, mode=mode, width=log.width, fold=True))
+    log.tell(f"save precision analysis table to [{tree.shown(TABLE)}]")
+    log.tell(f"save precision analysis graph to [{tree.shown(CHART)}]")
+    _tell_judgement(log, analysis, advise=advise)
+    for finding in analysis.findings[:_LISTED]:
+        log.alert(
+            f"Reference and NPUBackend disagree at {finding.operator}: {finding.share:.2%} of the codes of "
+            f"{finding.tensor!r} differ by more than one step, which rounding cannot explain"
+        )
+    if len(analysis.findings) > _LISTED:
+        log.alert(f"... and at {counted(len(analysis.findings) - _LISTED, 'more layer')}; see build_context.json")
+    for text in analysis.overflows:
+        log.alert(f"overflow at {text}")
+    for text in analysis.in_float[:_LISTED]:
+        log.tell(f"ran in float, not in integers: {text}")
+
+
+def _tell_judgement(log: Log, analysis: Analysis, *, advise: bool) -> None:
+    unknown = [row.operator for row in analysis.rows if row.cosine is None]
+    if unknown:
+        more = f" and {len(unknown) - _LISTED} more" if len(unknown) > _LISTED else ""
+        log.alert(f"no cosine, as nothing finite can be compared: {', '.join(unknown[:_LISTED])}{more}")
+    if analysis.method is PrecisionAnalysisMethod.EndToEnd:
+        cosine = analysis.output_cosine
+        if cosine is None:
+            log.alert("no output can be judged by its cosine")
+        elif cosine > GOOD_OUTPUT:
+            log.tell(f"the worst output has a cosine of {cosine:.5f}, above {GOOD_OUTPUT}: try it on the board")
+        else:
+            following = ": 'roundoff pulsar2 tune' with this configuration goes on" if advise else ""
+            log.alert(f"the worst output has a cosine of {cosine:.5f}, not above {GOOD_OUTPUT}{following}")
+        return
+    low = [row for row in analysis.rows if row.cosine is not None and row.cosine <= GOOD_LAYER]
+    if not low:
+        log.tell(f"all layers have a cosine above {GOOD_LAYER} by themselves; EndToEnd says how they add up")
+    else:
+        low.sort(key=lambda row: row.cosine or 0.0)
+        names = ", ".join(f"{row.operator} ({row.cosine:.5f})" for row in low[:_LISTED])
+        more = f" and {len(low) - _LISTED} more" if len(low) > _LISTED else ""
+        log.alert(f"not above {GOOD_LAYER} by themselves: {counted(len(low), 'layer')}, {names}{more}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

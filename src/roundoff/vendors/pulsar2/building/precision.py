@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from roundoff.analysis.layers import LayerSettings, analyze_layers
-from roundoff.analysis.layers.tensors import FUSED
-from roundoff.core.layer_scores import LayerReport, LayerRow, Method
+from roundoff.core.plan import FLOAT
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quant_plan import FLOAT
 from roundoff.core.target import Arithmetic
-from roundoff.runtime.feeds import Samples
+from roundoff.run.feeds import Samples
+from roundoff.studies.layers.result import LayerReport, LayerRow, Method
+from roundoff.studies.layers.study import LayerSettings, analyze_layers
+from roundoff.studies.layers.tensors import FUSED
 from roundoff.vendors.pulsar2.building.quantizing import Outcome
-from roundoff.vendors.pulsar2.config.enums import PrecisionAnalysisMethod, PrecisionAnalysisMode
+from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMethod, PrecisionAnalysisMode
 from roundoff.vendors.pulsar2.layers.entries import Frontend
 from roundoff.vendors.pulsar2.operators import quantized_type, vendor_dtype
 from roundoff.vendors.pulsar2.tables import PrecisionRow

@@ -6,21 +6,55 @@ from functools import cached_property
 
 import numpy as np
 
+from roundoff.core.plan import Recipe, Rule, Step
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quantizer import Quantizer
-from roundoff.core.recipe import Recipe
+from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Target
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
-from roundoff.runtime.feeds import Samples
-from roundoff.vendors.pulsar2.building.recipe import METHODS, recipe_of
-from roundoff.vendors.pulsar2.config.enums import CalibrationMethod
-from roundoff.vendors.pulsar2.config.schema import LayerConfig, QuantConfig
+from roundoff.run.feeds import Samples
+from roundoff.vendors.pulsar2.config.schema import CalibrationMethod, LayerConfig, QuantConfig
 from roundoff.vendors.pulsar2.layers.entries import Frontend
-from roundoff.vendors.pulsar2.layers.resolving import ResolvedLayers, resolve_layers
+from roundoff.vendors.pulsar2.layers.resolution import ResolvedLayers, resolve_layers
 
-__all__ = ["Outcome", "Quantizing", "same_scales"]
+__all__ = [
+    "METHODS",
+    "Outcome",
+    "Quantizing",
+    "recipe_of",
+    "same_scales",
+]
+
+
+# A configuration as a recipe: how roundoff makes what it asks for.
+
+METHODS = {
+    CalibrationMethod.MinMax: "minmax",
+    CalibrationMethod.Percentile: "percentile",
+    CalibrationMethod.MSE: "mse",
+    CalibrationMethod.KL: "entropy",
+}
+"""Calibration methods and what roundoff calls them."""
+
+
+def recipe_of(config: QuantConfig, rules: Sequence[Rule]) -> Recipe:
+    """The recipe of a configuration.
+
+    Args:
+        config: The configuration.
+        rules: What layer_configs ask for.
+    """
+    smooth = Step(
+        "smooth",
+        (("alpha", config.smooth_quant_strength), ("threshold", config.smooth_quant_threshold)),
+    )
+    return Recipe(
+        method=METHODS[config.calibration_method],
+        transforms=(smooth,) if config.enable_smooth_quant else (),
+        rules=tuple(rules),
+        corrections=(Step("round_weights"),) if config.enable_adaround else (),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

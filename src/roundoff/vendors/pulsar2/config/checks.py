@@ -2,17 +2,107 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from roundoff.vendors.pulsar2.config.documents import Place, Problem
-from roundoff.vendors.pulsar2.config.enums import NpuMode, TargetHardware
-from roundoff.vendors.pulsar2.config.input_shapes import parse_input_shapes
-from roundoff.vendors.pulsar2.config.processor_checks import input_processor_problems, output_processor_problems
-from roundoff.vendors.pulsar2.config.schema import BuildConfig, CompilerConfig, LayerConfig, QuantConfig
+from roundoff.errors import BadInput
+from roundoff.preprocessing.colours import Csc
+from roundoff.vendors.pulsar2.config.reading import Place, Problem, parse_input_shapes, spelled, to_document
+from roundoff.vendors.pulsar2.config.schema import (
+    BuildConfig,
+    ColorSpace,
+    CompilerConfig,
+    CscMode,
+    InputProcessor,
+    LayerConfig,
+    NpuMode,
+    OutputProcessor,
+    QuantConfig,
+    TargetHardware,
+    message_fields,
+)
 
-__all__ = ["contradictions"]
+__all__ = [
+    "YUV",
+    "NotApplicable",
+    "contradictions",
+    "input_processor_problems",
+    "not_applicable",
+    "output_processor_problems",
+]
+
+
+# What contradicts itself in the processing of inputs and outputs, whatever the model is.
+
+YUV = (ColorSpace.YUV420SP, ColorSpace.YVU420SP, ColorSpace.YUYV422, ColorSpace.UYVY422)
+"""What has to be converted into the model's colours."""
+
+_MATRIX = 12
+
+
+def input_processor_problems(processors: Sequence[InputProcessor]) -> Iterator[Problem]:
+    """Everything that is wrong with the processing of inputs."""
+    for index, each in enumerate(processors):
+        place: Place = ("input_processors", index)
+        yield from _colors(each, place)
+        yield from _normalization(each, place)
+        yield from _edges(each, place)
+    groups = {len(each.src_extra_shapes) for each in processors}
+    if len(groups) > 1:
+        what = f"must have equally many entries for every input, not {' and '.join(map(str, sorted(groups)))}"
+        yield Problem(("input_processors", "src_extra_shapes"), what)
+
+
+def output_processor_problems(processors: Sequence[OutputProcessor]) -> Iterator[Problem]:
+    """Everything that is wrong with the processing of outputs."""
+    for index, each in enumerate(processors):
+        perm = each.dst_perm
+        if sorted(perm) != list(range(len(perm))):
+            what = f"{list(perm)} is no order of {len(perm)} axes"
+            yield Problem(("output_processors", index, "dst_perm"), what)
+
+
+def _colors(processor: InputProcessor, place: Place) -> Iterator[Problem]:
+    matrix = processor.csc_mat
+    if processor.src_format in YUV and processor.csc_mode is CscMode.NoCSC:
+        what = f"cannot be NoCSC for {processor.src_format.name}: choose FullRange, LimitedRange or Matrix"
+        yield Problem((*place, "csc_mode"), what)
+    if processor.src_format in YUV and processor.tensor_format is ColorSpace.GRAY:
+        what = f"{processor.src_format.name} has three colours, a gray model takes one"
+        yield Problem((*place, "src_format"), what)
+    if processor.csc_mode is CscMode.Matrix:
+        try:
+            Csc("matrix", matrix)
+        except BadInput as error:
+            yield Problem((*place, "csc_mat"), f"{error.what.rstrip('.')}; {error.fix}")
+    elif matrix and len(matrix) != _MATRIX:
+        yield Problem((*place, "csc_mat"), f"must have 12 numbers (3 rows of 4), not {len(matrix)}")
+
+
+def _normalization(processor: InputProcessor, place: Place) -> Iterator[Problem]:
+    if processor.mean and processor.std and len(processor.mean) != len(processor.std):
+        what = f"has {len(processor.std)} numbers, mean has {len(processor.mean)}"
+        yield Problem((*place, "std"), what)
+    if 0 in processor.std:
+        yield Problem((*place, "std"), "holds a 0, by which nothing can be divided")
+    if processor.scale < 0:
+        yield Problem((*place, "scale"), f"must not be negative, is {processor.scale:g}")
+
+
+def _edges(processor: InputProcessor, place: Place) -> Iterator[Problem]:
+    for name in ("padding", "slicing"):
+        values = getattr(processor, name)
+        if len(values) % 2:
+            what = f"has {len(values)} numbers; it takes a start and an end for every axis"
+            yield Problem((*place, name), what)
+        if any(value < 0 for value in values):
+            yield Problem((*place, name), f"must not hold negative numbers: {list(values)}")
+    if processor.padding_mode not in ("", "constant"):
+        what = f"can be constant only, not {processor.padding_mode!r:.60}"
+        yield Problem((*place, "padding_mode"), what)
+
 
 _SELECTORS = ("layer_name", "layer_names", "op_type", "op_types", "start_tensor_names", "end_tensor_names")
 _PAIR = frozenset(("start_tensor_names", "end_tensor_names"))
@@ -138,3 +228,85 @@ def _twice(entries: Sequence[Any], place: Place, name: Callable[[Any], str]) -> 
         first = seen.setdefault(name(each), index)
         if first != index and name(each):
             yield Problem((*place, index), f"{name(each)!r} has an entry already, number {first}; join the two")
+
+
+# What a configuration asks for that has no meaning here, or cannot be done; said, never passed over.
+
+_COMPILER = "concerns the compiler of the chip, which is not part of roundoff"
+_TRAINING = "this fine-tuning is not offered; enable_adaround is"
+
+_WHY: dict[str, str] = {
+    "npu_mode": "concerns the compiler of the chip; quantization does not depend on it",
+    "output_name": "no compiled model is written; quant/quant_axmodel.onnx is the result",
+    "work_dir": "intermediate files are kept in output_dir",
+    "onnx_opt.enable_onnxsim": "the model is prepared by roundoff's own steps, and no simplifier is called",
+    "onnx_opt.disable_transformation_check": "every transformation of the model is checked",
+    "onnx_opt.save_tensors_data": "memory is bounded anyway: tensors are read one at a time",
+    "quant.refine_weight_threshold": "what it does is not published, so weights are not refined",
+    "quant.disable_auto_refine_scale": "scales are never adjusted afterwards, so there is nothing to turn off",
+    "quant.transformer_opt_level": "rewrites of transformers for the chip are not published and not done",
+    "quant.ln_scale_data_type": "scales of LayerNormalization stay in float",
+    "quant.enable_easy_quant": "the search of scales by EasyQuant is not offered; try calibration_method MSE",
+    "quant.enable_brecq": _TRAINING,
+    "quant.enable_lsq": _TRAINING,
+    "quant.finetune_epochs": "rounding is solved for, not trained, so it has no epochs",
+    "quant.finetune_block_size": "rounding is solved for layer by layer",
+    "quant.finetune_batch_size": "rounding is solved for over all calibration data at once",
+    "quant.finetune_lr": "rounding is solved for, not trained, so it has no learning rate",
+    "quant.device": "everything runs on the CPU",
+}
+_HARDWARE = "the numeric rules here are those of AX650, the only ones that were ever measured in public"
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """One setting that changes nothing here.
+
+    Attributes:
+        field: Its name, with dots and numbers.
+        value: What was asked for.
+        why: Why it changes nothing.
+    """
+
+    field: str
+    value: object
+    why: str
+
+
+def not_applicable(config: BuildConfig) -> tuple[NotApplicable, ...]:
+    """Every setting that differs from its default and changes nothing here, in the order of the format."""
+    return tuple(_all(config))
+
+
+def _all(config: BuildConfig) -> Iterator[NotApplicable]:
+    if config.target_hardware is not TargetHardware.AX650:
+        yield NotApplicable("target_hardware", config.target_hardware.name, _HARDWARE)
+    for place, value in _given(config, ()):
+        why = _WHY.get(spelled(place))
+        if why is not None:
+            yield NotApplicable(spelled(place), value, why)
+    for index, processor in enumerate(config.input_processors):
+        if processor.src_extra_shapes:
+            shapes = [list(each.shape) for each in processor.src_extra_shapes]
+            yield NotApplicable(f"input_processors[{index}].src_extra_shapes", shapes, _COMPILER)
+        if processor.src_format is ColorSpace.RAW:
+            why = "demosaicing of raw sensor data is not done; the input is taken as it comes"
+            yield NotApplicable(f"input_processors[{index}].src_format", "RAW", why)
+    for index, each in enumerate(config.quant_op_processors):
+        why = "operators of the chip's own quantized graph are not part of roundoff; use op_processors"
+        yield NotApplicable(f"quant_op_processors[{index}]", f"{each.op_name}: {each.attrs}", why)
+    for place, value in _given(config.compiler, ("compiler",)):
+        yield NotApplicable(spelled(place), value, _COMPILER)
+
+
+def _given(message: object, place: Place) -> Iterator[tuple[Place, object]]:
+    """The settings of a message, and of messages in it, that are not at their defaults; lists as a whole."""
+    written = to_document(message)
+    for name, field in message_fields(type(message)).items():
+        if name not in written:
+            continue
+        if field.is_message and not field.repeated:
+            if place or name != "compiler":
+                yield from _given(getattr(message, name), (*place, name))
+        else:
+            yield (*place, name), written[name]

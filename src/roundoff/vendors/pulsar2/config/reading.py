@@ -4,18 +4,109 @@ A key is a field's name, or its name in camelCase. ``null`` means "not given". N
 members of an enumeration as numbers. All that is wrong is collected, so that it can be said at once.
 """
 
+import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from roundoff.errors import nearest
-from roundoff.vendors.pulsar2.config.documents import Place, Problem
-from roundoff.vendors.pulsar2.config.enums import UNPUBLISHED
-from roundoff.vendors.pulsar2.config.fields import MessageField, message_fields
+from roundoff.errors import BadInput, nearest
+from roundoff.messages.numbers import counted
+from roundoff.vendors.pulsar2.config.schema import UNPUBLISHED, BuildConfig, MessageField, message_fields
 
-__all__ = ["read_message"]
+__all__ = [
+    "Document",
+    "Place",
+    "Problem",
+    "parse_input_shapes",
+    "problem_of",
+    "read_message",
+    "refuse",
+    "spelled",
+    "to_document",
+    "to_json",
+]
+
+
+# What a configuration file says, before anybody asks whether it makes sense; and what is wrong with it.
+
+Place: TypeAlias = "tuple[str | int, ...]"
+"""The keys and numbers that lead to a value."""
+
+_MOST_LISTED = 100
+"""Whoever has more errors than this has given the wrong file."""
+
+_FIX = "correct the configuration; docs/reference/pulsar2-config.md lists every key"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain values, and where each of them was said.
+
+    Attributes:
+        name: What the document is called in messages.
+        value: Dictionaries, lists, texts, numbers, truth values and None.
+        origins: Where a value was said, as ``line 3`` or ``--quant.check``; not known for every value.
+    """
+
+    name: str
+    value: Any
+    origins: Mapping[Place, str] = field(default_factory=dict)
+
+    def origin(self, place: Place) -> str:
+        """Where a value, or else the nearest around it, was said; empty when that is not known."""
+        return next(
+            (self.origins[place[:end]] for end in range(len(place), 0, -1) if place[:end] in self.origins), ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong."""
+
+    place: Place
+    text: str
+
+
+def problem_of(place: Place, error: BadInput, *, called: str = "") -> Problem:
+    """What an error says, as one of many.
+
+    Args:
+        place: What in the configuration it is about.
+        error: The error.
+        called: How its text starts, which the place says already.
+    """
+    what = error.what.removeprefix(called).strip()
+    return Problem(place, f"{what.rstrip('.')}; {error.fix}" if error.fix else what.rstrip("."))
+
+
+def spelled(place: Place) -> str:
+    """A place as people write it: ``quant.layer_configs[0].data_type``."""
+    return (
+        "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".") or "the file"
+    )
+
+
+def refuse(document: Document, problems: Sequence[Problem]) -> None:
+    """Raise an error that lists everything that is wrong; nothing when nothing is.
+
+    Raises:
+        BadInput: There are problems.
+    """
+    if not problems:
+        return
+    lines = [f"  {_line(document, problem)}" for problem in problems[:_MOST_LISTED]]
+    if len(problems) > _MOST_LISTED:
+        lines.append(f"  ... and {len(problems) - _MOST_LISTED} more")
+    raise BadInput("\n".join([f"{document.name} has {counted(len(problems), 'error')}:", *lines]), fix=_FIX)
+
+
+def _line(document: Document, problem: Problem) -> str:
+    origin = document.origin(problem.place)
+    return f"{f'{origin}: ' if origin else ''}{spelled(problem.place)}: {problem.text}"
+
 
 _Message = TypeVar("_Message")
 _WRONG = object()
@@ -144,3 +235,61 @@ _EXPECTED: dict[type, str] = {
 def _said(value: Any) -> str:
     text = f"{value!r}"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
+
+
+# A configuration as JSON that the vendor's tool reads: its keys alone, members of enumerations by name.
+
+
+def to_json(config: BuildConfig, *, full: bool = False) -> str:
+    """A configuration as text; reading it again gives the same.
+
+    Args:
+        config: The configuration.
+        full: Write defaults too. Without them older versions of the tool, which lack newer keys, can read it.
+    """
+    return json.dumps(to_document(config, full=full), indent=2, ensure_ascii=False) + "\n"
+
+
+def to_document(message: Any, *, full: bool = False) -> dict[str, Any]:
+    """A message as plain values."""
+    written = {}
+    for name, declared in message_fields(type(message)).items():
+        value = getattr(message, name)
+        if full or declared.required or value != declared.default:
+            written[name] = _plain(value, full=full)
+    return written
+
+
+def _plain(value: Any, *, full: bool) -> Any:
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, tuple):
+        return [_plain(each, full=full) for each in value]
+    return to_document(value, full=full) if hasattr(value, "__dataclass_fields__") else value
+
+
+# The text by which a configuration gives inputs another shape: ``name:1x3x224x224;name2:1x1x112x112``.
+
+_SIZES = re.compile(r"[0-9]{1,9}(?:[xX][0-9]{1,9})*")
+
+
+def parse_input_shapes(text: str) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+    """Read the shapes by the names of inputs, and what is wrong with the text.
+
+    A name may hold colons; what stands behind the last one is the shape.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    wrong: list[str] = []
+    for part in (each.strip() for each in text.split(";")):
+        name, colon, sizes = (each.strip() for each in part.rpartition(":"))
+        if not part:
+            continue
+        if not colon or not name or not _SIZES.fullmatch(sizes):
+            wrong.append(f"{part!r} is not of the form name:1x3x224x224")
+        elif name in shapes:
+            wrong.append(f"the input {name!r} has two shapes")
+        elif 0 in (shape := tuple(int(size) for size in re.split("[xX]", sizes))):
+            wrong.append(f"{part!r} has an axis of size 0")
+        else:
+            shapes[name] = shape
+    return shapes, tuple(wrong)

@@ -4,16 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from roundoff.core.quant_plan import FLOAT, Precision, Rule
+from roundoff.core.plan import FLOAT, Precision, Rule
 from roundoff.core.target import Target
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
-from roundoff.graph.preparation import Prepared
+from roundoff.graph.preparation.steps import Prepared
 from roundoff.quantize.planning.fusing import Unit, find_units
-from roundoff.quantize.planning.selecting import Names, select
+from roundoff.quantize.planning.rules import Names, select
 from roundoff.quantize.planning.view import GraphView
-from roundoff.vendors.pulsar2.config.enums import DataType
-from roundoff.vendors.pulsar2.config.schema import EVERY, LayerConfig
+from roundoff.vendors.pulsar2.config.schema import EVERY, DataType, LayerConfig
 from roundoff.vendors.pulsar2.operators import frontend_type
 
 __all__ = ["PARTS", "Choice", "Entry", "Frontend", "Reason", "asked_for", "read_entries", "wanted_by"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Protocol
 
-from roundoff.core.wording import counted
+from roundoff.messages.numbers import counted
 
 __all__ = [
     "GOOD_LAYER",

@@ -15,7 +15,7 @@ from roundoff.vendors.amct.common.auto_calibration.strategy import (
     AutoCalibrationStrategyBase,
     BinarySearchStrategy,
 )
-from roundoff.vendors.amct.configuration.documents import write_json
+from roundoff.vendors.amct.configuration.parsing import write_json
 from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.errors import CannotRun, WrongType, WrongValue
 

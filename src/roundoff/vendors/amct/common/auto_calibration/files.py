@@ -9,7 +9,7 @@ from typing import Any, Literal
 from roundoff.core.files import read_small, write_text
 from roundoff.errors import BadInput
 from roundoff.vendors.amct.common.auto_calibration.outcome import Trial
-from roundoff.vendors.amct.configuration.documents import dump, parse_json, write_json
+from roundoff.vendors.amct.configuration.parsing import dump, parse_json, write_json
 from roundoff.vendors.errors import WrongValue
 
 __all__ = [

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from roundoff.search.bisection import next_count
+from roundoff.search.recipe_text import next_count
 
 __all__ = ["AutoCalibrationStrategyBase", "BinarySearchStrategy"]
 

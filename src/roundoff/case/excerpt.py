@@ -1,0 +1,308 @@
+"""A case: a quantized model and the few samples that show what is wrong with it, and the numbers that show it."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from roundoff.case.result import CaseNumbers, NodeRank
+from roundoff.core.progress import Progress
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import fake_quant_model
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.save import save_model
+from roundoff.quantize.calibration.watch import RunLimits
+from roundoff.run.feeds import Samples
+from roundoff.samples.sample_set import copy_samples
+from roundoff.studies.layers.result import LayerReport
+from roundoff.studies.layers.study import LayerSettings, analyze_layers
+from roundoff.studies.samples.result import WorstSamples
+from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
+
+__all__ = [
+    "AT_OUTPUTS",
+    "FACTOR_DB",
+    "FLOAT_MODEL",
+    "QUANTIZED_MODEL",
+    "SAMPLES_LIST",
+    "Case",
+    "CaseSamples",
+    "Chosen",
+    "Shown",
+    "choose_samples",
+    "measure",
+    "model_members",
+    "quantized_members",
+    "same_fault",
+    "sample_members",
+]
+
+
+FACTOR_DB = 6.0
+"""Two cases show the same fault only when their errors differ by no more than this, a factor of two: those at the
+outputs, or those of a node that makes the fault."""
+AT_OUTPUTS = "the outputs"
+# Nodes whose ranks are kept; of two cases the first node of one must be among so many of the other.
+_RANKED, _AMONG = 10, 3
+# The fault of the whole set is measured on so many of its worst samples.
+_MOST_SAMPLES = 8
+# A smaller set of samples shows the fault when its error is at most this much smaller.
+_CLOSE_DB = 3.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CaseSamples:
+    """Samples in memory, of any shapes; `roundoff.run.feeds.Samples`.
+
+    Attributes:
+        label: Where they come from.
+        names: What they are called.
+        feeds: The value of every input, for each.
+    """
+
+    label: str
+    names: tuple[str, ...]
+    feeds: tuple[Mapping[str, Array], ...]
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        """The value of every input in one sample."""
+        return self.feeds[index]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """What is handed on.
+
+    Attributes:
+        quantized: The float model and its quantizers.
+        samples: Those that show the fault.
+    """
+
+    quantized: QuantizedModel
+    samples: CaseSamples
+
+
+def measure(case: Case, *, limits: RunLimits, progress: Progress) -> CaseNumbers:
+    """Measure what a case shows.
+
+    Raises:
+        BadInput: Nothing in it is quantized.
+        ModelFailed: A model cannot be run.
+    """
+    worst = find_worst_samples(case.quantized, case.samples, WorstSampleSettings(limits=limits), progress=progress)
+    settings = LayerSettings(max_memory=limits.max_memory, threads=limits.threads)
+    report = analyze_layers(case.quantized, case.samples, settings, progress=progress)
+    return _numbers(worst, report)
+
+
+def _numbers(worst: WorstSamples, report: LayerReport) -> CaseNumbers:
+    first = worst.samples[0]
+    output = min(first.outputs, key=lambda each: each.values.get("sqnr_db", float("-inf")))
+    return CaseNumbers(
+        verdict=report.verdict.kind,
+        output=output.output,
+        sqnr_db=output.values.get("sqnr_db"),
+        cosine=output.values.get("cosine"),
+        nodes=_ranked(report),
+        culprits={each.node or each.tensor: each.introduced.sqnr_db for each in report.verdict.culprits},
+    )
+
+
+def _ranked(report: LayerReport) -> tuple[NodeRank, ...]:
+    rows = [(row, row.introduced) for row in report.rows if row.introduced is not None]
+    rows.sort(key=lambda pair: -pair[1].output_share)
+    return tuple(
+        NodeRank(row.node or row.tensor, row.op_type, added.output_share, added.sqnr_db, added.cause)
+        for row, added in rows[:_RANKED]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Whether one case shows what another does.
+
+    Attributes:
+        same: Whether it does.
+        reasons: Why not.
+        where: Where its error is that of the other: ``the outputs``, or ``what makes the fault``.
+    """
+
+    same: bool
+    reasons: tuple[str, ...]
+    where: str
+
+
+def same_fault(before: CaseNumbers, after: CaseNumbers, names: Mapping[str, str], *, close_db: float) -> Shown:
+    """Compare two cases.
+
+    Args:
+        before: The original.
+        after: What is to show the same.
+        names: What nodes and tensors of the original are called in the other one; the same where missing.
+        close_db: By how much errors may differ.
+    """
+    reasons = []
+    if before.verdict != after.verdict:
+        reasons.append(f"the loss is {after.verdict} instead of {before.verdict}")
+    ours = [names.get(name, name) for name in before.culprits]
+    if before.culprits and not set(ours) & {*after.culprits, *(node.node for node in after.nodes[:_AMONG])}:
+        reasons.append(f"{ours[0]} is not among the nodes that make it")
+    elif not before.culprits and before.nodes and before.verdict == "distributed":
+        first = names.get(before.nodes[0].node, before.nodes[0].node)
+        if first not in [node.node for node in after.nodes]:
+            reasons.append(f"{first}, which adds most, is not among the first {len(after.nodes)} nodes")
+    at_culprit = [
+        (value, after.culprits[names.get(name, name)])
+        for name, value in before.culprits.items()
+        if names.get(name, name) in after.culprits
+    ]
+    where = AT_OUTPUTS if _close(before.sqnr_db, after.sqnr_db, close_db) else "what makes the fault"
+    if where != AT_OUTPUTS and not any(_close(*pair, close_db) for pair in at_culprit):
+        reasons.append(f"the error at the outputs is {_db(after.sqnr_db)} instead of {_db(before.sqnr_db)}")
+    return Shown(not reasons, tuple(reasons), where)
+
+
+def _close(one: float | None, two: float | None, most: float) -> bool:
+    if one is None or two is None:
+        return one is two
+    return one == two or abs(one - two) <= most
+
+
+def _db(value: float | None) -> str:
+    return "without a score" if value is None else f"{value:.1f} dB"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """Samples that show the fault.
+
+    Attributes:
+        samples: The fewest that do.
+        numbers: What they show.
+        whole: What many samples show.
+        indices: Their places among all samples.
+        total: How many samples there are.
+    """
+
+    samples: CaseSamples
+    numbers: CaseNumbers
+    whole: CaseNumbers
+    indices: tuple[int, ...]
+    total: int
+
+
+def choose_samples(
+    quantized: QuantizedModel, samples: Samples, *, limits: RunLimits, progress: Progress
+) -> Chosen:
+    """The fewest samples that show what all show, the worst first.
+
+    Raises:
+        BadInput: Nothing is quantized.
+        ModelFailed: A model cannot be run.
+    """
+    worst = find_worst_samples(quantized, samples, WorstSampleSettings(limits=limits), progress=progress)
+    ranked = [each.index for each in worst.samples]
+    if not ranked:
+        raise BadInput("There are no samples.", fix="give the run samples with --data")
+
+    def case(indices: Sequence[int]) -> Case:
+        names = tuple(samples.names[index] for index in indices)
+        return Case(quantized, CaseSamples(samples.label, names, tuple(samples.feed(index) for index in indices)))
+
+    many = ranked[:_MOST_SAMPLES]
+    whole = measure(case(many), limits=limits, progress=progress)
+    count = 1
+    while count < len(many):
+        tried = case(many[:count])
+        numbers = measure(tried, limits=limits, progress=progress)
+        if same_fault(whole, numbers, {}, close_db=_CLOSE_DB).same:
+            return Chosen(tried.samples, numbers, whole, tuple(many[:count]), len(ranked))
+        count *= 2
+    return Chosen(case(many).samples, whole, whole, tuple(many), len(ranked))
+
+
+# The files of a case: models, samples, and what the test script reads.
+
+FLOAT_MODEL, QUANTIZED_MODEL = "model/float.onnx", "model/quantized.onnx"
+SAMPLES_LIST = "data/worst.txt"
+
+Content = dict[str, bytes]
+
+
+def quantized_members(case: Case, float_model: Model, numbers: CaseNumbers) -> tuple[Content, dict[str, object]]:
+    """Both models, the samples, and what the script needs to know.
+
+    Args:
+        case: The case.
+        float_model: What is handed on as the float model: the case's own, or what that was prepared from.
+        numbers: What the case shows.
+
+    Raises:
+        BadInput: The models are too large for one archive, or there is no score to show.
+    """
+    if numbers.sqnr_db is None:
+        what = "The outputs of the worst sample have no score, so that there is no number to show."
+        raise BadInput(what, fix="run roundoff samples on it to see why, and leave such samples out of --data")
+    members = model_members(float_model, FLOAT_MODEL)
+    members |= model_members_deferred(case)
+    samples, places = sample_members(case.samples)
+    outputs = sorted({value.name for value in case.quantized.float_model.proto.graph.output})
+    description: dict[str, object] = {
+        "float": FLOAT_MODEL,
+        "quantized": QUANTIZED_MODEL,
+        "outputs": [name for name in outputs if name == numbers.output] or outputs,
+        "samples": places,
+        "expected_sqnr_db": numbers.sqnr_db,
+    }
+    return members | samples, description
+
+
+def model_members(model: Model, name: str) -> Content:
+    """A model in one file, or with its weights beside it when they are large."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(model, Path(folder) / Path(name).name)
+        return _read(Path(folder), str(Path(name).parent))
+
+
+def model_members_deferred(case: Case) -> Content:
+    """The model with quantizers."""
+    with tempfile.TemporaryDirectory() as folder:
+        deferred = fake_quant_model(case.quantized.float_model, case.quantized.quantizers)
+        save_model(deferred, Path(folder) / Path(QUANTIZED_MODEL).name)
+        return _read(Path(folder), str(Path(QUANTIZED_MODEL).parent))
+
+
+def sample_members(samples: CaseSamples) -> tuple[Content, list[dict[str, object]]]:
+    """Samples as files, and where the inputs of each are."""
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = list(zip(samples.names, samples.feeds, strict=True))
+        copy_samples(Path(folder), pairs, heading="the samples that show the fault, the worst first")
+        members = _read(Path(folder), "data")
+    files = [name for name in members if name.endswith(".npy")]
+    places: list[dict[str, object]] = []
+    for number, (name, feed) in enumerate(pairs, start=1):
+        own = [file for file in files if Path(file).name.startswith(f"{number:04d}_")]
+        by_input = dict(zip(feed, sorted(own, key=_order(members)), strict=True))
+        places.append({"name": name, "inputs": by_input})
+    return members, places
+
+
+def _order(members: Content) -> "_Order":
+    return _Order(members[SAMPLES_LIST].decode())
+
+
+class _Order:
+    """Sorts files as the list names them: in the order of the inputs."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __call__(self, file: str) -> int:
+        return self._text.index(file.removeprefix("data/"))
+
+
+def _read(folder: Path, prefix: str) -> Content:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {f"{prefix}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files}

@@ -1,0 +1,357 @@
+"""How far a device may be from the reference before its arithmetic no longer explains it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, parameters_from_range
+from roundoff.core.target import WIDEST, Arithmetic
+from roundoff.core.tensors import Array, NodeInfo, Topology
+from roundoff.diagnosis.devices.numbers import DeviceNumbers
+from roundoff.graph.interface import topology
+from roundoff.graph.load import Model
+from roundoff.graph.weights import Weights
+from roundoff.measure.pairs import channel_axis_of
+from roundoff.run.integer.runner import IntegerRunner
+
+__all__ = [
+    "Expected",
+    "Golden",
+    "Span",
+    "cancelling_input",
+    "expect_coded",
+    "expect_uncoded",
+    "ideal_quantizers",
+    "in_half",
+    "is_emulated",
+]
+
+
+# What each part of a network should compute from the inputs that the device itself had.
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a network between known tensors and one more.
+
+    Attributes:
+        nodes: Its nodes, the one that computes the tensor first.
+        reads: Known tensors and inputs of the network that it starts from.
+        hidden: Tensors inside of it.
+    """
+
+    nodes: tuple[str, ...]
+    reads: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+class Golden:
+    """Computes single tensors of a network from others, as its arithmetic says.
+
+    Args:
+        model: The float model.
+        quantizers: Its quantizers; without any, all is computed in float.
+        arithmetic: How integers are rounded.
+        threads: Threads of matrix products.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        quantizers: Sequence[Quantizer] = (),
+        arithmetic: Arithmetic = WIDEST,
+        *,
+        threads: int | None = None,
+    ) -> None:
+        self.model, self.quantizers, self.arithmetic = model, tuple(quantizers), arithmetic
+        self._threads = threads
+        self._runner = IntegerRunner(model, self.quantizers, arithmetic, threads=threads)
+
+    def compute(self, tensor: str, given: Mapping[str, Array]) -> Array:
+        """A tensor, from what is given of others.
+
+        Raises:
+            BadInput: An input of the network is needed and not given.
+            ModelFailed: A node failed.
+        """
+        return self._runner.run_local(given, (tensor,)).values[tensor]
+
+    def compute_all(self, tensors: Collection[str], given: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Several tensors, each from what is given."""
+        return self._runner.run_local(given, tensors).values
+
+    def with_arithmetic(self, arithmetic: Arithmetic) -> "Golden":
+        """The same network with other rounding."""
+        return Golden(self.model, self.quantizers, arithmetic, threads=self._threads)
+
+    def with_quantizers(self, quantizers: Sequence[Quantizer]) -> "Golden":
+        """The same network with other quantizers."""
+        return Golden(self.model, quantizers, self.arithmetic, threads=self._threads)
+
+    @cached_property
+    def coded(self) -> dict[str, Quantizer]:
+        """For each activation the quantizer through which it is stored."""
+        found: dict[str, Quantizer] = {}
+        for each in self.quantizers:
+            if each.kind == "activation" and not each.after and (each.output or each.tensor not in found):
+                found[each.tensor] = each
+        return found
+
+    def in_float(self, nodes: Collection[str]) -> bool:
+        """Whether one of these nodes, of those that ran, was computed in float or from a table."""
+        report = self._runner.report
+        loose = {each.node for each in report.float_nodes} | set(report.table_nodes)
+        return not loose.isdisjoint(nodes)
+
+    def span(self, tensor: str, known: Collection[str]) -> Span:
+        """The part of the network that computes a tensor from known ones."""
+        producers = self._producers
+        nodes: dict[str, None] = {}
+        reads: dict[str, None] = {}
+        hidden: dict[str, None] = {}
+        waiting = [tensor]
+        while waiting:
+            name = waiting.pop(0)
+            if name != tensor and (name in known or name not in producers):
+                reads[name] = None
+                continue
+            if name != tensor:
+                hidden[name] = None
+            node = producers[name]
+            if node.name not in nodes:
+                nodes[node.name] = None
+                waiting += node.inputs
+        return Span(tuple(nodes), tuple(reads), tuple(hidden))
+
+    def behind(self, tensor: str) -> frozenset[str]:
+        """All tensors that depend on a tensor."""
+        found = {tensor}
+        for node in self._topology.nodes:
+            if not found.isdisjoint(node.inputs):
+                found.update(node.outputs)
+        return frozenset(found - {tensor})
+
+    @cached_property
+    def _topology(self) -> Topology:
+        return topology(self.model)
+
+    @cached_property
+    def _producers(self) -> dict[str, NodeInfo]:
+        return self._topology.producers()
+
+
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+# Rounding to codes may differ by one step; a table or a float routine in between may add another.
+_STEPS, _STEPS_LOOSE = 1.02, 2.02
+# Errors of tensors that are rounded inside of a span, times this, are within what their arithmetic explains.
+_SPREAD = 6.0
+# What is not coded on a device with integers is computed in half precision, or by a short table.
+_LOOSE_SHARE = 5e-3
+# Errors of float types relative to the largest value: unit roundoff, and what sums make of it.
+_ROUNDOFF = {"float32": 2.0**-19, "float16": 2.0**-11, "bfloat16": 2.0**-8, "integer": 2.0**-11}
+_ADDS_UP = 8.0
+_WEIGHT = QuantSpec(bits=8, signed=True, symmetric=True)
+_ACTIVATION = QuantSpec(bits=8, signed=False, symmetric=False)
+_ELEMENTWISE = frozenset({"Add", "Sub", "Concat", "Sum", "Mul", "Div", "Where", "Max", "Min"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expected:
+    """What may differ in one tensor.
+
+    Attributes:
+        tolerance: How far single elements may be off; broadcasts against the tensor.
+        noise: Mean square of the error that is expected.
+        step: Step of the codes, where there are some; broadcasts likewise.
+    """
+
+    tolerance: Array
+    noise: float
+    step: Array | None = None
+
+    def wider(self, error: float) -> "Expected":
+        """The same with one more error of this root mean square."""
+        return (
+            self
+            if error == 0
+            else replace(self, tolerance=self.tolerance + _SPREAD * error, noise=self.noise + error**2)
+        )
+
+
+def expect_coded(
+    exact: Array, quantizer: Quantizer | None, *, loose: bool, without_hidden: Array | None = None
+) -> Expected:
+    """What may differ where it is known how tensors are coded.
+
+    Args:
+        exact: What the reference computes.
+        quantizer: Codes of the tensor; None where it stays in float.
+        loose: Whether something in between is computed by a table or in float.
+        without_hidden: What the reference computes without rounding tensors that were not dumped.
+    """
+    hidden = 0.0 if without_hidden is None else float(np.sqrt(np.square(exact - without_hidden).mean()))
+    if quantizer is None:
+        size = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0))
+        share = _LOOSE_SHARE * size
+        return Expected(np.asarray(share + _SPREAD * hidden), (share / 4) ** 2 + hidden**2)
+    scale = quantizer.params.scale.astype(np.float64)
+    if scale.ndim and quantizer.spec.axis is not None:
+        shape = [1] * exact.ndim
+        shape[quantizer.spec.axis] = -1
+        scale = scale.reshape(shape)
+    steps = _STEPS_LOOSE if loose else _STEPS
+    return Expected(steps * scale + _SPREAD * hidden, float(np.square(scale).mean()) / 12 + hidden**2, scale)
+
+
+def expect_uncoded(
+    tensor: str,
+    exact: Array,
+    found: Array,
+    *,
+    numbers: DeviceNumbers,
+    simulated: Array | None,
+    largest_input: float,
+) -> Expected:
+    """What may differ where only the dump tells what the device computes with.
+
+    Args:
+        tensor: The tensor.
+        exact: What the float model computes from the device's inputs.
+        found: What the device wrote.
+        numbers: What the device computes with.
+        simulated: The same with weights, and with what was not rounded yet, in 8 bits; None on a float device.
+        largest_input: Largest magnitude that sums of the node are made of, where they may cancel.
+    """
+    size = max(float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)), largest_input)
+    roundoff = _ROUNDOFF[numbers.kind] * size
+    if simulated is None:
+        return Expected(np.asarray(_ADDS_UP * roundoff), (2 * roundoff) ** 2)
+    # A tensor whose grid cannot be seen may have codes for more than its values in this sample.
+    step = numbers.steps.get(tensor) or 2 * float(np.ptp(found)) / 255
+    error = np.square((simulated - exact).astype(np.float64))
+    spread = float(np.sqrt(error.mean()))
+    # Channels with large weights are noisier than others.
+    tolerance = _STEPS_LOOSE * step + _SPREAD * np.maximum(spread, _by_channel(error)) + _ADDS_UP * roundoff
+    return Expected(np.asarray(tolerance), step**2 / 12 + spread**2 + roundoff**2, np.asarray(step))
+
+
+def _by_channel(squares: Array) -> Array:
+    """Root mean square of each channel, shaped so that it broadcasts."""
+    axis = channel_axis_of(squares.shape)
+    if axis is None:
+        return np.zeros(())
+    others = tuple(place for place in range(squares.ndim) if place != axis)
+    return np.asarray(np.sqrt(squares.mean(axis=others, keepdims=True)))
+
+
+def ideal_quantizers(
+    model: Model, ranges: Mapping[str, tuple[float, float]], rounded: Collection[str]
+) -> list[Quantizer]:
+    """The plainest 8-bit quantizers: one scale for each weight, and for each activation that is not rounded yet.
+
+    Args:
+        model: The float model.
+        ranges: Smallest and largest value of activations.
+        rounded: Activations that the device rounded already.
+    """
+    weights = Weights(model)
+    found: dict[str, Quantizer] = {}
+    readers: dict[str, list[Consumer]] = {}
+    for node in model.proto.graph.node:
+        for position, name in enumerate(node.input):
+            readers.setdefault(name, []).append(Consumer(node.name, position))
+    for node in model.proto.graph.node:
+        if node.op_type not in _LAYERS:
+            continue
+        for name in node.input[:2]:
+            consumers = tuple(each for each in readers[name] if each.node == node.name)
+            if name in weights and weights[name].dtype == np.float32:
+                size = float(np.abs(weights[name]).max(initial=0.0))
+                params = parameters_from_range(-size, size, _WEIGHT)
+                found[f"{node.name}:{name}"] = Quantizer(
+                    f"ideal:{node.name}:{name}", name, "weight", _WEIGHT, params, consumers
+                )
+            elif name in ranges and name not in rounded:
+                params = parameters_from_range(*ranges[name], _ACTIVATION)
+                found.setdefault(
+                    name,
+                    Quantizer(f"ideal:{name}", name, "activation", _ACTIVATION, params, tuple(readers[name])),
+                )
+    return list(found.values())
+
+
+def cancelling_input(golden: Golden, span: Span, given: Mapping[str, Array]) -> float:
+    """Largest magnitude among the inputs of a span that adds or joins them; 0 for others."""
+    kinds = {node.name: node.op_type for node in golden.model.proto.graph.node}
+    if not any(kinds[name] in _ELEMENTWISE for name in span.nodes):
+        return 0.0
+    sizes = [np.abs(given[name]) for name in span.reads if name in given and given[name].dtype.kind == "f"]
+    return max((float(each[np.isfinite(each)].max(initial=0.0)) for each in sizes), default=0.0)
+
+
+# Operations in half precision all the way, as far as it matters where their sums and squares end.
+
+_EPSILON = 1e-5
+
+
+def is_emulated(op_type: str) -> bool:
+    """Whether what happens inside of an operation can overflow half precision although its result does not."""
+    return op_type in _WAYS
+
+
+def in_half(op_type: str, attributes: Mapping[str, Any], inputs: Sequence[Array]) -> Array | None:
+    """The result with every step in half precision, float32; None where the operation is not known.
+
+    Args:
+        op_type: The operation.
+        attributes: Its attributes by name.
+        inputs: Its inputs.
+    """
+    way = _WAYS.get(op_type)
+    if way is None or not inputs:
+        return None
+    with np.errstate(all="ignore"):
+        result = way([each.astype(np.float16) for each in inputs], attributes)
+    return np.asarray(result, dtype=np.float32)
+
+
+def _sum(values: Array, axes: tuple[int, ...]) -> Array:
+    """A sum whose result does not fit becomes infinite; how it is added up does not matter for that."""
+    return np.asarray(values.astype(np.float32).sum(axis=axes, keepdims=True).astype(np.float16))
+
+
+def _layer_norm(inputs: Sequence[Array], attributes: Mapping[str, Any]) -> Array:
+    x = inputs[0]
+    first = int(attributes.get("axis", -1)) % x.ndim
+    axes = tuple(range(first, x.ndim))
+    count = np.float16(np.prod([x.shape[axis] for axis in axes]))
+    centred = x - _sum(x, axes) / count
+    # The square of what is above 255 is infinite.
+    variance = _sum(centred * centred, axes) / count
+    result = centred / np.sqrt(variance + np.float16(max(float(attributes.get("epsilon", _EPSILON)), 6e-8)))
+    for scale, apply in zip(inputs[1:3], (np.multiply, np.add), strict=False):
+        result = apply(result, scale)
+    return np.asarray(result)
+
+
+def _softmax(inputs: Sequence[Array], attributes: Mapping[str, Any]) -> Array:
+    """Without the largest value taken away first."""
+    raised = np.exp(inputs[0])
+    axis = int(attributes.get("axis", -1)) % inputs[0].ndim
+    return np.asarray(raised / _sum(raised, (axis,)))
+
+
+def _mean_of_pictures(inputs: Sequence[Array], _attributes: Mapping[str, Any]) -> Array:
+    x = inputs[0]
+    axes = tuple(range(2, x.ndim))
+    return np.asarray(_sum(x, axes) / np.float16(np.prod([x.shape[axis] for axis in axes])))
+
+
+_WAYS = {
+    "GlobalAveragePool": _mean_of_pictures,
+    "LayerNormalization": _layer_norm,
+    "Softmax": _softmax,
+}

@@ -1,0 +1,202 @@
+"""The bench on which a device is taken apart: its tensors, what they should be, and what may differ."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from roundoff.core.quantizers import Quantizer
+from roundoff.core.target import WIDEST, Arithmetic
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.expectation import (
+    Expected,
+    Golden,
+    Span,
+    cancelling_input,
+    expect_coded,
+    expect_uncoded,
+    ideal_quantizers,
+)
+from roundoff.diagnosis.devices.numbers import DeviceNumbers, tell_numbers
+from roundoff.diagnosis.devices.readout import Readout, View
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.run.feeds import Samples
+
+__all__ = ["Bench", "Pair"]
+
+# Values from which the grid of a tensor is told.
+_ENOUGH_VALUES = 1 << 14
+# What stands in for a wrong dump is not rounded as the device's own values were.
+_NOT_ROUNDED = 0.02
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """One tensor in one sample.
+
+    Attributes:
+        found: What the device wrote.
+        exact: What it should have computed from its own inputs.
+        expected: What may differ.
+        unlimited: The same as `exact`, but not cut off where the device's values end; None when it is not.
+    """
+
+    found: Array
+    exact: Array
+    expected: Expected
+    unlimited: Array | None = None
+
+    @property
+    def free(self) -> Array:
+        """What it should have computed, wherever its codes end."""
+        return self.exact if self.unlimited is None else self.unlimited
+
+
+@dataclass(eq=False)
+class Bench:
+    """A device under test.
+
+    Attributes:
+        model: The float model, as the quantizers know it.
+        quantizers: How the device is to code tensors; empty where that is not known.
+        samples: Inputs of the network.
+        readout: What the device wrote.
+        arithmetic: How its integers should be rounded, as far as it is known.
+        believed: Tensors whose dump is wrong while the device went on with the right values.
+        indices: Samples that are used, by their place in the readout.
+        threads: Threads of matrix products.
+    """
+
+    model: Model
+    quantizers: Sequence[Quantizer]
+    samples: Samples
+    readout: Readout
+    arithmetic: Arithmetic = WIDEST
+    indices: tuple[int, ...] = (0,)
+    threads: int | None = None
+    believed: set[str] = field(default_factory=set)
+
+    @cached_property
+    def golden(self) -> Golden:
+        """The reference."""
+        return Golden(self.model, self.quantizers, self.arithmetic, threads=self.threads)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Inputs of the network that the device wrote."""
+        computed = self._computed
+        return tuple(name for name in self.readout.pairs if name not in computed)
+
+    @cached_property
+    def tensors(self) -> tuple[str, ...]:
+        """Computed tensors that the device wrote, in execution order."""
+        computed = self._computed
+        return tuple(name for name in self.readout.pairs if name in computed)
+
+    @cached_property
+    def _computed(self) -> frozenset[str]:
+        return frozenset(name for node in self.model.proto.graph.node for name in node.output)
+
+    @cached_property
+    def spans(self) -> dict[str, Span]:
+        """What computes each tensor from others that the device wrote."""
+        return {name: self.golden.span(name, self.readout.pairs.keys()) for name in self.tensors}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[str, ...]]:
+        """Tensors that are computed from each."""
+        found: dict[str, list[str]] = {}
+        for name, span in self.spans.items():
+            for read in span.reads:
+                found.setdefault(read, []).append(name)
+        return {name: tuple(readers) for name, readers in found.items()}
+
+    @cached_property
+    def numbers(self) -> DeviceNumbers:
+        """What the device computes with."""
+        return tell_numbers({name: self._some_values(name) for name in self.tensors})
+
+    def _some_values(self, name: str) -> Array:
+        """Values of a tensor from several samples: enough to see its grid, and where it ends."""
+        found = []
+        for sample in self.indices:
+            flat = self.readout.read(name, sample).ravel()
+            every = flat.size // _ENOUGH_VALUES + 1
+            ends = [flat[np.isfinite(flat)].min(initial=0.0), flat[np.isfinite(flat)].max(initial=0.0)]
+            found.append(np.concatenate([flat[::every], np.asarray(ends, flat.dtype)]))
+        return np.concatenate(found)
+
+    def feed(self, sample: int) -> Mapping[str, Array]:
+        """The user's inputs of a sample."""
+        name = self.readout.samples[sample][0]
+        return self.samples.feed(self.samples.names.index(name))
+
+    def view(self, sample: int) -> View:
+        """Tensors of the device, with what is believed in place of wrong dumps."""
+        view = self.readout.view(sample, self.feed(sample))
+        for name in self.tensors:
+            if name in self.believed:
+                view = view.but({name: self.golden.compute(name, view)})
+        return view
+
+    def pair(self, tensor: str, sample: int, view: View | None = None) -> Pair:
+        """A tensor next to what it should be."""
+        given = self.view(sample) if view is None else view
+        found = self.readout.read(tensor, sample)
+        exact = self.golden.compute(tensor, given)
+        if found.shape != exact.shape:
+            what = f"{tensor} has the shape {found.shape} on the device and {exact.shape} in the model."
+            raise BadInput(what, fix="leave it out of the dump")
+        if self.quantizers:
+            return Pair(found, exact, self._expect_coded(tensor, exact, given))
+        return self._uncoded(tensor, exact, found, given)
+
+    def _expect_coded(self, tensor: str, exact: Array, given: View) -> Expected:
+        span = self.spans[tensor]
+        hidden = self._hidden_quantizers(span)
+        without = self._loose.compute(tensor, given) if hidden else None
+        loose = self.golden.in_float(span.nodes)
+        return expect_coded(exact, self.golden.coded.get(tensor), loose=loose, without_hidden=without)
+
+    def _hidden_quantizers(self, span: Span) -> bool:
+        return any(name in self.golden.coded for name in span.hidden)
+
+    @cached_property
+    def _loose(self) -> Golden:
+        """The reference with all tensors in float that the device did not write."""
+        known = self.readout.pairs
+        kept = [each for each in self.quantizers if each.kind != "activation" or each.tensor in known]
+        return self.golden.with_quantizers(kept)
+
+    def _uncoded(self, tensor: str, exact: Array, found: Array, given: View) -> Pair:
+        numbers = self.numbers
+        simulated = self._simulation.compute(tensor, given) if numbers.kind == "integer" else None
+        largest = cancelling_input(self.golden, self.spans[tensor], given)
+        free = exact
+        if simulated is not None and tensor in numbers.limits:
+            simulated, exact = (np.clip(each, *numbers.limits[tensor]) for each in (simulated, exact))
+        expected = expect_uncoded(
+            tensor, exact, found, numbers=numbers, simulated=simulated, largest_input=largest
+        )
+        return Pair(found, exact, expected.wider(self._fit_error(tensor) * float(exact.std())), free)
+
+    def _fit_error(self, tensor: str) -> float:
+        """How uncertain values are, relative to their spread, by fitted scales and stand-ins for wrong dumps."""
+        fits, reads = self.readout.fits, self.spans[tensor].reads
+        errors = [fits[name].rest for name in (tensor, *reads) if name in fits]
+        return max([*errors, _NOT_ROUNDED * any(name in self.believed for name in reads)])
+
+    @cached_property
+    def _simulation(self) -> Golden:
+        """The float model with weights, and what the device did not round, in plain 8 bits."""
+        first = self.indices[0]
+        ranges = {}
+        for info in self.readout.reference.tensors:
+            if info.problem or not info.dtype.startswith("float"):
+                continue
+            exact = self.readout.exact(info.name, first)
+            if exact.size and np.isfinite(exact).all():
+                ranges[info.name] = float(exact.min()), float(exact.max())
+        return self.golden.with_quantizers(ideal_quantizers(self.model, ranges, self.numbers.steps.keys()))

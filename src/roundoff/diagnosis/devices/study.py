@@ -1,0 +1,343 @@
+"""The diagnosis of a device from its dumps: inputs, then every part by itself, then causes, then the verdict."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from roundoff.core.quantizers import Quantizer
+from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import TensorSource
+from roundoff.diagnosis.devices import causes as _causes
+from roundoff.diagnosis.devices.causes.integer_implementation import SHIFTED, arithmetics
+from roundoff.diagnosis.devices.inputs import input_suspects
+from roundoff.diagnosis.devices.local_errors import LocalError, OutputLoss, judged_outputs
+from roundoff.diagnosis.devices.not_finite import find_not_finite
+from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
+from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey, find_suspects, survey
+from roundoff.diagnosis.devices.verdict import Evidence, conclude, kept_text
+from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
+from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.registry import ask, explain, find_cause
+from roundoff.diagnosis.result import Change, Diagnosis, Finding, Measure, Remedy
+from roundoff.diagnosis.subject import loss_measures
+from roundoff.graph.interface import inputs, outputs
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.numbers import counted, decibels_text
+from roundoff.quantize.agreement import spread
+from roundoff.run.capture import LiveSource
+from roundoff.run.feeds import Samples
+
+__all__ = [
+    "diagnose_device",
+    "open_bench",
+    "rounding_findings",
+]
+
+
+# Devices that stay within a step of the reference and are off in the mean all the same.
+
+_CAUSE = "integer-implementation"
+# All over the network rather than here and there: so many tensors, and this part of those with codes.
+_FEWEST, _SHARE = 3, 0.4
+_TRIED_ON = 6
+_HELD = 4
+# Codes that must be right with the other arithmetic, of those that are not with the usual one.
+_EXPLAINED = 0.8
+
+
+def rounding_findings(bench: Bench, found: Survey, accused: frozenset[str]) -> list[Finding]:
+    """Tensors whose codes are off to one side, one by one or as one finding when they are everywhere."""
+    if not bench.quantizers:
+        return []
+    coded = [name for name in bench.tensors if name in bench.golden.coded and name not in accused]
+    shifted = [name for name in coded if abs(found.local[name].mean_shift) > SHIFTED]
+    if len(shifted) >= max(_FEWEST, _SHARE * len(coded)):
+        finding = _everywhere(bench, shifted)
+        return [] if finding is None else [finding]
+    findings = []
+    for name in shifted:
+        places = bench.indices[:_HELD]
+        pairs = tuple(bench.pair(name, sample) for sample in places)
+        nodes = bench.spans[name].nodes
+        suspect = DeviceSuspect(name, nodes, found.local[name], "flows on", pairs, places)
+        asked = ask(find_cause(_CAUSE, "device"), bench, suspect, nodes=nodes, tensors=(name,))
+        if asked is not None and asked[0].proven and _is_biased(asked[0]):
+            findings.append(asked[0])
+    return findings
+
+
+def _is_biased(finding: Finding) -> bool:
+    """Whether results are cut off; a factor of a few bits moves them by less than a step, which is no fault."""
+    return finding.remedy is not None and any("rounds down" in each.value for each in finding.remedy.changes)
+
+
+def _everywhere(bench: Bench, shifted: list[str]) -> Finding | None:
+    """One way of rounding that explains all of them."""
+    tried_on = shifted[:: max(1, len(shifted) // _TRIED_ON)][:_TRIED_ON]
+    before = _wrong_share(bench, tried_on, None)
+    best: tuple[float, str, Arithmetic | None] = (before, "", None)
+    for words, arithmetic in arithmetics(bench.arithmetic):
+        share = _wrong_share(bench, tried_on, arithmetic)
+        if share < best[0]:
+            best = share, words, arithmetic
+    after, words, chosen = best
+    if chosen is None or after > (1 - _EXPLAINED) * before:
+        return None
+    nodes = tuple(dict.fromkeys(bench.spans[name].nodes[0] for name in shifted))
+    samples = len(bench.indices[:_HELD])
+    measure = Measure(
+        "codes that differ from the reference", "", before, after, higher_is_better=False, samples=samples
+    )
+    change = Change("report", nodes=nodes, tensors=tuple(shifted), value=words)
+    title = "ask the vendor for rounding, or add half a step to the biases; calibrate with the device's rounding"
+    return Finding(
+        number=0,
+        cause=_CAUSE,
+        nodes=nodes,
+        tensors=tuple(shifted),
+        summary=f"the device {words} everywhere: {len(shifted)} tensors are off to one side, and {before:.0%} of "
+        "their codes differ from the reference",
+        evidence={"shifted_tensors": float(len(shifted))},
+        intervention=f"the reference {words}",
+        measures=(measure,),
+        remedy=Remedy(title, "outside", (change,)),
+        proven=True,
+    )
+
+
+def _wrong_share(bench: Bench, names: list[str], arithmetic: Arithmetic | None) -> float:
+    """Share of codes that are not the reference's, with its own arithmetic or another."""
+    golden = bench.golden if arithmetic is None else bench.golden.with_arithmetic(arithmetic)
+    error = LocalError()
+    for sample in bench.indices[:_HELD]:
+        view = bench.view(sample)
+        for name in names:
+            pair = bench.pair(name, sample, view)
+            error.add(golden.compute(name, view), pair.found, pair.expected)
+    return 1 - error.same / max(1, error.count)
+
+
+_LOADED = _causes
+# More samples of a dump say little more of what each part computes.
+_MOST_SAMPLES = 8
+# Suspects that are taken apart; of more, something else is wrong than a few of them.
+_MOST_SUSPECTS = 12
+_MOST_SHARE = 0.6
+# A gain at the outputs that is worth telling.
+_NOTICED_DB = 0.5
+
+
+def diagnose_device(
+    subject: Model | QuantizedModel,
+    samples: Samples,
+    dumps: TensorSource,
+    *,
+    settings: DiagnoseSettings | None = None,
+    names: KnownNames | None = None,
+) -> Diagnosis:
+    """Find out what is wrong on a device.
+
+    Args:
+        subject: The float model, or better the quantized one that the device was given.
+        samples: What the device was to be fed.
+        dumps: What it wrote.
+        settings: What else is known, and how long it may take.
+        names: Names of the device's tensors by those of the float model, where they are known.
+
+    Raises:
+        CannotAlign: Nothing of the dumps belongs to the model.
+        BadInput: The samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    notebook = Investigation(settings or DiagnoseSettings())
+    quantized = _as_quantized(subject)
+    with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
+        with notebook.check("dumps") as check, np.errstate(all="ignore"):
+            bench = _bench(quantized, samples, (reference, dumps), notebook, names)
+            check.result = _what_was_read(bench)
+        # Dumps may hold anything, NaN and the largest numbers among it.
+        with np.errstate(all="ignore"):
+            return _Diagnosing(bench, notebook).run()
+
+
+def _as_quantized(subject: Model | QuantizedModel) -> QuantizedModel:
+    return subject if isinstance(subject, QuantizedModel) else QuantizedModel(subject, ())
+
+
+@contextmanager
+def open_bench(
+    subject: Model | QuantizedModel,
+    samples: Samples,
+    dumps: TensorSource,
+    *,
+    settings: DiagnoseSettings | None = None,
+    names: KnownNames | None = None,
+) -> Iterator[Bench]:
+    """A device on the bench, as `diagnose_device` takes it apart; for those who go on from what that found.
+
+    Raises:
+        CannotAlign: Nothing of the dumps belongs to the model.
+        BadInput: The samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    notebook = Investigation(settings or DiagnoseSettings())
+    quantized = _as_quantized(subject)
+    with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
+        yield _bench(quantized, samples, (reference, dumps), notebook, names)
+
+
+def _bench(
+    quantized: QuantizedModel,
+    samples: Samples,
+    sources: tuple[LiveSource, TensorSource],
+    notebook: Investigation,
+    names: KnownNames | None,
+) -> Bench:
+    settings = notebook.settings
+    coded: dict[str, Quantizer] = {}
+    for each in quantized.quantizers:
+        if each.kind == "activation" and not each.after:
+            coded.setdefault(each.tensor, each)
+    readout = read_out(
+        *sources,
+        tensors=[info.name for info in sources[0].tensors if not info.problem],
+        quantizers=coded,
+        ends=(*(each.name for each in inputs(quantized.float_model)), *outputs(quantized.float_model)),
+        names=names,
+        progress=settings.progress,
+    )
+    bench = Bench(
+        quantized.float_model,
+        quantized.quantizers,
+        samples,
+        readout,
+        arithmetic=settings.arithmetic,
+        indices=spread(len(readout.samples), _MOST_SAMPLES),
+        threads=settings.threads,
+    )
+    usable = [info.name for info in sources[0].tensors if info.dtype.startswith("float") and not info.problem]
+    whole = with_predicted(readout, bench.golden, feed=bench.feed(0), tensors=usable)
+    found = len(whole.pairs) - len(readout.pairs)
+    if found:
+        notebook.notes.append(f"{found} tensors were found by what the device's other tensors predict")
+    notebook.notes += readout.notes
+    left_out = tuple(each for each in readout.left_out if each.name not in whole.pairs)
+    notebook.skipped += [f"{each.name}: {each.detail}" for each in left_out]
+    return replace(bench, readout=replace(whole, left_out=left_out))
+
+
+def _what_was_read(bench: Bench) -> str:
+    computed = sum(1 for node in bench.model.proto.graph.node for name in node.output if name)
+    told = f"{len(bench.tensors)} of {computed} tensors in {counted(len(bench.readout.samples), 'sample')}"
+    kinds = {
+        "integer": "codes of integers",
+        "float16": "half precision",
+        "bfloat16": "bfloat16",
+        "float32": "float",
+    }
+    return f"{told}, {kinds[bench.numbers.kind]}"
+
+
+class _Diagnosing:
+    def __init__(self, bench: Bench, notebook: Investigation) -> None:
+        self._bench, self._notebook = bench, notebook
+        self._outputs = OutputLoss(bench)
+        # What the outputs lose when the worst that was found is right.
+        self._best: Loss | None = None
+
+    def run(self) -> Diagnosis:
+        progress = self._notebook.settings.progress
+        with self._notebook.check("inputs") as check:
+            inputs = input_suspects(self._bench)
+            check.ok = not inputs
+            check.result = self._inputs_text(inputs)
+        with self._notebook.check("values") as check:
+            nowhere = find_not_finite(self._bench)
+            check.ok = not nowhere.tensors
+            check.result = nowhere.text if nowhere.tensors else ""
+        with self._notebook.check("parts") as check:
+            found = survey(self._bench, progress)
+            suspects = find_suspects(self._bench, found, progress)
+            # What reads NaN can only hand it on, unless that is in the dump alone.
+            nowhere = nowhere.without_wrong_dumps(self._bench.believed, self._bench)
+            self._notebook.notes += nowhere.notes
+            suspects = [each for each in suspects if each.tensor not in nowhere.readers]
+            check.ok = not suspects
+            check.result = _parts_text(found, suspects, len(nowhere.readers))
+        loss, expected = self._losses()
+        too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._bench.tensors))
+        findings = self._explained(inputs, [] if too_many else suspects)
+        if not too_many:
+            accused = frozenset(name for each in findings for name in each.tensors)
+            findings += rounding_findings(self._bench, found, accused)
+        weighed = tuple(self._weighed(each, loss, expected) for each in findings)
+        evidence = Evidence(
+            bench=self._bench,
+            survey=found,
+            findings=weighed,
+            suspects=(*inputs, *suspects),
+            loss=loss,
+            expected=expected or self._best,
+            unexplained=too_many,
+            not_finite=nowhere,
+            outputs=judged_outputs(self._bench, nowhere),
+        )
+        return conclude(evidence, self._notebook)
+
+    def _inputs_text(self, inputs: Sequence[DeviceSuspect]) -> str:
+        if inputs:
+            return f"{', '.join(repr(each.tensor) for each in inputs)} on the device is not what --data holds"
+        return "as in --data" if self._bench.inputs else "not in the dump"
+
+    def _losses(self) -> tuple[Loss | None, Loss | None]:
+        if not self._outputs.can_tell:
+            return None, None
+        with self._notebook.check("outputs") as check:
+            loss = self._outputs.of_device()
+            expected = self._outputs.of_arithmetic() if self._bench.quantizers else None
+            check.result = f"{kept_text(loss)} against the float model"
+            if expected is not None:
+                check.result += f", {decibels_text(expected.sqnr_db)} by its arithmetic"
+            check.ok = loss.agrees
+        return loss, expected
+
+    def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
+        findings: list[Finding] = []
+        for suspect in [*inputs, *suspects][:_MOST_SUSPECTS]:
+            if self._notebook.out_of_time():
+                self._notebook.skip(f"why {suspect.tensor} is wrong")
+                continue
+            told = explain(self._bench, suspect, side="device", nodes=suspect.nodes, tensors=(suspect.tensor,))
+            if told is not None:
+                findings.append(told)
+        return findings
+
+    def _weighed(self, finding: Finding, loss: Loss | None, expected: Loss | None) -> Finding:
+        """The finding with what the outputs gain when its tensor, and what follows it, is right."""
+        one = len(finding.tensors) == 1
+        if loss is None or not one or finding.tensors[0] in self._bench.believed:
+            return finding
+        right = self._outputs.with_right(finding.tensors[0])
+        if self._best is None or right.value < self._best.value:
+            self._best = right
+        best = expected.value if expected is not None else 0.0
+        possible = loss.value - min(best, right.value)
+        share = max(0.0, min(1.0, (loss.value - right.value) / possible)) if possible > 0 else 0.0
+        gain = loss_measures(loss, right)[0]
+        if gain.after > gain.before + _NOTICED_DB:
+            return replace(finding, measures=(*finding.measures, gain), share=share)
+        if finding.cause == "integer-implementation":
+            return replace(finding, summary=f"{finding.summary}; at the outputs that costs next to nothing")
+        return finding
+
+
+def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect], unknown: int) -> str:
+    good = len(found.local) - len(suspects) - unknown
+    told = f"{good} of {counted(len(found.local), 'tensor')} follow from what they read"
+    if suspects:
+        told += f"; {', '.join(each.tensor for each in suspects[:3])}{' ...' if len(suspects) > 3 else ''} not"
+    return told

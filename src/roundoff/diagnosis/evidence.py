@@ -1,0 +1,443 @@
+"""What the tensors of the float network hold, and what their quantizers do to that: one pass over samples."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize, representable_range
+from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.suspects import Suspect, find_suspects
+from roundoff.graph.channel_axes import weight_axis
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import Value
+from roundoff.graph.weights import Weights, codes_of
+from roundoff.run.capture import LiveSource
+from roundoff.run.feeds import Samples
+
+__all__ = [
+    "Damage",
+    "Facts",
+    "Observed",
+    "channel_loss",
+    "channel_sums",
+    "observe",
+    "quantize_values",
+]
+
+
+# Values of one tensor in one sample that are looked at; of larger ones every so manieth position.
+_MOST_VALUES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Damage:
+    """What a quantizer does to the values of a tensor, channel by channel.
+
+    Attributes:
+        energy: Energy of the values.
+        noise: Energy of the error.
+        clipped: The part of it that values outside the range have.
+        shift: Sum of the errors.
+        saturated: How many values are outside the range by more than half a step.
+        count: How many values there are.
+    """
+
+    energy: Array
+    noise: Array
+    clipped: Array
+    shift: Array
+    saturated: int
+    count: int
+
+    def merge(self, other: "Damage") -> "Damage":
+        """Both together."""
+        sums = (
+            getattr(self, name) + getattr(other, name)
+            for name in ("energy", "noise", "clipped", "shift", "saturated", "count")
+        )
+        return Damage(*sums)
+
+    @property
+    def ratio(self) -> float:
+        """Energy of the error over that of the values."""
+        energy = float(self.energy.sum())
+        return float(self.noise.sum()) / energy if energy else float(self.noise.any())
+
+    @property
+    def clipped_share(self) -> float:
+        """Share of the error's energy that saturated values have."""
+        noise = float(self.noise.sum())
+        return float(self.clipped.sum()) / noise if noise else 0.0
+
+    @property
+    def channel_loss(self) -> float:
+        """What channels lose on average, on the scale on which losses add up; silent ones do not count."""
+        return channel_loss(self.energy, self.noise)
+
+
+def channel_loss(energy: Array, noise: Array) -> float:
+    """The mean over channels of the logarithm of 1 and the error's share; silent channels do not count."""
+    loud = energy > 1e-6 * energy.mean() if energy.size else energy.astype(bool)
+    if not loud.any():
+        return 0.0
+    return float(np.log1p(noise[loud] / energy[loud]).mean())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """What one tensor holds.
+
+    Attributes:
+        low: Smallest value of each channel.
+        high: Largest value of each channel.
+        axis: The channel axis; None where there are no channels.
+        energy: Energy of each channel.
+        nonzero: Values of each channel that are not zero; those that are have no error.
+        count: How many values there are.
+        nonfinite: Values that are NaN or infinite, and left out.
+        damage: By quantizer.
+    """
+
+    low: Array
+    high: Array
+    axis: int | None
+    energy: Array
+    nonzero: Array
+    count: int
+    nonfinite: int = 0
+    damage: Mapping[str, Damage] = field(default_factory=dict)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value, zero included."""
+        return min(0.0, float(self.low.min(initial=0.0))), max(0.0, float(self.high.max(initial=0.0)))
+
+    @property
+    def rms(self) -> float:
+        """Root of the mean square."""
+        return float(np.sqrt(self.energy.sum() / self.count)) if self.count else 0.0
+
+
+def channel_sums(values: Array, axis: int | None) -> Array:
+    """Sums over all but the channel axis, of shape [C]; C is 1 without channels."""
+    if axis is None or values.ndim == 0:
+        return np.asarray([values.sum(dtype=np.float64)])
+    axes = tuple(at for at in range(values.ndim) if at != axis)
+    return np.asarray(values.sum(axis=axes, dtype=np.float64))
+
+
+def quantize_values(values: Array, quantizer: Quantizer, axis: int | None) -> Damage:
+    """What a quantizer does to finite values.
+
+    Args:
+        values: Of the tensor, float32.
+        quantizer: The quantizer.
+        axis: The channel axis by which damage is told.
+    """
+    spec, params = quantizer.spec, quantizer.params
+    with np.errstate(all="ignore"):
+        if quantizer.codes is None:
+            error = np.nan_to_num(fake_quantize(values, params, spec) - values)
+        else:
+            error = np.nan_to_num(dequantize(quantizer.codes, params, spec.axis) - values)
+    low, high = representable_range(params, spec)
+    step = params.scale.astype(np.float64)
+    if params.scale.ndim and spec.axis is not None:
+        shape = [1] * values.ndim
+        shape[spec.axis] = -1
+        low, high, step = (each.reshape(shape) for each in (low, high, step))
+    outside = (values < low - step / 2) | (values > high + step / 2)
+    squared = np.square(error, dtype=np.float64)
+    return Damage(
+        energy=channel_sums(np.square(values, dtype=np.float64), axis),
+        noise=channel_sums(squared, axis),
+        clipped=channel_sums(squared * outside, axis),
+        shift=channel_sums(error, axis),
+        saturated=int(np.count_nonzero(outside)),
+        count=values.size,
+    )
+
+
+def observe(  # noqa: PLR0913 - what to run, what to look at, and how much it may take
+    model: Model,
+    samples: Samples,
+    quantizers: Sequence[Quantizer],
+    *,
+    axes: Mapping[str, int],
+    threads: int | None = None,
+    max_memory: int | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Observed]:
+    """Look at every tensor that quantizers are on, constants left out.
+
+    Args:
+        model: The float model.
+        samples: What it is fed.
+        quantizers: Of activations.
+        axes: The channel axis of each tensor that has one.
+        threads: Threads to use.
+        max_memory: Bytes the process may take.
+        progress: Told of every sample.
+
+    Raises:
+        BadInput: The samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    of_tensor: dict[str, list[Quantizer]] = {}
+    for quantizer in quantizers:
+        of_tensor.setdefault(quantizer.tensor, []).append(quantizer)
+    source = LiveSource(model, samples, tensors=list(of_tensor), threads=threads, max_memory=max_memory)
+    readable = [info.name for info in source.tensors if not info.problem and info.name in of_tensor]
+    found: dict[str, Observed] = {}
+    progress.start("observing", len(source.samples))
+    try:
+        for sample in source.samples:
+            for name in readable:
+                seen = _look(source.read(name, sample), of_tensor[name], axes.get(name))
+                found[name] = _merged(found[name], seen) if name in found else seen
+            progress.advance()
+    finally:
+        progress.finish()
+        source.close()
+    return found
+
+
+def _look(array: Array, quantizers: Sequence[Quantizer], axis: int | None) -> Observed:
+    axis = axis if axis is not None and axis < array.ndim else None
+    if any(each.params.scale.ndim for each in quantizers) and quantizers[0].spec.axis is not None:
+        axis = quantizers[0].spec.axis % max(1, array.ndim)
+    values = _thinned(array.astype(np.float32, copy=False), axis)
+    finite = np.isfinite(values)
+    nonfinite = int(values.size - np.count_nonzero(finite))
+    if nonfinite:
+        values = np.where(finite, values, np.float32(0))
+    axes = tuple(at for at in range(values.ndim) if at != axis)
+    if values.size:
+        low, high = np.atleast_1d(values.min(axis=axes)), np.atleast_1d(values.max(axis=axes))
+        if values.size < array.size:  # ends are never left out
+            ends = array[np.isfinite(array)]
+            low, high = _stretched(low, high, ends)
+    else:
+        low = high = np.zeros(1, np.float32)
+    return Observed(
+        low=low.astype(np.float64),
+        high=high.astype(np.float64),
+        axis=axis,
+        energy=channel_sums(np.square(values, dtype=np.float64), axis),
+        nonzero=channel_sums((values != 0).astype(np.float64), axis),
+        count=values.size,
+        nonfinite=nonfinite,
+        damage={each.name: quantize_values(values, each, axis) for each in quantizers},
+    )
+
+
+def _stretched(low: Array, high: Array, values: Array) -> tuple[Array, Array]:
+    """Ranges of channels that reach the ends of the whole."""
+    low, high = low.copy(), high.copy()
+    low[low.argmin()] = min(low.min(), values.min(initial=0.0))
+    high[high.argmax()] = max(high.max(), values.max(initial=0.0))
+    return low, high
+
+
+def _thinned(values: Array, axis: int | None) -> Array:
+    """Every so manieth position along the longest axis that is not the channels', where there are too many."""
+    while values.size > _MOST_VALUES:
+        sizes = [0 if at == axis else size for at, size in enumerate(values.shape)]
+        longest = int(np.argmax(sizes))
+        if sizes[longest] < 2:
+            break
+        place = [slice(None)] * values.ndim
+        place[longest] = slice(None, None, 2)
+        values = values[tuple(place)]
+    return values
+
+
+def _merged(left: Observed, right: Observed) -> Observed:
+    if left.energy.shape != right.energy.shape:  # channels whose number changes are none
+        left, right = _whole(left), _whole(right)
+    return Observed(
+        low=np.minimum(left.low, right.low),
+        high=np.maximum(left.high, right.high),
+        axis=left.axis,
+        energy=left.energy + right.energy,
+        nonzero=left.nonzero + right.nonzero,
+        count=left.count + right.count,
+        nonfinite=left.nonfinite + right.nonfinite,
+        damage={name: each.merge(right.damage[name]) for name, each in left.damage.items()},
+    )
+
+
+def _whole(seen: Observed) -> Observed:
+    def joined(damage: Damage) -> Damage:
+        energy, noise, clipped, shift = (
+            np.asarray([each.sum()]) for each in (damage.energy, damage.noise, damage.clipped, damage.shift)
+        )
+        return Damage(energy, noise, clipped, shift, damage.saturated, damage.count)
+
+    return Observed(
+        low=np.asarray([seen.low.min()]),
+        high=np.asarray([seen.high.max()]),
+        axis=None,
+        energy=np.asarray([seen.energy.sum()]),
+        nonzero=np.asarray([seen.nonzero.sum()]),
+        count=seen.count,
+        nonfinite=seen.nonfinite,
+        damage={name: joined(each) for name, each in seen.damage.items()},
+    )
+
+
+# What is known of a quantized network before anything is changed in it.
+
+# Samples that were not looked at may reach so many times as far.
+_UNSEEN = 2.0
+
+
+class Facts:
+    """A quantized network and what its tensors hold.
+
+    Args:
+        quantized: The network.
+        everything: All its tensors, with their shapes.
+        observed: What each activation that is quantized holds.
+        arithmetic: How its hardware computes.
+        asked: Quantizers that were to be wider, with the bits that were asked for.
+        partly: Whether some of the samples were not looked at, so that tensors may hold more.
+    """
+
+    def __init__(
+        self,
+        quantized: QuantizedModel,
+        everything: tuple[Value, ...],
+        *,
+        observed: Mapping[str, Observed],
+        arithmetic: Arithmetic,
+        asked: Mapping[str, int],
+        partly: bool = False,
+    ) -> None:
+        self.quantized, self.everything = quantized, everything
+        self.observed, self.arithmetic, self.asked = observed, arithmetic, asked
+        self._partly = partly
+        self.quantizers = {each.name: each for each in quantized.quantizers}
+        self.weights = Weights(quantized.float_model)
+        self._damage: dict[int, tuple[Quantizer, Damage]] = {}
+
+    @cached_property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """Who can be to blame."""
+        return find_suspects(self.quantized)
+
+    @cached_property
+    def nodes(self) -> dict[str, Any]:
+        """Nodes of the float model by name."""
+        return {node.name: node for node in self.quantized.float_model.proto.graph.node}
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of tensors in the first sample, constants among them."""
+        found = {each.name: each.shape for each in self.everything if each.shape is not None}
+        return found | {name: self.weights.shape(name) for name in self.weights}
+
+    @cached_property
+    def _bits(self) -> dict[str, Counter[int]]:
+        found: dict[str, Counter[int]] = {}
+        for each in self.quantized.quantizers:
+            found.setdefault(each.kind, Counter())[each.spec.bits] += 1
+        return found
+
+    def prevailing_bits(self, quantizer: Quantizer) -> int:
+        """The width that was asked for it, else the one that most of its kind have; its own where that is more."""
+        usual = self._bits[quantizer.kind].most_common(1)[0][0]
+        return max(quantizer.spec.bits, self.asked.get(quantizer.name, usual))
+
+    def values(self, tensor: str) -> Array:
+        """A constant, as float32."""
+        return self.weights[tensor].astype(np.float32, copy=False)
+
+    def channel_axis(self, quantizer: Quantizer) -> int | None:
+        """The axis of a constant that has a slice for each channel of the result; None where it has one axis."""
+        rank = len(self.shapes.get(quantizer.tensor, ()))
+        node = self.nodes.get(quantizer.consumers[0].node) if quantizer.consumers else None
+        if node is None or rank < 2:
+            return None
+        transposed = any(each.name == "transB" and each.i for each in node.attribute)
+        return weight_axis(node.op_type, rank, transposed=transposed)
+
+    def constant_damage(self, quantizer: Quantizer) -> Damage:
+        """What a quantizer does to its constant, with the codes it has."""
+        known = self._damage.get(id(quantizer))
+        if known is None:
+            known = quantizer, self._constant_damage(quantizer)
+            self._damage[id(quantizer)] = known
+        return known[1]
+
+    def _constant_damage(self, quantizer: Quantizer) -> Damage:
+        values, axis = self.values(quantizer.tensor), self.channel_axis(quantizer)
+        return quantize_values(values, quantizer, axis)
+
+    def rounded_codes(self, quantizer: Quantizer) -> Array:
+        """The codes that rounding the constant gives."""
+        return codes_of(self.values(quantizer.tensor), quantizer.params, quantizer.spec)
+
+    def damage(self, suspect: Suspect) -> Damage | None:
+        """What the quantizer of a suspect does to its tensor; None where that was not seen."""
+        quantizer = self.quantizers[suspect.name]
+        if quantizer.tensor in self.weights:
+            return self.constant_damage(quantizer)
+        found = [
+            self.observed[each.tensor].damage[each.name]
+            for each in (self.quantizers[name] for name in suspect.quantizers)
+            if each.tensor in self.observed
+        ]
+        return max(found, key=lambda each: each.channel_loss, default=None)
+
+    def value_range(self, suspect: Suspect) -> tuple[float, float]:
+        """Smallest and largest value of all tensors of a suspect, zero included."""
+        if suspect.tensor in self.weights:
+            values = self.values(suspect.tensor)
+            return float(values.min(initial=0.0)), float(values.max(initial=0.0))
+        ranges = [self.observed[name].range for name in suspect.tensors if name in self.observed]
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        quantizer = self.quantizers[suspect.name]
+        if not self._partly or quantizer.params.scale.size != 1:
+            return low, high
+        own = (float(each) for each in representable_range(quantizer.params, quantizer.spec))
+        low, high = (_not_narrower(seen, end) for seen, end in zip((low, high), own, strict=True))
+        return low, high
+
+    def tensor_range(self, tensor: str) -> tuple[float, float] | None:
+        """Smallest and largest value of a tensor, zero included; None where it was not seen."""
+        if tensor in self.weights:
+            values = self.values(tensor)
+            return float(values.min(initial=0.0)), float(values.max(initial=0.0))
+        return self.observed[tensor].range if tensor in self.observed else None
+
+    def channel_ranges(self, suspect: Suspect) -> list[tuple[int, Array, Array]]:
+        """Channel axes, each with the smallest and largest value of each channel.
+
+        A weight has two, if it is of rank 2 or more: that of what it writes first, then that of what it reads.
+        """
+        if suspect.tensor in self.weights:
+            axis, values = self.channel_axis(self.quantizers[suspect.name]), self.values(suspect.tensor)
+            if axis is None or not values.size:
+                return []
+            axes = [axis, 1 - axis] if axis < 2 else [axis]
+            return [_slice_ranges(values, each) for each in axes]
+        seen = self.observed.get(suspect.tensor)
+        return [] if seen is None or seen.axis is None else [(seen.axis, seen.low, seen.high)]
+
+
+def _not_narrower(seen: float, end: float) -> float:
+    """The end of a range: its own where samples that were not looked at may reach so far."""
+    return end if abs(seen) < abs(end) <= _UNSEEN * abs(seen) and seen * end > 0 else seen
+
+
+def _slice_ranges(values: Array, axis: int) -> tuple[int, Array, Array]:
+    axes = tuple(at for at in range(values.ndim) if at != axis)
+    return axis, values.min(axis=axes), values.max(axis=axes)

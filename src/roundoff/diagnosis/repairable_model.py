@@ -1,0 +1,336 @@
+"""What can be repaired: the quantizers of a model that was given, or the recipe of one that is made here."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from roundoff.core.files import write_text
+from roundoff.core.plan import FLOAT, PlannedQuantizer, Precision, QuantPlan, Recipe, Rule, Step
+from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
+from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.ideal import at_its_range
+from roundoff.diagnosis.interventions import rounded_again, with_bits, with_range, with_slice_ranges
+from roundoff.diagnosis.result import Change
+from roundoff.diagnosis.subject import Case, Fixes
+from roundoff.diagnosis.suspects import Suspect
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import Edges, deploy_model, fake_quant_model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.save import save_model
+from roundoff.quantize.parameters import Numbers
+from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
+from roundoff.quantize.recipes import PER_CHANNEL, Built, RecipeBuilder
+
+__all__ = [
+    "EditedModel",
+    "Origin",
+    "RecipeModel",
+    "edit",
+    "retied",
+    "write_repaired",
+]
+
+
+# Carrying out the changes of remedies on the quantizers of a network.
+
+# Two float32 products of the same scales differ by less.
+_SAME_SCALE = 1e-4
+_BIAS_INPUT = 2
+
+
+def edit(case: Case, change: Change) -> Fixes:
+    """The quantizers that a change puts in the place of others; none when it cannot be made in this way.
+
+    Args:
+        case: The network.
+        change: One change of a remedy.
+    """
+    found: dict[str, Quantizer | None] = {}
+    for suspect in _named(case, change):
+        found |= _edited(case, suspect, change)
+    return found
+
+
+def _named(case: Case, change: Change) -> Iterator[Suspect]:
+    tensors = set(change.tensors)
+    for suspect in case.facts.suspects:
+        everyone = change.kind == "recalibrate" and not tensors and suspect.kind == "activation"
+        if everyone or tensors & set(suspect.tensors):
+            yield suspect
+
+
+def _edited(case: Case, suspect: Suspect, change: Change) -> Fixes:
+    members = [case.facts.quantizers[name] for name in suspect.quantizers]
+    found: Fixes = {}
+    match change.kind:
+        case "range" | "recalibrate":
+            found = _ranges(case, suspect, change)
+        case "codes":
+            found = {each.name: rounded_again(each) for each in members}
+        case "bits":
+            bits = int(change.value[1:])
+            found = {name: with_bits(each, bits) for name, each in _at_data(case, suspect).items()}
+        case "float":
+            found = dict.fromkeys(suspect.quantizers)
+        case "per_channel" if suspect.kind == "weight":
+            found = _per_channel(case, suspect, change)
+    return found
+
+
+def _ranges(case: Case, suspect: Suspect, change: Change) -> Fixes:
+    if suspect.tensor in case.facts.observed and change.low is not None and change.high is not None:
+        members = (case.facts.quantizers[name] for name in suspect.quantizers)
+        return {each.name: with_range(each, change.low, change.high) for each in members}
+    return _at_data(case, suspect)
+
+
+def _at_data(case: Case, suspect: Suspect) -> dict[str, Quantizer]:
+    """The quantizers of a suspect over the range of its values; each slice of a weight keeps its own."""
+    members = [case.facts.quantizers[name] for name in suspect.quantizers]
+    if suspect.kind == "weight":
+        return {each.name: at_its_range(each, case.facts.values(each.tensor)) for each in members}
+    if suspect.tensor not in case.facts.observed:
+        return {}
+    return {each.name: with_range(each, *case.facts.value_range(suspect)) for each in members}
+
+
+def _per_channel(case: Case, suspect: Suspect, change: Change) -> Fixes:
+    quantizer = case.facts.quantizers[suspect.name]
+    axis = case.facts.channel_axis(quantizer)
+    if axis is None or (change.axis is not None and change.axis != axis):
+        return {}
+    values = case.facts.values(quantizer.tensor)
+    axes = tuple(at for at in range(values.ndim) if at != axis)
+    return {quantizer.name: with_slice_ranges(quantizer, axis, values.min(axis=axes), values.max(axis=axes))}
+
+
+def retied(case: Case, fixes: Fixes) -> Fixes:
+    """The fixes, with biases that follow: integers add biases at the product of the scales of input and weight."""
+    before = Edges(case.facts.quantized.float_model, case.facts.quantized.quantizers)
+    found = dict(fixes)
+    for node in case.facts.quantized.float_model.proto.graph.node:
+        read = [before.read_by(node.name, at) for at in range(min(len(node.input), _BIAS_INPUT + 1))]
+        if len(read) <= _BIAS_INPUT or any(each is None for each in read):
+            continue
+        source, weight, bias = (each for each in read if each is not None)
+        if bias.kind != "bias" or bias.name in fixes or not _touched((source, weight), fixes):
+            continue
+        if _product(source, weight).shape == bias.params.scale.shape and np.allclose(
+            _product(source, weight), bias.params.scale, rtol=_SAME_SCALE
+        ):
+            found[bias.name] = _tied(bias, found.get(source.name, source), found.get(weight.name, weight))
+    return found
+
+
+def _touched(quantizers: Iterable[Quantizer], fixes: Fixes) -> bool:
+    return any(each.name in fixes for each in quantizers)
+
+
+def _product(source: Quantizer, weight: Quantizer) -> Array:
+    return np.asarray(source.params.scale * weight.params.scale, dtype=np.float32)
+
+
+def _tied(bias: Quantizer, source: Quantizer | None, weight: Quantizer | None) -> Quantizer | None:
+    """A bias at the new product of scales; in float where there is none."""
+    if source is None or weight is None:
+        return None
+    scale = _product(source, weight)
+    params = QuantParams(scale, np.zeros(scale.shape, dtype=np.int64))
+    return replace(bias, params=params, spec=bias.spec.along(0 if scale.ndim else None), codes=None)
+
+
+_WIDE = 16
+_EXACT_RANGE = "minmax"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EditedModel:
+    """A quantized model whose quantizers are changed one by one.
+
+    Attributes:
+        case: The network as it was given.
+        fixes: What is changed.
+    """
+
+    case: Case
+    fixes: Fixes = field(default_factory=dict)
+
+    def changed(self, changes: Sequence[Change]) -> Self | None:
+        """The same with changes; None where none of them can be made in quantizers."""
+        found = {name: each for change in changes for name, each in edit(self.case, change).items()}
+        return replace(self, fixes={**self.fixes, **found}) if found else None
+
+    def quantized(self) -> QuantizedModel:
+        """The network; biases follow the scales of inputs and weights."""
+        quantizers = tuple(self.case.quantizers(retied(self.case, self.fixes)))
+        return replace(self.case.facts.quantized, quantizers=quantizers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecipeModel:
+    """A model that is quantized for a target, whose recipe is changed.
+
+    Attributes:
+        builder: Makes the model.
+        recipe: How.
+    """
+
+    builder: RecipeBuilder
+    recipe: Recipe
+
+    def changed(self, changes: Sequence[Change]) -> Self | None:
+        """The same with changes; None where the target does not have what they ask for."""
+        recipe: Recipe | None = self.recipe
+        for change in changes:
+            recipe = None if recipe is None else self._with(recipe, change)
+        if recipe is None or recipe == self.recipe:
+            return None
+        try:
+            self.builder.build(recipe)
+        except BadInput:
+            return None
+        return replace(self, recipe=recipe)
+
+    def _with(self, recipe: Recipe, change: Change) -> Recipe | None:
+        target = self.builder.target
+        match change.kind:
+            case "variation" | "per_channel":
+                name = change.value or PER_CHANNEL
+                if name not in self.builder.variations():
+                    return None
+                return replace(recipe, variations=tuple(sorted({*recipe.variations, name})))
+            case "transform" if change.step is not None:
+                return self._transformed(recipe, change.step)
+            case "bits" | "float":
+                return _with_rules(recipe, change, {**target.activations}, {**target.weights}, self.builder)
+            case "range" | "recalibrate":
+                return _with_range_method(recipe, change, self.builder)
+        return None
+
+    def _transformed(self, recipe: Recipe, step: Step) -> Recipe | None:
+        if step.name not in self.builder.workshop.transforms() or step in recipe.transforms:
+            return None
+        return replace(recipe, transforms=(*recipe.transforms, step), tensor_methods=())
+
+    def built(self) -> Built:
+        """The network with its plan."""
+        return self.builder.build(self.recipe)
+
+    def quantized(self) -> QuantizedModel:
+        """The network."""
+        return self.built().quantized
+
+
+def _with_rules(
+    recipe: Recipe,
+    change: Change,
+    activations: dict[str, QuantSpec],
+    weights: dict[str, QuantSpec],
+    builder: RecipeBuilder,
+) -> Recipe | None:
+    """Other precisions for tensors, where the target has them."""
+    constants = {each.name for each in builder.prepared.model.proto.graph.initializer}
+    rules = []
+    for tensor in change.tensors:
+        offered = weights if tensor in constants else activations
+        wide = next((dtype for dtype, spec in offered.items() if spec.bits >= _WIDE), "")
+        dtype = FLOAT if change.kind == "float" else wide
+        if not dtype:
+            return None
+        rules.append(Rule("tensor", (tensor,), Precision(dtype, "", dtype)))
+    return replace(recipe, rules=(*recipe.rules, *rules)) if rules else None
+
+
+def _with_range_method(recipe: Recipe, change: Change, builder: RecipeBuilder) -> Recipe | None:
+    """Ranges that leave nothing out, for some tensors or all of them."""
+    constants = {each.name for each in builder.prepared.model.proto.graph.initializer}
+    if not change.tensors:
+        return replace(recipe, method=_EXACT_RANGE, tensor_methods=())
+    if set(change.tensors) & constants:
+        return replace(recipe, weight_method=_EXACT_RANGE)
+    methods = {**dict(recipe.tensor_methods), **dict.fromkeys(change.tensors, _EXACT_RANGE)}
+    return replace(recipe, tensor_methods=tuple(sorted(methods.items())))
+
+
+# Writing a repaired model: with its quantizers, with integers in it, and the plan by which it is read again.
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a repaired model was made of.
+
+    Attributes:
+        model: The float model, as the user gave it.
+        model_sha256: Its hash.
+        prefix: How the names of files start.
+        arithmetic: How the hardware computes.
+        samples: Samples that were looked at.
+        version: Of roundoff.
+    """
+
+    model: str
+    model_sha256: str
+    prefix: str
+    arithmetic: Arithmetic
+    samples: int
+    version: str
+
+
+def write_repaired(
+    folder: Path, quantized: QuantizedModel, origin: Origin, *, plan: QuantPlan | None = None, method: str = ""
+) -> dict[str, str]:
+    """Write models and plan; the plan comes last.
+
+    Args:
+        folder: Where they go.
+        quantized: The repaired network.
+        origin: What it was made of.
+        plan: What was decided for each node; without one only the quantizers are told.
+        method: Calibration method of its ranges.
+
+    Returns:
+        File names, by what they are.
+    """
+    model, quantizers = quantized.float_model, quantized.quantizers
+    files = {name: f"{origin.prefix}_{name}_model.onnx" for name in ("fake_quant", "deploy", "float")}
+    save_model(fake_quant_model(model, quantizers), folder / files["fake_quant"], replace=True)
+    save_model(deploy_model(model, quantizers), folder / files["deploy"], replace=True)
+    # Scales belong to the float model as it was prepared or transformed, so that it goes with them.
+    save_model(model, folder / files["float"], replace=True)
+    with (folder / files["float"]).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    saved = SavedPlan(
+        schema=PLAN_SCHEMA,
+        roundoff=origin.version,
+        model=files["float"],
+        model_sha256=digest,
+        method=method or "as given",
+        samples=origin.samples,
+        arithmetic=origin.arithmetic,
+        plan=plan or QuantPlan("as given", tuple(_planned(quantizers)), ()),
+        numbers=saved_numbers(Numbers(quantizers, ())),
+        files={**files, CORRECTED: files["fake_quant"]},
+        notes=(f"repaired by roundoff diagnose, from {origin.model}",),
+    )
+    write_text(folder / PLAN_NAME, plan_json(saved))
+    return {**files, "plan": PLAN_NAME}
+
+
+def _planned(quantizers: Sequence[Quantizer]) -> list[PlannedQuantizer]:
+    return [
+        PlannedQuantizer(
+            name=each.name,
+            tensor=each.tensor,
+            kind=each.kind,
+            spec=each.spec,
+            consumers=each.consumers,
+            output=each.output,
+            after=each.after,
+        )
+        for each in quantizers
+    ]

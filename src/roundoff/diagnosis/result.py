@@ -1,0 +1,259 @@
+"""What a diagnosis found: nodes, causes, the experiments that proved them, and what to do, as data."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from roundoff.core.coverage import OutputCoverage
+from roundoff.core.plan import Rule, Step
+
+__all__ = [
+    "COSTS",
+    "Change",
+    "ChangeKind",
+    "Check",
+    "CostClass",
+    "DiagnosedSide",
+    "Diagnosis",
+    "DiagnosisKind",
+    "Finding",
+    "Measure",
+    "Remedy",
+    "Repair",
+    "RepairStep",
+]
+
+DiagnosisKind = Literal["healthy", "culprits", "distributed", "elsewhere", "not_enough_evidence"]
+DiagnosedSide = Literal["quantization", "device"]
+CostClass = Literal["free", "16 bit", "float", "outside"]
+
+COSTS: tuple[CostClass, ...] = ("free", "16 bit", "float", "outside")
+"""What remedies cost, from cheapest to dearest: nothing on the chip, wider integers, float, work by others."""
+
+ChangeKind = Literal[
+    "range", "codes", "per_channel", "per_slice", "bits", "float", "bias", "recalibrate", "accumulator", "input",
+    "rule", "variation", "transform", "correction", "method", "weight_method", "tensor_method", "report", "search",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number before an intervention and after it.
+
+    Attributes:
+        what: What was measured, e.g. ``SQNR of the outputs``.
+        unit: Its unit, e.g. ``dB``; empty without one.
+        before: Without the intervention.
+        after: With it.
+        higher_is_better: Which way it is better.
+        samples: On how many samples.
+    """
+
+    what: str
+    unit: str
+    before: float
+    after: float
+    higher_is_better: bool = True
+    samples: int = 0
+
+    @property
+    def improved(self) -> bool:
+        """Whether it is better after than before."""
+        return self.after > self.before if self.higher_is_better else self.after < self.before
+
+    @property
+    def of_task(self) -> bool:
+        """Whether it is the user's metric, which a float network has, too; not a distance from that network."""
+        return self.unit != "dB" and self.what != "same top-1" and not self.what.startswith("cosine")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change that a remedy makes, as data that a program can carry out.
+
+    Attributes:
+        kind: What is changed. Of quantizers: ``range`` (`low` and `high`), ``codes`` (rounded again from the float
+            values), ``per_channel`` (`axis`), ``per_slice`` (`axis`, `sizes`), ``bits`` (`value` is the dtype),
+            ``float``, ``bias`` (the mean error is taken away). Of a whole quantization: ``recalibrate``,
+            ``accumulator`` (`value` is its width), ``input`` (`value` says how inputs are processed), and pieces
+            of a recipe: ``rule``, ``variation``, ``transform``, ``correction``, ``method``, ``weight_method``,
+            ``tensor_method``. Of neither: ``report`` (to the vendor), ``search`` (`value` is the command).
+        tensors: Tensors of the float model it concerns.
+        nodes: Nodes it concerns.
+        value: The new value, where it is a word.
+        low: Lower end of a range.
+        high: Upper end of a range.
+        axis: Axis along which scales differ.
+        sizes: Sizes of the slices along that axis.
+        rule: For ``rule``.
+        step: For ``transform`` and ``correction``.
+    """
+
+    kind: ChangeKind
+    tensors: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    value: str = ""
+    low: float | None = None
+    high: float | None = None
+    axis: int | None = None
+    sizes: tuple[int, ...] = ()
+    rule: Rule | None = None
+    step: Step | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What to do about a cause.
+
+    Attributes:
+        title: In a few words, as an order: ``widen the range of 'x' to -3.1 .. 6.2``.
+        cost: What that costs on the chip.
+        changes: The same as data.
+        verified: What was measured with the remedy in place, not only the intervention; empty when not tried.
+    """
+
+    title: str
+    cost: CostClass
+    changes: tuple[Change, ...] = ()
+    verified: tuple[Measure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause of a loss, at one place.
+
+    Attributes:
+        number: From 1, worst first.
+        cause: Name of a registered cause.
+        nodes: Nodes of the float model to blame, the first one most.
+        tensors: Their tensors to blame.
+        summary: One plain sentence with numbers, without its full stop.
+        evidence: What made it suspect: cheap numbers by name.
+        intervention: What was changed to prove it, exactly, in words.
+        measures: What that did; the first decides.
+        share: Share of the loss that goes away with it, 0 to 1.
+        remedy: What to do about it; None where nothing is to be done.
+        proven: Whether the intervention took the loss away; otherwise it is suspected only, and no verdict.
+        places: At how many places it is the same; those are told together where they are many.
+    """
+
+    number: int
+    cause: str
+    nodes: tuple[str, ...]
+    tensors: tuple[str, ...]
+    summary: str
+    evidence: dict[str, float] = field(default_factory=dict)
+    intervention: str = ""
+    measures: tuple[Measure, ...] = ()
+    share: float = 0.0
+    remedy: Remedy | None = None
+    proven: bool = False
+    places: int = 1
+
+    @property
+    def accused_nodes(self) -> tuple[str, ...]:
+        """The node of each place, the worst first, without the others that share its quantizers."""
+        return self.nodes[: self.places]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What.
+        result: What came of it, in a sentence without its full stop.
+        seconds: How long it took; not the same in another run.
+        ok: Whether nothing is wrong there.
+    """
+
+    name: str
+    result: str
+    seconds: float = 0.0
+    ok: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RepairStep:
+    """One remedy that was tried.
+
+    Attributes:
+        title: What was done.
+        cost: What it costs on the chip.
+        finding: Number of the finding it is for; 0 when it is for none.
+        measure: The metric before and after it.
+        kept: Whether it helped and is part of the repaired model.
+        why: Why not; empty when it was kept.
+    """
+
+    title: str
+    cost: CostClass
+    finding: int
+    measure: Measure
+    kept: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What came of applying remedies, from cheapest to dearest.
+
+    Attributes:
+        steps: All that were tried, in their order.
+        measures: Before all of them and after; the first is the one that decided.
+        reached: Whether the first of these is about where it should be.
+    """
+
+    steps: tuple[RepairStep, ...]
+    measures: tuple[Measure, ...]
+    reached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The whole answer.
+
+    Attributes:
+        reference: The float model.
+        subject: What was diagnosed, in words.
+        side: Whether the quantization or a device was.
+        kind: The verdict. ``healthy``: the loss is what the arithmetic costs. ``culprits``: few places make it.
+            ``distributed``: it adds up over many. ``elsewhere``: what was looked at is in order, and what is wrong
+            is not there. ``not_enough_evidence``: it could not be told.
+        verdict: The same in a sentence or two.
+        findings: Proven ones first, worst first; then suspected ones.
+        measures: What the loss is, against what the arithmetic should cost: ``before`` is what was met, ``after``
+            what was to be expected.
+        victims: Tensors that are wrong only because of what they read, worst first.
+        checks: What was looked at, in order.
+        not_looked_at: What was not, with the reason.
+        notes: What the reader should know.
+        samples: Samples that were used.
+        next_steps: Commands to go on with.
+        repair: What came of repairing it; None when that was not asked.
+        sample_names: Samples of which the next are, where they are known.
+        sample_sqnr_db: Signal to noise of each, at the part of the outputs that the first measure is of.
+        outputs: Which outputs of the network were judged on a device; None where none was looked at.
+    """
+
+    reference: str
+    subject: str
+    side: DiagnosedSide
+    kind: DiagnosisKind
+    verdict: str
+    findings: tuple[Finding, ...] = ()
+    measures: tuple[Measure, ...] = ()
+    victims: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    samples: int = 0
+    next_steps: tuple[str, ...] = ()
+    repair: Repair | None = None
+    sample_names: tuple[str, ...] = ()
+    sample_sqnr_db: tuple[float, ...] = ()
+    outputs: OutputCoverage | None = None
+
+    @property
+    def accused(self) -> tuple[Finding, ...]:
+        """Proven findings that do harm; an artefact of a metric does none."""
+        return tuple(each for each in self.findings if each.proven and each.cause != "metric-artefact")

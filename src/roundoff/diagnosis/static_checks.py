@@ -1,0 +1,251 @@
+"""What can be told of a quantized network without running it: sums that cannot fit, scales that are not right."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.quantizers import Quantizer
+from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.interventions import reach
+from roundoff.diagnosis.loss import Loss, LossMeter
+from roundoff.diagnosis.result import Change, Finding, Remedy
+from roundoff.diagnosis.subject import Case, loss_measures
+from roundoff.graph.insertion import Edges
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.weights import Weights, codes_of
+from roundoff.messages.numbers import counted
+from roundoff.run.integer.report import Overflow
+from roundoff.run.integer.runner import IntegerRunner
+
+__all__ = [
+    "Remark",
+    "accumulator_finding",
+    "accumulators",
+    "lint",
+    "remarks_text",
+]
+
+
+# The ratio of ranges from which on Sony's toolkit warns of what is joined.
+_UNBALANCED = 16.0
+# A channel whose scale is this part of the median one has next to no weights.
+_TINY_SCALE = 1e-4
+# Where nothing is known of the hardware, sums have as many bits as nearly all of it has.
+_USUAL_ACCUMULATOR = 32
+_WIDEST_KNOWN = 64
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_NAMED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something that may be wrong, seen in the numbers of the file alone.
+
+    Attributes:
+        kind: ``bias``, ``accumulator``, ``scale``, ``dead``, ``joined``, ``ignored``.
+        node: Where.
+        text: What, as a sentence without its full stop.
+        number: How bad, in the unit of its kind.
+    """
+
+    kind: str
+    node: str
+    text: str
+    number: float = 0.0
+
+
+_WORDS = {
+    "bias": "a bias that does not fit its integers",
+    "accumulator": "sums that may not fit",
+    "scale": "channels with next to no weights",
+    "dead": "dead channels",
+    "joined": "ranges that differ where they are joined",
+    "ignored": "what the file says otherwise than its quantizers",
+}
+
+
+def remarks_text(remarks: Sequence[Remark]) -> str:
+    """All remarks in a line."""
+    if not remarks:
+        return "all scales, biases and sums look right"
+    parts = []
+    for kind, words in _WORDS.items():
+        nodes = [each.node for each in remarks if each.kind == kind]
+        if nodes:
+            more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
+            parts.append(f"{words} at {', '.join(map(repr, nodes[:_NAMED]))}{more}")
+    return "; ".join(parts)
+
+
+def lint(quantized: QuantizedModel, arithmetic: Arithmetic) -> list[Remark]:
+    """Look at the numbers of a quantized network.
+
+    Args:
+        quantized: The network.
+        arithmetic: How its hardware computes.
+    """
+    edges, weights = Edges(quantized.float_model, quantized.quantizers), Weights(quantized.float_model)
+    found = list(_constants(quantized.quantizers, weights))
+    for node in quantized.float_model.proto.graph.node:
+        found += _sums(node, edges, weights, arithmetic)
+        found += _joined(node, edges)
+    found += [
+        Remark("ignored", each.node, each.text)
+        for each in quantized.oddities
+        if each.kind in ("disagreement", "not_represented", "dynamic")
+    ]
+    return found
+
+
+def _constants(quantizers: Sequence[Quantizer], weights: Weights) -> Iterator[Remark]:
+    for each in quantizers:
+        if each.tensor not in weights.protos or not each.consumers:
+            continue
+        node = each.consumers[0].node
+        if each.kind == "bias":
+            values = np.abs(weights[each.tensor].astype(np.float64))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                times = np.nan_to_num(values / each.params.scale / each.spec.code_max).max(initial=0.0)
+            if times > 1:
+                text = f"the bias of {node!r} needs {times:.3g} times what {each.spec.bits} bits hold at its scale"
+                yield Remark("bias", node, text, float(times))
+        elif each.kind == "weight" and each.params.scale.size > 1:
+            yield from _channels(each, weights[each.tensor], node)
+
+
+def _channels(quantizer: Quantizer, values: Array, node: str) -> Iterator[Remark]:
+    axis = (quantizer.spec.axis or 0) % max(1, values.ndim)
+    reaches = np.abs(values.astype(np.float32)).max(axis=tuple(at for at in range(values.ndim) if at != axis))
+    dead = int(np.count_nonzero(reaches == 0))
+    if dead:
+        yield Remark(
+            "dead", node, f"{counted(dead, 'channel')} of {node!r} have no weights but zeros", float(dead)
+        )
+    scale = quantizer.params.scale[reaches > 0]
+    tiny = int(np.count_nonzero(scale < _TINY_SCALE * np.median(scale))) if scale.size else 0
+    if tiny:
+        yield Remark(
+            "scale", node, f"{counted(tiny, 'channel')} of {node!r} have scales next to zero", float(tiny)
+        )
+
+
+def _sums(node: Any, edges: Edges, weights: Weights, arithmetic: Arithmetic) -> Iterator[Remark]:
+    """The largest sum of products that codes can make."""
+    if node.op_type not in _PRODUCTS or len(node.input) < 2:
+        return
+    left, right = edges.read_by(node.name, 0), edges.read_by(node.name, 1)
+    if left is None or right is None or right.tensor not in weights.protos:
+        return
+    bits = arithmetic.accumulator_bits if arithmetic.accumulator_bits < _WIDEST_KNOWN else _USUAL_ACCUMULATOR
+    spec, zero = left.spec, left.params.zero_point
+    largest = max(abs(spec.code_min - int(zero.max())), abs(spec.code_max - int(zero.min())))
+    values = weights[right.tensor]
+    codes = right.codes if right.codes is not None else codes_of(values, right.params, right.spec)
+    zero_point = right.params.zero_point
+    shape = [1] * codes.ndim
+    if zero_point.size > 1 and right.spec.axis is not None:
+        shape[right.spec.axis] = -1
+    distance = np.abs(codes.astype(np.int64) - zero_point.reshape(shape if zero_point.size > 1 else ()))
+    axis = _output_axis(node, codes.ndim)
+    sums = distance.sum(axis=tuple(at for at in range(codes.ndim) if at != axis))
+    bound = int(sums.max(initial=0)) * largest
+    times = bound / float((1 << (bits - 1)) - 1)
+    if times > 1:
+        text = f"sums of {node.name!r} may reach {times:.3g} times what {bits} bits hold"
+        yield Remark("accumulator", node.name, text, times)
+
+
+def _output_axis(node: Any, rank: int) -> int:
+    from roundoff.graph.channel_axes import weight_axis
+
+    return weight_axis(
+        node.op_type, rank, transposed=any(each.name == "transB" and each.i for each in node.attribute)
+    )
+
+
+def _joined(node: Any, edges: Edges) -> Iterator[Remark]:
+    """What a Concat or Add brings together, where the ranges differ much."""
+    if node.op_type not in ("Concat", "Add") or len(node.input) < 2:
+        return
+    read = [edges.read_by(node.name, at) for at in range(len(node.input))]
+    spans = [high - low for low, high in (reach(each) for each in read if each is not None)]
+    if len(spans) == len(read) and min(spans) > 0 and max(spans) / min(spans) >= _UNBALANCED:
+        times = max(spans) / min(spans)
+        text = f"{node.name!r} ({node.op_type}) joins ranges that differ {times:.3g} times"
+        yield Remark("joined", node.name, text, times)
+
+
+# What exact integers do otherwise than fake quantization: sums that do not fit their register.
+
+# Exact integers take a while; a sum that overflows does so in most samples.
+_SAMPLES = 4
+_WIDE_BITS = 64
+# A loss in integers that is higher by so much is not the last bit of rounding.
+_WORSE_DB = 3.0
+
+
+def accumulators(arithmetic: Arithmetic) -> tuple[Arithmetic, Arithmetic]:
+    """The arithmetic of a hardware, with sums of 32 bits where that is not known, and the same with wide ones."""
+    if arithmetic.accumulator_bits >= _WIDE_BITS:
+        arithmetic = replace(arithmetic, accumulator_bits=32, overflow="wrap")
+    return arithmetic, replace(arithmetic, accumulator_bits=_WIDE_BITS, overflow="saturate")
+
+
+def accumulator_finding(case: Case, nodes: Sequence[str]) -> Finding | None:
+    """Whether sums of products overflow in this hardware, proven by making the accumulator wide.
+
+    Args:
+        case: The network.
+        nodes: Nodes whose sums may not fit.
+
+    Returns:
+        A finding, with its number still open; None where nothing overflows, or nothing comes of it.
+
+    Raises:
+        BadInput: A quantizer has no integer version.
+    """
+    arithmetic, wider = accumulators(case.facts.arithmetic)
+    bits = arithmetic.accumulator_bits
+    narrow, overflows = _run(case, arithmetic)
+    if not overflows:
+        return None
+    wide, _ = _run(case, wider)
+    worst = max(overflows, key=lambda each: each.worst_ratio)
+    if narrow.excess_db(wide) < _WORSE_DB:
+        return None
+    named = tuple(dict.fromkeys((worst.node, *(each.node for each in overflows))))
+    share = worst.count / max(1, worst.elements)
+    return Finding(
+        number=0,
+        cause="overflow",
+        nodes=named,
+        tensors=(),
+        summary=f"sums of {worst.node!r} reach {worst.worst_ratio:.3g} times what {bits} bits hold, and "
+        f"{arithmetic.overflow} ({share:.1%} of them)",
+        evidence={"worst_ratio": worst.worst_ratio, "share": share, "nodes_that_may": float(len(nodes))},
+        intervention=f"the same integers with sums of {_WIDE_BITS} bits",
+        measures=loss_measures(narrow, wide),
+        share=1.0,
+        remedy=Remedy(
+            f"narrower weights or inputs at {worst.node!r}, or float for it",
+            "float",
+            (Change("float", nodes=named),),
+        ),
+        proven=True,
+    )
+
+
+def _run(case: Case, arithmetic: Arithmetic) -> tuple[Loss, list[Overflow]]:
+    """The loss in integers, and where sums did not fit."""
+    lab = case.lab
+    runner = IntegerRunner(lab.model, case.quantizers(), arithmetic)
+    meter = LossMeter(lab.parts)
+    names = list(dict.fromkeys(part.output for part in lab.parts))
+    for place in lab.few()[:_SAMPLES]:
+        sample, feed = lab.feeds()[place]
+        found = runner.run(feed, names, sample=sample).values
+        meter.add(lab.float_outputs()[place], {name: found[name] for name in names})
+    return meter.loss(), [each for each in runner.report.overflows if each.kind == "accumulator"]

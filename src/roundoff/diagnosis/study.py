@@ -1,0 +1,405 @@
+"""Why a quantized network loses accuracy: what its arithmetic should cost, what it costs, who makes the rest."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.names import shown
+from roundoff.core.quantizers import Quantizer
+from roundoff.diagnosis import causes as _causes
+from roundoff.diagnosis.culprits import Record, asked_bits
+from roundoff.diagnosis.file_check import check_file
+from roundoff.diagnosis.ideal import ideals
+from roundoff.diagnosis.interventions import Lab, can_fuse
+from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
+from roundoff.diagnosis.loss import Loss, LossMeter
+from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
+from roundoff.diagnosis.stages import Stages, best_fixes
+from roundoff.diagnosis.static_checks import accumulator_finding, lint, remarks_text
+from roundoff.diagnosis.subject import Case, loss_measures, open_case
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.interface import outputs
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.numbers import counted, decibels_text
+from roundoff.run.feeds import Samples
+from roundoff.run.session import open_session
+
+__all__ = [
+    "DiagnoseSettings",
+    "Evidence",
+    "Scores",
+    "conclude",
+    "diagnose_quantization",
+    "sample_losses",
+]
+
+
+# What outputs lose sample by sample, by which two diagnoses can be told apart.
+
+
+def sample_losses(lab: Lab, quantizers: Sequence[Quantizer]) -> list[Loss]:
+    """What the outputs lose in each sample.
+
+    Args:
+        lab: Knows the network and its samples.
+        quantizers: All that are on.
+
+    Raises:
+        ModelFailed: The model cannot be run.
+    """
+    model = switch_on(lab.model, quantizers)
+    session = open_session(model, threads=lab.threads, fused=can_fuse(quantizers))
+    names, losses = outputs(model), []
+    for (sample, feed), exact in zip(lab.feeds(), lab.float_outputs(), strict=True):
+        meter = LossMeter(lab.parts)
+        meter.add(exact, dict(zip(names, session.run(feed, sample=sample), strict=True)))
+        losses.append(meter.loss())
+    return losses
+
+
+# The verdict: what was found, in words.
+
+# A tensor of the running network that agrees less than this is a victim, if it is no culprit.
+_AGREES = 0.99
+_MOST_VICTIMS = 12
+# As expected, but for chance between samples.
+_WORSE_DB = 3.0
+# So near to chance, a network knows nothing of what it is fed.
+_ABOVE_CHANCE = 1.5
+# A coin falls on the same side so often in a row.
+_BY_CHANCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The user's metric.
+
+    Attributes:
+        name: What is measured.
+        higher_is_better: Which way it is better.
+        in_float: Of the float network.
+        quantized: Of the quantized one.
+        fine: Whether the second is about as good.
+        chance: What guessing scores; None where that is not known.
+        samples: On how many samples.
+    """
+
+    name: str
+    higher_is_better: bool
+    in_float: float
+    quantized: float
+    fine: bool
+    chance: float | None = None
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """All that was found.
+
+    Attributes:
+        case: The network as it was given.
+        mended: The network with all that was found put right.
+        findings: What was found, stage by stage.
+        expected: What the outputs would lose with every quantizer at its best.
+        scores: The user's metric.
+        distributed: Whether the loss has no few culprits.
+        worse: What the file itself loses, where that is more than its quantizers do.
+        hurried: Whether there was time for so few samples that they tell nothing.
+    """
+
+    case: Case
+    mended: Case
+    findings: tuple[Finding, ...]
+    expected: Loss
+    scores: Scores | None
+    distributed: bool
+    worse: Loss | None = None
+    hurried: bool = False
+
+
+def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
+    """The diagnosis."""
+    findings = _numbered(evidence.findings)
+    loss = evidence.worse or evidence.case.loss(more=True)
+    harmful = [each for each in findings if each.cause != "metric-artefact"]
+    proven = [each for each in harmful if each.proven and each.cause != "accumulated-error"]
+    kind = _kind(evidence, loss, proven, harmful)
+    hurried = kind == "not_enough_evidence" and bool(notebook.skipped)
+    measures = loss_measures(loss, evidence.expected)
+    scores = evidence.scores
+    if scores is not None:
+        measures += (
+            Measure(
+                scores.name, "", scores.quantized, scores.in_float, scores.higher_is_better, samples=scores.samples
+            ),
+        )
+    quantized = evidence.case.facts.quantized
+    return Diagnosis(
+        reference=shown(quantized.float_model.path),
+        subject=notebook.settings.subject,
+        side="quantization",
+        kind=kind,
+        verdict=_sentence(kind, evidence, loss, proven) + (_IN_TIME if hurried else ""),
+        findings=findings,
+        measures=measures,
+        victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
+        checks=tuple(notebook.checks),
+        not_looked_at=tuple(notebook.skipped),
+        notes=(*notebook.notes, *evidence.case.lab.notes, *quantized.notes),
+        samples=loss.samples,
+        **_by_sample(evidence, notebook),
+    )
+
+
+def _by_sample(evidence: Evidence, notebook: Investigation) -> dict[str, Any]:
+    """Signal to noise of each sample at the worst part, by which runs are told apart; nothing without time."""
+    case = evidence.case
+    if evidence.worse is not None or notebook.out_of_time(case.lab.seconds):
+        return {}
+    worst = case.loss(more=True).worst
+    found = [each.of_part(worst).sqnr_db for each in sample_losses(case.lab, case.quantizers())]
+    return {"sample_names": case.lab.chosen.names, "sample_sqnr_db": tuple(found)}
+
+
+_IN_TIME = " in the time that was given"
+
+
+def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    ordered = sorted(findings, key=lambda each: (not each.proven, -each.share))
+    return tuple(replace(each, number=number) for number, each in enumerate(ordered, start=1))
+
+
+def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: Sequence[Finding]) -> DiagnosisKind:
+    scores = evidence.scores
+    fine = scores is not None and scores.fine
+    if scores is not None and scores.chance is not None and scores.in_float < scores.chance * _ABOVE_CHANCE:
+        return "elsewhere"
+    if proven or evidence.distributed:
+        return "culprits" if proven else "distributed"
+    unexplained = bool(findings) and loss.excess_db(evidence.expected) >= _WORSE_DB
+    if unexplained or evidence.hurried or evidence.worse is not None or not (loss.agrees or fine):
+        return "not_enough_evidence"
+    return "elsewhere" if scores is not None and not fine else "healthy"
+
+
+def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding]) -> str:
+    now, best = decibels_text(loss.sqnr_db), decibels_text(evidence.expected.sqnr_db)
+    match kind:
+        case "healthy":
+            more = "" if loss.sqnr_db >= evidence.expected.sqnr_db else f" ({best})"
+            return (
+                f"nothing is wrong in the quantization: the outputs keep {now}, about what its bits can give{more}"
+            )
+        case "culprits":
+            return _culprits_text(evidence, now, proven)
+        case "distributed":
+            return f"the loss is distributed, not local: the outputs keep {now}, and no few places make it"
+        case "elsewhere":
+            return _elsewhere_text(evidence, now, agrees=loss.agrees)
+        case _:
+            return f"the outputs keep {now}, {best} is possible, and no intervention proves why"
+
+
+def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> str:
+    after = decibels_text(evidence.mended.loss(more=True).sqnr_db)
+    names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
+    others = sum(each.places for each in proven) - 1
+    who = f"{names[0]} makes" if not others else f"{names[0]} and {counted(others, 'other place')} make"
+    if evidence.distributed:
+        who = who.replace(" makes", " loses").replace(" make", " lose")
+        return (
+            f"{who} more than the bits explain: the outputs keep {now}, and {after} when that is put right; what "
+            "is left adds up over many places"
+        )
+    return f"{who} most of the loss: the outputs keep {now}, and {after} when that is put right"
+
+
+def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:
+    scores = evidence.scores
+    if scores is None:
+        return "nothing is wrong in the quantization"
+    if not scores.fine and agrees:
+        return (
+            f"nothing is wrong in the quantization: the outputs keep {now}, yet {scores.name} goes from "
+            f"{scores.in_float:.4g} to {scores.quantized:.4g}{_by_chance(scores)}; look at what is done with the "
+            "outputs"
+        )
+    return (
+        f"the float model itself scores {scores.in_float:.4g}, about what guessing gives: look at how samples are "
+        "processed, and at their labels"
+    )
+
+
+def _by_chance(scores: Scores) -> str:
+    """A word of caution where a share of samples differs by so few of them that others may not confirm it."""
+    share = min(scores.in_float, scores.quantized) >= 0 and max(scores.in_float, scores.quantized) <= 1
+    lost = round(abs(scores.in_float - scores.quantized) * scores.samples)
+    if not share or not 0 < lost <= _BY_CHANCE:
+        return ""
+    return f" ({lost} of {counted(scores.samples, 'sample')}, which may be chance: more samples tell)"
+
+
+def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Tensors that are wrong in the running network although nothing is wrong with their own quantizers."""
+    blamed = {name for each in findings for name in (*each.tensors, *each.nodes)}
+    tensors = [name for name in case.facts.observed if name not in blamed]
+    computed = {each.name for each in case.facts.everything if each.node}
+    found = case.lab.tensor_cosines(case.quantizers(), [name for name in tensors if name in computed])
+    worst = sorted((cosine, name) for name, cosine in found.items() if cosine < _AGREES)
+    return tuple(name for _, name in worst[:_MOST_VICTIMS])
+
+
+_LOADED = _causes
+# The verdict needs so many more runs of the network.
+_LAST_RUNS = 3
+# With fewer samples chance decides; the time that is given may suffice for no more.
+_FEWEST = 4
+# So many tensors are named in a check.
+_NAMED = 3
+# A metric that drops by less than this part of its value is as good.
+_TOLERATED_DROP = 0.01
+
+
+def diagnose_quantization(
+    quantized: QuantizedModel, samples: Samples, settings: DiagnoseSettings | None = None
+) -> Diagnosis:
+    """Find out whether, where and why a quantized network loses accuracy.
+
+    Args:
+        quantized: The float model and its quantizers.
+        samples: What both are fed.
+        settings: What else is known, and how long it may take.
+
+    Raises:
+        BadInput: Nothing is quantized, or samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    settings = settings or DiagnoseSettings()
+    if not quantized.quantizers:
+        raise BadInput(
+            f"{quantized.float_model.path} has no quantizers, so there is nothing to diagnose.",
+            fix="give a quantized model with --quantized, or a target with --target",
+        )
+    notebook = Investigation(settings)
+    # Ranges may be as large as numbers get, and channels silent.
+    with np.errstate(all="ignore"):
+        return _Diagnosing(quantized, samples, notebook).run()
+
+
+@dataclass(slots=True)
+class _Diagnosing:
+    quantized: QuantizedModel
+    samples: Samples
+    notebook: Investigation
+    record: Record = field(default_factory=Record)
+    worse: Loss | None = None
+
+    def run(self) -> Diagnosis:
+        settings = self.notebook.settings
+        with self.notebook.check("numbers in the file") as check:
+            remarks = lint(self.quantized, settings.arithmetic)
+            check.result, check.ok = remarks_text(remarks), not remarks
+        case = open_case(
+            self.quantized,
+            self.samples,
+            arithmetic=settings.arithmetic,
+            asked=asked_bits(self.quantized, settings.plan),
+            threads=settings.threads,
+            max_memory=settings.max_memory,
+            progress=settings.progress,
+            deadline=settings.deadline,
+        )
+        with self.notebook.check("outputs") as check:
+            check.result = _outputs_text(case.loss(more=True))
+            check.ok = case.loss(more=True).agrees
+        hurried = len(case.lab.indices) < min(_FEWEST, len(self.samples.names))
+        # Nobody is accused by fewer samples.
+        self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.lab.seconds
+        self._asked(case)
+        self._file(case)
+        scores = self._scores(case)
+        better, stages = ideals(case), Stages(self.notebook, self.record)
+        settings.progress.start("looking for causes", len(case.facts.suspects))
+        try:
+            self._sums(case, [each.node for each in remarks if each.kind == "accumulator"])
+            mended = stages.look(case, better, fine=scores is not None and scores.fine)
+            stages.artefacts(mended)
+        finally:
+            settings.progress.finish()
+        evidence = Evidence(
+            case=case,
+            mended=mended,
+            findings=self.record.shared(),
+            expected=mended.loss(best_fixes(better, settings=True), more=True),
+            scores=scores,
+            distributed=stages.distributed,
+            worse=self.worse,
+            hurried=hurried,
+        )
+        return conclude(evidence, self.notebook)
+
+    def _asked(self, case: Case) -> None:
+        """Whether what was asked for is what the model has."""
+        if self.notebook.settings.plan is None:
+            return
+        with self.notebook.check("precision asked for") as check:
+            names = [case.facts.quantizers[name].tensor for name in case.facts.asked]
+            check.ok = not names
+            check.result = "the model has it" if not names else f"not granted at {', '.join(names[:_NAMED])}"
+
+    def _file(self, case: Case) -> None:
+        """Whether the file computes what its quantizers say."""
+        given = self.notebook.settings.given
+        if given is None:
+            return
+        if self.notebook.out_of_time(case.lab.seconds):
+            self.notebook.skip("whether the file computes what its quantizers say")
+            return
+        with self.notebook.check("the file itself") as check:
+            check.result, found, self.worse = check_file(case, given)
+            check.ok = self.worse is None
+            if found is not None:
+                self.record.add_one(found, found.measures[0].after - found.measures[0].before)
+
+    def _sums(self, case: Case, nodes: Sequence[str]) -> None:
+        """Whether sums that may not fit their register do not."""
+        if not nodes:
+            return
+        if self.notebook.out_of_time():
+            self.notebook.skip("whether sums of products fit their register")
+            return
+        with self.notebook.check("sums of products") as check:
+            found = accumulator_finding(case, nodes)
+            check.result, check.ok = "all of them fit on the samples", found is None
+            if found is not None:
+                check.result = found.summary
+                self.record.add_one(found, found.measures[0].after - found.measures[0].before)
+
+    def _scores(self, case: Case) -> Scores | None:
+        metric = self.notebook.settings.metric
+        if metric is None:
+            return None
+        per_sample = case.lab.sample_seconds + case.lab.seconds / len(case.lab.indices)
+        if self.notebook.out_of_time(metric.samples * per_sample):
+            self.notebook.skip(f"{metric.name} on {counted(metric.samples, 'sample')}")
+            return None
+        model = self.quantized.float_model
+        with self.notebook.check(metric.name) as check:
+            ours = metric.measure(model)
+            theirs = metric.measure(switch_on(model, self.quantized.quantizers))
+            drop = metric.drop(ours, theirs)
+            fine = drop <= _TOLERATED_DROP * max(abs(ours), abs(theirs))
+            check.result, check.ok = f"float {ours:.4g}, quantized {theirs:.4g}", fine
+        return Scores(metric.name, metric.higher_is_better, ours, theirs, fine, metric.chance, metric.samples)
+
+
+def _outputs_text(loss: Loss) -> str:
+    top1 = "" if loss.top1 is None else f", same top-1 {loss.top1:.1%}"
+    name = loss.parts[loss.worst]
+    samples = counted(loss.samples, "sample")
+    return f"{name!r}: SQNR {decibels_text(loss.sqnr_db)}, cosine {loss.cosine:.5f}{top1} ({samples})"

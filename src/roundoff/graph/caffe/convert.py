@@ -1,0 +1,331 @@
+"""A Caffe net as an ONNX model: layers become nodes of their names, blobs tensors of their names."""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roundoff.core.files import caffe_pair, is_caffe, pair_path
+from roundoff.errors import BadInput, nearest
+from roundoff.graph.build import Assembly, make_model
+from roundoff.graph.caffe.conversion import LayerJob, Value
+from roundoff.graph.caffe.fields import message_spec
+from roundoff.graph.caffe.inputs import DATA_TYPES, input_shapes
+from roundoff.graph.caffe.net import Layer, Net, read_net
+from roundoff.graph.caffe.registry import NOT_RUN, converter_of, layer_types
+from roundoff.graph.load import Model, checked_model
+
+__all__ = [
+    "Dropped",
+    "Imported",
+    "dropped_text",
+    "import_caffe",
+    "import_net",
+    "layer_tops",
+    "net_of",
+    "note_tops",
+    "runs_of",
+    "tell",
+]
+
+
+# Which tensor of a model is which top of a Caffe layer; kept with the model, also in its file.
+
+_KEY = "roundoff.caffe.tops"
+
+
+def note_tops(model: Model, tops: Mapping[str, tuple[str, int]]) -> None:
+    """Write down which tensor is which top; a model fresh from its net only."""
+    model.proto.metadata_props.add(key=_KEY, value=json.dumps(tops, ensure_ascii=False))
+
+
+def layer_tops(model: Model) -> dict[str, tuple[str, int]]:
+    """The layer and the number of the top that each tensor is; nothing for models that are not from Caffe."""
+    text = next((entry.value for entry in model.proto.metadata_props if entry.key == _KEY), "{}")
+    try:
+        stored = json.loads(text)
+        return {str(tensor): (str(layer), int(index)) for tensor, (layer, index) in stored.items()}
+    except (ValueError, TypeError, AttributeError):  # someone else's note under our name
+        return {}
+
+
+_BATCH = "N"
+_FLOAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A layer that is not in the model, and why."""
+
+    name: str
+    type: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A net as a model.
+
+    Attributes:
+        model: The model.
+        net: The net it was made from.
+        dropped: Layers that are not in it.
+        notes: What the user should know.
+    """
+
+    model: Model
+    net: Net
+    dropped: tuple[Dropped, ...]
+    notes: tuple[str, ...]
+
+
+def import_caffe(prototxt: Path, caffemodel: Path | None) -> Imported:
+    """Read a Caffe net and convert it.
+
+    Raises:
+        BadInput: A file is missing or damaged, the two do not belong together, or a layer cannot be converted.
+    """
+    return import_net(read_net(prototxt, caffemodel))
+
+
+def import_net(net: Net) -> Imported:
+    """Convert a net.
+
+    Raises:
+        BadInput: A layer is unknown, contradicts itself, or lacks its numbers.
+    """
+    kept, dropped = _sorted_out(net)
+    return _Importer(net, kept, dropped).run()
+
+
+def net_of(model: Model) -> Net:
+    """The net that a model was made from, read once more.
+
+    Raises:
+        BadInput: It was made from none, or its files have gone.
+    """
+    if not is_caffe(model.path):
+        raise BadInput(f"{model.path} was not made from a Caffe net.", fix="load the .prototxt instead")
+    return read_net(*caffe_pair(model.path))
+
+
+def runs_of(net: Net) -> tuple[Layer, ...]:
+    """The layers of a net that run, inputs among them."""
+    return tuple(_sorted_out(net)[0])
+
+
+def _sorted_out(net: Net) -> tuple[list[Layer], list[Dropped]]:
+    """Tell the layers that run from those that serve training, and what hangs on them."""
+    dropped = [Dropped(layer.name, layer.type, "belongs to another phase") for layer in net.excluded]
+    gone: set[str] = set()
+    kept = []
+    for layer in net.layers:
+        without = gone.intersection(layer.bottoms)
+        if layer.type in NOT_RUN and converter_of(layer.type) is None:
+            gone.update(set(layer.tops) - set(layer.bottoms))
+            dropped.append(Dropped(layer.name, layer.type, "serves training or scoring"))
+        elif without:
+            gone.update(layer.tops)
+            dropped.append(Dropped(layer.name, layer.type, f"reads {sorted(without)[0]!r} of a dropped layer"))
+        else:
+            _check_known(layer, net)
+            kept.append(layer)
+    return kept, dropped
+
+
+def _check_known(layer: Layer, net: Net) -> None:
+    if layer.type in DATA_TYPES or converter_of(layer.type) is not None:
+        return
+    known = [*layer_types(), *sorted(DATA_TYPES)]
+    raise BadInput(
+        f"{net.path}, line {layer.line}: layer {layer.name!r} is of the type {layer.type!r}, which is not known. "
+        f"Known are {', '.join(known)}.",
+        fix=f"{nearest(layer.type, known)}; or teach it with roundoff.graph.caffe.registry.register_layer",
+    )
+
+
+class _Importer:
+    """One net on its way to a model."""
+
+    def __init__(self, net: Net, kept: Sequence[Layer], dropped: list[Dropped]) -> None:
+        self._net, self._kept, self._dropped = net, kept, dropped
+        self._notes: list[str] = []
+        self._batch_fixed = ""
+        self._blobs: dict[str, Value] = {}
+        self._unread: dict[str, None] = {}
+        self._inputs: list[Value] = []
+        self._tops: dict[str, tuple[str, int]] = {}
+        self._written = Counter(top for layer in kept for top in layer.tops)
+        empty = make_model(_graph(net.name or net.path.stem))
+        self._draft = Assembly(Model(empty, net.path, 0))
+
+    def run(self) -> Imported:
+        # Names that blobs and layers have go first; names of steps get out of their way.
+        self._reserve()
+        for layer in self._kept:
+            if layer.type in DATA_TYPES:
+                self._add_inputs(layer)
+            else:
+                self._add_layer(layer)
+        self._finish()
+        proto = self._draft.proto
+        files = (self._net.path, self._net.weights_path)
+        size = sum(path.stat().st_size for path in files if path is not None)
+        path = pair_path(self._net.path, self._net.weights_path)
+        model = checked_model(proto, path=path, size=size)
+        note_tops(model, self._tops)
+        return Imported(model, self._net, tuple(self._dropped), tuple(self._notes))
+
+    def _reserve(self) -> None:
+        for name in self._written:
+            self._draft.free_tensor(name)
+
+    def _add_inputs(self, layer: Layer) -> None:
+        if layer.bottoms:
+            raise self._wrong(layer, f"has bottoms ({', '.join(layer.bottoms)}), but brings data")
+        read = {bottom for other in self._kept for bottom in other.bottoms}
+        lost = {bottom for other in self._net.layers for bottom in other.bottoms} - read
+        # A top that only dropped layers read is dropped with them; data layers have labels besides.
+        needed = [
+            index
+            for index, top in enumerate(layer.tops)
+            if top in read or (layer.type == "Input" and top not in lost)
+        ]
+        for index, top in enumerate(layer.tops):
+            if index not in needed:
+                self._dropped.append(Dropped(top, f"input of {layer.type}", "is read by no layer that runs"))
+        for index, shape in input_shapes(layer, self._net, needed=needed).items():
+            top = layer.tops[index]
+            if top in self._blobs:
+                raise self._wrong(layer, f"writes blob {top!r}, which another layer writes already")
+            self._blobs[top] = Value(top, shape)
+            self._inputs.append(self._blobs[top])
+            # A net that names its inputs without a layer has none for them; the blob's name stands for it.
+            self._tops[top] = (layer.name, index) if "input" not in layer.message else (top, 0)
+            self._unread[top] = None
+
+    def _add_layer(self, layer: Layer) -> None:
+        for bottom in layer.bottoms:
+            if bottom not in self._blobs:
+                what = f"reads blob {bottom!r}, which no layer before it writes"
+                raise self._wrong(layer, what, fix=nearest(bottom, self._blobs))
+        self._check_tops(layer)
+        names = [self._top_name(layer, top) for top in layer.tops]
+        bottoms = [self._blobs[bottom] for bottom in layer.bottoms]
+        job = LayerJob(layer, bottoms, top_names=names, net=self._net, draft=self._draft)
+        convert = converter_of(layer.type)
+        assert convert is not None  # noqa: S101 - checked before
+        convert(job)
+        for bottom in layer.bottoms:
+            self._unread.pop(bottom, None)
+        for index, top in enumerate(layer.tops):
+            if index not in job.tops:
+                raise self._wrong(layer, f"got no node for its top {top!r}", fix="let its converter add one")
+            self._blobs[top] = job.tops[index]
+            self._tops[job.tops[index].name] = layer.name, index
+            self._unread[top] = None
+        self._batch_fixed = self._batch_fixed or job.batch_fixed
+        self._notes += job.notes
+        self._note_unknown(layer)
+
+    def _check_tops(self, layer: Layer) -> None:
+        if not layer.tops:
+            raise self._wrong(layer, "has no tops", fix="give it one")
+        for place, top in enumerate(layer.tops):
+            in_place = place < len(layer.bottoms) and layer.bottoms[place] == top
+            if layer.tops.count(top) > 1 or (top in self._blobs and not in_place):
+                raise self._wrong(layer, f"writes blob {top!r}, which another layer writes already")
+
+    def _top_name(self, layer: Layer, top: str) -> str:
+        """The last version of a blob has its name; versions before it have that of the layer behind a ``#``.
+
+        The other way round for a blob that is an input: what is fed keeps its name.
+        """
+        self._written[top] -= 1
+        fed = any(value.name == top for value in self._inputs)
+        if self._written[top] or fed:
+            return self._draft.free_tensor(f"{top}#{layer.name}")
+        return top
+
+    def _note_unknown(self, layer: Layer) -> None:
+        known = message_spec("LayerParameter").by_name
+        strange = [entry for entry in layer.message.entries if entry.name not in known and entry.line]
+        for entry in strange:
+            where = f"line {entry.line}: layer {layer.name!r} has {entry.name!r}"
+            self._notes.append(f"{where}, which roundoff does not know and leaves out of account")
+
+    def _finish(self) -> None:
+        from onnx.helper import make_tensor_value_info
+
+        graph = self._draft.proto.graph
+        ends = [self._blobs[blob] for blob in self._unread if self._blobs[blob] not in self._inputs]
+        if not ends:
+            raise BadInput(f"{self._net.path} computes nothing.", fix="check that it is the deploy .prototxt")
+        symbol = self._free_batch()
+        for value in self._inputs:
+            shape: list[int | str] = [*value.shape]
+            if symbol:
+                shape[0] = symbol
+            graph.input.append(make_tensor_value_info(value.name, _FLOAT, shape))
+        for value in ends:
+            sizes = [None if axis in value.varying else size for axis, size in enumerate(value.shape)]
+            if symbol and sizes:
+                # Nearly always the batch size; but boxes that a detector starts from are the same for all.
+                sizes[0] = None
+            graph.output.append(make_tensor_value_info(value.name, _FLOAT, sizes))
+        names = Counter(layer.name for layer in self._kept)
+        for name in (name for name, count in names.items() if count > 1):
+            self._notes.append(f"{names[name]} layers are called {name!r}; all but the first got another name")
+        if self._net.unused:
+            few = ", ".join(self._net.unused[:3]) + (" ..." if len(self._net.unused) > 3 else "")
+            self._notes.append(f"the .caffemodel has numbers for {len(self._net.unused)} layers more: {few}")
+        if self._net.unknown:
+            self._notes.append(f"the .caffemodel has {self._net.unknown} fields that Caffe does not; left out")
+
+    def _free_batch(self) -> str:
+        """The name of the batch axis, if any number of samples can be fed at a time."""
+        sizes = {value.shape[0] for value in self._inputs if value.shape}
+        flat = any(len(value.shape) < 2 for value in self._inputs)
+        if self._batch_fixed:
+            self._notes.append(f"the batch size is fixed: {self._batch_fixed}")
+        return "" if self._batch_fixed or len(sizes) != 1 or flat else _BATCH
+
+    def _wrong(self, layer: Layer, text: str, fix: str = "correct that layer") -> BadInput:
+        return BadInput(f"{self._net.path}, line {layer.line}: layer {layer.name!r} {text}.", fix=fix)
+
+
+def _graph(name: str) -> Any:
+    from onnx import GraphProto
+
+    return GraphProto(name=name)
+
+
+# What should be known of a net that was read: which layers its model does not have, and what was assumed.
+
+_LOGGER = logging.getLogger("roundoff.graph.caffe")
+_SHOWN = 3
+
+
+def tell(imported: Imported) -> None:
+    """Say it, as warnings of a logger; the command line prints them, each once."""
+    for text in _texts(imported):
+        _LOGGER.warning("%s", text)
+
+
+def _texts(imported: Imported) -> Iterator[str]:
+    if imported.dropped:
+        yield f"{imported.net.path}: {dropped_text(imported.dropped)}"
+    for note in imported.notes:
+        yield f"{imported.net.path}: {note}"
+
+
+def dropped_text(dropped: tuple[Dropped, ...]) -> str:
+    """Dropped layers in one line, the first of them with the reasons."""
+    few = [f"{each.name} ({each.type}) {each.why}" for each in dropped[:_SHOWN]]
+    if len(dropped) > _SHOWN:
+        few.append(f"{len(dropped) - _SHOWN} more; 'roundoff convert' lists them")
+    count = "1 layer is" if len(dropped) == 1 else f"{len(dropped)} layers are"
+    return f"{count} left out: {'; '.join(few)}"

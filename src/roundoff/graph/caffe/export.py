@@ -1,0 +1,360 @@
+"""Quantized nets as the two files of Caffe: one that simulates in floats, one that is deployed as integers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.files import write_bytes, write_text
+from roundoff.core.quantizers import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.core.text_proto import Entry, TextMessage, text_proto_text
+from roundoff.errors import BadInput
+from roundoff.graph.caffe.blobs import blob_message
+from roundoff.graph.caffe.fields import text_table
+from roundoff.graph.caffe.inputs import DATA_TYPES, input_shapes
+from roundoff.graph.caffe.net import Layer, Net
+from roundoff.graph.caffe.placement import Entrance, Placement, Product, place_quantizers
+from roundoff.graph.caffe.wire import encode
+from roundoff.graph.fake_constants import fake_quantized
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.weights import Weights, codes_of
+
+__all__ = [
+    "CaffeFiles",
+    "Ending",
+    "Numbers",
+    "deploy_net",
+    "fake_quant_net",
+    "layer_numbers",
+    "save_net",
+    "unshifted",
+]
+
+
+# The numbers of a layer as they are written: as they were, folded, rounded as the chip does, or as integers.
+
+_PARAMETERS = {
+    "Convolution": "convolution_param",
+    "ConvolutionDepthwise": "convolution_param",
+    "DepthwiseConvolution": "convolution_param",
+    "Deconvolution": "convolution_param",
+    "InnerProduct": "inner_product_param",
+}
+_INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What is written for one layer.
+
+    Attributes:
+        blobs: Its numbers.
+        parameters: Messages of parameters that replace those it had.
+        factors: What one unit of its integers is worth, for each output or for all; None when it is in float.
+    """
+
+    blobs: tuple[Array, ...]
+    parameters: tuple[Entry, ...] = ()
+    factors: Array | None = None
+
+
+def layer_numbers(layer: Layer, product: Product | None, weights: Weights, *, deploy: bool) -> Numbers:
+    """The numbers of a layer.
+
+    Args:
+        layer: The layer of the net.
+        product: The node that multiplies with its numbers, if one does.
+        weights: The numbers of the model.
+        deploy: Whether integers are written.
+
+    Raises:
+        BadInput: Its quantizers have no form in Caffe.
+    """
+    if product is None or layer.type not in _PARAMETERS:
+        return Numbers(layer.blobs)
+    matrix, bias = product.node.input[1], product.node.input[2] if len(product.node.input) > 2 else ""
+    values, added = weights[matrix], weights[bias] if bias else _added(layer, product, weights)
+    entrance, quantizer = product.entrance, product.weight
+    factors = None
+    if quantizer is not None and entrance is not None:
+        steps = np.asarray(quantizer.params.scale * np.float32(entrance.params.scale), np.float32).reshape(-1)
+        factors = _per_output(steps, layer)
+    if quantizer is not None:
+        integers = deploy and factors is not None
+        values = _codes(values, quantizer, layer) if integers else fake_quantized(values, quantizer)
+    if added is not None:
+        added = _bias(added, product.bias, factors, layer, deploy=deploy)
+    blobs = (_as_stored(values, layer, product.node), *([] if added is None else [added]))
+    parameters = _parameters(layer, has_bias=added is not None)
+    return Numbers(blobs, parameters, factors)
+
+
+def _added(layer: Layer, product: Product, weights: Weights) -> Array | None:
+    """The bias of a product that has none itself, but a node behind it; it stays what it was."""
+    behind = product.node.op_type == "MatMul" and len(layer.blobs) > 1
+    return layer.blobs[1].reshape(-1) if behind else None
+
+
+def _codes(values: Array, quantizer: Quantizer, layer: Layer) -> Array:
+    spec = quantizer.spec
+    codes = codes_of(values, quantizer.params, spec) if quantizer.codes is None else quantizer.codes
+    shift = 0 if spec.signed else _SIGN
+    if spec.bits > 8 or (np.asarray(quantizer.params.zero_point) != shift).any():
+        what = f"The weights of layer {layer.name!r} are quantized to {spec.dtype}, with an offset or too wide."
+        raise BadInput(what, fix="quantize them to 8 bits, symmetrically")
+    return (codes.astype(np.int16) - shift).astype(np.int8)
+
+
+def _bias(
+    values: Array, quantizer: Quantizer | None, factors: Array | None, layer: Layer, *, deploy: bool
+) -> Array:
+    if deploy and factors is not None:
+        whole = np.rint(values.astype(np.float64) / factors)
+        if whole.min(initial=0) < _INT32.min or whole.max(initial=0) > _INT32.max:
+            what = f"The bias of layer {layer.name!r} exceeds 32 bits in units of its weights and input."
+            raise BadInput(what, fix="keep that layer in float")
+        return whole.astype(np.int32)
+    return fake_quantized(values, quantizer) if quantizer is not None else values
+
+
+def _as_stored(values: Array, layer: Layer, node: Any) -> Array:
+    """The matrix as Caffe stores it: rows are outputs, unless the layer says otherwise."""
+    if node.op_type not in ("Gemm", "MatMul"):
+        return values
+    by_row = node.op_type == "Gemm" and any(each.name == "transB" and each.i for each in node.attribute)
+    params = layer.message.message("inner_product_param") or TextMessage()
+    wanted = not params.get("transpose", False)
+    return values if by_row == wanted else np.ascontiguousarray(values.T)
+
+
+def _parameters(layer: Layer, *, has_bias: bool) -> tuple[Entry, ...]:
+    """The layer's parameters, with a bias where folding brought one."""
+    name = _PARAMETERS[layer.type]
+    given = layer.message.message(name) or TextMessage()
+    training = ("weight_filler", "bias_filler", "bias_term")
+    kept = tuple(entry for entry in given.entries if entry.name not in training)
+    said = () if has_bias else (Entry("bias_term", value=False),)
+    return (Entry(name, TextMessage((*kept, *said))),)
+
+
+def _per_output(factors: Array, layer: Layer) -> Array:
+    """Factors of a transposed convolution are those of one group, and serve all."""
+    params = layer.message.message("convolution_param") or TextMessage()
+    groups = params.get("group", 1)
+    if layer.type == "Deconvolution" and factors.size > 1 and isinstance(groups, int):
+        return np.tile(factors, groups)
+    return factors
+
+
+# What only training reads, and what the numbers are written elsewhere for.
+_LEFT_OUT = ("blobs", "param", "include", "exclude", "loss_weight", "propagate_down", "phase", "input",
+             "bottom", "top", "name", "type")  # fmt: skip
+_SIGN = 128
+
+
+@dataclass(frozen=True, slots=True)
+class CaffeFiles:
+    """A net ready to be written.
+
+    Attributes:
+        prototxt: Its text.
+        caffemodel: The bytes of its numbers, in pieces.
+    """
+
+    prototxt: str
+    caffemodel: tuple[bytes, ...]
+
+
+Ending = Callable[[str, Array], tuple[Array, Array]]
+"""What the DeQuant layer of a layer holds, given its name and what one unit of its sums is worth: factors, and the
+bits by which the chip shifts sums, as many."""
+
+
+def unshifted(_: str, factors: Array) -> tuple[Array, Array]:
+    """The usual ending: factors as they are, sums as they are."""
+    return factors, np.zeros_like(factors)
+
+
+def fake_quant_net(net: Net, quantized: QuantizedModel, *, ending: Ending = unshifted) -> CaffeFiles:
+    """The net that simulates: weights are floats as the chip sees them, Quant layers round what is fed.
+
+    Args:
+        net: The net.
+        quantized: The model that was made from it, with quantizers.
+        ending: What DeQuant layers hold.
+
+    Raises:
+        BadInput: The model is not of this net, or its quantizers have no form in Caffe.
+    """
+    return _Writer(net, place_quantizers(net, quantized), ending, deploy=False).files()
+
+
+def deploy_net(net: Net, quantized: QuantizedModel, *, ending: Ending = unshifted) -> CaffeFiles:
+    """The net for the chip's compiler: int8 weights, int32 biases, packed factors in DeQuant layers.
+
+    Args:
+        net: The net.
+        quantized: The model that was made from it, with quantizers.
+        ending: What DeQuant layers hold.
+
+    Raises:
+        BadInput: The model is not of this net, or its quantizers have no form in Caffe.
+    """
+    return _Writer(net, place_quantizers(net, quantized), ending, deploy=True).files()
+
+
+def save_net(files: CaffeFiles, prototxt: Path, caffemodel: Path, *, heading: str = "") -> None:
+    """Write both files, the numbers first: the net is never there without them.
+
+    Args:
+        files: What to write.
+        prototxt: Where the text goes.
+        caffemodel: Where the numbers go.
+        heading: A comment in front of the text.
+
+    Raises:
+        BadInput: They cannot be written.
+    """
+    write_bytes(caffemodel, b"".join(files.caffemodel))
+    write_text(prototxt, heading + files.prototxt)
+
+
+class _Writer:
+    """One net on its way to its files."""
+
+    def __init__(self, net: Net, placement: Placement, ending: Ending, *, deploy: bool) -> None:
+        self._net, self._placement, self._ending, self._deploy = net, placement, ending, deploy
+        # What is read instead of a blob: behind a folded layer what it read itself.
+        self._instead: dict[str, str] = {}
+        self._renamed = _renamed(placement)
+        self._entered: dict[tuple[str, str], str] = {}
+        self._taken = {blob for layer in placement.layers for blob in layer.tops}
+
+    def files(self) -> CaffeFiles:
+        layers = [layer for each in self._placement.layers for layer in self._written(each)]
+        name = (Entry("name", self._net.name),) if self._net.name else ()
+        text = TextMessage((*name, *(Entry("layer", message) for message, _ in layers)))
+        stored = TextMessage((*name, *(Entry("layer", _stored(message, blobs)) for message, blobs in layers)))
+        written = text_proto_text(text, text_table("NetParameter"))
+        return CaffeFiles(written, tuple(encode(stored, "NetParameter")))
+
+    def _written(self, layer: Layer) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
+        """A layer with the Quant layers in front of it and the DeQuant layer behind."""
+        if layer.type in DATA_TYPES:
+            yield from self._input(layer)
+            return
+        tops = [self._renamed.get(top, top) for top in layer.tops]
+        named = [self._renamed.get(bottom, bottom) for bottom in layer.bottoms]
+        bottoms = [self._instead.get(bottom, bottom) for bottom in named]
+        if layer.name in self._placement.folded:
+            self._instead |= dict.fromkeys(set(tops) - set(bottoms), bottoms[0])
+            return
+        for top in tops:
+            self._instead.pop(top, None)
+        layer = replace(layer, bottoms=tuple(bottoms), tops=tuple(tops))
+        factors = None
+        for entrance in self._placement.entrances:
+            for name, index in entrance.readers:
+                if name == layer.name:
+                    yield from self._entrance(entrance, layer, index)
+                    bottoms[index] = self._entered[entrance.quantizer.name, self._reader(layer, index)]
+                    # A mean of integers has the unit of the integers.
+                    factors = entrance.quantizer.params.scale.reshape(1) if layer.type == "Pooling" else None
+        product = self._placement.products.get(layer.name)
+        numbers = layer_numbers(layer, product, self._placement.weights, deploy=self._deploy)
+        yield _message(layer, bottoms, numbers.parameters), numbers.blobs
+        factors = factors if numbers.factors is None else numbers.factors
+        if factors is not None:
+            yield self._exit(layer, factors)
+
+    def _input(self, layer: Layer) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
+        """Whatever brought the data, a deployed net is fed."""
+        read = {bottom for other in self._placement.layers for bottom in other.bottoms}
+        needed = [index for index, top in enumerate(layer.tops) if top in read]
+        shapes = input_shapes(layer, self._net, needed=needed)
+        if not shapes:
+            return
+        dims = [TextMessage(tuple(Entry("dim", size) for size in shape)) for shape in shapes.values()]
+        given = TextMessage(tuple(Entry("shape", shape) for shape in dims))
+        tops = [layer.tops[index] for index in shapes]
+        fresh = replace(layer, type="Input", tops=tuple(tops), message=TextMessage())
+        yield _message(fresh, [], (Entry("input_param", given),)), ()
+
+    def _reader(self, layer: Layer, index: int) -> str:
+        """Who reads a Quant layer: all that take integers, all that take rounded floats, or one layer in place."""
+        if index < len(layer.tops) and layer.tops[index] == layer.bottoms[index]:
+            return layer.name
+        product = self._placement.products.get(layer.name)
+        return "integers" if self._deploy and product is not None and product.weight is not None else "floats"
+
+    def _entrance(
+        self, entrance: Entrance, layer: Layer, index: int
+    ) -> Iterator[tuple[TextMessage, tuple[Array, ...]]]:
+        key, source = (entrance.quantizer.name, self._reader(layer, index)), layer.bottoms[index]
+        if key in self._entered:
+            return
+        name = self._free(f"{layer.name}_{index}_quant_layer")
+        # What a layer overwrites anyway is quantized in place; Caffe allows no other way to write it.
+        top = source if key[1] == layer.name else name
+        self._entered[key] = top
+        fields = (Entry("quant_param", _quant_parameters(entrance.quantizer)),)
+        yield _message(Layer(name, "Quant", (source,), (top,), TextMessage()), [source], fields), ()
+
+    def _exit(self, layer: Layer, factors: Array) -> tuple[TextMessage, tuple[Array, ...]]:
+        """A DeQuant layer that works in place."""
+        top = layer.tops[0]
+        name = self._free(f"{layer.name}_dequant_layer")
+        made = Layer(name, "DeQuant", (top,), (top,), TextMessage())
+        factors, shifts = self._ending(layer.name, factors)
+        wide = factors.size > 1
+        given = (Entry("channel_wise", wide), Entry("layer_type", layer.type))
+        blobs: tuple[Array, ...]
+        if self._deploy:
+            low = factors.astype(np.float32).view(np.uint32).astype(np.uint64)
+            blobs = (low | shifts.astype(np.uint64) << np.uint64(32),)
+        else:
+            blobs = (factors, shifts, np.zeros_like(factors))
+        return _message(made, [top], (Entry("dequant_param", TextMessage(given)),)), blobs
+
+    def _free(self, wanted: str) -> str:
+        name = wanted
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+
+def _renamed(placement: Placement) -> dict[str, str]:
+    """What a layer writes gets the name that the last layer folded into it wrote, if nobody else reads it."""
+    written = {top for layer in placement.layers if layer.type not in DATA_TYPES for top in layer.tops}
+    read = Counter(bottom for layer in placement.layers for bottom in layer.bottoms if bottom not in layer.tops)
+    names: dict[str, str] = {}
+    for layer in reversed(placement.layers):
+        if layer.name in placement.folded and len(layer.tops) == len(layer.bottoms) == 1:
+            bottom, top = layer.bottoms[0], layer.tops[0]
+            if bottom != top and bottom in written and read[bottom] == 1:
+                names[bottom] = names.get(top, top)
+    return names
+
+
+def _message(layer: Layer, bottoms: list[str], more: tuple[Entry, ...]) -> TextMessage:
+    changed = {entry.name for entry in more}
+    kept = [entry for entry in layer.message.entries if entry.name not in (*_LEFT_OUT, *changed)]
+    head = [Entry("name", layer.name), Entry("type", layer.type)]
+    head += [Entry("bottom", bottom) for bottom in bottoms] + [Entry("top", top) for top in layer.tops]
+    return TextMessage((*head, *kept, *more))
+
+
+def _stored(message: TextMessage, blobs: tuple[Array, ...]) -> TextMessage:
+    return TextMessage((*message.entries, *(Entry("blobs", blob_message(blob)) for blob in blobs)))
+
+
+def _quant_parameters(quantizer: Quantizer) -> TextMessage:
+    zero = int(quantizer.params.zero_point) - (0 if quantizer.spec.signed else _SIGN)
+    offset = np.array(zero, np.int8).tobytes()
+    # With all digits of a double: not every float32 number is the reciprocal of one, and the step must come back.
+    return TextMessage((Entry("scale", repr(1 / float(quantizer.params.scale))), Entry("offset", offset)))

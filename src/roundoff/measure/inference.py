@@ -1,0 +1,181 @@
+"""Student's t: how far a mean of few values can be off, and whether a difference can be chance."""
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import islice
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+
+__all__ = [
+    "MOST_KEPT",
+    "false_discoveries",
+    "keep_samples",
+    "mean_interval",
+    "paired_probability",
+    "two_sided_probability",
+    "two_sided_quantile",
+    "unpaired_probability",
+]
+
+
+_CONFIDENCE = 0.95
+_STEPS = 300
+_TINY = 1e-300
+# So little against the mean is rounding alone.
+_NO_SPREAD = 1e-12
+
+
+def mean_interval(values: Array, confidence: float = _CONFIDENCE) -> tuple[float, float] | None:
+    """Where the mean lies that many more values like these would have.
+
+    Args:
+        values: Independent values, of shape (n,).
+        confidence: How sure to be.
+
+    Returns:
+        The ends of the interval; None for fewer than two values or values that are not finite.
+    """
+    if values.size < 2 or not np.isfinite(values).all():
+        return None
+    mean = float(values.mean())
+    spread = float(values.std(ddof=1)) / math.sqrt(values.size)
+    half = two_sided_quantile(values.size - 1, confidence) * spread
+    return mean - half, mean + half
+
+
+def paired_probability(left: Array, right: Array) -> float | None:
+    """How probable a mean difference at least this large is when there is none.
+
+    A t-test of the differences; a sign test where some of them are infinite.
+
+    Args:
+        left: Values of shape (n,); pairs with NaN are left out.
+        right: Values of the same things.
+
+    Returns:
+        The two-sided probability; None for fewer than two pairs.
+    """
+    known = ~(np.isnan(left) | np.isnan(right))
+    left, right = left[known], right[known]
+    if left.size < 2:
+        return None
+    with np.errstate(invalid="ignore"):
+        differences = np.where(left == right, 0.0, left - right)
+    if not np.isfinite(differences).all():
+        return _sign_probability(differences)
+    mean, spread = float(differences.mean()), float(differences.std(ddof=1))
+    if spread <= _NO_SPREAD * abs(mean):
+        return 1.0 if mean == 0 else 0.0
+    return two_sided_probability(mean / spread * math.sqrt(differences.size), differences.size - 1)
+
+
+def unpaired_probability(left: Array, right: Array) -> float | None:
+    """How probable means that differ at least this much are when both are draws of one population.
+
+    Welch's t-test, which does not ask for equal spreads.
+
+    Args:
+        left: Finite values of shape (n,).
+        right: Finite values of shape (m,).
+
+    Returns:
+        The two-sided probability; None for fewer than two values on one side.
+    """
+    if min(left.size, right.size) < 2:
+        return None
+    difference = float(left.mean() - right.mean())
+    shares = [float(side.var(ddof=1)) / side.size for side in (left, right)]
+    spread = math.sqrt(sum(shares))
+    if spread <= _NO_SPREAD * abs(difference):
+        return 1.0 if difference == 0 else 0.0
+    parts = [share / spread**2 for share in shares]
+    freedom = 1.0 / sum(part**2 / (side.size - 1) for part, side in zip(parts, (left, right), strict=True))
+    return two_sided_probability(difference / spread, freedom)
+
+
+def false_discoveries(probabilities: Sequence[float]) -> tuple[float, ...]:
+    """Probabilities of many tests corrected for their number, by the method of Benjamini and Hochberg.
+
+    Of what is found at a level at most that share is false; and where nothing is to be found, at most that share
+    of families finds anything.
+    """
+    order = sorted(range(len(probabilities)), key=lambda at: probabilities[at], reverse=True)
+    corrected, lowest = [1.0] * len(probabilities), 1.0
+    for rank, at in zip(range(len(order), 0, -1), order, strict=True):
+        lowest = min(lowest, probabilities[at] * (len(order) / rank))
+        corrected[at] = lowest
+    return tuple(corrected)
+
+
+def _sign_probability(differences: Array) -> float:
+    higher, lower = int((differences > 0).sum()), int((differences < 0).sum())
+    total = higher + lower
+    tail = sum(math.comb(total, count) for count in range(min(higher, lower) + 1))
+    return min(1.0, 2.0 * tail / 2.0**total) if total < 1000 else _normal_tail(higher - lower, total)
+
+
+def _normal_tail(surplus: int, total: int) -> float:
+    return math.erfc(abs(surplus) / math.sqrt(2.0 * total))
+
+
+def two_sided_probability(t: float, freedom: float) -> float:
+    """How probable a t at least this far from zero is."""
+    return _beta_share(freedom / (freedom + t * t), freedom / 2, 0.5)
+
+
+@lru_cache(maxsize=1024)
+def two_sided_quantile(freedom: int, confidence: float = _CONFIDENCE) -> float:
+    """The t within which so large a share of all values lies."""
+    low, high = 0.0, 1.0
+    while two_sided_probability(high, freedom) > 1 - confidence:
+        high *= 2
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if two_sided_probability(middle, freedom) > 1 - confidence else (low, middle)
+    return (low + high) / 2
+
+
+def _beta_share(x: float, a: float, b: float) -> float:
+    """The regularized incomplete beta function, by its continued fraction (Abramowitz and Stegun 26.5.8)."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - _beta_share(1 - x, b, a)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    # Evaluated from the front, as Lentz does: ratios of successive numerators and denominators.
+    upper, lower = 1.0, 1.0 / _nonzero(1 - (a + b) * x / (a + 1))
+    fraction = lower
+    for m in range(1, _STEPS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            lower = 1.0 / _nonzero(1 + term * lower)
+            upper = _nonzero(1 + term / upper)
+            change = lower * upper
+            fraction *= change
+        if abs(change - 1) < 1e-15:
+            break
+    return front * fraction / a
+
+
+def _nonzero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
+
+
+# Scores of single samples, as documents keep them: enough to tell a change from chance, and no more.
+
+MOST_KEPT = 64
+"""Of more samples the first ones are kept: a test gains little from more, and documents stay small."""
+
+# A thousandth of a decibel is far below any change that matters.
+_DECIMALS = 3
+
+
+def keep_samples(decibels: Iterable[float]) -> tuple[float, ...]:
+    """What a document keeps of a score in decibels, sample by sample in their order; NaN where there is none."""
+    return tuple(round(value, _DECIMALS) for value in islice(decibels, MOST_KEPT))

@@ -1,0 +1,134 @@
+"""A text as data: a key of the catalogue and what goes into its gaps.
+
+Results hold messages, never sentences. Words are made when a message is shown, in the reader's language, so that a
+name in a gap stays what it is and nothing is ever parsed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+from roundoff.messages.catalogue import Language, Phrase, speaking, spoken, told
+
+__all__ = ["Argument", "Message", "joined", "message", "phrase_of", "shown", "verbatim"]
+
+Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
+"""What may stand in a gap: names and numbers, or another message; several are listed with commas."""
+
+# The key of texts that no catalogue has: names, what users wrote, sentences of documents before schema 2.
+_VERBATIM = "verbatim"
+_JOINED = "terminal.semicolon"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A text as data. `str` gives it in English, `within` in any language, `shown` in that of the terminal.
+
+    Attributes:
+        key: Of the catalogue, as ``causes.clipping_summary``.
+        arguments: What goes into the gaps, by their names, in the order they were given.
+    """
+
+    key: str
+    arguments: tuple[tuple[str, Argument], ...] = ()
+
+    def within(self, language: Language) -> str:
+        """The text in one language."""
+        values = dict(self.arguments)
+        if self.key == _VERBATIM:
+            return str(values["text"])
+        with speaking(language):
+            return told(self.key, **{gap: _filled(value, language) for gap, value in values.items()})
+
+    def __str__(self) -> str:
+        return self.within("en")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        # Documents hold the English text, too, for people and programs that only read; it is not read back.
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(
+            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(_to_document)
+        )
+
+
+def message(key: str, **arguments: Argument) -> Message:
+    """A text of the catalogue with what goes into its gaps."""
+    return Message(key, tuple(arguments.items()))
+
+
+def verbatim(text: str) -> Message:
+    """A text that is the same in every language."""
+    return Message(_VERBATIM, (("text", text),))
+
+
+def joined(parts: Iterable[Message]) -> Message:
+    """Several sentences as one, with semicolons between them.
+
+    Raises:
+        ValueError: There is none.
+    """
+    first, *others = parts
+    for part in others:
+        first = message(_JOINED, before=first, after=part)
+    return first
+
+
+def phrase_of(text: Message) -> Phrase:
+    """A message in all languages, for pages."""
+    return Phrase(text.within("en"), text.within("zh"))
+
+
+def shown(text: Message) -> str:
+    """A message in the language of the terminal."""
+    return text.within(spoken())
+
+
+def _filled(value: Argument, language: Language) -> Any:
+    if isinstance(value, Message):
+        return value.within(language)
+    if isinstance(value, tuple):
+        return ("、" if language == "zh" else ", ").join(str(_filled(each, language)) for each in value)
+    return value
+
+
+def _to_document(text: Message) -> dict[str, Any]:
+    content: dict[str, Any] = {"text": str(text)}
+    if text.key != _VERBATIM:
+        content |= {"key": text.key, "arguments": {gap: _plain(value) for gap, value in text.arguments}}
+    return content
+
+
+def _plain(value: Argument) -> Any:
+    if isinstance(value, Message):
+        return _to_document(value)
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _from_document(content: Any) -> Message:
+    if isinstance(content, Message):
+        return content
+    if isinstance(content, str):  # a document of schema 1
+        return verbatim(content)
+    if not isinstance(content, Mapping) or not isinstance(content.get("text"), str):
+        raise ValueError("a text, or a message with its text, is needed")  # noqa: TRY004 - pydantic tells it
+    if "key" not in content:
+        return verbatim(content["text"])
+    arguments = content.get("arguments", {})
+    if not isinstance(content["key"], str) or not isinstance(arguments, Mapping):
+        raise ValueError("a message has a key and arguments by name")  # noqa: TRY004
+    found = Message(content["key"], tuple((str(gap), _argument(value)) for gap, value in arguments.items()))
+    try:
+        str(found)
+    except (KeyError, IndexError, ValueError):  # written by a version that has other messages
+        return verbatim(content["text"])
+    return found
+
+
+def _argument(value: Any) -> Argument:
+    if isinstance(value, Mapping):
+        return _from_document(value)
+    if isinstance(value, list | tuple):
+        return tuple(_argument(each) for each in value)
+    return value  # type: ignore[no-any-return]

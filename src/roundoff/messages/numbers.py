@@ -1,0 +1,310 @@
+"""Scores as text: as many digits as mean something, and never rounded up to perfect."""
+
+import csv
+import io
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from roundoff.errors import BadInput
+from roundoff.messages.catalogue import told
+from roundoff.messages.sanitize import safe_cell
+
+__all__ = [
+    "BLOCKS",
+    "EXACT_DB",
+    "PLAIN_BLOCKS",
+    "TimeLeft",
+    "counted",
+    "csv_text",
+    "decibels",
+    "decibels_text",
+    "duration_text",
+    "exactness",
+    "format_size",
+    "nonfinite_note",
+    "number",
+    "parse_size",
+    "percentage",
+    "score_text",
+    "shape_text",
+    "share_text",
+    "text_curve",
+    "time_text",
+]
+
+
+# Numbers of things in words.
+
+EXACT_DB = 150.0
+"""Float32 itself keeps less: above this two sides are equal but for what nobody sees."""
+
+_MOST_NAMED = 3
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, with an s unless there is exactly one: ``1 tensor``, ``2 tensors``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def decibels_text(value: float) -> str:
+    """Decibels in a sentence, no more than mean something: ``31.5 dB``, ``>150 dB``."""
+    return f">{EXACT_DB:.0f} dB" if value > EXACT_DB else f"{value:.1f} dB"
+
+
+def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[str, ...]:
+    """A note on things whose values are not all finite; none when there are no such things.
+
+    Args:
+        noun: What they are, as ``tensor``.
+        names: What they are called.
+    """
+    if not names:
+        return ()
+    named = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
+    return (f"{counted(len(names), noun)} with NaN or infinite values, which are left out: {named}",)
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+PLAIN_BLOCKS = "_.-~=+*#"
+"""The same heights for terminals that know ASCII alone."""
+
+# Scores up to 1 whose distance from 1 is what matters.
+_NEAR_ONE = frozenset({"cosine", "same_top1", "within_1e3", "within_5e3"})
+
+_FIVE_DECIMALS = 100_000
+# Of a mean over many samples.
+_FLOAT_NOISE = 1e-12
+
+
+def score_text(name: str, value: float | None) -> str:
+    """A score in a table.
+
+    Args:
+        name: Of the score.
+        value: Its value; nothing is shown for None.
+    """
+    if value is None:
+        return ""
+    if name.endswith("_db"):
+        return f">{EXACT_DB:.0f}" if value > EXACT_DB else f"{value:.1f}"
+    if name in _NEAR_ONE and math.isfinite(value):
+        return _down(value)
+    if name == "accuracy":
+        return share_text(value)
+    return f"{value:.4g}"
+
+
+def _down(value: float) -> str:
+    """Five decimals, rounded down: 1.00000 is shown only for what really is 1."""
+    nearest = round(value * _FIVE_DECIMALS)
+    # A mean of 29 of 100 is a little below 0.29, and means it.
+    exact = math.isclose(value * _FIVE_DECIMALS, nearest, rel_tol=_FLOAT_NOISE) and (nearest / _FIVE_DECIMALS < 1)
+    return f"{(nearest if exact else math.floor(value * _FIVE_DECIMALS)) / _FIVE_DECIMALS:.5f}"
+
+
+def share_text(share: float) -> str:
+    """A share in per cent with two decimals, 100 only for what really is all."""
+    percent = 100 * share
+    return f"{99.99 if 99.99 < percent < 100 else percent:.2f}%"
+
+
+def text_curve(
+    values: Sequence[float | None],
+    limits: tuple[float, float],
+    *,
+    width: int,
+    higher_is_better: bool = True,
+    blocks: str = BLOCKS,
+) -> str:
+    """A curve in one line; good values are high, whichever way the score goes.
+
+    Args:
+        values: From left to right; where several share a place the worst of them is shown, where none is known a
+            blank.
+        limits: The smallest and the largest value that all curves to be compared have.
+        width: At most so many characters.
+        higher_is_better: Which way the score is better.
+        blocks: Characters of growing height.
+    """
+    low, high = limits
+    columns = min(width, len(values))
+    line = []
+    for column in range(columns):
+        part = values[column * len(values) // columns : (column + 1) * len(values) // columns]
+        known = [value for value in part if value is not None]
+        if not known:
+            line.append(" ")
+            continue
+        worst = min(known) if higher_is_better else max(known)
+        height = _height(worst, low, high)
+        line.append(blocks[round((height if higher_is_better else 1 - height) * (len(blocks) - 1))])
+    return "".join(line)
+
+
+def _height(value: float, low: float, high: float) -> float:
+    """Where a value lies between two others, from 0 to 1."""
+    if not low < high:
+        return 1.0
+    return (min(max(value, low), high) - low) / (high - low)
+
+
+# How long a bounded piece of work may still take, and a time in words.
+
+_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def duration_text(seconds: float) -> str:
+    """A time in its largest unit, or in two of them where that is needed: ``45 s``, ``3 min``, ``1 h 20 min``."""
+    if seconds >= _UNITS[0][0]:
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    # Rounded first: 59.7 s are a minute.
+    unit, name = next((each for each in _UNITS if round(seconds) >= each[0]), _UNITS[-1])
+    return f"{round(seconds / unit)} {name}"
+
+
+class TimeLeft:
+    """Tells how long steps that are bounded in number or time may still take.
+
+    Args:
+        most: Steps at most, those of earlier runs among them; None for no limit.
+        time_s: Seconds from now after which no step is begun; None for no limit.
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(
+        self, most: int | None, time_s: float | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most, self._time, self._clock = most, time_s, clock
+        self._began, self._done = clock(), 0
+
+    def step(self, number: int) -> float | None:
+        """One more step is over.
+
+        Args:
+            number: How many are over, those of earlier runs among them.
+
+        Returns:
+            Seconds that it may still take at most, if other steps take as long as those so far; None when nothing
+            bounds it.
+        """
+        self._done += 1
+        passed = self._clock() - self._began
+        bounds = []
+        if self._most is not None:
+            bounds.append(passed / self._done * max(self._most - number, 0))
+        if self._time is not None:
+            bounds.append(max(self._time - passed, 0.0))
+        return min(bounds, default=None)
+
+
+# Numbers in tables: as short as they can be without lying.
+
+# From here on whole minutes and hours say enough.
+_LONG_S = 120.0
+_SHORT = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_TEN = 10.0
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A value with a few significant digits; nothing when there is none."""
+    return "" if value is None else f"{value:.{digits}g}"
+
+
+def percentage(share: float | None) -> str:
+    """A share in per cent that is 0 or 100 only when it really is."""
+    if share is None:
+        return ""
+    text = f"{100 * share:.3g}"
+    if share < 1 and text == "100":
+        return ">99.9 %"
+    return "<0.001 %" if 0 < share < 0.00001 else f"{text} %"
+
+
+def decibels(value: float | None) -> str:
+    """Decibels with one decimal; ``exact`` when there is no noise."""
+    if value is None:
+        return ""
+    return told("common.exact") if value > EXACT_DB else f"{value:.1f}"
+
+
+def time_text(seconds: float) -> str:
+    """A time in the unit that suits it: ``15 µs``, ``3.2 ms``, ``1.5 s``, ``3 min``."""
+    if seconds >= _LONG_S:
+        return duration_text(seconds)
+    unit, name = next((each for each in _SHORT if seconds >= each[0]), _SHORT[-1])
+    return f"{seconds / unit:.2g} {name}" if seconds < _TEN * unit else f"{seconds / unit:.0f} {name}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as in 1x3x224x224."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def exactness(resolution: float) -> str:
+    """How exactly quantiles are known."""
+    if not resolution:
+        return told("distribution_text.every_value")
+    return told("distribution_text.bins", width=percentage(resolution))
+
+
+def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A CSV file; what does not exist is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([_plain(text) for text in heading])
+    for row in rows:
+        writer.writerow([_plain(value) for value in row])
+    return out.getvalue()
+
+
+def _plain(value: object) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    if isinstance(value, float):
+        return repr(value)
+    return safe_cell(value) if isinstance(value, str) else value
+
+
+# Numbers of bytes as people write and read them.
+
+_FACTORS = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000 ** (power + 1) for power, letter in enumerate("kmgt")},
+    **{f"{letter}ib": 1024 ** (power + 1) for power, letter in enumerate("kmgt")},
+    # "2G" alone means what tools like docker, java and systemd take it for.
+    **{letter: 1024 ** (power + 1) for power, letter in enumerate("kmgt")},
+}
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[a-z]*)", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size like ``500MB`` (millions), ``2GiB`` or ``2G`` (powers of 1024), ``1.5 GB`` or ``4096``.
+
+    Raises:
+        BadInput: It is not a size, or is zero.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    factor = _FACTORS.get(found["unit"].lower()) if found else None
+    size = int(float(found["number"]) * factor) if found and factor else 0
+    if size < 1:
+        raise BadInput(f"{text!r} is not a size.", fix="write it like 500MB, 2GiB or 1.5GB")
+    return size
+
+
+def format_size(size: int) -> str:
+    """A number of bytes in at most four digits, in a form `parse_size` reads: ``512 B``, ``1.5 GB``."""
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
+    digits = 0 if unit == "B" or value >= 99.95 else 1
+    return f"{value:.{digits}f} {unit}"

@@ -1,0 +1,376 @@
+"""What a page is made of. Renderers know these alone; pages know nothing of HTML, Markdown or terminals.
+
+A chart draws columns of a table of its page, so that every chart has its table and no number is written twice.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from roundoff.messages.catalogue import Phrase, in_all, named, plain, say
+from roundoff.messages.numbers import counted, decibels, number, percentage, score_text, time_text
+from roundoff.messages.sentences import known
+
+__all__ = [
+    "NODE_COLUMNS",
+    "Block",
+    "Cell",
+    "Chart",
+    "Column",
+    "ColumnKind",
+    "Commands",
+    "Contents",
+    "Entry",
+    "Facts",
+    "Headline",
+    "Network",
+    "NetworkNode",
+    "Page",
+    "Paragraph",
+    "Picture",
+    "Pictures",
+    "Series",
+    "Table",
+    "Tone",
+    "cell_text",
+    "cell_value",
+    "few_names",
+    "metric_axis",
+    "metric_column",
+    "notes",
+    "role_name",
+]
+
+
+Tone = Literal["good", "bad", "open", "plain"]
+# What a cell holds decides how it is written, aligned and compared: node and tensor names become links, decibels
+# have one decimal and may be exact, shares are shown in per cent, seconds in the unit that suits them.
+ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth", "seconds"]
+Cell = str | int | float | bool | Phrase | None
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The answer in one sentence.
+
+    Attributes:
+        tone: Whether it is good news.
+        text: The answer.
+        term: Entry of the glossary that explains the verdict; empty when there is none.
+    """
+
+    tone: Tone
+    text: Phrase
+    term: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Sentences; a note is what the reader should know of how the result came about."""
+
+    text: Phrase
+    note: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Words and what is said of each, one below the other."""
+
+    rows: tuple[tuple[Phrase, Phrase], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        id: Name in CSV and JSON, and for charts.
+        label: Its heading.
+        kind: What its cells hold.
+        help: What it means, in one sentence; None when its heading says it all.
+        higher_is_better: For colouring; None when neither way is better.
+    """
+
+    id: str
+    label: Phrase
+    kind: ColumnKind
+    help: Phrase | None = None
+    higher_is_better: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under columns.
+
+    Attributes:
+        id: Unique in the report.
+        caption: What it shows.
+        columns: In their order.
+        rows: One cell for each column; what does not exist is None.
+        sort: Column by which it is sorted at first, with a minus before it for the largest first; empty to leave
+            the rows as they are.
+        folded: Whether it waits behind its caption to be opened.
+        cards: Whether each row is a story of its own that is read whole, rather than compared with the others.
+    """
+
+    id: str
+    caption: Phrase
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    sort: str = ""
+    folded: bool = False
+    cards: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line, or one set of bars, points or boxes, of a chart.
+
+    Attributes:
+        columns: Columns of the table it is drawn from: one for a line or bars; the lower and the upper end for a
+            band; the smallest value, lower quartile, median, upper quartile and largest for a box; one per row
+            of a heat map.
+        label: For the legend.
+        role: How it is drawn.
+        tables: The table of each column, where they are several; empty when all are in the chart's.
+        names: Of the rows of a heat map.
+        only: A column and what stands in it in the rows that are drawn: its value, else its English text; None for
+            all rows.
+    """
+
+    columns: tuple[str, ...]
+    label: Phrase
+    role: Literal["line", "bars", "steps", "points", "band", "box", "heat"] = "line"
+    tables: tuple[str, ...] = ()
+    names: tuple[Phrase, ...] = ()
+    only: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A picture of a table.
+
+    Attributes:
+        id: Unique in the report.
+        caption: What it shows, for those who cannot see it too.
+        table: Id of the table.
+        x: Column along the bottom; names take places in their order.
+        series: What is drawn.
+        x_label: What the bottom shows, with its unit.
+        y_label: What the left axis shows, with its unit.
+        y_scale: How the left axis is divided.
+        marks: Places along the bottom with a line and a word, such as clipping limits or the knee.
+    """
+
+    id: str
+    caption: Phrase
+    table: str
+    x: str
+    series: tuple[Series, ...]
+    x_label: Phrase
+    y_label: Phrase
+    y_scale: Literal["linear", "log"] = "linear"
+    marks: tuple[tuple[float | str, Phrase], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkNode:
+    """A node of the network as it is drawn.
+
+    Attributes:
+        name: Its name.
+        op_type: Its operation.
+        inputs: Tensors it reads.
+        outputs: Tensors it writes.
+        value: By which it is coloured; None when nothing is known.
+        facts: What its card says.
+    """
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    value: float | None = None
+    facts: tuple[tuple[Phrase, Phrase], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The network as a graph coloured by one number per node.
+
+    Attributes:
+        id: Unique in the report.
+        caption: What it shows, and what the colours mean.
+        nodes: In execution order.
+        kind: What the number is.
+        higher_is_better: Which way it is better.
+        best: From which value on it is as good as can be; None where the best one among the nodes is.
+    """
+
+    id: str
+    caption: Phrase
+    nodes: tuple[NetworkNode, ...]
+    kind: ColumnKind
+    higher_is_better: bool
+    best: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A PNG and what it shows."""
+
+    caption: Phrase
+    png: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Pictures side by side."""
+
+    pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Lines to be copied into a shell."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something in a list that leads to it.
+
+    Attributes:
+        page: Id of a page of this report; empty when it leads elsewhere.
+        title: Its name.
+        tone: Whether its verdict is good news.
+        text: Its verdict, which may be empty.
+        address: Where it is, when it is no page of this report.
+        also: What else can be done with it: words and addresses.
+    """
+
+    page: str
+    title: Phrase
+    tone: Tone
+    text: Phrase
+    address: str = ""
+    also: tuple[tuple[Phrase, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A list of pages, or of reports."""
+
+    entries: tuple[Entry, ...]
+
+
+Block = Headline | Paragraph | Facts | Table | Chart | Network | Pictures | Commands | Contents
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a report.
+
+    Attributes:
+        id: By which it is linked.
+        title: Its name in the list of pages.
+        blocks: From top to bottom.
+        sections: Pages below it, for tensors or nodes of their own.
+    """
+
+    id: str
+    title: Phrase
+    blocks: tuple[Block, ...]
+    sections: tuple["Page", ...] = field(default=())
+
+
+# Cells of tables as people read them, and the values behind them as programs do.
+
+
+def cell_text(value: Cell, column: Column) -> Phrase:
+    """What stands in a cell."""
+    if value is None:
+        return plain("")
+    if isinstance(value, Phrase):
+        return value
+    if isinstance(value, bool):
+        return Phrase("yes" if value else "no", "是" if value else "否")
+    if isinstance(value, int | float) and column.kind not in ("node", "text"):
+        if column.kind == "count":
+            return plain(str(value))
+        return in_all(lambda: _number_text(float(value), column))
+    return plain(str(value))
+
+
+def _number_text(value: float, column: Column) -> str:
+    if column.kind == "decibels":
+        return decibels(value)
+    if column.kind == "share":
+        return percentage(value)
+    if column.kind == "seconds":
+        return time_text(value)
+    if column.kind == "score":
+        return score_text(column.id, value)
+    return number(value)
+
+
+def cell_value(value: Cell) -> str:
+    """The number behind a cell, by which it is sorted; empty for text, which is its own value."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else _beyond(value)
+    return ""
+
+
+def _beyond(value: float) -> str:
+    """As JavaScript writes what JSON lacks."""
+    return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+
+
+# Blocks that many pages share.
+
+NODE_COLUMNS = (
+    Column("node", say("common.node"), "node"),
+    Column("op_type", say("common.operation"), "text"),
+)
+
+_MOST_NAMED = 5
+_SHARES = frozenset({"accuracy", "same_top1"})
+
+
+def notes(*groups: Iterable[str]) -> tuple[Paragraph, ...]:
+    """Remarks of a run, each as a note; those that are not known again are in English."""
+    return tuple(Paragraph(known(note), note=True) for group in groups for note in group)
+
+
+def few_names(names: Sequence[str]) -> Phrase:
+    """The first names, and how many more there are."""
+    listed, more = ", ".join(names[:_MOST_NAMED]), len(names) - _MOST_NAMED
+    if more <= 0:
+        return plain(listed)
+    return Phrase(f"{listed} and {counted(more, 'other')}", f"{listed} 等 {len(names)} 个")
+
+
+def metric_column(name: str, *, higher_is_better: bool | None) -> Column:
+    """A column of scores, called as users know the metric."""
+    kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
+    return Column(name, plain(name), kind, higher_is_better=higher_is_better)
+
+
+def metric_axis(name: str) -> Phrase:
+    """What an axis of scores is called: the metric, and its unit where it has one."""
+    if name == "sqnr_db":
+        return say("common.sqnr_axis")
+    if name in _SHARES:
+        return say("common.share_axis", name=name)
+    return plain(f"{name.removesuffix('_db')}, dB" if name.endswith("_db") else name)
+
+
+def role_name(role: str) -> Phrase:
+    """What a file was to a run: the model, its samples, the other side."""
+    return named(f"about.role_{role}") or plain(role)

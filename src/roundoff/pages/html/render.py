@@ -1,0 +1,184 @@
+"""From pages to HTML. Everything can be read without JavaScript; the script adds charts, sorting and searching."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, plain, say
+from roundoff.messages.sanitize import for_people
+from roundoff.pages.blocks import Block, Chart, Network, Page, Picture, Series, Table, cell_text, cell_value
+from roundoff.pages.glossary import column_meaning
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+__all__ = ["html_report"]
+
+# A cell with more characters is broken into lines.
+_LONGEST_LINE = 40
+# More rows than fit into a window: the table scrolls in a box of its own, whose height is known beforehand.
+_MANY_ROWS = 60
+
+
+def html_report(
+    pages: Sequence[Page], *, title: str, language: Language = "en", home: tuple[Phrase, str] | None = None
+) -> str:
+    """A report as one file.
+
+    Args:
+        pages: What it shows; it may be nothing.
+        title: Of the window.
+        language: In which it opens.
+        home: The list of reports that it belongs to, by name and address; None for a file of its own.
+    """
+    script, style = _asset("report.js"), _asset("report.css")
+    safe = tuple(for_people(page) for page in pages)
+    text: str = _template().render(
+        pages=safe,
+        title=title,
+        language=language,
+        languages=LANGUAGES,
+        home=home,
+        script=script,
+        style=style,
+        policy=_policy(script, style),
+        data=_data(safe),
+    )
+    return text.lstrip()
+
+
+def _policy(script: str, style: str) -> str:
+    """What the file may do: run its own script, have its own style, show its own pictures; nothing else."""
+    return (
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _data(pages: Sequence[Page]) -> str:
+    """What the script draws from besides the tables, as JSON that cannot end the element it stands in."""
+    tables = {each.id: each for each in _blocks(pages) if isinstance(each, Table)}
+    charts = [_chart(each, tables) for each in _blocks(pages) if isinstance(each, Chart)]
+    networks = [_network(each) for each in _blocks(pages) if isinstance(each, Network)]
+    text = json.dumps({"charts": charts, "networks": networks}, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _blocks(pages: Sequence[Page]) -> Iterator[Block]:
+    for page in pages:
+        yield from page.blocks
+        yield from _blocks(page.sections)
+
+
+def _chart(chart: Chart, tables: Mapping[str, Table]) -> dict[str, Any]:
+    return {
+        "id": chart.id,
+        "table": chart.table,
+        "x": chart.x,
+        "series": [
+            {
+                "columns": each.columns,
+                "label": _spoken(each.label),
+                "role": each.role,
+                "only": each.only,
+                **_heat(each, tables),
+            }
+            for each in chart.series
+        ],
+        "xLabel": _spoken(chart.x_label),
+        "yLabel": _spoken(chart.y_label),
+        "yScale": chart.y_scale,
+        "marks": [{"at": at, "label": _spoken(label)} for at, label in chart.marks],
+    }
+
+
+def _heat(series: Series, tables: Mapping[str, Table]) -> dict[str, Any]:
+    """What the rows of a heat map are called, where they stand, and which way their values are better."""
+    if series.role != "heat":
+        return {}
+    sides = zip(series.columns, series.tables, strict=True)
+    shown = [column for name, table in sides for column in tables[table].columns if column.id == name]
+    return {
+        "tables": series.tables,
+        "names": [_spoken(each) for each in series.names],
+        "higherIsBetter": all(each.higher_is_better is True for each in shown),
+    }
+
+
+def _network(network: Network) -> dict[str, Any]:
+    return {
+        "id": network.id,
+        "kind": network.kind,
+        "higherIsBetter": network.higher_is_better,
+        "best": network.best,
+        "nodes": [
+            {
+                "name": each.name,
+                "op": each.op_type,
+                "inputs": each.inputs,
+                "outputs": each.outputs,
+                "value": None if each.value is None else cell_value(each.value),
+                "facts": [[_spoken(word), _spoken(text)] for word, text in each.facts],
+            }
+            for each in network.nodes
+        ],
+    }
+
+
+def _spoken(phrase: Phrase) -> str | dict[str, str]:
+    """A phrase as the script knows it: a text where all languages agree, else one for each."""
+    return phrase.en if phrase.en == phrase.zh else {"en": phrase.en, "zh": phrase.zh}
+
+
+def _look(table: Table) -> str:
+    """How a table is shown: tall with many rows; one of sentences becomes a list where there is little room."""
+    if len(table.rows) > _MANY_ROWS:
+        return "tall"
+    if table.cards:
+        return "cards"
+    cells = (
+        cell_text(cell, column) for row in table.rows for cell, column in zip(row, table.columns, strict=True)
+    )
+    return "wordy" if any(len(text.en) > _LONGEST_LINE and " " in text.en for text in cells) else ""
+
+
+def _asset(name: str) -> str:
+    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
+
+
+def _picture_source(picture: Picture) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.png).decode()}"
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "cell_text": cell_text,
+        "column_meaning": column_meaning,
+        "cell_value": cell_value,
+        "longest_line": _LONGEST_LINE,
+        "look_of": _look,
+        "many_rows": _MANY_ROWS,
+        "kind_of": lambda block: type(block).__name__,
+        "picture_source": _picture_source,
+        "plain": plain,
+        "say": say,
+    }
+    return environment.get_template("report.html.j2")

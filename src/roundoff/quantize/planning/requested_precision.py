@@ -1,0 +1,400 @@
+"""What is asked for each unit, and what of it the target can give."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from roundoff.core.plan import FLOAT, Precision
+from roundoff.core.quantizers import Consumer
+from roundoff.core.target import Target
+from roundoff.quantize.planning.fusing import Unit
+from roundoff.quantize.planning.rules import Names, Selection
+from roundoff.quantize.planning.view import PRODUCTS, GraphView, NodeView
+
+__all__ = [
+    "PARTS",
+    "WHOLLY_FLOAT",
+    "Decision",
+    "Part",
+    "Role",
+    "Roles",
+    "TensorWish",
+    "Wish",
+    "Wishes",
+    "outranks",
+    "tensor_dtype",
+    "weight_edges",
+]
+
+
+Part = Literal["activation", "weight", "output"]
+PARTS: tuple[Part, ...] = ("activation", "weight", "output")
+WHOLLY_FLOAT = Precision(FLOAT, FLOAT, FLOAT)
+"""What ``float`` alone asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One dtype asked for by one rule.
+
+    Attributes:
+        dtype: What is asked for.
+        strength: Compares wishes: how the rule names the node, whether it is the one the part belongs to, and how
+            late the rule comes.
+        rule: The rule as it is written.
+        order: Its place among the rules.
+        node: The node it names, by its name in the user's model.
+        precision: All that the rule asks for.
+    """
+
+    dtype: str
+    strength: tuple[int, bool, int]
+    rule: str
+    order: int
+    node: str
+    precision: Precision
+
+    @property
+    def whole(self) -> bool:
+        """Whether it asks for the whole node in float, and not for this part alone."""
+        return self.precision == WHOLLY_FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a part of a unit is to be.
+
+    Attributes:
+        dtype: The dtype; empty where neighbours decide, or the part does not exist.
+        wish: The wish that was granted; None for the target's default.
+        refused: Wishes that the target cannot grant, strongest first, each with the reason.
+    """
+
+    dtype: str
+    wish: Wish | None = None
+    refused: tuple[tuple[Wish, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorWish:
+    """A dtype asked for a tensor by its name.
+
+    Attributes:
+        dtype: What is asked for, or what it got instead: empty when it cannot be granted.
+        strength: As in `Wish`.
+        rule: The rule as it is written.
+        order: Its place among the rules.
+        refusal: Why it cannot be granted.
+    """
+
+    dtype: str
+    strength: tuple[int, bool, int]
+    rule: str
+    order: int
+    refusal: str = ""
+
+
+def outranks(wish: TensorWish, decision: Decision) -> bool:
+    """Whether a wish for a tensor counts more than that granted to a node that reads it; of equals, the later."""
+    granted = decision.wish
+    other = (granted.strength[0], granted.order) if granted is not None else (0, -1)
+    return bool(wish.dtype) and (wish.strength[0], wish.order) > other
+
+
+def weight_edges(unit: Unit, view: GraphView) -> tuple[int, ...]:
+    """Inputs of a unit's first node that are its weights: the constant factors of a product."""
+    node = unit.first
+    if unit.is_pattern or node.operation not in PRODUCTS:
+        return ()
+    places = [place for place in (0, 1) if place < len(node.inputs) and view.is_constant(node.inputs[place])]
+    return tuple(place for place in places if view.is_float(node.inputs[place]))
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """All wishes of all rules, by what they are for.
+
+    Attributes:
+        target: For which chip.
+        view: The graph.
+        names: Names of nodes in the user's model.
+        tensors: The strongest wish for each tensor that is named itself.
+        by_node: What names each node, and how strongly.
+    """
+
+    target: Target
+    view: GraphView
+    names: Names
+    tensors: Mapping[str, TensorWish]
+    by_node: Mapping[str, Sequence[tuple[Selection, int]]]
+
+    @classmethod
+    def of(cls, selections: Iterable[Selection], view: GraphView, target: Target, names: Names) -> "Wishes":
+        """Sort the selections of all rules by what they name."""
+        by_node: dict[str, list[tuple[Selection, int]]] = defaultdict(list)
+        tensors: dict[str, TensorWish] = {}
+        for selection in selections:
+            for node, rank in selection.ranks.items():
+                if rank:
+                    by_node[node].append((selection, rank))
+            for tensor, rank in selection.tensors.items():
+                wish = _tensor_wish(tensor, selection, rank, view, target)
+                if tensor not in tensors or wish.strength > tensors[tensor].strength:
+                    tensors[tensor] = wish
+        return cls(target, view, names, tensors, by_node)
+
+    def every(self, node: NodeView, part: Part, *, own: bool = True) -> list[Wish]:
+        """Wishes of the rules that name a node, for one part, strongest first.
+
+        Args:
+            node: The node.
+            part: Which part.
+            own: Whether the part belongs to this node and not to another of its unit.
+        """
+        name = self.names.original(node.name)
+        found = [
+            Wish(
+                getattr(selection.rule.precision, part),
+                (rank, own, selection.order),
+                selection.text,
+                selection.order,
+                name,
+                selection.rule.precision,
+            )
+            for selection, rank in self.by_node.get(node.name, ())
+            if getattr(selection.rule.precision, part)
+        ]
+        return sorted(found, key=_strength, reverse=True)
+
+    def named(self, node: NodeView, part: Part) -> list[Wish]:
+        """Like `every`, without those for a whole node in float where something else counts more."""
+        return _counting(self.every(node, part), self.every(node, "activation"))
+
+    def owners(self, unit: Unit, part: Part) -> tuple[NodeView, ...]:
+        """The nodes of a unit that have a part of it; what lies between them has none.
+
+        What is asked for the output of a unit may also be said to the nodes that read its inputs.
+        """
+        view = self.view
+        if part == "weight":
+            return (unit.first,)
+        live = (
+            node
+            for node in unit.nodes
+            if any(tensor not in unit.inner and not view.is_constant(tensor) for _, tensor in view.operands(node))
+        )
+        reading = tuple(live) or (unit.first,)
+        return tuple(dict.fromkeys((*reading, unit.last))) if part == "output" else reading
+
+    def asked(self, unit: Unit, part: Part) -> list[Wish]:
+        """All wishes for a part of a unit, strongest first; of equals, for its output, that for its last node."""
+        found = [
+            wish
+            for node in self.owners(unit, part)
+            for wish in self.every(node, part, own=part != "output" or node is unit.last)
+        ]
+        computed = [wish for node in self.owners(unit, "activation") for wish in self.every(node, "activation")]
+        return _counting(sorted(found, key=_strength, reverse=True), computed)
+
+    def decide(self, unit: Unit) -> dict[Part, Decision]:
+        """What each part of a unit is to be."""
+        decisions: dict[Part, Decision] = {}
+        whole_refused: dict[int, str] = {}
+        for part in PARTS:
+            refused = []
+            granted = None
+            for wish in self.asked(unit, part):
+                reason = whole_refused.get(wish.order, "") if wish.whole else ""
+                reason = reason or self._refusal(unit, part, wish.dtype)
+                if not reason:
+                    granted = wish
+                    break
+                refused.append((wish, reason))
+                if wish.whole:
+                    whole_refused[wish.order] = reason
+            dtype = granted.dtype if granted is not None else self._default(unit, part, decisions)
+            decisions[part] = Decision(dtype, granted, tuple(refused))
+        return decisions
+
+    def _default(self, unit: Unit, part: Part, decided: Mapping[Part, Decision]) -> str:
+        if part == "weight":
+            has_weight = bool(weight_edges(unit, self.view))
+            return "" if not has_weight else FLOAT if unit.obstacle else self.target.weight
+        if part == "activation":
+            return FLOAT if unit.obstacle else self.target.activation
+        return FLOAT if decided["activation"].dtype == FLOAT or self.target.float_results else ""
+
+    def _refusal(self, unit: Unit, part: Part, dtype: str) -> str:
+        """Why a dtype cannot be granted; empty when it can."""
+        if part == "weight" and not weight_edges(unit, self.view):
+            return "" if dtype == FLOAT else "it has no weight"
+        if unit.obstacle:
+            return "" if dtype == FLOAT else unit.obstacle
+        if dtype == FLOAT:
+            return self._float_refusal(unit, part)
+        name = self.target.name
+        if part == "output" and self.target.float_results:
+            return f"integer operations of {name} hand on float values"
+        return _integer_refusal(self.target, part, dtype, unit.first.operation)
+
+    def _float_refusal(self, unit: Unit, part: Part) -> str:
+        if not self.target.float_allowed:
+            return f"{self.target.name} cannot compute in float"
+        allowed = self.target.only.get(f"{part}.{FLOAT}")
+        if allowed is None or (part == "output" and self.target.float_results):
+            return ""
+        what = {"activation": "", "weight": "the weight of ", "output": "the output of "}[part]
+        operations = [unit.first.operation] if part == "weight" else [node.operation for node in unit.nodes]
+        other = next((operation for operation in operations if operation not in allowed), "")
+        known = ", ".join(sorted(allowed))
+        return f"{self.target.name} keeps {what}{known} in float, not {what}{other}" if other else ""
+
+
+def _strength(wish: Wish) -> tuple[int, bool, int]:
+    return wish.strength
+
+
+def _counting(wishes: list[Wish], computed: list[Wish]) -> list[Wish]:
+    """Who asks for a whole node in float does not ask for a float weight of a node computed in integers."""
+    strongest = max(computed, key=_strength, default=None)
+    if strongest is None or strongest.dtype == FLOAT:
+        return wishes
+    return [wish for wish in wishes if not (wish.whole and strongest.strength > wish.strength)]
+
+
+def _integer_refusal(target: Target, part: Part, dtype: str, operation: str) -> str:
+    offered = target.weights if part == "weight" else target.activations
+    what = "weights" if part == "weight" else "activations"
+    if dtype not in offered:
+        return f"{target.name} offers {what} in {', '.join(offered)}, not in {dtype}"
+    limit = target.only.get(f"{'weight' if part == 'weight' else 'activation'}.{dtype}")
+    if limit is not None and operation not in limit:
+        return f"{target.name} offers {what} in {dtype} for {', '.join(sorted(limit))}, not for {operation}"
+    return ""
+
+
+def tensor_dtype(precision: Precision, *, constant: bool) -> str:
+    """The dtype that a rule asks for a tensor it names."""
+    order = ("weight", "activation", "output") if constant else ("output", "activation", "weight")
+    return next(str(value) for part in order if (value := getattr(precision, part)))
+
+
+def _tensor_wish(tensor: str, selection: Selection, rank: int, view: GraphView, target: Target) -> TensorWish:
+    """The wish of a rule that names a tensor, which has one dtype whatever part of a node it is to whom."""
+    constant = view.is_constant(tensor)
+    dtype = tensor_dtype(selection.rule.precision, constant=constant)
+    strength = (rank, True, selection.order)
+    if not view.is_float(tensor):
+        reason = f"the tensor {tensor!r} holds no floats"
+    elif dtype == FLOAT:
+        reason = "" if target.float_allowed else f"{target.name} cannot compute in float"
+    else:
+        offered = {**target.weights, **target.activations} if constant else target.activations
+        what = "constants" if constant else "activations"
+        reason = "" if dtype in offered else f"{target.name} offers {what} in {', '.join(offered)}, not in {dtype}"
+    return TensorWish("" if reason else dtype, strength, selection.text, selection.order, reason)
+
+
+# What every unit is: computed in integers, in float, or passing on what it reads.
+
+Role = Literal["none", "follow", "integer", "weight_only", "float"]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The units of a graph with what was decided for each.
+
+    Attributes:
+        view: The graph.
+        target: For which chip.
+        units: In order of their first nodes.
+        wishes: What was asked for.
+        names: Names of nodes in the user's model.
+    """
+
+    view: GraphView
+    target: Target
+    units: tuple[Unit, ...]
+    wishes: Wishes
+    names: Names
+
+    @cached_property
+    def _units(self) -> dict[str, Unit]:
+        return {node.name: unit for unit in self.units for node in unit.nodes}
+
+    @cached_property
+    def _decisions(self) -> dict[str, dict[Part, Decision]]:
+        return {unit.first.name: self.wishes.decide(unit) for unit in self.units}
+
+    @cached_property
+    def _roles(self) -> dict[str, Role]:
+        return {unit.first.name: self._role(unit) for unit in self.units}
+
+    def unit_of(self, node: str) -> Unit:
+        """The unit a node belongs to."""
+        return self._units[node]
+
+    def decisions(self, unit: Unit) -> Mapping[Part, Decision]:
+        """What was decided for the parts of a unit."""
+        return self._decisions[unit.first.name]
+
+    def role(self, unit: Unit) -> Role:
+        """What a unit is."""
+        return self._roles[unit.first.name]
+
+    def role_of(self, node: str) -> Role:
+        """What the unit of a node is."""
+        return self.role(self.unit_of(node))
+
+    def units_of(self, role: Role) -> Iterator[Unit]:
+        """All units of a role."""
+        return (unit for unit in self.units if self.role(unit) == role)
+
+    def _role(self, unit: Unit) -> Role:
+        if not any(self.view.computes_values(node) for node in unit.nodes):
+            return "none"
+        if unit.obstacle:
+            return "float"
+        if len(unit.nodes) == 1 and unit.first.operation in self.target.pass_through and not unit.is_pattern:
+            return "follow"
+        decided = self.decisions(unit)
+        if decided["activation"].dtype != FLOAT:
+            return "integer"
+        return "weight_only" if decided["weight"].dtype not in ("", FLOAT) else "float"
+
+    @cached_property
+    def inner(self) -> frozenset[str]:
+        """Tensors that exist only inside units."""
+        return frozenset(name for unit in self.units for name in unit.inner)
+
+    @cached_property
+    def _operands(self) -> frozenset[Consumer]:
+        return frozenset(reader for unit in self.units for reader in self.operands(unit))
+
+    def operands(self, unit: Unit) -> tuple[Consumer, ...]:
+        """The inputs at which a unit reads live values from outside."""
+        return tuple(
+            reader
+            for node in unit.nodes
+            for reader, tensor in self.view.operands(node)
+            if tensor not in unit.inner and not self.view.is_constant(tensor)
+        )
+
+    def is_operand(self, reader: Consumer) -> bool:
+        """Whether a node input reads a live value for its unit."""
+        return reader in self._operands
+
+    @cached_property
+    def live_operands(self) -> frozenset[Consumer]:
+        """Operands of products that have no constant factor."""
+        return frozenset(
+            reader
+            for unit in self.units_of("integer")
+            if unit.first.operation in PRODUCTS and not unit.is_pattern
+            for reader in self.operands(unit)
+            if reader.node == unit.first.name
+            and reader.input < 2
+            and not any(self.view.is_constant(name) for name in unit.first.inputs[:2])
+        )

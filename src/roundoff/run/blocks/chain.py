@@ -1,0 +1,326 @@
+"""A model as a row of sessions, one for each block; any of them can be replaced for a run."""
+
+import hashlib
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+
+import numpy as np
+
+from roundoff.core.array_files import map_array
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.cutting import Cutting
+from roundoff.graph.load import Model
+from roundoff.graph.subgraph import detached
+from roundoff.messages.numbers import format_size
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import Samples
+from roundoff.run.session import Session, available_threads, open_session
+
+__all__ = [
+    "BlockChain",
+    "BlockSession",
+    "Chunk",
+    "TensorStore",
+    "even_chunks",
+    "read_chunks",
+    "rows_of",
+    "stack_feeds",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSession:
+    """A block that is ready to run.
+
+    Attributes:
+        session: What runs it.
+        reads: Tensors it takes.
+        writes: Tensors it gives, in the order of the session.
+    """
+
+    session: Session
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+class BlockChain:
+    """The sessions of a model's blocks. Several threads may run it at a time.
+
+    Args:
+        models: The model of each block; it may give more than what later blocks read.
+        cutting: How the whole model is cut.
+        fused: Let onnxruntime fuse nodes; see `open_session`.
+        threads: Threads per node.
+
+    Raises:
+        ModelFailed: onnxruntime does not accept a block.
+    """
+
+    def __init__(self, models: Sequence[Model], cutting: Cutting, *, fused: bool, threads: int) -> None:
+        self._cutting = cutting
+        self._fused, self._threads = fused, threads
+        with ThreadPoolExecutor(available_threads(), thread_name_prefix="open") as pool:
+            self._blocks = list(pool.map(self.open, models))
+
+    def open(self, model: Model) -> BlockSession:
+        """A block of the same kind, opened for a while.
+
+        Raises:
+            ModelFailed: onnxruntime does not accept it.
+        """
+        taps = detached(model)
+        session = open_session(model, outputs=taps, fused=self._fused, threads=self._threads, keep_memory="shared")
+        return BlockSession(session, tuple(value.name for value in model.proto.graph.input), taps.outputs)
+
+    def block(self, index: int) -> BlockSession:
+        """One of its blocks."""
+        return self._blocks[index]
+
+    def run(
+        self,
+        tensors: Mapping[str, Array],
+        *,
+        first: int = 0,
+        changed: Mapping[int, BlockSession] | None = None,
+        at_cut: Callable[[int, Mapping[str, Array]], bool] | None = None,
+        sample: str = "",
+    ) -> dict[str, Array]:
+        """Run from a block to the end.
+
+        Args:
+            tensors: What is live before that block.
+            first: The block to begin with.
+            changed: What to run instead of some blocks.
+            at_cut: Given the number of the next block, also after the last one, and all tensors that are there;
+                true to stop there.
+            sample: What the user calls the samples; for messages.
+
+        Returns:
+            The wanted tensors that were computed.
+
+        Raises:
+            ModelFailed: onnxruntime could not compute a block.
+        """
+        cutting, other = self._cutting, changed or {}
+        there, wanted = dict(tensors), set(cutting.wanted)
+        found: dict[str, Array] = {}
+        for index in range(first, len(cutting.blocks)):
+            block = other.get(index, self._blocks[index])
+            results = block.session.run({name: there[name] for name in block.reads}, sample=sample)
+            given = dict(zip(block.writes, results, strict=True))
+            found |= {name: values for name, values in given.items() if name in wanted}
+            there |= given
+            if at_cut is not None and at_cut(index + 1, there):
+                break
+            if index + 1 < len(cutting.blocks):
+                there = {name: there[name] for name in cutting.live[index + 1]}
+        return found
+
+    def stop(self) -> None:
+        """End the runs that are under way; they then fail."""
+        for block in self._blocks:
+            block.session.stop()
+
+
+# Samples in chunks that are run at a time.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """Samples that are run together, one after the other along the first axis of every input.
+
+    Attributes:
+        samples: Their indices.
+        names: What the user calls them.
+        feed: The inputs.
+        digest: A hash of the values of each sample.
+    """
+
+    samples: tuple[int, ...]
+    names: tuple[str, ...]
+    feed: Mapping[str, Array]
+    digest: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """The samples in words, for messages."""
+        return self.names[0] if len(self.names) == 1 else f"{self.names[0]} ... {self.names[-1]}"
+
+
+def read_chunks(model: Model, samples: Samples, indices: Sequence[int], *, most: int) -> Iterator[Chunk]:
+    """Read samples and put neighbours of equal shapes together.
+
+    Args:
+        model: What they are for.
+        samples: The samples.
+        indices: Which of them, in this order.
+        most: How many may be put together.
+
+    Raises:
+        BadInput: One cannot be read, or does not fit the model.
+    """
+    waiting: list[tuple[int, Mapping[str, Array]]] = []
+    for index in indices:
+        feed = read_feed(model, samples, index)
+        if waiting and (len(waiting) >= most or not _alike(waiting[0][1], feed)):
+            yield _chunk(waiting, samples)
+            waiting = []
+        waiting.append((index, feed))
+    if waiting:
+        yield _chunk(waiting, samples)
+
+
+def even_chunks(samples: int, *, most: int, workers: int) -> int:
+    """How many samples to put together so that all workers are done at the same time.
+
+    Args:
+        samples: How many there are.
+        most: How many may be put together.
+        workers: How many chunks are run side by side.
+    """
+    rounds = math.ceil(samples / (most * workers))
+    return max(1, math.ceil(samples / max(1, rounds * workers)))
+
+
+def stack_feeds(feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Feeds of equal shapes as one."""
+    if len(feeds) == 1:
+        return {name: np.asarray(array, order="C") for name, array in feeds[0].items()}
+    return {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+
+
+def rows_of(array: Array, count: int) -> Array:
+    """What belongs to each of so many samples: the same values in the shape (samples, elements of each)."""
+    return array.reshape(count, array.size // count)
+
+
+def _alike(left: Mapping[str, Array], right: Mapping[str, Array]) -> bool:
+    return all(array.ndim > 0 and array.shape == right[name].shape for name, array in left.items())
+
+
+def _chunk(waiting: Sequence[tuple[int, Mapping[str, Array]]], samples: Samples) -> Chunk:
+    indices = tuple(index for index, _ in waiting)
+    return Chunk(
+        samples=indices,
+        names=tuple(samples.names[index] for index in indices),
+        feed=stack_feeds([feed for _, feed in waiting]),
+        digest=tuple(_digest(feed) for _, feed in waiting),
+    )
+
+
+def _digest(feed: Mapping[str, Array]) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for name in sorted(feed):
+        array = np.asarray(feed[name], order="C")
+        found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        found.update(array.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+# Tensors kept for later: in memory as far as that is allowed, the rest in files of a temporary folder.
+
+# Smaller ones are not worth a file.
+_SMALL_BYTES = 4096
+
+
+class TensorStore:
+    """Keeps tensors under a number (of a chunk of samples) and a name. Safe to use from threads.
+
+    Args:
+        limit: Bytes to keep in memory.
+        folder: Where the temporary folder is made; the system's place for such by default.
+
+    Attributes:
+        memory_bytes: Bytes in memory.
+        disk_bytes: Bytes in files.
+    """
+
+    memory_bytes: int
+    disk_bytes: int
+
+    def __init__(self, limit: int, folder: Path | None = None) -> None:
+        self._limit = limit
+        self._parent = folder
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._held: dict[tuple[int, str], Array] = {}
+        self._lock = Lock()
+        self._files = 0
+        self.memory_bytes = self.disk_bytes = 0
+
+    def put(self, number: int, name: str, values: Array, *, needed: bool = True) -> None:
+        """Keep a tensor, unless it is kept already; what is not needed, only while half of the memory is free.
+
+        Raises:
+            BadInput: It has to go to a file, and cannot be written.
+        """
+        key = number, name
+        with self._lock:
+            if key in self._held:
+                return
+            limit = self._limit if needed else self._limit // 2
+            in_memory = values.nbytes <= _SMALL_BYTES or self.memory_bytes + values.nbytes <= limit
+            if in_memory:
+                self.memory_bytes += values.nbytes
+            elif not needed:
+                return
+            else:
+                path = self._next_path()
+                self.disk_bytes += values.nbytes
+        # A view would keep alive what it is a part of, such as all that a session took for a run.
+        kept = np.array(values) if in_memory else self._write(path, values)
+        with self._lock:
+            self._held[key] = kept
+
+    def get(self, number: int, name: str) -> Array:
+        """A tensor that was kept; what is in a file is mapped.
+
+        Raises:
+            KeyError: It was not kept.
+        """
+        return self._held[number, name]
+
+    def __contains__(self, key: tuple[int, str]) -> bool:
+        return key in self._held
+
+    def close(self) -> None:
+        """Forget everything and delete the files."""
+        self._held.clear()
+        self.memory_bytes = self.disk_bytes = 0
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def __enter__(self) -> "TensorStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next_path(self) -> Path:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(
+                prefix="roundoff-", dir=self._parent, ignore_cleanup_errors=True
+            )
+        self._files += 1
+        return Path(self._folder.name) / f"{self._files}.bin"
+
+    def _write(self, path: Path, values: Array) -> Array:
+        try:
+            np.asarray(values, order="C").tofile(path)
+            return map_array(path, offset=0, dtype=values.dtype, shape=values.shape)
+        except OSError as error:
+            size, place, reason = format_size(self.disk_bytes), path.parent.parent, error.strerror or error
+            raise BadInput(
+                f"{size} of tensors that do not fit in memory cannot be written to {place}: {reason}.",
+                fix="give more memory with --max-memory, fewer samples with --samples, "
+                f"or set TMPDIR to a disk with more room than {size}",
+            ) from error

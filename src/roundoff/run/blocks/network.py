@@ -1,0 +1,383 @@
+"""A quantized model cut into blocks, ready to run with any of its quantizers switched."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from roundoff.core.quantizers import Consumer, Quantizer
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.blocks import BlockVariants, Switched
+from roundoff.graph.cutting import Block, Cutting, Demand, Tail, cut_model
+from roundoff.graph.fake_constants import FakeConstants, chain_of
+from roundoff.graph.insertion import Edges
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import Value, values
+from roundoff.graph.units import derived_constants
+from roundoff.messages.numbers import format_size
+from roundoff.run.blocks.chain import BlockSession
+from roundoff.run.blocks.opening import (
+    FUSED_AGREEMENT_DB,
+    Outputs,
+    open_chain,
+    open_copy,
+    plain_outputs,
+    takes_batches,
+)
+from roundoff.run.feeds import complete_values
+from roundoff.run.plan import PROGRAM_BYTES
+from roundoff.run.resources import available_memory
+from roundoff.run.session import available_threads
+
+__all__ = ["Arithmetic", "BlockNetwork", "Change", "NetworkSettings", "OpenedChange", "Room"]
+
+# Samples are run together as long as what one node reads and writes of all of them takes no more than this.
+_TOGETHER_BYTES = 24 << 20
+_MOST_TOGETHER = 32
+# Of what is allowed; the rest is for gaps between what comes and goes.
+_USABLE = 0.75
+# What a run holds at a time, in units of what its largest node reads and writes.
+_RUN_FACTOR = 4
+
+
+Arithmetic = Literal["fast", "precise", "plain"]
+"""plain: node by node, as the graph says. fast: with onnxruntime's fused kernels, which differ in the last bits,
+so that a quantizer may round a few values to the other side. precise: plain up to where a change comes out of its
+blocks, so that quantizers round what they round in the plain graph; fused below, where nothing is rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """How to cut and run a model.
+
+    Attributes:
+        wanted: The tensors to compare.
+        base: What activations are kept of: the float model, or the fully quantized one.
+        changes: How many changes act on each node; see `Demand`.
+        samples: How many samples each change will be run on.
+        arithmetic: How it is run; see `Arithmetic`. From a quantized base it is run plain in any case: below a
+            change everything is rounded again, and the last bits decide where to.
+        threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        blocks: How many blocks; by default what is best.
+    """
+
+    wanted: tuple[str, ...]
+    base: Literal["float", "quantized"] = "float"
+    changes: Mapping[str, float] | None = None
+    samples: int = 1
+    arithmetic: Arithmetic = "fast"
+    threads: int | None = None
+    max_memory: int | None = None
+    blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What may be used at a time.
+
+    Attributes:
+        together: Samples that are run together.
+        workers: Runs side by side, each on one core.
+        store_bytes: Memory for activations.
+    """
+
+    together: int
+    workers: int
+    store_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """Which quantizers are on, and where that differs from the base.
+
+    Attributes:
+        switched: All quantizers that are on.
+        blocks: Blocks that are not what they are in the base, in order.
+        tail: What must be run of the first of them; None for all of it.
+        rounds: Whether quantizers round anything in them when they run; constants are rounded before.
+        cascades: Whether what is rounded depends on the change itself, not only on the base.
+    """
+
+    switched: Switched
+    blocks: tuple[int, ...]
+    tail: Tail | None
+    rounds: bool
+    cascades: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedChange:
+    """A change that is ready to run.
+
+    Attributes:
+        change: The change.
+        blocks: What to run instead of the base's blocks.
+        live: What must be there before the first of them.
+        plain: Whether no kernels are fused, also in the blocks below.
+    """
+
+    change: Change
+    blocks: Mapping[int, BlockSession]
+    live: tuple[str, ...]
+    plain: bool
+
+    def stop(self) -> None:
+        """End the runs of its blocks that are under way."""
+        for block in self.blocks.values():
+            block.session.stop()
+
+
+class BlockNetwork:
+    """The blocks of a quantized model, with open sessions of the base.
+
+    Args:
+        quantized: The model.
+        feeds: A few samples of equal shapes; the model is tried out on them.
+        settings: How to cut and run it.
+
+    Attributes:
+        cutting: The blocks.
+        arithmetic: How it is run.
+        recorder: The sessions of the base that activations are kept of.
+        runner: The sessions of the base that are run below changed blocks; the same unless precise.
+        references: The sessions of the float model whose outputs are compared with; the recorder if that is float.
+        room: How much is run at a time.
+        constant: Wanted tensors that are the same in every run, and are not compared.
+
+    Raises:
+        BadInput: The quantizers do not fit the model, no wanted tensor can be compared, or memory is too small.
+        ModelFailed: The model cannot be run.
+    """
+
+    def __init__(
+        self, quantized: QuantizedModel, feeds: Sequence[Mapping[str, Array]], settings: NetworkSettings
+    ) -> None:
+        model, quantizers = quantized.float_model, quantized.quantizers
+        Edges(model, quantizers)
+        shapes = {name: array.shape for name, array in feeds[0].items()}
+        everything = complete_values(model, values(model, shapes), feeds[0], threads=settings.threads)
+        known = derived_constants(model.proto.graph)
+        self.constant = tuple(name for name in settings.wanted if name in known)
+        wanted = tuple(name for name in settings.wanted if name not in known)
+        _check_comparable(model, everything, wanted)
+        self._quantizers, self._everything = quantizers, everything
+        self._constants = FakeConstants(model)
+        self._cut(model, feeds, replace(settings, wanted=wanted))
+        if not self.recorder.fused and self.recorder.agreement_db < math.inf and len(self.cutting.blocks) > 1:
+            # Such as float16 models, of which onnxruntime computes some parts in float32: uncut it is the same.
+            self._cut(model, feeds, replace(settings, wanted=wanted, blocks=1))
+        chains = (self.recorder, self.runner, self.references)
+        possible = all(chain.together for chain in chains) and takes_batches(model)
+        possible = possible and not _splits_samples(quantizers, everything, known)
+        copies = len({id(chain) for chain in chains})
+        self.room = _plan_room(model, everything, settings, possible=possible, copies=copies)
+
+    def _cut(self, model: Model, feeds: Sequence[Mapping[str, Array]], settings: NetworkSettings) -> None:
+        self.cutting: Cutting = cut_model(
+            model,
+            self._everything,
+            wanted=settings.wanted,
+            demand=Demand(
+                changes=settings.changes,
+                samples=settings.samples,
+                tail_bytes=_spare_bytes(model, settings) // 2 // settings.samples,
+            ),
+            blocks=settings.blocks,
+        )
+        self._variants = BlockVariants(model, self.cutting, self._everything, constants=self._constants)
+        self._in_blocks = frozenset(node for block in self.cutting.blocks for node in block.nodes)
+        self._position = {node.name: at for at, node in enumerate(model.proto.graph.node)}
+        self._made = {name: at for at, node in enumerate(model.proto.graph.node) for name in node.output}
+        self._signatures: dict[int, Mapping[Consumer, tuple[str, ...]]] = {}
+        self.base = self._variants.switch(self._quantizers if settings.base == "quantized" else ())
+        self._open_chains(model, feeds, settings)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of how the model is run."""
+        return tuple(dict.fromkeys((*self.runner.notes, *self.recorder.notes, *self.references.notes)))
+
+    def reaches(self, quantizers: Iterable[Quantizer]) -> bool:
+        """Whether a wanted tensor depends on any of these quantizers."""
+        switched = self._variants.switch(quantizers)
+        return bool(switched.inside or switched.leaving)
+
+    def change(self, quantizers: Iterable[Quantizer]) -> Change:
+        """What it changes to have these quantizers on and no others."""
+        switched = self._variants.switch(quantizers)
+        places = sorted({*switched.inside, *self.base.inside})
+        changed = tuple(
+            index for index in places if self._signature(switched, index) != self._base_signature(index)
+        )
+        nodes = self._differing(switched, changed[0]) if changed else frozenset()
+        first = min(nodes, key=self._position.__getitem__, default="")
+        begin = self._position.get(first, 0)
+        rounded = self._variants.rounded(switched, changed)
+        return Change(
+            switched,
+            changed,
+            tail=self.cutting.tails.get(first) if nodes <= self._in_blocks else None,
+            rounds=bool(rounded),
+            cascades=any(self._made.get(tensor, -1) >= begin for tensor in rounded),
+        )
+
+    def open(self, change: Change, *, tail: bool = False, plain: bool = False) -> OpenedChange:
+        """Get a change ready to run.
+
+        Args:
+            change: The change.
+            tail: Run of its first block only what must be run; what is live there must have been kept.
+            plain: Without fused kernels, whatever the arithmetic; not if that is fast.
+
+        Raises:
+            BadInput: ONNX has no operators for one of its quantizers.
+            ModelFailed: onnxruntime does not accept one of the blocks.
+        """
+        part = change.tail if tail else None
+        # What is rounded must come from plain kernels; from a tail on it does, unless it depends on the change.
+        exact = plain or (change.cascades if part is not None else change.rounds)
+        chain = (self.recorder if exact else self.runner).chain
+        between = range(change.blocks[0], change.blocks[-1]) if change.blocks else ()
+        blocks = {index: chain.block(index) for index in between}
+        for index in change.blocks:
+            own = part.block if part is not None and index == part.index else None
+            blocks[index] = chain.open(self._variants.model(index, change.switched, part=own))
+        live = () if not change.blocks else self.cutting.live[change.blocks[0]] if part is None else part.live
+        return OpenedChange(change, blocks, live, plain)
+
+    def stop(self) -> None:
+        """End all runs that are under way."""
+        for chain in (self.recorder, self.runner, self.references):
+            chain.chain.stop()
+
+    def _signature(self, switched: Switched, index: int) -> Mapping[Consumer, tuple[str, ...]]:
+        """Which quantizers act on each node input of a block, without those that change nothing."""
+        found = {}
+        for consumer, quantizer in switched.inside.get(index, {}).items():
+            chain = chain_of(quantizer, switched.by_name)
+            if len(chain) > 1 or not self._variants.changes_nothing(quantizer):
+                found[consumer] = tuple(each.name for each in chain)
+        return found
+
+    def _differing(self, switched: Switched, index: int) -> frozenset[str]:
+        """Nodes of a block that read something else than in the base."""
+        own, base = self._signature(switched, index), self._base_signature(index)
+        return frozenset(consumer.node for consumer in {**own, **base} if own.get(consumer) != base.get(consumer))
+
+    def _base_signature(self, index: int) -> Mapping[Consumer, tuple[str, ...]]:
+        if index not in self._signatures:
+            self._signatures[index] = self._signature(self.base, index)
+        return self._signatures[index]
+
+    def _open_chains(self, model: Model, feeds: Sequence[Mapping[str, Array]], settings: NetworkSettings) -> None:
+        # The whole model runs beside the opening of its blocks.
+        with ThreadPoolExecutor(1, thread_name_prefix="whole") as beside:
+            expected = beside.submit(self._plain, model, feeds).result
+            blocks = [self._variants.model(index) for index in range(len(self.cutting.blocks))]
+            may_fuse = settings.arithmetic != "plain" and settings.base == "float"
+            limit = FUSED_AGREEMENT_DB if may_fuse else None
+            self.runner = open_chain(blocks, self.cutting, feeds, expected, fuse_above_db=limit)
+            self.arithmetic: Arithmetic = settings.arithmetic if self.runner.fused else "plain"
+            self.references = self.recorder = self.runner
+            if settings.base == "quantized":
+                uncut = cut_model(model, self._everything, wanted=self.cutting.wanted, blocks=1)
+                whole = BlockVariants(model, uncut, self._everything, constants=self._constants)
+                quantized = whole.model(0, whole.switch(self._quantizers))
+                expected = beside.submit(self._plain, quantized, feeds).result
+                blocks = [self._variants.model(index, self.base) for index in range(len(self.cutting.blocks))]
+                self.recorder = self.runner = open_chain(blocks, self.cutting, feeds, expected, fuse_above_db=None)
+            if self.arithmetic == "precise" or self.cutting.tails:
+                parts = [self._tapped(index) for index in range(len(blocks))]
+                tapped = [self._variants.model(index, self.base, part=part) for index, part in enumerate(parts)]
+                if self.arithmetic == "precise":
+                    self.recorder = open_chain(tapped, self.cutting, feeds, expected, fuse_above_db=None)
+                else:
+                    self.recorder = open_copy(tapped, self.cutting, self.runner)
+                if settings.base == "float":
+                    self.references = self.recorder
+
+    def _tapped(self, index: int) -> Block:
+        """A block that also gives what is live before the nodes that changes begin with."""
+        block = self.cutting.blocks[index]
+        before = frozenset(self.cutting.live[index])
+        more = dict.fromkeys(
+            name for tail in self.cutting.tails.values() if tail.index == index for name in tail.live
+        )
+        return replace(
+            block, writes=(*block.writes, *(name for name in more if name not in before | {*block.writes}))
+        )
+
+    def _plain(self, model: Model, feeds: Sequence[Mapping[str, Array]]) -> list[Outputs]:
+        computed = {name for block in self.cutting.blocks for name in block.writes}
+        names = [name for name in self.cutting.wanted if name in computed]
+        return plain_outputs(model, names, feeds)
+
+
+def _check_comparable(model: Model, everything: Sequence[Value], wanted: Sequence[str]) -> None:
+    if not wanted:
+        what = f"Every output of {model.path} that is to be compared is the same whatever the model is fed."
+        raise BadInput(what, fix="name other tensors with --output-node")
+    kinds = {value.name: value for value in everything}
+    for name in wanted:
+        value = kinds[name]
+        element = value.element
+        if value.obstacle() or (element is not None and element.widened != element.dtype):
+            reason = value.obstacle() or f"its values are {element.dtype if element else 'unknown'}"
+            raise BadInput(f"{name!r} cannot be compared: {reason}.", fix="name other tensors with --output-node")
+
+
+def _splits_samples(quantizers: Sequence[Quantizer], everything: Sequence[Value], known: frozenset[str]) -> bool:
+    """Whether a quantizer has one scale per slice of the axis along which samples are put together."""
+    ranks = {value.name: len(value.shape) for value in everything if value.shape is not None}
+    return any(
+        each.params.scale.ndim > 0
+        and each.spec.axis is not None
+        and each.tensor not in known
+        and each.spec.axis in (0, -ranks.get(each.tensor, 0))
+        for each in quantizers
+    )
+
+
+def _spare_bytes(model: Model, settings: NetworkSettings, *, copies: int = 3) -> int:
+    """Memory for tensors: what is left beside the program and so many copies of the weights."""
+    limit = available_memory() if settings.max_memory is None else settings.max_memory
+    # Those of blocks that are opened for a change come and go.
+    fixed = PROGRAM_BYTES + 3 * model.file_bytes + (copies + 2) * model.weight_bytes
+    return int((limit - fixed) * _USABLE)
+
+
+def _plan_room(
+    model: Model, everything: Sequence[Value], settings: NetworkSettings, *, possible: bool, copies: int
+) -> Room:
+    """How many samples are run together and side by side within the memory there is.
+
+    Args:
+        model: The whole model.
+        everything: Its tensors.
+        settings: How much memory and how many threads there are.
+        possible: Whether samples may be run together.
+        copies: How many sessions hold each weight.
+    """
+    sizes = {value.name: value.size_bytes for value in everything}
+    largest = max(
+        (sum(sizes.get(name, 0) for name in {*node.input, *node.output}) for node in model.proto.graph.node),
+        default=0,
+    )
+    left = _spare_bytes(model, settings, copies=copies)
+    run_bytes = max(1, _RUN_FACTOR * largest)
+    if left < run_bytes:
+        limit = available_memory() if settings.max_memory is None else settings.max_memory
+        need = format_size(int((limit + (run_bytes - left) / _USABLE) * 1.01))
+        raise BadInput(
+            f"Running {model.path} takes about {need} of memory; the budget is {format_size(limit)}.",
+            fix=f"give --max-memory '{need}' or more, or use a smaller batch",
+        )
+    threads = settings.threads or available_threads()
+    workers = min(threads, max(1, left // 2 // run_bytes))
+    together = min(_MOST_TOGETHER, max(1, _TOGETHER_BYTES // max(1, largest))) if possible else 1
+    together = min(together, max(1, left // 2 // (workers * run_bytes)))
+    return Room(together, workers, max(0, left - workers * together * run_bytes))

@@ -1,0 +1,309 @@
+"""How good a network is at its task: a function of the user's, or the classes it predicts.
+
+An evaluator is a Python file with a function ``evaluate(run, samples)`` that gives a number, or one per sample.
+``run(feed)`` runs the network on a dictionary of inputs and gives a dictionary of outputs; ``samples`` is a
+sequence of such inputs.
+"""
+
+import contextlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, overload
+
+import numpy as np
+
+from roundoff.core.files import regular_file
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput, RoundoffError
+from roundoff.graph.interface import inputs, outputs
+from roundoff.graph.load import Model
+from roundoff.messages.numbers import counted
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import Samples
+from roundoff.run.session import open_session
+
+__all__ = [
+    "EvaluationSamples",
+    "Evaluator",
+    "Run",
+    "brief",
+    "call_user_code",
+    "class_count",
+    "class_predictions",
+    "evaluator_in",
+    "load_evaluator",
+    "load_user_module",
+    "make_run",
+    "objects_with",
+]
+
+
+# Python files of the user's: reading them, and saying what went wrong in which of their lines.
+
+_MOST_SHOWN = 60
+
+
+def load_user_module(path: Path, *, what: str) -> ModuleType:
+    """Run a Python file of the user's and give its module.
+
+    Args:
+        path: The file.
+        what: What it is, as the start of a sentence ("The evaluator").
+
+    Raises:
+        BadInput: It cannot be read or run.
+    """
+    regular_file(path, what=what)
+    spec = importlib.util.spec_from_file_location("roundoff_user_code", path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{what} {path} is not a Python file.", fix="give a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    call_user_code(spec.loader.exec_module, module, path=path, what=what)
+    return module
+
+
+def call_user_code(function: Callable[..., Any], *values: Any, path: Path, what: str) -> Any:
+    """Call a function of a file of the user's; what it prints goes to stderr, where it is in nobody's way.
+
+    Args:
+        function: The function.
+        values: What it is called with.
+        path: The file.
+        what: What it is, as the start of a sentence ("The evaluator").
+
+    Raises:
+        BadInput: It failed, or would end the program.
+    """
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return function(*values)
+    except RoundoffError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _failed(path, error, what=what) from error
+
+
+def objects_with(methods: Sequence[str], module: ModuleType, path: Path, *, what: str) -> list[Any]:
+    """Objects of a file of the user's that have some methods: those it made, else one of each of its classes.
+
+    A class that another one in the file is derived from counts only by that.
+
+    Raises:
+        BadInput: A class cannot be made without arguments.
+    """
+    own = {name: each for name, each in vars(module).items() if not name.startswith("_")}.values()
+    made = [each for each in own if not inspect.isclass(each) and not inspect.ismodule(each)]
+    found = [each for each in made if _has(type(each), methods)]
+    if found:
+        return list({id(each): each for each in found}.values())
+    classes = {each for each in own if inspect.isclass(each) and each.__module__ == module.__name__}
+    last = [
+        each for each in classes if not any(each is not other and issubclass(other, each) for other in classes)
+    ]
+    able = sorted((each for each in last if _has(each, methods)), key=lambda each: each.__name__)
+    return [call_user_code(each, path=path, what=what) for each in able]
+
+
+def _has(kind: type, methods: Sequence[str]) -> bool:
+    return all(callable(getattr(kind, name, None)) for name in methods)
+
+
+def brief(value: Any) -> str:
+    """What a function of the user's gave, in a few words of one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 4] + " ..."
+
+
+def _failed(path: Path, error: BaseException, *, what: str) -> BadInput:
+    """What went wrong in a file of the user's, and in which of its lines."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
+    if isinstance(error, SyntaxError):
+        lines = [error.lineno]
+    where = f" in line {lines[-1]}" if lines else ""
+    text = " ".join(str(error).split())
+    reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return BadInput(f"{what} {path} failed{where}: {reason}.", fix="correct it and run again")
+
+
+Run = Callable[[Mapping[str, Array]], dict[str, Array]]
+"""Runs a network: inputs by name, outputs by name."""
+
+_EXAMPLE = """write it like
+
+def evaluate(run, samples):
+    right = sum(run(feed)["logits"].argmax() == label for feed, label in zip(samples, LABELS))
+    return right / len(samples)"""
+
+
+_WHAT = "The evaluator"
+# Rows, places (such as the words of a text) and classes; nobody knows where the classes are among more.
+_MOST_AXES = 3
+
+
+class EvaluationSamples(Sequence[Mapping[str, Array]]):
+    """Samples as evaluators see them: a sequence of inputs, each read when it is asked for.
+
+    Attributes:
+        names: What the samples are called.
+        indices: Their places among all samples; for lists that go with them, as of labels.
+    """
+
+    names: tuple[str, ...]
+    indices: tuple[int, ...]
+
+    def __init__(self, model: Model, samples: Samples, indices: Sequence[int] | None = None) -> None:
+        self._model, self._samples = model, samples
+        self.indices = tuple(range(len(samples.names)) if indices is None else indices)
+        self.names = tuple(samples.names[index] for index in self.indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, Array]: ...
+    @overload
+    def __getitem__(self, index: slice) -> "EvaluationSamples": ...
+    def __getitem__(self, index: int | slice) -> "Mapping[str, Array] | EvaluationSamples":
+        if isinstance(index, slice):
+            return EvaluationSamples(self._model, self._samples, self.indices[index])
+        return read_feed(self._model, self._samples, self.indices[index])
+
+    def __iter__(self) -> Iterator[Mapping[str, Array]]:
+        return (self[index] for index in range(len(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """Measures a network with a function of the user's.
+
+    Attributes:
+        name: What the score is called: the file's ``NAME``, else its own name.
+        higher_is_better: Which way it is better: the file's ``HIGHER_IS_BETTER``, else yes.
+        path: The file.
+        function: Its ``evaluate``.
+    """
+
+    name: str
+    higher_is_better: bool
+    path: Path
+    function: Callable[[Run, EvaluationSamples], Any]
+
+    def __call__(self, run: Run, samples: EvaluationSamples) -> float:
+        """The score of a network; the mean where the function gives a value for each sample.
+
+        Raises:
+            BadInput: The function failed, or gave no number.
+            ModelFailed: The network failed on what the function fed it.
+        """
+        return float(np.mean(self.measure(run, samples)))
+
+    def measure(self, run: Run, samples: EvaluationSamples) -> Array:
+        """What the function gives: a score, of shape (), or one for each sample, of shape (samples,).
+
+        Raises:
+            BadInput: The function failed, or gave neither.
+            ModelFailed: The network failed on what the function fed it.
+        """
+        value = call_user_code(self.function, run, samples, path=self.path, what=_WHAT)
+        if isinstance(value, Iterator):
+            value = call_user_code(list, value, path=self.path, what=_WHAT)
+        found = _numbers(value)
+        wrong = ""
+        if found is None:
+            wrong = "is no number"
+        elif found.size not in (1, len(samples)):
+            wrong = f"has {counted(found.size, 'value')} for {counted(len(samples), 'sample')}"
+        elif not np.isfinite(found).all():
+            at = int(np.flatnonzero(~np.isfinite(found))[0])
+            wrong = "is not finite" if found.size == 1 else f"is not finite for sample {samples.names[at]!r}"
+        if found is None or wrong:
+            raise BadInput(
+                f"evaluate() in {self.path} gave {brief(value)}, which {wrong}.",
+                fix="let it return one number, e.g. the share of right answers, or one per sample",
+            )
+        # A single sample has a single value either way; columns and rows of values mean the same.
+        return found.reshape(() if found.size == 1 else -1)
+
+
+def _numbers(value: Any) -> Array | None:
+    """Numbers as float64, whatever of Python's or numpy's types they have; None when they are none."""
+    try:
+        found = np.asarray(value)
+        return found.astype(np.float64) if found.dtype.kind in "fiub" else None
+    except (TypeError, ValueError):
+        return None
+
+
+def load_evaluator(path: Path | str) -> Evaluator:
+    """Read a Python file with a function ``evaluate(run, samples)``.
+
+    Raises:
+        BadInput: The file cannot be read or run, or has no such function.
+    """
+    return evaluator_in(load_user_module(Path(path), what=_WHAT), Path(path))
+
+
+def evaluator_in(module: ModuleType, path: Path) -> Evaluator:
+    """The evaluator that a Python file defines.
+
+    Raises:
+        BadInput: It has no function ``evaluate(run, samples)``, or says nothing clear of which way is better.
+    """
+    function = getattr(module, "evaluate", None)
+    if not callable(function):
+        raise BadInput(f"{path} has no function evaluate(run, samples).", fix=_EXAMPLE)
+    name, higher = getattr(module, "NAME", path.stem), getattr(module, "HIGHER_IS_BETTER", True)
+    # A word such as "no" would count as yes.
+    if higher not in (True, False):
+        what = f"HIGHER_IS_BETTER in {path} is {higher!r}, which is neither True nor False."
+        raise BadInput(what, fix="write HIGHER_IS_BETTER = False where less is better")
+    return Evaluator(str(name), bool(higher), path, function)
+
+
+def make_run(model: Model, *, threads: int | None = None) -> Run:
+    """A network as evaluators run it.
+
+    Raises:
+        ModelFailed: onnxruntime does not accept it.
+    """
+    session = open_session(model, threads=threads, optimize=True)
+    names, needed = outputs(model), {spec.name for spec in inputs(model)}
+
+    def run(feed: Mapping[str, Array]) -> dict[str, Array]:
+        if set(feed) != needed:
+            listed = [", ".join(map(repr, sorted(map(str, each)))) for each in (feed, needed)]
+            what = f"run() was fed {listed[0] or 'nothing'}; the inputs are {listed[1]}."
+            raise BadInput(what, fix="feed it what is in samples, or a dictionary with these keys")
+        return dict(zip(names, session.run(feed), strict=True))
+
+    return run
+
+
+def class_predictions(output: Array) -> Array | None:
+    """The class with the highest score in each row of an output; None when it has no rows of several scores.
+
+    Args:
+        output: Of shape (rows, classes), (rows, places, classes), or one of these with axes of size 1 behind it.
+
+    Returns:
+        int64 of shape (rows,).
+    """
+    classes = class_count(output)
+    return None if classes is None else np.asarray(output.reshape(-1, classes).argmax(axis=-1))
+
+
+def class_count(output: Array) -> int | None:
+    """How many classes an output scores, see `class_predictions`; None when it has no rows of several scores."""
+    if not isinstance(output, np.ndarray) or output.dtype.kind not in "fiu":
+        return None
+    shape = output.shape
+    while len(shape) > 2 and shape[-1] == 1:
+        shape = shape[:-1]
+    return None if not 1 <= len(shape) <= _MOST_AXES or shape[-1] < 2 else int(shape[-1])

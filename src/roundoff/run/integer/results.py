@@ -1,0 +1,305 @@
+"""What integer nodes compute: numbers that are still exact, and that know how to become codes of a tensor."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from roundoff.core.quantizers import QuantParams, QuantSpec, Rounding, code_dtype, dequantize, round_values
+from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array
+
+__all__ = [
+    "Coded",
+    "FixedPoint",
+    "Move",
+    "Result",
+    "Wide",
+    "aligned",
+    "as_wide",
+    "fixed_point",
+    "multiply",
+    "shift_right",
+]
+
+
+# Multiplying whole numbers by a real one the way integer hardware does: by a whole multiplier, then a shift.
+
+# Products up to this stay within 64 bits when one half is added.
+_SAFE_BITS = 62
+# Right shifts of a 64-bit product beyond this change nothing any more.
+_LONGEST_SHIFT = 63
+# Where the product is rounded first, what is left has 32 bits, and longer shifts leave nothing of it.
+_LONGEST_SECOND_SHIFT = 31
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedPoint:
+    """Real multipliers as ``multiplier * 2**(exponent - bits)``.
+
+    Attributes:
+        multiplier: int64, 0 or of exactly `bits` significant bits; negative for a negative factor.
+        exponent: int64 of the same shape.
+        bits: Significant bits, at most 62.
+    """
+
+    multiplier: Array
+    exponent: Array
+    bits: int
+
+
+def fixed_point(factor: Array, bits: int) -> FixedPoint:
+    """The nearest fixed-point numbers to real factors (half away from zero)."""
+    fraction, exponent = np.frexp(np.asarray(factor, dtype=np.float64))
+    bits = min(bits, _SAFE_BITS)
+    multiplier = round_values(np.asarray(np.ldexp(fraction, bits)), "half_away").astype(np.int64)
+    # Rounding may carry into one bit more.
+    carried = np.abs(multiplier) == 1 << bits
+    multiplier = np.where(carried, multiplier // 2, multiplier)
+    return FixedPoint(multiplier, exponent.astype(np.int64) + carried, bits)
+
+
+def multiply(values: Array, factor: FixedPoint, rounding: Rounding, *, twice: bool) -> Array:
+    """Exact products with a fixed-point number, rounded to whole numbers.
+
+    Args:
+        values: int64.
+        factor: Of a shape that broadcasts with them.
+        rounding: How the shift rounds.
+        twice: Round the upper half of the product first (half up), then shift.
+
+    Returns:
+        int64.
+    """
+    left = np.maximum(factor.exponent, 0) if twice else np.zeros((), dtype=np.int64)
+    if _magnitude(values).bit_length() + int(left.max(initial=0)) + factor.bits <= _SAFE_BITS:
+        return _multiply(values, left, factor, rounding, twice=twice)
+    # Rare: numbers without limit are exact here, if slow.
+    wide = FixedPoint(factor.multiplier.astype(object), factor.exponent.astype(object), factor.bits)
+    product = _multiply(values.astype(object), left.astype(object), wide, rounding, twice=twice)
+    limits = np.iinfo(np.int64)
+    return np.asarray(np.clip(product, limits.min, limits.max).astype(np.int64))
+
+
+def _magnitude(values: Array) -> int:
+    return max(abs(int(values.min())), abs(int(values.max()))) if values.size else 0
+
+
+def _multiply(values: Array, left: Array, factor: FixedPoint, rounding: Rounding, *, twice: bool) -> Array:
+    if not twice:
+        return shift_right(values * factor.multiplier, factor.bits - factor.exponent, rounding)
+    high = shift_right((values << left) * factor.multiplier, np.asarray(factor.bits), "half_up")
+    right = np.maximum(-factor.exponent, 0)
+    vanishing = right > _LONGEST_SECOND_SHIFT
+    return np.asarray(np.where(vanishing, 0, shift_right(high, np.where(vanishing, 0, right), rounding)))
+
+
+def shift_right(values: Array, places: Array, rounding: Rounding) -> Array:
+    """Divide whole numbers by powers of two and round; negative places shift to the left.
+
+    Args:
+        values: int64 of magnitudes below 2**62, or Python integers of any size.
+        places: Of a shape that broadcasts with them.
+        rounding: How to round.
+    """
+    if values.dtype != object:
+        places = np.minimum(places, _LONGEST_SHIFT)
+    if rounding == "half_away":
+        magnitude = shift_right(np.abs(values), places, "half_up")
+        return np.asarray(np.where(values < 0, -magnitude, magnitude))
+    right = np.maximum(places, 0)
+    one = np.ones((), dtype=values.dtype)
+    half = np.where(right > 0, one << np.maximum(right - 1, 0), 0)
+    if rounding == "half_up":
+        quotient = (values + half) >> right
+    else:
+        quotient = values >> right
+        if rounding == "half_even":
+            rest = values - (quotient << right)
+            quotient = quotient + ((rest > half) | ((rest == half) & (half > 0) & (quotient % 2 == 1)))
+    return np.asarray(quotient << np.maximum(-places, 0))
+
+
+# Differences of codes of this width have at most one bit more.
+_FLOAT32_BITS = 23
+Move: TypeAlias = Callable[[Array], Sequence[Array]]
+"""Rearranges the elements of an array of a known shape; several arrays when it is split."""
+
+
+class Result(ABC):
+    """What a node computed from quantized inputs."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+
+    @abstractmethod
+    def real(self) -> Array:
+        """The values it stands for, float64 or as ONNX dequantizes codes."""
+
+    @abstractmethod
+    def codes_for(self, params: QuantParams, spec: QuantSpec, arithmetic: Arithmetic) -> Array:
+        """Codes of a tensor with this scale and zero point, computed as the hardware does."""
+
+    @abstractmethod
+    def rearranged(self, move: Move) -> "tuple[Result, ...]":
+        """The same elements in another order or selection."""
+
+
+def aligned(parameter: Array, rank: int, axis: int | None) -> Array:
+    """A scale or zero point shaped so that it broadcasts along its axis."""
+    if axis is None or parameter.ndim == 0:
+        return parameter.reshape(())
+    shape = [1] * rank
+    shape[axis] = -1
+    return parameter.reshape(shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wide(Result):
+    """Numbers with a scale, wider than any code: sums of products, differences to a zero point.
+
+    Attributes:
+        total: float64, float32 or int64, whole numbers when `integral`.
+        scale: float64 of a shape that broadcasts with them; the values are ``total * scale``.
+        integral: Whether the hardware has them as integers; otherwise they are real numbers in a float unit.
+        largest: Magnitude that no number exceeds, where that is known.
+    """
+
+    total: Array
+    scale: Array
+    integral: bool = True
+    largest: float = np.inf
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of its values."""
+        return self.total.shape
+
+    def real(self) -> Array:
+        """Numbers times scale."""
+        return np.asarray(self.total * self.scale)
+
+    def codes_for(self, params: QuantParams, spec: QuantSpec, arithmetic: Arithmetic) -> Array:
+        """Multiplied by the ratio of the scales, rounded once or as fixed-point multipliers do, and saturated."""
+        rank = self.total.ndim
+        factor = self.scale / aligned(params.scale, rank, spec.axis).astype(np.float64)
+        zero_point = aligned(params.zero_point, rank, spec.axis)
+        if self.integral and arithmetic.requantization == "fixed_point":
+            multiplier = fixed_point(factor, arithmetic.multiplier_bits)
+            whole = self.total.astype(np.int64, copy=False)
+            steps = multiply(whole, multiplier, arithmetic.rounding, twice=arithmetic.rounds_twice)
+        else:
+            steps = self._rounded(factor, arithmetic.rounding)
+        if zero_point.any():
+            # Bounded before the zero point is added: numbers at the end of 64 bits have no room for it.
+            np.clip(steps, spec.code_min - zero_point, spec.code_max - zero_point, out=steps)
+            steps += zero_point
+        else:
+            np.clip(steps, spec.code_min, spec.code_max, out=steps)
+        return steps.astype(code_dtype(spec))
+
+    def _rounded(self, factor: Array, rounding: Rounding) -> Array:
+        """The numbers times a factor, as whole numbers in float64; what is no number becomes 0."""
+        product = np.asarray(np.multiply(self.total, factor, dtype=np.float64))
+        # The usual way of rounding needs no further array.
+        steps = np.rint(product, out=product) if rounding == "half_even" else round_values(product, rounding)
+        if not self.integral and np.isnan(steps).any():
+            steps[np.isnan(steps)] = 0
+        return steps
+
+    def rearranged(self, move: Move) -> "tuple[Result, ...]":
+        """Moved numbers, each with its scale."""
+        totals = move(self.total)
+        if self.scale.ndim == 0:
+            return tuple(replace(self, total=total) for total in totals)
+        scales = move(np.broadcast_to(self.scale, self.total.shape))
+        return tuple(Wide(*pair, integral=self.integral) for pair in zip(totals, scales, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coded(Result):
+    """Codes of a quantized tensor."""
+
+    codes: Array
+    params: QuantParams
+    spec: QuantSpec
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of its values."""
+        return self.codes.shape
+
+    @property
+    def scale(self) -> Array:
+        """float64, broadcasting with the codes."""
+        return aligned(self.params.scale, self.codes.ndim, self.spec.axis).astype(np.float64)
+
+    @property
+    def whole(self) -> bool:
+        """Whether one scale serves the whole tensor."""
+        return self.params.scale.size == 1
+
+    @property
+    def largest(self) -> int:
+        """Largest magnitude that a code can have once its zero point is taken off."""
+        low = self.params.zero_point.min(initial=np.iinfo(np.int64).max)
+        high = self.params.zero_point.max(initial=np.iinfo(np.int64).min)
+        return int(max(self.spec.code_max - low, high - self.spec.code_min))
+
+    @property
+    def float_type(self) -> type[np.float32] | type[np.float64]:
+        """The narrowest float type that holds differences of codes exactly."""
+        return np.float32 if self.spec.bits <= _FLOAT32_BITS else np.float64
+
+    def centred(self, dtype: type[np.floating] = np.float64) -> Array:
+        """The codes without their zero points, whole numbers in a float type that holds them exactly."""
+        zero_point = aligned(self.params.zero_point, self.codes.ndim, self.spec.axis)
+        values = self.codes.astype(dtype)
+        if zero_point.any():
+            values -= zero_point.astype(dtype)
+        return values
+
+    def wide(self) -> Wide:
+        """The same numbers without zero points."""
+        return Wide(self.centred(), self.scale)
+
+    def shares_scale(self, params: QuantParams, spec: QuantSpec) -> bool:
+        """Whether its codes mean the same in another tensor."""
+        return (
+            (self.spec.axis == spec.axis or self.whole)
+            and np.array_equal(self.params.scale.ravel(), params.scale.ravel())
+            and np.array_equal(self.params.zero_point.ravel(), params.zero_point.ravel())
+        )
+
+    def real(self) -> Array:
+        """The values of the codes, as ONNX dequantizes them."""
+        return dequantize(self.codes, self.params, self.spec.axis)
+
+    def codes_for(self, params: QuantParams, spec: QuantSpec, arithmetic: Arithmetic) -> Array:
+        """The same codes where scale and zero point stay, else requantized ones."""
+        if not self.shares_scale(params, spec):
+            return self.wide().codes_for(params, spec, arithmetic)
+        if self.spec.code_min >= spec.code_min and self.spec.code_max <= spec.code_max:
+            return self.codes.astype(code_dtype(spec), copy=False)
+        return np.asarray(np.clip(self.codes, spec.code_min, spec.code_max).astype(code_dtype(spec)))
+
+    def rearranged(self, move: Move) -> "tuple[Result, ...]":
+        """Moved codes; without zero points where slices have scales of their own."""
+        if self.whole:
+            return tuple(replace(self, codes=codes, spec=self.spec.along(None)) for codes in move(self.codes))
+        return self.wide().rearranged(move)
+
+
+def as_wide(result: Result) -> Wide:
+    """Any result as numbers with a scale; what has none of its own becomes real numbers."""
+    if isinstance(result, Wide):
+        return result
+    if isinstance(result, Coded):
+        return result.wide()
+    return Wide(np.asarray(result.real(), dtype=np.float64), np.ones(()), integral=False)

@@ -1,0 +1,275 @@
+"""Running a model with quantizers the way integer hardware does."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.names import shown
+from roundoff.core.quantizers import Quantizer
+from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array, TensorInfo
+from roundoff.errors import BadInput, nearest
+from roundoff.graph.interface import hidden_tensors, inputs, outputs
+from roundoff.graph.load import Model
+from roundoff.graph.shapes import values
+from roundoff.run.capture import read_feed, select_tensors
+from roundoff.run.feeds import Samples, check_feed, complete_values
+from roundoff.run.integer.call import plain_value
+from roundoff.run.integer.machine import Machine, Pass
+from roundoff.run.integer.report import IntegerReport
+from roundoff.run.integer.results import Coded, Result
+
+__all__ = [
+    "IntegerRun",
+    "IntegerRunner",
+    "IntegerSource",
+]
+
+
+class _Values(Mapping[str, Array]):
+    """Values of results, computed when they are asked for."""
+
+    def __init__(self, held: Mapping[str, Any]) -> None:
+        self._held = held
+
+    def __getitem__(self, name: str) -> Array:
+        value = self._held[name]
+        if isinstance(value, Result):
+            return value.real().astype(np.float32, copy=False)
+        array: Array = plain_value(value)
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+class _Without(Mapping[str, Array]):
+    """Values without some of them; none is read before it is asked for."""
+
+    def __init__(self, held: Mapping[str, Array], left_out: frozenset[str]) -> None:
+        self._held, self._left_out = held, left_out
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self._left_out:
+            raise KeyError(name)
+        return self._held[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self._left_out and name in self._held
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._held if name not in self._left_out)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntegerRun:
+    """What one run computed of the tensors asked for.
+
+    Attributes:
+        held: Codes, results and plain arrays by tensor.
+    """
+
+    held: Mapping[str, Any]
+
+    @property
+    def values(self) -> Mapping[str, Array]:
+        """Values: float32 where anything was quantized, of the model's own type elsewhere.
+
+        A tensor with a quantizer has the values of its codes, except an output that leaves the network in float.
+        """
+        return _Values(self.held)
+
+    @property
+    def codes(self) -> dict[str, Array]:
+        """Codes of the tensors that have a quantizer."""
+        return {name: value.codes for name, value in self.held.items() if isinstance(value, Coded)}
+
+
+class IntegerRunner:
+    """Interprets a float model with quantizers: exact integers between them, the hardware's way of rounding.
+
+    Each node reads the codes of its inputs, computes with whole numbers of any size, and its result is brought to
+    the scale of the output, if that has a quantizer. What cannot be computed so runs in float on dequantized
+    inputs; `report` names it.
+
+    Args:
+        model: The float model.
+        quantizers: Its quantizers.
+        arithmetic: How the hardware computes.
+        threads: Threads of matrix products, one by default, and of nodes that run in float, by default all cores.
+
+    Raises:
+        BadInput: A quantizer does not belong to the model.
+    """
+
+    def __init__(
+        self, model: Model, quantizers: Sequence[Quantizer], arithmetic: Arithmetic, *, threads: int | None = None
+    ) -> None:
+        self._machine = Machine(model, quantizers, arithmetic, threads=threads)
+        self._program = self._machine.program
+
+    @property
+    def report(self) -> IntegerReport:
+        """What all runs so far met."""
+        return self._machine.shop.recorder.report()
+
+    def run(
+        self, feed: Mapping[str, Array], tensors: Collection[str] | None = None, *, sample: str = ""
+    ) -> IntegerRun:
+        """Run the whole network.
+
+        Args:
+            feed: A value for each input.
+            tensors: What to return; the network's outputs by default.
+            sample: What the user calls this feed; for messages.
+
+        Raises:
+            BadInput: The feed does not fit, or there is no such tensor.
+            ModelFailed: A node that runs in float failed.
+        """
+        check_feed(feed, inputs(self._program.model), sample=sample)
+        asked = self._asked(tensors)
+        return IntegerRun(Pass(self._machine, feed, asked, local=False).run())
+
+    def run_local(self, float_values: Mapping[str, Array], tensors: Collection[str] | None = None) -> IntegerRun:
+        """Run each unit by itself, fed with the activations of the float model.
+
+        Args:
+            float_values: Values of the float model; tensors that are missing are computed, if they can be.
+            tensors: What to return; the network's outputs by default.
+
+        Raises:
+            BadInput: There is no such tensor, or the float value of an input is missing.
+            ModelFailed: A node that runs in float failed.
+        """
+        asked = self._asked(tensors)
+        given = _Without(float_values, self._machine.untold) if self._machine.untold else float_values
+        return IntegerRun(Pass(self._machine, given, asked, local=True).run())
+
+    def _asked(self, tensors: Collection[str] | None) -> frozenset[str]:
+        asked = frozenset(outputs(self._program.model) if tensors is None else tensors)
+        for name in asked:
+            if name not in self._program.tensors:
+                what = f"{self._program.model.path} has no tensor {name!r}."
+                raise BadInput(what, fix=nearest(name, sorted(self._program.tensors)))
+        return asked
+
+
+# A quantized model and samples as a source of tensors, computed with integers.
+
+
+class IntegerSource:
+    """Tensors of a quantized model on integer hardware; a `roundoff.core.tensors.TensorSource`.
+
+    It offers what `roundoff.run.capture.LiveSource` offers of the float model, under the same names, and holds
+    the tensors of one sample, as codes where they have some.
+
+    Args:
+        model: The float model.
+        quantizers: Its quantizers.
+        arithmetic: How the hardware computes.
+        samples: What to feed it.
+        tensors: Patterns of the tensors to offer; all when empty.
+        threads: Threads of matrix products, one by default, and of nodes that run in float, by default all cores.
+
+    Raises:
+        BadInput: The first sample does not fit the model, a pattern matches nothing, or a quantizer does not
+            belong to the model.
+        ModelFailed: The model cannot be run.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        quantizers: Sequence[Quantizer],
+        arithmetic: Arithmetic,
+        samples: Samples,
+        *,
+        tensors: Sequence[str] = (),
+        threads: int | None = None,
+    ) -> None:
+        self._model, self._samples = model, samples
+        self._runner = IntegerRunner(model, quantizers, arithmetic, threads=threads)
+        self._positions = {name: index for index, name in enumerate(samples.names)}
+        feed = read_feed(model, samples, 0)
+        inferred = values(model, {name: array.shape for name, array in feed.items()})
+        everything = complete_values(model, inferred, feed, threads=threads)
+        chosen = frozenset(select_tensors(everything, tensors, hidden=hidden_tensors(model)).names)
+        self._values = {value.name: value for value in everything if value.name in chosen}
+        self._now: tuple[str, IntegerRun] | None = None
+
+    @property
+    def label(self) -> str:
+        """The model and the samples."""
+        return shown(f"{self._model.path} on {self._samples.label}, with integers")
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """Names of the samples."""
+        return tuple(self._positions)
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """The tensors offered, in execution order; what cannot be read as numbers has a problem."""
+        return tuple(value.info() for value in self._values.values())
+
+    @property
+    def ordered(self) -> bool:
+        """A model always knows its execution order."""
+        return True
+
+    @property
+    def report(self) -> IntegerReport:
+        """How nodes were computed in the samples read so far."""
+        return self._runner.report
+
+    def output_index(self, name: str) -> int:
+        """Which output of its node a tensor is; 0 for inputs of the model."""
+        return self._values[name].output_index
+
+    def read(self, name: str, sample: str) -> Array:
+        """Values of one tensor in one sample; runs the model unless they are held.
+
+        Raises:
+            BadInput: There is no such tensor or sample, or the sample does not fit.
+            ModelFailed: A node that runs in float failed.
+        """
+        return self._run(name, sample).values[name]
+
+    def codes(self, name: str, sample: str) -> Array | None:
+        """Codes of one tensor in one sample; None when it has none.
+
+        Raises:
+            BadInput: There is no such tensor or sample, or the sample does not fit.
+            ModelFailed: A node that runs in float failed.
+        """
+        return self._run(name, sample).codes.get(name)
+
+    def close(self) -> None:
+        """Let go of the sample that is held."""
+        self._now = None
+
+    def _run(self, name: str, sample: str) -> IntegerRun:
+        if name not in self._values:
+            raise BadInput(f"{self.label} has no tensor {name!r}.", fix=nearest(name, self._values))
+        if self._values[name].obstacle():
+            raise BadInput(f"Tensor {name!r} cannot be read: {self._values[name].obstacle()}.", fix="leave it out")
+        if sample not in self._positions:
+            raise BadInput(f"{self.label} has no sample {sample!r}.", fix=nearest(sample, self._positions))
+        if self._now is None or self._now[0] != sample:
+            self._now = None
+            self._now = sample, self._computed(sample)
+        return self._now[1]
+
+    def _computed(self, sample: str) -> IntegerRun:
+        wanted = [value.name for value in self._values.values() if not value.obstacle()]
+        feed = read_feed(self._model, self._samples, self._positions[sample])
+        return self._runner.run(feed, wanted, sample=sample)

@@ -1,0 +1,6 @@
+"""Samples: files of many kinds become what a model is fed."""
+
+from roundoff.samples.options import ImageOptions, SampleOptions
+from roundoff.samples.sample_set import ArraySamples, SampleSet, open_samples
+
+__all__ = ["ArraySamples", "ImageOptions", "SampleOptions", "SampleSet", "open_samples"]

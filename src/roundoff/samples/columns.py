@@ -1,0 +1,444 @@
+"""Which files hold which input: the layouts that samples are kept in."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from roundoff.core.files import reading
+from roundoff.core.names import FileNames, natural_key, shown
+from roundoff.core.tensors import InputSpec
+from roundoff.errors import BadInput, nearest
+from roundoff.samples.files import IMAGE_SUFFIXES, Kind, Listing, is_metadata, kind_of, list_folder
+from roundoff.samples.options import SampleFormat
+from roundoff.samples.stored import find_named
+
+__all__ = [
+    "Column",
+    "InputFolders",
+    "Paired",
+    "find_columns",
+    "input_folders",
+    "is_list_file",
+    "pair",
+    "read_list",
+    "unique_names",
+]
+
+
+# The layout with one folder per input, named like the input.
+
+
+@dataclass(frozen=True, slots=True)
+class InputFolders:
+    """The folder of each input, and what lies beside the folders and is left alone."""
+
+    of: dict[str, Path]
+    skipped: tuple[str, ...]
+
+
+def input_folders(source: Path, inputs: Sequence[InputSpec]) -> InputFolders | None:
+    """Find the folders named like inputs; None when there is not one.
+
+    Raises:
+        BadInput: Some inputs have a folder and others not, or there is something that belongs to no input.
+    """
+    with reading(source, what="The folder"), os.scandir(source) as entries:
+        folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    owners = find_named([spec.name for spec in inputs], folders)
+    if not any(owners.values()):
+        return None
+    of: dict[str, Path] = {}
+    for spec in inputs:
+        folder = owners[spec.name]
+        if folder is None:
+            wanted = FileNames().stem(spec.name)
+            raise BadInput(
+                f"{shown(source)} has no folder for the input {spec.name!r}: expected {wanted}/ with "
+                f"{spec.describe()}, found {', '.join(map(shown, folders))}.",
+                fix=f"name its folder {wanted}, or give every input with --data NAME=PATH",
+            )
+        of[spec.name] = source / folder
+    with reading(source, what="The folder"):
+        others = sorted(set(source.iterdir()) - set(of.values()))
+    skipped = [other for other in others if other.name.startswith(".") or _is_note(other)]
+    _check_rest(source, [other for other in others if other not in skipped], of)
+    return InputFolders(of, tuple(shown(other) for other in skipped))
+
+
+def _check_rest(source: Path, others: Sequence[Path], of: dict[str, Path]) -> None:
+    named = " ".join(f"--data {name}=PATH" for name in of)
+    expected = ", ".join(map(repr, of))
+    if len(set(of.values())) < len(of):
+        raise BadInput(
+            f"Inputs share a folder in {shown(source)}, because their names differ only in odd characters: "
+            f"{expected}.",
+            fix=f"say which is which: {named}",
+        )
+    if others:
+        raise BadInput(
+            f"{shown(others[0])} belongs to none of the inputs ({expected}).", fix=f"remove it, or use {named}"
+        )
+
+
+def _is_note(path: Path) -> bool:
+    return path.is_file() and is_metadata(path.name)
+
+
+# List files: one sample per line, by path.
+
+_SUFFIXES = (".txt", ".lst", ".list")
+_COMMENT = "#"
+
+
+def is_list_file(path: Path, wanted: SampleFormat) -> bool:
+    """Whether a file is to be read as a list."""
+    return wanted == "list" or (wanted == "auto" and path.suffix.lower() in _SUFFIXES)
+
+
+def read_list(path: Path, inputs: Sequence[InputSpec]) -> tuple[tuple[str, ...], ...]:
+    """Read the paths of each input, one per line and input.
+
+    A line is ``name:path name:path ...`` or the paths alone in the order of the inputs, separated by blanks.
+    With one input the whole line is its path, blanks included. Empty lines and lines that begin with ``#``
+    are left out.
+
+    Returns:
+        Per input its files, relative to the list file's folder.
+
+    Raises:
+        BadInput: A line does not name one existing file per input.
+    """
+    with reading(path, what="The list file"):
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise BadInput(
+                f"{shown(path)} is not a list file: it is not UTF-8 text (byte {error.start}).",
+                fix="save the list as UTF-8, one path per line",
+            ) from error
+    rows: list[tuple[str, ...]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = line.strip()
+        if words and not words.startswith(_COMMENT):
+            where = f"{shown(path)}, line {number}"
+            row = _row(words, inputs, where=where)
+            _check_exist(path.parent, row, inputs, where=where)
+            rows.append(row)
+    if not rows:
+        raise BadInput(
+            f"{shown(path)} lists no samples.", fix="write one path per line, relative to the list file"
+        )
+    return tuple(zip(*rows, strict=True))
+
+
+def _row(line: str, inputs: Sequence[InputSpec], *, where: str) -> tuple[str, ...]:
+    words = [line] if len(inputs) == 1 else line.split()
+    named = [_named(word, inputs) for word in words]
+    if len(words) != len(inputs):
+        expected = " ".join(f"{spec.name}:PATH" for spec in inputs)
+        raise BadInput(
+            f"{where} names {len(words)} file(s), expected {len(inputs)}: {expected}.",
+            fix="write one path per input, separated by blanks",
+        )
+    owners = [owner for owner, _ in named]
+    if not any(owners):
+        return tuple(words)
+    missing = next((spec for spec in inputs if spec.name not in owners), None)
+    if missing is not None:
+        raise BadInput(
+            f"{where} has no file for the input {missing.name!r}: expected {missing.describe()}.",
+            fix=f"name every file or none: {missing.name}:PATH",
+        )
+    files = dict(named)
+    return tuple(files[spec.name] for spec in inputs)
+
+
+def _named(word: str, inputs: Sequence[InputSpec]) -> tuple[str, str]:
+    """The input a word names and its path; the longest name wins, since names may contain colons."""
+    for name in sorted((spec.name for spec in inputs), key=len, reverse=True):
+        if word.startswith(f"{name}:"):
+            # Some runtimes' own lists write name:=path.
+            return name, word[len(name) + 1 :].removeprefix("=").strip()
+    return "", word
+
+
+def _check_exist(base: Path, files: Sequence[str], inputs: Sequence[InputSpec], *, where: str) -> None:
+    for file, spec in zip(files, inputs, strict=True):
+        with reading(base / file, what=f"{where}: the file"):
+            found = (base / file).is_file()
+        if not found:
+            raise BadInput(
+                f"{where}: {shown(base / file)} is not a file; the input {spec.name!r} expects {spec.describe()}.",
+                fix="write paths relative to the list file, without labels behind them",
+            )
+
+
+_KNOWN = f".npy, .npz, .bin, .raw and pictures ({', '.join(IMAGE_SUFFIXES)})"
+_FORCED: dict[SampleFormat, Kind] = {"npy": "npy", "npz": "npz", "bin": "bin", "images": "images"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The files that hold one input, one after the other.
+
+    Attributes:
+        spec: The input.
+        base: Folder that `files` are relative to.
+        files: Paths as strings; there may be very many.
+        kinds: What the files are: one entry for all of them, or one per file.
+        keyed: Whether file names say what belongs together; otherwise the order does.
+        lone: Whether a single file was given to hold all samples.
+        skipped: Files beside them that are left alone.
+    """
+
+    spec: InputSpec
+    base: Path
+    files: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+    keyed: bool = False
+    lone: bool = False
+    skipped: tuple[str, ...] = ()
+
+    def path(self, index: int) -> Path:
+        """Where a file is."""
+        return self.base / self.files[index]
+
+    def kind(self, index: int) -> Kind:
+        """What a file is."""
+        return self.kinds[0] if len(self.kinds) == 1 else self.kinds[index]
+
+
+def find_columns(
+    source: Path | Mapping[str, Path], inputs: Sequence[InputSpec], *, wanted: SampleFormat
+) -> tuple[Column, ...]:
+    """Find the files of every input.
+
+    Raises:
+        BadInput: Nothing fits; the message says what was tried.
+    """
+    if isinstance(source, Mapping):
+        _check_names(source, inputs)
+        return tuple(_column(spec, source[spec.name], wanted=wanted) for spec in inputs)
+    if not _is_folder(source):
+        return _columns_of_file(source, inputs, wanted=wanted)
+    folders = input_folders(source, inputs)
+    if folders is not None:
+        columns = [_column(spec, folders.of[spec.name], wanted=wanted) for spec in inputs]
+        columns[0] = replace(columns[0], skipped=(*folders.skipped, *columns[0].skipped))
+        return tuple(columns)
+    listing = list_folder(source)
+    if len(inputs) > 1:
+        _check_archives_only(listing, inputs, wanted=wanted)
+    return tuple(_listed_column(spec, listing, wanted=wanted) for spec in inputs)
+
+
+def _check_names(source: Mapping[str, Path], inputs: Sequence[InputSpec]) -> None:
+    names = [spec.name for spec in inputs]
+    for name in source:
+        if name not in names:
+            raise BadInput(f"The model has no input {name!r}.", fix=nearest(name, names))
+    for spec in inputs:
+        if spec.name not in source:
+            raise BadInput(
+                f"There are no samples for the input {spec.name!r}: expected {spec.describe()}.",
+                fix=f"add --data {spec.name}=PATH",
+            )
+
+
+def _is_folder(path: Path) -> bool:
+    with reading(path, what="The sample path"):
+        path.stat()
+    if not path.is_dir() and not path.is_file():
+        raise BadInput(f"{shown(path)} is neither a file nor a folder.", fix="give a file or a folder of samples")
+    return path.is_dir()
+
+
+def _columns_of_file(path: Path, inputs: Sequence[InputSpec], *, wanted: SampleFormat) -> tuple[Column, ...]:
+    if is_list_file(path, wanted):
+        lists = read_list(path, inputs)
+        return tuple(_list_column(spec, path, files) for spec, files in zip(inputs, lists, strict=True))
+    kind = _kind(path.name, wanted=wanted, where=shown(path))
+    if len(inputs) > 1 and kind != "npz":
+        names = ", ".join(repr(spec.name) for spec in inputs)
+        named = " ".join(f"--data {spec.name}=PATH" for spec in inputs)
+        raise BadInput(
+            f"{shown(path)} holds one array per sample, but the model has {len(inputs)} inputs: {names}.",
+            fix=f"give each input its own: {named}, or store all in one .npz",
+        )
+    return tuple(Column(spec, path.parent, (path.name,), (kind,), lone=True) for spec in inputs)
+
+
+def _column(spec: InputSpec, path: Path, *, wanted: SampleFormat) -> Column:
+    if _is_folder(path):
+        return _listed_column(spec, list_folder(path), wanted=wanted)
+    if is_list_file(path, wanted):
+        return _list_column(spec, path, read_list(path, (spec,))[0])
+    kind = _kind(path.name, wanted=wanted, where=shown(path))
+    return Column(spec, path.parent, (path.name,), (kind,), lone=True)
+
+
+def _list_column(spec: InputSpec, path: Path, files: tuple[str, ...]) -> Column:
+    kinds = tuple(_kind(file, wanted="auto", where=f"{shown(path)} lists {shown(file)}, which") for file in files)
+    return Column(spec, path.parent, files, kinds if len(set(kinds)) > 1 else kinds[:1])
+
+
+def _listed_column(spec: InputSpec, listing: Listing, *, wanted: SampleFormat) -> Column:
+    if not listing.files:
+        beside = f" beside {listing.skipped[0]} and the like" if listing.skipped else ""
+        raise BadInput(
+            f"{shown(listing.folder)} holds no sample files{beside}, but the input {spec.name!r} needs some: "
+            f"expected {spec.describe()}.",
+            fix=f"put samples there: {_KNOWN}",
+        )
+    if wanted == "list":
+        raise BadInput(
+            f"{shown(listing.folder)} is a folder, not a list file.",
+            fix="give the list file, or leave --data-format out",
+        )
+    where = shown(listing.folder)
+    kinds = {_kind(file, wanted=wanted, where=f"{where}/{shown(file)}"): file for file in listing.files}
+    if len(kinds) > 1:
+        found = ", ".join(f"{kind} ({shown(file)})" for kind, file in sorted(kinds.items()))
+        raise BadInput(
+            f"{where} mixes kinds of samples: {found}.",
+            fix="keep one kind per folder, or name the files to use in a list file",
+        )
+    return Column(spec, listing.folder, listing.files, tuple(kinds), keyed=True, skipped=listing.skipped)
+
+
+def _kind(file: str, *, wanted: SampleFormat, where: str) -> Kind:
+    known = kind_of(file)
+    forced = _FORCED.get(wanted)
+    if forced is not None and known not in (None, forced):
+        raise BadInput(
+            f"{where} is {known}, but {forced} was asked for.",
+            fix=f"use --data-format {known}, or leave it out",
+        )
+    kind = forced or known
+    if kind is None:
+        suffix = PurePosixPath(file).suffix
+        raise BadInput(
+            f"{where} is of no known kind (suffix {shown(suffix) or 'missing'}); tried {_KNOWN}.",
+            fix="remove it, or name its kind with --data-format (bin for bare values)",
+        )
+    return kind
+
+
+def _check_archives_only(listing: Listing, inputs: Sequence[InputSpec], *, wanted: SampleFormat) -> None:
+    kinds = Counter(PurePosixPath(file).suffix.lower() or "no suffix" for file in listing.files)
+    if wanted == "npz" or (set(kinds) == {".npz"} and wanted == "auto"):
+        return
+    found = ", ".join(f"{count} x {suffix}" for suffix, count in sorted(kinds.items())) or "no files"
+    names = FileNames()
+    folders = ", ".join(f"{names.stem(spec.name)}/" for spec in inputs)
+    raise BadInput(
+        f"{shown(listing.folder)} is in no known layout for {len(inputs)} inputs. Tried one folder per input "
+        f"({folders}): there is none; one .npz per sample: found {found}.",
+        fix=" ".join(f"--data {spec.name}=PATH" for spec in inputs),
+    )
+
+
+# Which files of several inputs belong to the same sample, and what that sample is called.
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Columns of equal length whose files of one index belong together, and the name of each such group."""
+
+    columns: tuple[Column, ...]
+    names: tuple[str, ...]
+
+
+def pair(columns: Sequence[Column]) -> Paired:
+    """Bring the files of all inputs together: by name without suffix in folders, by order in lists.
+
+    Raises:
+        BadInput: A file has no partner.
+    """
+    if all(column.keyed for column in columns):
+        return _paired_by_name(columns)
+    if any(column.keyed for column in columns):
+        said = ", ".join(f"{c.spec.name!r} is {'a folder' if c.keyed else 'a file'}" for c in columns)
+        raise BadInput(
+            f"Samples in a folder pair by file name, samples in a file by order; they do not mix: {said}.",
+            fix="give every input as a folder with the same file names, or every input as a file",
+        )
+    return _paired_by_order(columns)
+
+
+def unique_names(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
+    """Distinct printable names: the short ones, the long ones where those clash, numbered where all clash."""
+    clashes = {name for name, count in Counter(short).items() if count > 1}
+    names: list[str] = []
+    taken: set[str] = set()
+    for brief, full in zip(short, long, strict=True):
+        base = name = shown(full if brief in clashes else brief)
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{base}#{number}"
+        taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _paired_by_name(columns: Sequence[Column]) -> Paired:
+    first = columns[0]
+    if all(column.base == first.base and column.files == first.files for column in columns):
+        return Paired(tuple(columns), unique_names([_key(file) for file in first.files], first.files))
+    tables = [_by_key(column) for column in columns]
+    keys = sorted(set().union(*tables), key=natural_key)
+    _check_partners(columns, tables, keys)
+    aligned = tuple(
+        replace(column, files=tuple(table[key] for key in keys))
+        for column, table in zip(columns, tables, strict=True)
+    )
+    return Paired(aligned, unique_names(keys, keys))
+
+
+def _paired_by_order(columns: Sequence[Column]) -> Paired:
+    first = columns[0]
+    for column in columns:
+        if len(column.files) != len(first.files):
+            raise BadInput(
+                f"The input {first.spec.name!r} has {len(first.files)} file(s), "
+                f"but {column.spec.name!r} has {len(column.files)}.",
+                fix="list the same number of files, in the same order, for every input",
+            )
+    return Paired(tuple(columns), unique_names([PurePosixPath(file).stem for file in first.files], first.files))
+
+
+def _key(file: str) -> str:
+    return str(PurePosixPath(file).with_suffix(""))
+
+
+def _by_key(column: Column) -> dict[str, str]:
+    table: dict[str, str] = {}
+    for file in column.files:
+        other = table.setdefault(_key(file), file)
+        if other != file:
+            raise BadInput(
+                f"{shown(column.base / other)} and {shown(column.base / file)} both stand for the sample "
+                f"{shown(_key(file))!r} of the input {column.spec.name!r}.",
+                fix="keep one of them",
+            )
+    return table
+
+
+def _check_partners(columns: Sequence[Column], tables: Sequence[dict[str, str]], keys: Sequence[str]) -> None:
+    lonely = [key for key in keys if any(key not in table for table in tables)]
+    if not lonely:
+        return
+    key = lonely[0]
+    owner, table = next((c, t) for c, t in zip(columns, tables, strict=True) if key in t)
+    lacking = next(c for c, t in zip(columns, tables, strict=True) if key not in t)
+    suffix = PurePosixPath(lacking.files[0]).suffix
+    more = f" ({len(lonely) - 1} more like it)" if len(lonely) > 1 else ""
+    raise BadInput(
+        f"{shown(owner.base / table[key])} of the input {owner.spec.name!r} has no partner for the input "
+        f"{lacking.spec.name!r}: expected {shown(lacking.base / key)}{suffix} with {lacking.spec.describe()}, "
+        f"found nothing{more}.",
+        fix="add the missing file, or remove the one without partner",
+    )

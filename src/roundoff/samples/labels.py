@@ -1,0 +1,195 @@
+"""The right class of each sample, from the files in which people keep them."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from roundoff.core.files import read_small, reading
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+
+__all__ = [
+    "csv_rows",
+    "load_labels",
+]
+
+
+# Rows of CSV files that people and other tools wrote.
+
+
+def csv_rows(text: str, path: Path, *, separator: str = ",") -> list[list[str]]:
+    """The rows of a CSV text, those without any cell left out.
+
+    Args:
+        text: What the file holds; cells in quotes may contain line ends.
+        path: The file, for messages.
+        separator: What stands between cells.
+
+    Raises:
+        BadInput: It is no CSV.
+    """
+    try:
+        return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if row]
+    except csv.Error as error:
+        raise BadInput(f"{path} cannot be read as CSV: {error}.", fix="check that it is the right file") from error
+
+
+# What the columns of such tables are called, in the order in which they are believed.
+_CLASS_HEADINGS = (
+    "label", "labels", "class", "class_id", "class_index", "class_idx", "label_id", "target", "category_id", "y",
+)  # fmt: skip
+_NAME_HEADINGS = (
+    "sample",
+    "file",
+    "filename",
+    "file_name",
+    "image",
+    "image_name",
+    "image_id",
+    "name",
+    "path",
+    "id",
+)
+# No class has a number of more digits.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_FROM_ZERO = "write whole numbers from 0 on"
+_BETWEEN_CELLS = ",\t;"
+_COLUMN_FIX = "call the column of class numbers 'label' in a first line, or give only names and class numbers"
+
+
+def load_labels(path: Path | str, names: Sequence[str]) -> Array:
+    """The right class of each sample.
+
+    A ``.npy`` file holds whole numbers in the order of the samples. A text holds one per line, or the name of a
+    sample and its class, separated by a comma, a tab, a semicolon or blanks. In a table with more columns the
+    first line says which one is the class (``label``, ``class``, ``target`` ...), unless only one holds
+    whole numbers.
+
+    Args:
+        path: The file.
+        names: What the samples are called, in their order.
+
+    Returns:
+        int64 of shape (n,), not fewer than there are samples unless these hold several rows each.
+
+    Raises:
+        BadInput: It cannot be read, holds other things, or lacks a sample.
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".npy":
+        return _stored_labels(path)
+    heading, rows = _table(path)
+    if not rows:
+        raise BadInput(f"{path} holds no labels.", fix="write one class number per line")
+    widths = {len(row) for row in rows} | ({len(heading)} if heading else set())
+    if len(widths) > 1:
+        what = f"{path} holds lines of {min(widths)} and of {max(widths)} columns."
+        raise BadInput(what, fix="give every line the same columns")
+    if widths == {1}:
+        return np.array([_class_number(row[0], path) for row in rows], dtype=np.int64)
+    name_column, class_column = _columns(heading, rows, path)
+    return _by_name(((row[name_column], row[class_column]) for row in rows), path, names)
+
+
+def _stored_labels(path: Path) -> Array:
+    with reading(path, what="The labels"):
+        try:
+            found = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise BadInput(
+                f"{path} cannot be read as a .npy file: {error}.", fix="save it with numpy.save"
+            ) from error
+    found = np.asarray(found)
+    if found.dtype.kind not in "iu":
+        what = f"{path} holds {found.dtype} of shape {list(found.shape)}; labels are whole numbers."
+        raise BadInput(what, fix="save the class numbers as int64")
+    wrong = found[(found < 0) | (found > np.iinfo(np.int64).max)]
+    if wrong.size:
+        raise BadInput(f"{path} holds {wrong.flat[0]}, which is not a class number.", fix=_FROM_ZERO)
+    return found.reshape(-1).astype(np.int64)
+
+
+def _table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """The heading, empty without one, and the lines behind it."""
+    text = read_small(path, what="The labels").decode("utf-8-sig", errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    separator = next((each for each in _BETWEEN_CELLS if lines and each in lines[0]), None)
+    # A name may hold blanks; the class behind it does not.
+    rows = (
+        [line.rsplit(None, 1) for line in lines]
+        if separator is None
+        else csv_rows("\n".join(lines), path, separator=separator)
+    )
+    cells = [[cell.strip() for cell in row] for row in rows]
+    if cells and not any(map(_is_whole, cells[0])):
+        return cells[0], cells[1:]
+    return [], cells
+
+
+def _columns(heading: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> tuple[int, int]:
+    """Where names and where classes are."""
+    called = [cell.casefold() for cell in heading]
+    name = next((called.index(each) for each in _NAME_HEADINGS if each in called), 0)
+    for each in _CLASS_HEADINGS:
+        if each in called and called.index(each) != name:
+            return name, called.index(each)
+    others = [column for column in range(len(rows[0])) if column != name]
+    if len(others) > 1:
+        others = [column for column in others if all(_is_whole(row[column]) for row in rows)]
+    if len(others) != 1:
+        columns = f"{len(rows[0])} columns" + (f" ({', '.join(heading)})" if heading else "")
+        reason = "several hold" if others else "none holds"
+        what = f"{path} has {columns}, of which {reason} whole numbers: it is not known which one is the class."
+        raise BadInput(what, fix=_COLUMN_FIX)
+    return name, others[0]
+
+
+def _by_name(labels: Iterable[tuple[str, str]], path: Path, names: Sequence[str]) -> Array:
+    # Samples are called after their files, without folder and ending unless two would be called alike.
+    known: dict[str, list[tuple[str, str]]] = {}
+    for name, label in labels:
+        known.setdefault(_stem(name), []).append((name, label))
+    found = []
+    for name in names:
+        alike = [pair for key in {name, _stem(name)} for pair in known.get(key, [])]
+        classes = {label for written, label in alike if written == name}
+        classes = classes or {label for written, label in alike if _same_file(written, name)}
+        if not classes:
+            raise BadInput(
+                f"{path} has no label for sample {name!r}.",
+                fix=f"name the samples in it as they are called here, such as {', '.join(names[:3])}; "
+                "or write only class numbers, one per line in the order of the samples",
+            )
+        if len(classes) > 1:
+            what = f"{path} has {len(classes)} labels for sample {name!r}: {', '.join(sorted(classes)[:3])}."
+            raise BadInput(what, fix="remove all but the right one, or name the samples with their folders")
+        found.append(_class_number(classes.pop(), path))
+    return np.array(found, dtype=np.int64)
+
+
+def _stem(name: str) -> str:
+    return PurePosixPath(name.replace("\\", "/")).stem
+
+
+def _same_file(written: str, name: str) -> bool:
+    """Whether one is the other with more folders in front, or with an ending."""
+    paths = [PurePosixPath(each.replace("\\", "/")) for each in (written, name)]
+    parts = [(*path.parent.parts, path.stem) for path in paths]
+    whole = [(*path.parent.parts, path.name) for path in paths]
+    # A name without an ending may hold a dot itself: "v1.2" is called so, its file "v1.2.png".
+    forms = ((parts[0], whole[1]), (whole[0], parts[1]), (whole[0], whole[1]))
+    return any(one[-length:] == two[-length:] for one, two in forms for length in (min(len(one), len(two)),))
+
+
+def _class_number(text: str, path: Path) -> int:
+    if not _is_whole(text) or int(text) < 0:
+        raise BadInput(f"{path} holds {text!r}, which is not a class number.", fix=_FROM_ZERO)
+    return int(text)
+
+
+def _is_whole(text: str) -> bool:
+    return _WHOLE.fullmatch(text) is not None

@@ -1,0 +1,126 @@
+"""Levers that cost nothing on the chip, in the order of what they take to pull."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from roundoff.core.plan import Recipe, Step
+from roundoff.quantize.calibration.registry import all_methods
+from roundoff.quantize.recipes import PER_CHANNEL, RecipeBuilder
+
+__all__ = ["Lever", "LeverKind", "free_levers", "pulled", "without"]
+
+LeverKind = Literal["method", "weight_method", "tensor_methods", "variation", "transform", "correction"]
+
+_WEIGHT_METHOD = "mse"
+# Bias correction needs a place for what it adds.
+_BIAS_CORRECTION, _EXPLICIT_BIAS = "bias_correct", "explicit_bias"
+_QUICK = (PER_CHANNEL, _BIAS_CORRECTION)
+_TRANSFORMS, _LAST_CORRECTION = ("equalize", "smooth"), "round_weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """One change of a recipe.
+
+    Attributes:
+        kind: What it changes.
+        name: To what; empty where a builder finds that out.
+    """
+
+    kind: LeverKind
+    name: str = ""
+
+    @property
+    def quick(self) -> bool:
+        """Whether a model with it is made in little time: no other float model, no weight rounded anew."""
+        return self.kind in ("method", "tensor_methods", "weight_method") or self.name in _QUICK
+
+    @property
+    def shares_scales(self) -> bool:
+        """Whether it changes which values get along with one scale; others only place that scale better."""
+        return self.kind == "transform" or self.name == PER_CHANNEL
+
+
+def free_levers(builder: RecipeBuilder) -> tuple[Lever, ...]:
+    """The levers that a network, a target and an installation have."""
+    return tuple(_levers(builder))
+
+
+def _levers(builder: RecipeBuilder) -> Iterator[Lever]:
+    defaults, variations = builder.target.calibration, builder.variations()
+    corrections, transforms = builder.workshop.corrections(), builder.workshop.transforms()
+    for method in all_methods():
+        if method.name != defaults.method:
+            yield Lever("method", method.name)
+    yield Lever("tensor_methods")
+    if defaults.weight_method != _WEIGHT_METHOD:
+        yield Lever("weight_method", _WEIGHT_METHOD)
+    if PER_CHANNEL in variations:
+        yield Lever("variation", PER_CHANNEL)
+    if _BIAS_CORRECTION in corrections and _EXPLICIT_BIAS in transforms:
+        yield Lever("correction", _BIAS_CORRECTION)
+    yield from (Lever("transform", name) for name in _TRANSFORMS if name in transforms)
+    yield from (Lever("variation", name) for name in variations if name != PER_CHANNEL)
+    if _LAST_CORRECTION in corrections:
+        yield Lever("correction", _LAST_CORRECTION)
+
+
+def pulled(recipe: Recipe, lever: Lever, builder: RecipeBuilder) -> Recipe:
+    """A recipe with a lever pulled; the same recipe when that changes nothing."""
+    match lever.kind:
+        case "method":
+            return replace(recipe, method=lever.name, tensor_methods=())
+        case "weight_method":
+            return replace(recipe, weight_method=lever.name)
+        case "tensor_methods":
+            return replace(recipe, tensor_methods=builder.best_methods(recipe))
+        case "variation":
+            # Tensors that share a scale have one method.
+            return replace(recipe, variations=tuple(sorted({*recipe.variations, lever.name})), tensor_methods=())
+        case "transform":
+            return replace(recipe, transforms=_transforms(recipe.transforms, lever.name), tensor_methods=())
+        case "correction":
+            steps = recipe.transforms
+            if lever.name == _BIAS_CORRECTION and Step(_EXPLICIT_BIAS) not in steps:
+                steps = (*steps, Step(_EXPLICIT_BIAS))
+            corrections = tuple(step for step in recipe.corrections if step.name != lever.name)
+            # The mean error is what rounding leaves, so that its correction comes behind it.
+            corrections = (*corrections, Step(lever.name))
+            ordered = tuple(sorted(corrections, key=lambda step: step.name == _BIAS_CORRECTION))
+            return replace(recipe, transforms=steps, corrections=ordered)
+
+
+def _transforms(steps: tuple[Step, ...], name: str) -> tuple[Step, ...]:
+    """Transforms with one more; the place for bias corrections is made last."""
+    others = tuple(step for step in steps if step.name not in (name, _EXPLICIT_BIAS))
+    last = tuple(step for step in steps if step.name == _EXPLICIT_BIAS)
+    return (*others, Step(name), *last)
+
+
+def without(recipe: Recipe, base: Recipe) -> Iterator[Recipe]:
+    """Recipes with one free lever less, the one that takes most to pull first."""
+    yield from _fewer_corrections(recipe, base)
+    for name in reversed(recipe.variations):
+        if name not in base.variations:
+            yield replace(recipe, variations=tuple(each for each in recipe.variations if each != name))
+    for step in reversed(recipe.transforms):
+        if step not in base.transforms and step.name != _EXPLICIT_BIAS:
+            yield replace(recipe, transforms=tuple(each for each in recipe.transforms if each != step))
+    if recipe.weight_method != base.weight_method:
+        yield replace(recipe, weight_method=base.weight_method)
+    if recipe.tensor_methods != base.tensor_methods:
+        yield replace(recipe, tensor_methods=base.tensor_methods)
+    if recipe.method != base.method:
+        yield replace(recipe, method=base.method, tensor_methods=base.tensor_methods)
+
+
+def _fewer_corrections(recipe: Recipe, base: Recipe) -> Iterator[Recipe]:
+    for step in reversed(recipe.corrections):
+        if step in base.corrections:
+            continue
+        transforms = recipe.transforms
+        if step.name == _BIAS_CORRECTION and Step(_EXPLICIT_BIAS) not in base.transforms:
+            transforms = tuple(each for each in transforms if each.name != _EXPLICIT_BIAS)
+        left = tuple(each for each in recipe.corrections if each != step)
+        yield replace(recipe, corrections=left, transforms=transforms)

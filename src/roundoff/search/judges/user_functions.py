@@ -1,0 +1,289 @@
+"""Measuring by functions of the user's: ``evaluate(run, samples)``, or the vendors' ``evaluate(model)``."""
+
+import functools
+import hashlib
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.graph.save import save_model
+from roundoff.quantize.agreement import spread
+from roundoff.run.blocks.chain import TensorStore
+from roundoff.run.evaluators import EvaluationSamples, Evaluator, brief, call_user_code, make_run
+from roundoff.run.feeds import Samples
+from roundoff.run.resources import available_memory
+from roundoff.run.session_watch import listen, unlisten
+
+__all__ = [
+    "FedSamples",
+    "FunctionJudge",
+    "VendorJudge",
+    "fed_samples",
+]
+
+
+# Enough to notice whose labels go by position; a handful might agree by chance.
+_CHECKED_SAMPLES = 24
+_WHAT = "The evaluator"
+
+
+class FunctionJudge:
+    """Measures by a function ``evaluate(run, samples)``.
+
+    Args:
+        evaluator: The function.
+        model: The float network.
+        samples: What the function is given.
+        limits: Smallest and largest value of a sample, as the user's file says.
+        indices: Which of the samples are measured on; all of them by default.
+        threads: Threads to use; all cores by default.
+
+    Raises:
+        BadInput: The function fails on the float network.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        model: Model,
+        samples: Samples,
+        *,
+        limits: tuple[float, float] | None = None,
+        indices: Sequence[int] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.name, self.higher_is_better = evaluator.name, evaluator.higher_is_better
+        self._evaluator, self._model, self._samples = evaluator, model, samples
+        self._threads, self.limits = threads, limits
+        self._indices = tuple(range(len(samples.names)) if indices is None else indices)
+        self.total = len(self._indices)
+        self.notes: tuple[str, ...] = ()
+        run = make_run(model, threads=threads)
+        self._float = evaluator.measure(run, self._chosen(range(self.total)))
+        self._check_limits(self._float)
+        self.by_sample = self._float.shape == (self.total,) and self._takes_any(run)
+
+    def float_values(self) -> Array:
+        """What the float network scores."""
+        return self._float if self.by_sample else np.asarray(self._float.mean())
+
+    def measure(self, model: Model, indices: Sequence[int]) -> Array:
+        """What a network scores on some samples."""
+        chosen = indices if self.by_sample else range(self.total)
+        found = self._evaluator.measure(make_run(model, threads=self._threads), self._chosen(chosen))
+        if not self.by_sample:
+            return np.asarray(found.mean())
+        if found.size != len(chosen):
+            what = f"evaluate() in {self._evaluator.path} gave one value for {len(chosen)} samples."
+            raise BadInput(what, fix="let it return one number per sample each time, or a single one each time")
+        self._check_limits(found)
+        return found.reshape(len(chosen))
+
+    def satisfied(self, float_score: float, score: float) -> None:
+        """Nothing: a threshold decides."""
+        return
+
+    def _check_limits(self, values: Array) -> None:
+        if self.limits is not None and not (values.min() >= self.limits[0] and values.max() <= self.limits[1]):
+            what = f"evaluate() in {self._evaluator.path} gives values outside its RANGE {self.limits}."
+            raise BadInput(what, fix="correct RANGE, or leave it out")
+
+    def _chosen(self, indices: Sequence[int]) -> EvaluationSamples:
+        return EvaluationSamples(self._model, self._samples, [self._indices[index] for index in indices])
+
+    def _takes_any(self, run: Any) -> bool:
+        """Whether a few samples in another order have the values they had among all."""
+        order = spread(self.total, _CHECKED_SAMPLES)[::-1]
+        again = self._evaluator.measure(run, self._chosen(order))
+        if again.size == len(order) and np.allclose(
+            again.reshape(-1), self._float[list(order)], rtol=1e-5, atol=1e-8
+        ):
+            return True
+        note = "evaluate() gives a sample another value among other samples, so that all are run every time"
+        self.notes = (f"{note}; samples.indices says which labels belong to the samples it is given",)
+        return False
+
+
+class VendorJudge:
+    """Measures by ``evaluate(model)`` of the path of an ONNX file, and judges by ``metric_eval(original, new)``.
+
+    Args:
+        evaluator: Has these methods, or functions.
+        model: The float network.
+        path: The user's file.
+        name: What the metric is called.
+        higher_is_better: Which way it is better.
+
+    Raises:
+        BadInput: They fail on the float network, or refuse it.
+    """
+
+    # What it runs is its own affair: nobody knows how many samples these are.
+    by_sample, limits, total = False, None, 0
+
+    def __init__(self, evaluator: Any, model: Model, *, path: Path, name: str, higher_is_better: bool) -> None:
+        self._evaluator, self._path = evaluator, path
+        self.name, self.higher_is_better = name, higher_is_better
+        self.notes: tuple[str, ...] = ()
+        self._float = self.measure(model, ())
+        rule = self.satisfied(float(self._float), float(self._float))
+        if rule is not None and not rule[0]:
+            what = (
+                f"metric_eval() in {path} is not satisfied with the float model itself ({float(self._float):g})."
+            )
+            raise BadInput(what, fix="let metric_eval(original, new) give True, 0 when both are the same")
+
+    def float_values(self) -> Array:
+        """What the float network scores."""
+        return self._float
+
+    def measure(self, model: Model, indices: Sequence[int]) -> Array:
+        """What a network scores, as a file that stock onnxruntime runs."""
+        with tempfile.TemporaryDirectory(prefix="roundoff-") as folder:
+            file = Path(folder) / "model.onnx"
+            save_model(model, file)
+            value = self._call(self._evaluator.evaluate, str(file))
+        found = np.asarray(value)
+        if found.size != 1 or found.dtype.kind not in "fiub" or not np.isfinite(found).all():
+            what = f"evaluate() in {self._path} gave {brief(value)}, which is not a finite number."
+            raise BadInput(what, fix="let it return one number, e.g. the share of right answers")
+        return found.astype(np.float64).reshape(())
+
+    def satisfied(self, float_score: float, score: float) -> tuple[bool, float] | None:
+        """What the user's rule says."""
+        rule = getattr(self._evaluator, "metric_eval", None)
+        if rule is None:
+            return None
+        answer = self._call(rule, float_score, score)
+        try:
+            met, loss = (np.asarray(each) for each in answer)
+            usable = met.dtype.kind in "biuf" and loss.dtype.kind in "biuf" and met.size == loss.size == 1
+        except (TypeError, ValueError):
+            usable = False
+        if not usable or np.isnan(loss).any():
+            what = f"metric_eval() in {self._path} gave {brief(answer)}, not whether it is satisfied and the loss."
+            raise BadInput(what, fix="let it return a pair such as (loss < 0.01, loss)")
+        return bool(met.item()), float(loss.item())
+
+    def _call(self, function: Any, *values: Any) -> Any:
+        return call_user_code(function, *values, path=self._path, what=_WHAT)
+
+
+# Calibration samples from an evaluator: what its ``calibration(model)`` feeds the model is kept.
+
+_KEY = "roundoff.feeding"
+
+
+class FedSamples:
+    """What a model was fed, run by run.
+
+    Attributes:
+        label: Who fed it.
+        names: A name for each run.
+
+    Args:
+        label: Who feeds it.
+        max_memory: Bytes to keep in memory; the rest goes to files.
+        most: Runs that are kept; None for all.
+    """
+
+    label: str
+    names: tuple[str, ...]
+
+    def __init__(self, label: str, *, max_memory: int | None = None, most: int | None = None) -> None:
+        self.label, self.names = label, ()
+        self._most = most
+        self._inputs: list[tuple[str, ...]] = []
+        self._store = TensorStore((max_memory or available_memory()) // 4)
+        self._hash = hashlib.sha256()
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        """What the model was fed in one run."""
+        return {name: self._store.get(index, name) for name in self._inputs[index]}
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that it was fed."""
+        return self._hash.hexdigest()
+
+    def add(self, feed: Mapping[str, Any]) -> None:
+        """Keep one more run, as it is now: whoever feeds it may use the arrays again."""
+        index = len(self.names)
+        if self._most is not None and index >= self._most:
+            return
+        for name in sorted(feed):
+            value = feed[name]
+            array = np.array(value.numpy() if hasattr(value, "numpy") else value, order="C")
+            self._hash.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+            self._hash.update(array.tobytes())
+            self._store.put(index, name, array)
+        self._inputs.append(tuple(sorted(feed)))
+        self.names = (*self.names, f"run {index + 1}")
+
+
+def fed_samples(
+    calibration: Callable[[str], Any],
+    model: Model,
+    *,
+    path: Path,
+    most: int | None = None,
+    max_memory: int | None = None,
+) -> FedSamples:
+    """Let an evaluator run a model on its calibration data, and keep these.
+
+    Args:
+        calibration: Is called with the path of the model, opens it in onnxruntime and runs it.
+        model: The float model.
+        path: The file of the evaluator.
+        most: Runs that are kept; None for all.
+        max_memory: Bytes the process may take; most of the free memory by default.
+
+    Raises:
+        BadInput: It failed, or did not run the model.
+    """
+    found = FedSamples(f"calibration() in {path}", max_memory=max_memory, most=most)
+    mark = uuid.uuid4().hex
+
+    def opened(session: Any, _source: Any) -> None:
+        if session.get_modelmeta().custom_metadata_map.get(_KEY) == mark:
+            session.run = _watched(session.run, found)
+
+    with tempfile.TemporaryDirectory(prefix="roundoff-") as folder:
+        file = Path(folder) / "model.onnx"
+        save_model(_marked(model, mark), file)
+        listen(mark, opened)
+        try:
+            call_user_code(calibration, str(file), path=path, what="The evaluator")
+        finally:
+            unlisten(mark)
+    if not found.names:
+        what = f"calibration() in {path} did not run the model that it was given."
+        fix = "let it call run() of an onnxruntime.InferenceSession(model), in this process; or give --data"
+        raise BadInput(what, fix=fix)
+    return found
+
+
+def _watched(original: Callable[..., list[Any]], found: FedSamples) -> Callable[..., list[Any]]:
+    @functools.wraps(original)
+    def run(
+        output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        values = original(output_names, input_feed, run_options)
+        found.add(input_feed)
+        return values
+
+    return run
+
+
+def _marked(model: Model, mark: str) -> Model:
+    proto = type(model.proto)()
+    proto.CopyFrom(model.proto)
+    proto.metadata_props.add(key=_KEY, value=mark)
+    return Model(proto, model.path, model.file_bytes)

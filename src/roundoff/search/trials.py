@@ -1,0 +1,208 @@
+"""Where recipes are tried: built, measured on more and more samples, and decided as soon as that is possible."""
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any
+
+from roundoff.core.plan import Recipe
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput, reason
+from roundoff.graph.identity import ModelHashes, combined_hash, quantizer_hash
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model
+from roundoff.quantize.recipes import Built, RecipeBuilder
+from roundoff.search.goal import Reading
+from roundoff.search.journal import Journal
+from roundoff.search.judges.judge import Judge
+from roundoff.search.recipe_text import recipe_json, recipe_key
+from roundoff.search.result import Trial
+
+__all__ = ["Bench", "Measured", "Workbench"]
+
+# A model is built again rather than kept when others came after it.
+_MOST_BUILT = 2
+
+
+class Workbench:
+    """Builds and measures models of recipes, without remembering what was measured.
+
+    Args:
+        builder: Makes models of recipes.
+        judge: Measures them.
+    """
+
+    def __init__(self, builder: RecipeBuilder, judge: Judge) -> None:
+        self._builder, self._judge = builder, judge
+        self._built: OrderedDict[Recipe, Built] = OrderedDict()
+        self._measured: tuple[Recipe, Model] | None = None
+        self._hashes = ModelHashes()
+
+    def build(self, recipe: Recipe) -> Built:
+        """The model of a recipe; that of the last ones is still there."""
+        if recipe not in self._built:
+            self._built[recipe] = self._builder.build(recipe)
+            while len(self._built) > _MOST_BUILT:
+                self._built.popitem(last=False)
+        self._built.move_to_end(recipe)
+        return self._built[recipe]
+
+    def identity(self, recipe: Recipe) -> str:
+        """A hash of the model of a recipe; empty when nothing of it would be quantized."""
+        quantized = self.build(recipe).quantized
+        if not quantized.quantizers:
+            return ""
+        return combined_hash([self._hashes.of(quantized.float_model), quantizer_hash(quantized.quantizers)])
+
+    def measure(self, recipe: Recipe, indices: list[int]) -> Array:
+        """What the judge says of some samples."""
+        if self._measured is None or self._measured[0] != recipe:
+            quantized = self.build(recipe).quantized
+            self._measured = recipe, switch_on(quantized.float_model, quantized.quantizers)
+        return self._judge.measure(self._measured[1], indices)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is known of a recipe.
+
+    Attributes:
+        number: Its place among all recipes, from 1.
+        problem: Why there is no model of it, or none that can be measured; empty when there is one.
+        values: What was measured, in the order of the samples.
+        seconds: Building and measuring it.
+    """
+
+    number: int
+    problem: str
+    values: Array
+    seconds: float
+
+
+class Bench:
+    """Tries recipes; what was measured before, in this run or an earlier one, is not measured again.
+
+    Args:
+        workbench: Builds and measures.
+        reading: Reads what was measured.
+        journal: Remembers it.
+        plain: The recipe that must be possible.
+        progress: Told how far it is.
+    """
+
+    def __init__(
+        self, workbench: Any, reading: Reading, *, journal: Journal, plain: Recipe, progress: Progress = SILENT
+    ) -> None:
+        self._workbench, self._journal, self._plain, self._progress = workbench, journal, plain, progress
+        self.reading = reading
+
+    def measure(self, recipe: Recipe, *, whole: bool = False) -> Measured:
+        """Measure a recipe until it is decided, or wholly.
+
+        Whatever fails with other recipes than the plain one is their problem, not the end of a search.
+
+        Raises:
+            BadInput: The plain recipe cannot be built, or the user's function fails on it.
+            ModelFailed: The model cannot be run.
+        """
+        number = self.number(recipe)
+        made = self._made(recipe)
+        if made["problem"]:
+            return Measured(number, made["problem"], self._journal.chunks("")[0], made["seconds"])
+        values, seconds = self._journal.chunks(made["model"])
+        everything = self.reading.everything
+        self._progress.start(f"trial {number}", everything)
+        try:
+            self._progress.advance(values.size)
+            while values.size < everything and (whole or self.reading.decided(values) is None):
+                size = values.size
+                problem = self._continue(recipe, made["model"], size)
+                if problem:
+                    return Measured(number, problem, self._journal.chunks("")[0], made["seconds"] + seconds)
+                values, seconds = self._journal.chunks(made["model"])
+                self._progress.advance(values.size - size)
+        finally:
+            self._progress.finish()
+        return Measured(number, "", values, made["seconds"] + seconds)
+
+    def number(self, recipe: Recipe) -> int:
+        """The place of a recipe among all that were tried, from 1."""
+        return self._journal.recipe(recipe_key(recipe), recipe_json(recipe))
+
+    def decided(self, recipe: Recipe) -> bool:
+        """Whether a recipe was decided before, so that asking for it costs nothing."""
+        made = self._known(recipe)
+        if made is None:
+            return False
+        return bool(made["problem"]) or self.reading.decided(self._journal.chunks(made["model"])[0]) is not None
+
+    def trial(self, measured: Measured, blank: Trial, *, known: bool = False) -> Trial:
+        """What was measured of a recipe, as a trial.
+
+        Args:
+            measured: What was measured.
+            blank: The trial with recipe, change and cost filled in.
+            known: Tell all that is known, instead of what was known when it was decided.
+        """
+        blank = replace(blank, number=measured.number, seconds=measured.seconds)
+        if measured.problem:
+            return replace(blank, change=f"{blank.change}: {measured.problem}")
+        reading, values = self.reading, measured.values
+        decided = reading.decided(values)
+        met, size = (False, values.size) if decided is None else decided
+        size = values.size if known else size
+        score = reading.score(values[:size])
+        whole = values.size == reading.everything
+        return replace(
+            blank,
+            met=met,
+            score=score,
+            loss=reading.loss(score),
+            samples=reading.samples(size),
+            whole=whole,
+        )
+
+    def _known(self, recipe: Recipe) -> dict[str, Any] | None:
+        """What an earlier trial of a recipe came to; None when there was none."""
+        key = recipe_key(recipe)
+        made, failed = self._journal.fact(f"made {key}"), self._journal.fact(f"failed {key}")
+        return None if made is None else {**made, **(failed or {})}
+
+    def _made(self, recipe: Recipe) -> dict[str, Any]:
+        """A hash of the model of a recipe and how long making it took, or why there is none."""
+        known = self._known(recipe)
+        if known is not None:
+            return known
+        began, model, problem = time.monotonic(), "", ""
+        try:
+            model = self._workbench.identity(recipe)
+            problem = "" if model else "impossible, nothing would be quantized"
+        except Exception as error:
+            # Without the plain recipe there is nothing to search from.
+            if recipe == self._plain:
+                raise
+            problem = _problem(error)
+        made = {"model": model, "problem": problem, "seconds": time.monotonic() - began}
+        self._journal.add_fact(f"made {recipe_key(recipe)}", made)
+        return made
+
+    def _continue(self, recipe: Recipe, key: str, start: int) -> str:
+        """Run the samples up to the next look; gives what went wrong, if anything did."""
+        stop = next(size for size in self.reading.looks if size > start)
+        began = time.monotonic()
+        try:
+            values = self._workbench.measure(recipe, [int(index) for index in self.reading.order[start:stop]])
+        except Exception as error:
+            if recipe == self._plain:
+                raise
+            problem = _problem(error)
+            self._journal.add_fact(f"failed {recipe_key(recipe)}", {"problem": problem})
+            return problem
+        self._journal.add_chunk(key, start, values, seconds=time.monotonic() - began)
+        return ""
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong with a recipe, in words."""
+    return f"{'impossible' if isinstance(error, BadInput) else 'failed'}, {reason(error)}"

@@ -1,0 +1,1 @@
+"""How error grows along a network with some of its quantizers on."""

@@ -1,0 +1,405 @@
+"""Curves of accumulated error: the whole way from a quantized model and samples to a verdict."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from roundoff.core.names import shown
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput, nearest
+from roundoff.graph.interface import check_repeatable, outputs, topology
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import Value, values
+from roundoff.graph.units import derived_constants
+from roundoff.measure.inference import keep_samples
+from roundoff.measure.light_pairs import LightMeter
+from roundoff.measure.metrics import Metric, all_metrics, get_metric
+from roundoff.messages.numbers import counted, format_size
+from roundoff.run.candidates import Candidates, CandidateSession, build_candidates
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.plan import PROGRAM_BYTES, split_passes
+from roundoff.run.resources import available_memory, run_ahead
+from roundoff.run.session import available_threads
+from roundoff.studies.accumulate.result import (
+    BASE_LINE,
+    Accumulation,
+    Curve,
+    CurveNode,
+    MeasuredCurve,
+    running_means,
+)
+from roundoff.studies.accumulate.tally import Pair, PlaceTally, compare
+from roundoff.studies.accumulate.verdict import judge
+from roundoff.studies.switches import Switches
+
+__all__ = [
+    "AccumulationSettings",
+    "Layout",
+    "Place",
+    "accumulate",
+    "default_curves",
+    "find_places",
+    "plan_layout",
+]
+
+
+# The places of the curves: what quantized nodes compute, and what leaves the network.
+
+Place = tuple[CurveNode, Value]
+
+
+def find_places(
+    quantized: QuantizedModel, feed: Mapping[str, Array], *, threads: int | None = None
+) -> tuple[tuple[Place, ...], tuple[str, ...]]:
+    """Find out where curves are measured: at each quantized node, and at the outputs.
+
+    Args:
+        quantized: The network.
+        feed: A sample.
+        threads: Threads to use.
+
+    Returns:
+        The places in execution order, and what the reader should know.
+
+    Raises:
+        BadInput: There is none.
+    """
+    model = quantized.float_model
+    shapes = {name: array.shape for name, array in feed.items()}
+    everything = complete_values(model, values(model, shapes), feed, threads=threads)
+    leaving, constant = frozenset(outputs(model)), derived_constants(model.proto.graph)
+    nodes = frozenset(Switches(quantized).nodes)
+    wanted = [
+        value
+        for value in everything
+        if value.node and value.name not in constant and (value.node in nodes or value.name in leaving)
+    ]
+    readable = [value for value in wanted if not value.obstacle() and (_is_float(value) or value.name in leaving)]
+    if not readable:
+        what = f"Nothing in {model.path} that quantized nodes compute can be compared."
+        raise BadInput(what, fix="check with 'roundoff audit' what is quantized")
+    places = tuple(
+        (CurveNode(order, value.node, value.op_type, value.name, value.name in leaving), value)
+        for order, value in enumerate(readable)
+    )
+    return places, _notes_places([value for value in wanted if value.obstacle()])
+
+
+def _is_float(value: Value) -> bool:
+    return value.element is None or "float" in value.element.dtype
+
+
+def _notes_places(unreadable: Sequence[Value]) -> tuple[str, ...]:
+    return tuple(f"{value.name} is not on the curves: {value.obstacle()}" for value in unreadable)
+
+
+# How many curves, tensors and samples are worked on at a time, so that memory suffices.
+
+_MOST_WORKERS = 2
+# While a session opens, weights are in memory as built, as serialized, as read, and as the session's own.
+_WEIGHT_COPIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is done at a time.
+
+    Attributes:
+        together: Curves that share a run of the float model.
+        passes: The tensors of each run.
+        workers: Samples that run at a time.
+        threads: Threads per sample.
+    """
+
+    together: int
+    passes: tuple[tuple[str, ...], ...]
+    workers: int
+    threads: int
+
+
+def plan_layout(
+    model: Model, sizes: Mapping[str, int], curves: int, *, max_memory: int | None, threads: int | None
+) -> Layout:
+    """Fit a measurement into memory: first fewer samples at a time, then fewer curves, then fewer tensors.
+
+    Args:
+        model: The float model.
+        sizes: Bytes of each tensor to be compared.
+        curves: How many models it is to be compared with.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        threads: Threads to use; all cores by default.
+
+    Raises:
+        BadInput: One tensor alone is too large.
+    """
+    limit = available_memory() if max_memory is None else max_memory
+    cores = threads or available_threads()
+    largest = max(sizes.values(), default=0)
+    # Quantized weights lie beside the float ones.
+    fixed = PROGRAM_BYTES + 2 * _WEIGHT_COPIES * model.weight_bytes + 2 * largest
+    room, whole = limit - fixed, max(1, sum(sizes.values()))
+    if fixed + 4 * largest > limit:
+        need = format_size(int((fixed + 4 * largest) * 1.01))
+        name = max(sizes, key=lambda tensor: sizes[tensor], default="")
+        raise BadInput(
+            f"Comparing tensor {name!r} takes about {need} of memory; the budget is {format_size(limit)}.",
+            fix=f"give --max-memory '{need}' or more, or use a smaller batch",
+        )
+    for workers in range(min(_MOST_WORKERS, cores), 0, -1):
+        # One sample more than there are workers is in memory.
+        if (workers + 1) * whole * (1 + curves) <= room:
+            return Layout(curves, (tuple(sizes),), workers, max(1, cores // workers))
+    together = max(1, room // (2 * whole) - 1)
+    passes = split_passes(sizes, room // (2 * (1 + together)))
+    return Layout(min(curves, together), passes, 1, cores)
+
+
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulationSettings:
+    """How to measure curves.
+
+    Attributes:
+        metric: What to measure.
+        average: Whether averages are to be shown; both are in the result.
+        samples: Use at most so many samples, the first ones; all when None.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        threads: Threads to use; all cores by default.
+    """
+
+    metric: str = "cosine"
+    average: bool = False
+    samples: int | None = None
+    max_memory: int | None = None
+    threads: int | None = None
+
+
+_DEFAULT_SETTINGS = AccumulationSettings()
+
+
+def default_curves(quantized: QuantizedModel) -> tuple[Curve, ...]:
+    """Weights only and activations only, as far as there are both."""
+    switches = Switches(quantized)
+    curves = (Curve(word, switches.of_kind(word)) for word in ("weight", "activation"))
+    return tuple(curve for curve in curves if curve.quantizers)
+
+
+def accumulate(
+    quantized: QuantizedModel,
+    samples: Samples,
+    curves: Sequence[Curve] | None = None,
+    settings: AccumulationSettings = _DEFAULT_SETTINGS,
+    *,
+    progress: Progress = SILENT,
+) -> Accumulation:
+    """Measure how far networks with some quantizers on are from the float network, node by node.
+
+    Curves share the run of the float network, and whatever else they have in common. The fully quantized network
+    is always the first curve. Memory does not depend on the number of samples.
+
+    Args:
+        quantized: The float model and its quantizers.
+        samples: What to run it on.
+        curves: Which quantizers are on in each curve, by name (`roundoff.studies.switches.Switches` finds names);
+            weights only and activations only by default.
+        settings: What to measure.
+        progress: Told of every sample.
+
+    Raises:
+        BadInput: Nothing is quantized, a quantizer does not exist, or the samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    metric = _metric(settings.metric)
+    check_repeatable(quantized.float_model)
+    asked = _checked(quantized, default_curves(quantized) if curves is None else curves)
+    indices = range(len(samples.names))[: settings.samples]
+    feed = read_feed(quantized.float_model, samples, 0)
+    places, notes = find_places(quantized, feed, threads=settings.threads)
+    layout = plan_layout(
+        quantized.float_model,
+        {value.name: value.size_bytes for _, value in places},
+        len(asked),
+        max_memory=settings.max_memory,
+        threads=settings.threads,
+    )
+    measurement = _Measurement(quantized, samples, indices, places, metric)
+    tallies = measurement.run(asked, layout, progress)
+    nodes = tuple(node for node, _ in places)
+    measured = tuple(_curve(curve, tallies[at], places) for at, curve in enumerate(asked))
+    return Accumulation(
+        reference=shown(quantized.float_model.path),
+        samples=tuple(samples.names[index] for index in indices),
+        metric=metric.name,
+        higher_is_better=metric.direction == "higher",
+        average=settings.average,
+        nodes=nodes,
+        curves=measured,
+        verdict=judge(nodes, measured, topology(quantized.float_model), _kind_curves(quantized, measured)),
+        notes=(*quantized.notes, *notes, *_notes(asked, tallies)),
+        preparation=quantized.preparation,
+    )
+
+
+def _metric(name: str) -> Metric:
+    metric = get_metric(name)
+    if metric.direction == "none":
+        judging = ", ".join(each.name for each in all_metrics() if each.direction != "none")
+        raise BadInput(f"{name} describes, it does not judge.", fix=f"choose one of: {judging}")
+    return metric
+
+
+def _checked(quantized: QuantizedModel, curves: Sequence[Curve]) -> list[Curve]:
+    """The base line and the curves, each with a name of its own."""
+    known = {each.name: each for each in quantized.quantizers}
+    if not known:
+        raise BadInput(
+            f"{quantized.float_model.path} has no quantizers, so there is nothing to measure.",
+            fix="give a quantized model with --quantized, or a target with --target",
+        )
+    found = {BASE_LINE: Curve(BASE_LINE, tuple(known))}
+    for curve in curves:
+        for name in curve.quantizers:
+            if name not in known:
+                what = f"Curve {curve.name!r} asks for the quantizer {name!r}, which is not there."
+                raise BadInput(what, fix=nearest(name, known))
+        other = found.get(curve.name)
+        if other is not None and frozenset(other.quantizers) == frozenset(curve.quantizers):
+            continue
+        if other is not None:
+            raise BadInput(f"Two curves are called {curve.name!r}.", fix="give each a name of its own")
+        found[curve.name] = curve
+    return list(found.values())
+
+
+class _Measurement:
+    """What is measured, and on what."""
+
+    def __init__(
+        self,
+        quantized: QuantizedModel,
+        samples: Samples,
+        indices: Sequence[int],
+        places: Sequence[Place],
+        metric: Metric,
+    ) -> None:
+        self._quantized, self._samples, self._indices = quantized, samples, indices
+        self._places, self._metric = places, metric
+        self._meter = LightMeter()
+
+    def run(self, curves: Sequence[Curve], layout: Layout, progress: Progress) -> list[dict[str, PlaceTally]]:
+        """Measure all curves; gives for each of them the tally of every place, by tensor."""
+        tallies = [{value.name: PlaceTally(self._metric) for _, value in self._places} for _ in curves]
+        starts = range(0, len(curves), layout.together)
+        progress.start("measuring curves", len(starts) * len(layout.passes) * len(self._indices))
+        try:
+            for start in starts:
+                group = slice(start, start + layout.together)
+                candidates = self._candidates(curves[group])
+                for tensors in layout.passes:
+                    self._run_pass(candidates, tensors, tallies[group], layout, progress)
+        finally:
+            progress.finish()
+        return tallies
+
+    def _candidates(self, curves: Sequence[Curve]) -> Candidates:
+        on = [frozenset(curve.quantizers) for curve in curves]
+        choices = [[each for each in self._quantized.quantizers if each.name in names] for names in on]
+        return build_candidates(self._quantized.float_model, choices)
+
+    def _run_pass(
+        self,
+        candidates: Candidates,
+        tensors: Collection[str],
+        tallies: Sequence[Mapping[str, PlaceTally]],
+        layout: Layout,
+        progress: Progress,
+    ) -> None:
+        session = CandidateSession(
+            candidates, [value for _, value in self._places if value.name in tensors], threads=layout.threads
+        )
+
+        def run(named: tuple[str, Mapping[str, Array]]) -> dict[str, tuple[Array, list[Array]]]:
+            return session.run(named[1], sample=named[0])
+
+        for (sample, _), found in run_ahead(run, self._feeds(), stop=session.stop, workers=layout.workers):
+            self._take(found, tallies, sample)
+            progress.advance()
+
+    def _take(
+        self,
+        found: Mapping[str, tuple[Array, list[Array]]],
+        tallies: Sequence[Mapping[str, PlaceTally]],
+        sample: str,
+    ) -> None:
+        waiting: list[PlaceTally] = []
+        pairs: list[Pair] = []
+        for tensor, (reference, others) in found.items():
+            for own, other in zip(tallies, others, strict=True):
+                if other is reference:
+                    own[tensor].add_equal(sample)
+                else:
+                    waiting.append(own[tensor])
+                    pairs.append((reference, other))
+        for tally, moments in zip(waiting, compare(self._meter, self._metric, pairs), strict=True):
+            tally.add(moments, sample)
+
+    def _feeds(self) -> Iterator[tuple[str, Mapping[str, Array]]]:
+        for index in self._indices:
+            yield self._samples.names[index], read_feed(self._quantized.float_model, self._samples, index)
+
+
+def _curve(curve: Curve, tallies: Mapping[str, PlaceTally], places: Sequence[Place]) -> MeasuredCurve:
+    ordered = [tallies[value.name] for _, value in places]
+    values = tuple(tally.mean.value for tally in ordered)
+    return MeasuredCurve(
+        name=curve.name,
+        quantizers=curve.quantizers,
+        values=values,
+        averages=running_means(values),
+        worst=tuple(tally.mean.worst for tally in ordered),
+        worst_samples=tuple(tally.mean.worst_sample for tally in ordered),
+        sqnr_db=tuple(tally.sqnr_db for tally in ordered),
+        sample_sqnr_db=tuple(keep_samples(tally.sample_sqnr_db) for tally in ordered)
+        if curve.name == BASE_LINE
+        else (),
+    )
+
+
+def _kind_curves(
+    quantized: QuantizedModel, curves: Sequence[MeasuredCurve]
+) -> tuple[MeasuredCurve, MeasuredCurve] | None:
+    """The curves of weights alone and of activations alone, whatever they are called."""
+    switches = Switches(quantized)
+    found = []
+    for word in ("weight", "activation"):
+        wanted = frozenset(switches.of_kind(word))
+        found += [curve for curve in curves if frozenset(curve.quantizers) == wanted][:1]
+    return (found[0], found[1]) if len(found) == 2 else None
+
+
+def _notes(curves: Sequence[Curve], tallies: Sequence[Mapping[str, PlaceTally]]) -> Iterator[str]:
+    in_float = [tensor for tensor, tally in tallies[0].items() if tally.nonfinite_in_float]
+    if in_float:
+        yield (
+            f"in float already, {counted(len(in_float), 'tensor')} with values that are not finite, "
+            f"which are left out of the scores: {_few(in_float)}"
+        )
+    for curve, places in zip(curves, tallies, strict=True):
+        nonfinite = [tensor for tensor, tally in places.items() if tally.nonfinite]
+        unlike = [tensor for tensor, tally in places.items() if tally.unlike]
+        if nonfinite:
+            some = counted(len(nonfinite), "tensor")
+            yield (
+                f"with {curve.name!r} on, {some} with values that are not finite only then, "
+                f"which are left out of the scores: {_few(nonfinite)}"
+            )
+        if unlike:
+            yield f"with {curve.name!r} on, shapes differ from those in float in {_few(unlike)}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")

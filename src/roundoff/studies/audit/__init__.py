@@ -1,0 +1,1 @@
+"""Which precision was asked for each node, and which it really has."""

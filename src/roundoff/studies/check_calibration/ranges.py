@@ -1,0 +1,441 @@
+"""How ranges come about: how they grow with the number of samples, and which sample alone sets them.
+
+Both follow from the smallest and the largest value of each tensor in each sample. What is kept of these does not
+grow with the number of samples: for each of a few random orders the extremes between doublings, and for each
+tensor the two outermost samples.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from roundoff.core.progress import Progress
+from roundoff.core.quantizers import QuantSpec
+from roundoff.core.target import Target
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.interface import inputs
+from roundoff.graph.load import Model
+from roundoff.graph.preparation.steps import prepare
+from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration.observer import Observation, Observer
+from roundoff.quantize.calibration.ranges import observed_range, range_error
+from roundoff.quantize.calibration.registry import get_method, options_of
+from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.quantize.parameters import check_finite
+from roundoff.quantize.planning.planner import plan_quantization
+from roundoff.run.capture import LiveSource
+from roundoff.run.feeds import Samples
+from roundoff.studies.check_calibration.inputs import InputRecord
+
+__all__ = [
+    "CheckSettings",
+    "HeldOutRecord",
+    "RangeRecord",
+    "Ranges",
+    "Seen",
+    "Watched",
+    "chance_of_exceeding",
+    "marks_of",
+    "see",
+    "watched_tensors",
+    "width",
+]
+
+
+ORDERS = 16
+"""Random orders over which growth is averaged."""
+
+
+def marks_of(samples: int) -> tuple[int, ...]:
+    """Numbers of samples at which ranges are looked at: all, half, a quarter ... down to one; ascending."""
+    marks = [samples]
+    while marks[-1] > 1:
+        marks.append(math.ceil(marks[-1] / 2))
+    return tuple(reversed(marks))
+
+
+def width(low: Array, high: Array) -> Array:
+    """Width of a range with the zero that codes must cover; 0 where nothing was seen."""
+    return np.asarray(np.maximum(high, 0.0) - np.minimum(low, 0.0))
+
+
+class RangeRecord:
+    """The extremes of each tensor over samples.
+
+    Args:
+        tensors: How many tensors.
+        samples: How many samples there will be.
+        seed: Of the random orders.
+    """
+
+    def __init__(self, tensors: int, samples: int, *, seed: int) -> None:
+        self.marks = marks_of(samples)
+        random = np.random.default_rng(seed)
+        ranks = np.stack([random.permutation(samples) for _ in range(ORDERS)])
+        # Between which two marks each sample comes, in each order.
+        self._steps = np.searchsorted(self.marks, ranks, side="right").astype(np.int32)
+        shape = (ORDERS, len(self.marks), tensors)
+        self._low, self._high = np.full(shape, np.inf), np.full(shape, -np.inf)
+        # The two outermost of each side: value and sample. Of the lower side with the sign changed.
+        self._outer = np.full((2, 2, tensors), -np.inf)
+        self._owner = np.full((2, 2, tensors), -1, dtype=np.int64)
+
+    def add(self, sample: int, low: Array, high: Array) -> None:
+        """See one sample.
+
+        Args:
+            sample: Its number, below that of samples; each once.
+            low: Smallest value of each tensor, float64 [tensors]; +inf where there is none.
+            high: Largest value; -inf where there is none.
+        """
+        orders, steps = np.arange(ORDERS), self._steps[:, sample]
+        self._low[orders, steps] = np.minimum(self._low[orders, steps], low)
+        self._high[orders, steps] = np.maximum(self._high[orders, steps], high)
+        for side, values in enumerate((-low, high)):
+            self._insert(side, values, sample)
+
+    def _insert(self, side: int, values: Array, sample: int) -> None:
+        outer, owner = self._outer[side], self._owner[side]
+        first, second = values > outer[0], values > outer[1]
+        outer[1] = np.where(first, outer[0], np.where(second, values, outer[1]))
+        owner[1] = np.where(first, owner[0], np.where(second, sample, owner[1]))
+        outer[0] = np.where(first, values, outer[0])
+        owner[0] = np.where(first, sample, owner[0])
+
+    @property
+    def low(self) -> Array:
+        """Smallest value of each tensor in all samples."""
+        return np.asarray(-self._outer[0, 0])
+
+    @property
+    def high(self) -> Array:
+        """Largest value of each tensor in all samples."""
+        return np.array(self._outer[1, 0])
+
+    def shares(self) -> Array:
+        """Width at each mark over that of all samples, [orders, marks, tensors]; 1 where there is no width."""
+        low = np.minimum.accumulate(self._low, axis=1)
+        high = np.maximum.accumulate(self._high, axis=1)
+        widths = width(low, high)
+        return np.asarray(np.divide(widths, widths[:, -1:], out=np.ones_like(widths), where=widths[:, -1:] > 0))
+
+    def lone(self) -> tuple[Array, Array]:
+        """Which sample alone sets the range of each tensor, and by which factor it widens it.
+
+        Returns:
+            Numbers of samples (-1 where there is none), and factors from 1 on; infinite where only one sample has
+            any width.
+        """
+        whole = width(self.low, self.high)
+        best, factors = np.full(whole.size, -1, dtype=np.int64), np.ones(whole.size)
+        for sample in (self._owner[0, 0], self._owner[1, 0]):
+            without = [
+                np.where(self._owner[side, 0] == sample, self._outer[side, 1], self._outer[side, 0])
+                for side in (0, 1)
+            ]
+            left = width(-without[0], without[1])
+            factor = np.ones_like(whole)
+            with np.errstate(over="ignore"):
+                np.divide(whole, left, out=factor, where=left > 0)
+            factor = np.where((left <= 0) & (whole > 0), np.inf, factor)
+            better = factor > factors
+            best, factors = np.where(better, sample, best), np.where(better, factor, factors)
+        return best, factors
+
+
+# What is checked, and how strictly.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """How to check a calibration set.
+
+    Attributes:
+        target: For which chip tensors will be quantized; says which tensors, and by which method.
+        method: Calibration method; the target's own when empty.
+        options: Options of the method.
+        share: Share of the samples that is held out where no others are given; 0 for none.
+        seed: Of what is chosen at random.
+        limits: What the run may take.
+    """
+
+    target: Target
+    method: str = ""
+    options: Mapping[str, float] = field(default_factory=dict)
+    share: float = 0.2
+    seed: int = 0
+    limits: RunLimits = UNLIMITED
+
+
+# Samples that ranges were not found on: how many of their values are cut off, and whether that is chance.
+
+
+def chance_of_exceeding(samples: int, others: int, exceeding: int) -> float:
+    """The chance that so many of `others` lie beyond all `samples` on one side, when both are of one kind.
+
+    Exact: all of the outermost `exceeding` of both together must be among the others.
+    """
+    chance = 1.0
+    for place in range(exceeding):
+        chance *= (others - place) / (samples + others - place)
+    return chance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ends:
+    """Two ends of a range for each tensor, float64 [tensors]."""
+
+    low: Array
+    high: Array
+
+
+class HeldOutRecord:
+    """Counts values beyond ranges.
+
+    Args:
+        covered: Ends of what codes cover, as found on the other samples.
+        seen: Smallest and largest value of the other samples.
+    """
+
+    def __init__(self, covered: tuple[Array, Array], seen: tuple[Array, Array]) -> None:
+        self._covered, self._seen = _Ends(*covered), _Ends(*seen)
+        tensors = covered[0].size
+        self.count = 0
+        self._values, self._outside = np.zeros(tensors, np.int64), np.zeros(tensors, np.int64)
+        self.exceeding = np.zeros((2, tensors), np.int64)
+        self._low, self._high = np.full(tensors, np.inf), np.full(tensors, -np.inf)
+
+    def add(self, arrays: Sequence[Array], low: Array, high: Array) -> None:
+        """See one sample: its tensors, and their smallest and largest values."""
+        self.count += 1
+        # Most tensors of most samples stay within, and need no look at each value.
+        beyond = (low < self._covered.low) | (high > self._covered.high)
+        for place, array in enumerate(arrays):
+            self._values[place] += array.size
+            if beyond[place]:
+                outside = (array < self._covered.low[place]) | (array > self._covered.high[place])
+                self._outside[place] += int(np.count_nonzero(outside))
+        self.exceeding += np.stack([low < self._seen.low, high > self._seen.high])
+        self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
+
+    def outside(self) -> Array:
+        """Share of values beyond the range, of each tensor."""
+        return np.asarray(self._outside / np.maximum(1, self._values))
+
+    def overshoot(self) -> Array:
+        """How far values go beyond the range, over its width; infinite where it has none."""
+        width = self._covered.high - self._covered.low
+        low = np.maximum(self._covered.low - self._low, 0.0)
+        high = np.maximum(self._high - self._covered.high, 0.0)
+        most = np.where(np.isfinite(low), low, 0.0), np.where(np.isfinite(high), high, 0.0)
+        over = np.maximum(*most)
+        ratio = np.where(over > 0, np.inf, 0.0)
+        np.divide(over, width, out=ratio, where=width > 0)
+        return ratio
+
+
+# The tensors whose ranges a calibration set decides, seen sample by sample.
+
+# Quarters of the set, whose distributions are kept apart; and orders in which they are put together.
+_PARTS = 4
+_ORDERS = ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0), (0, 2, 1, 3), (1, 3, 2, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is watched.
+
+    Attributes:
+        model: The float model as it is quantized.
+        specs: How each tensor will be quantized, as a whole; in execution order.
+        method: Calibration method.
+        distribution: Whether the method needs more than the smallest and largest value.
+        options: Options of the method.
+        inputs: The inputs of the model.
+    """
+
+    model: Model
+    specs: dict[str, QuantSpec]
+    method: str
+    distribution: bool
+    options: dict[str, float]
+    inputs: tuple[str, ...]
+
+
+def watched_tensors(model: Model, settings: CheckSettings) -> Watched:
+    """The tensors that a target quantizes by what is observed, and the inputs.
+
+    Raises:
+        BadInput: The model cannot be quantized, has no inputs, or there is no such method.
+    """
+    name = settings.method or settings.target.calibration.method
+    chosen = get_method(name)
+    fed = tuple(spec.name for spec in inputs(model) if spec.dtype != "str")
+    if not fed:
+        what = f"{model.path} has no inputs, so it has no calibration set."
+        raise BadInput(what, fix="give a model with inputs")
+    prepared = prepare(model)
+    plan = plan_quantization(prepared.model, settings.target, origins=prepared.origins, method=name)
+    try:
+        check_finite(plan, Weights(prepared.model))
+    except BadInput as error:
+        raise BadInput(error.what, fix="repair the model: no samples make up for that") from error
+    specs = {
+        each.tensor: each.spec.along(None)
+        for each in reversed(plan.quantizers)
+        if each.kind == "activation" and each.fixed_range is None
+    }
+    if not specs:
+        what = f"No range of {model.path} depends on samples when it is quantized for {settings.target.name}."
+        raise BadInput(what, fix=f"see 'roundoff targets {settings.target.name}', or choose another --target")
+    options = options_of(chosen, settings.options)
+    ordered = dict(reversed(specs.items()))
+    return Watched(prepared.model, ordered, name, chosen.needs != "range", options, fed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """Ranges by the calibration method, widened to hold zero; float64 [tensors] each.
+
+    Attributes:
+        low: Lower ends.
+        high: Upper ends.
+        outside: Share of the values they were found on that is beyond.
+    """
+
+    low: Array
+    high: Array
+    outside: Array
+
+
+class Seen:
+    """What is remembered of all tensors and samples.
+
+    Args:
+        watched: What is watched.
+        samples: How many samples there will be.
+        seed: Of random orders.
+    """
+
+    def __init__(self, watched: Watched, samples: int, *, seed: int) -> None:
+        self._watched = watched
+        self.record = RangeRecord(len(watched.specs), samples, seed=seed)
+        self.count = 0
+        self._part = np.random.default_rng(seed).permutation(samples) % _PARTS
+        parts = _PARTS if watched.distribution else 0
+        self._observers = [[Observer() for _ in range(parts)] for _ in watched.specs]
+
+    def add(self, sample: int, arrays: Sequence[Array], low: Array, high: Array) -> None:
+        """See one sample: its tensors, and their smallest and largest values."""
+        self.count += 1
+        self.record.add(sample, low, high)
+        for observers, array in zip(self._observers, arrays, strict=True):
+            if observers:
+                observers[self._part[sample]].add(array)
+
+    def ranges(self) -> Ranges:
+        """The ranges as they are now."""
+        if not self._watched.distribution:
+            low, high = np.minimum(self.record.low, 0.0), np.maximum(self.record.high, 0.0)
+            return Ranges(low, high, np.zeros(low.size))
+        rows = [self._range(place, _ORDERS[0]) for place in range(len(self._observers))]
+        low, high, outside = (np.array([row[column] for row in rows]) for column in range(3))
+        return Ranges(low, high, outside)
+
+    def shares(self) -> tuple[tuple[int, ...], Array]:
+        """Numbers of samples, and widths of ranges over those of all, [orders, numbers, tensors]."""
+        if not self._watched.distribution:
+            return self.record.marks, self.record.shares()
+        total = self.record.marks[-1]
+        if total < _PARTS:
+            return (total,), np.ones((1, 1, len(self._observers)))
+        widths = np.empty((len(_ORDERS), 3, len(self._observers)))
+        for place in range(len(self._observers)):
+            whole = self._width(place, _ORDERS[0])
+            for number, order in enumerate(_ORDERS):
+                widths[number, :, place] = self._width(place, order[:1]), self._width(place, order[:2]), whole
+        last = widths[:, -1:]
+        shares = np.divide(widths, last, out=np.ones_like(widths), where=last > 0)
+        return (math.ceil(total / 4), math.ceil(total / 2), total), shares
+
+    def _width(self, place: int, parts: Sequence[int]) -> float:
+        low, high, _ = self._range(place, parts)
+        return high - low
+
+    def _range(self, place: int, parts: Sequence[int]) -> tuple[float, float, float]:
+        spec = list(self._watched.specs.values())[place]
+        merged = _merged([self._observers[place][part].observation() for part in parts])
+        if merged.finite == 0:
+            return 0.0, 0.0, 0.0
+        low, high = observed_range(merged, spec, self._watched.method, self._watched.options)
+        outside = range_error(merged, spec, low, high).clipped if len(parts) == _PARTS else 0.0
+        return min(float(low), 0.0), max(float(high), 0.0), outside
+
+
+def _merged(parts: Sequence[Observation]) -> Observation:
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merged.merge(part)
+    return merged
+
+
+def see(  # noqa: PLR0913 - what to run, on what, and who looks
+    watched: Watched,
+    samples: Samples,
+    indices: Sequence[int],
+    *,
+    seen: Seen | None,
+    fed: InputRecord,
+    held_out: HeldOutRecord | None,
+    settings: CheckSettings,
+    progress: Progress,
+) -> None:
+    """Run the model over samples; those with NaN or infinite inputs are looked at, and not run.
+
+    Args:
+        watched: What is watched.
+        samples: What it is fed.
+        indices: Which of them.
+        seen: Remembers tensors by the numbers of samples; None where they are not part of the set.
+        fed: Remembers inputs.
+        held_out: Counts what is beyond ranges.
+        settings: Limits.
+        progress: Told of every sample.
+    """
+    names = list(watched.specs)
+    source = LiveSource(
+        watched.model,
+        samples,
+        tensors=list(dict.fromkeys((*watched.inputs, *names))),
+        max_memory=settings.limits.max_memory,
+        threads=settings.limits.threads,
+    )
+    progress.start("looking at samples", len(indices))
+    try:
+        for index in indices:
+            sample = samples.names[index]
+            facts = fed.add(index, {name: source.read(name, sample) for name in watched.inputs})
+            progress.advance()
+            if facts.nonfinite:
+                continue
+            arrays = [source.read(name, sample) for name in names]
+            low, high = np.array(list(_extremes(arrays))).T
+            if held_out is not None:
+                held_out.add(arrays, low, high)
+            if seen is not None:
+                seen.add(index, arrays, low, high)
+    finally:
+        progress.finish()
+        source.close()
+
+
+def _extremes(arrays: Sequence[Array]) -> Iterator[tuple[float, float]]:
+    """Smallest and largest finite value of each."""
+    for array in arrays:
+        observer = Observer(ranges_only=True)
+        observer.add(array)
+        found = observer.observation()
+        yield float(found.low[0]), float(found.high[0])

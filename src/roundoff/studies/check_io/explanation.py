@@ -1,0 +1,392 @@
+"""Naming the transformation that maps one side's values onto the other's."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.preprocessing.colours import MATRICES
+from roundoff.preprocessing.conventions import Convention, MeanStd, conventions
+from roundoff.studies.check_io.candidate import Claim, Judging, PixelPairs, better, sample_pixels
+from roundoff.studies.check_io.fitting import LinearFit, fit_colours
+from roundoff.studies.check_io.naming import precision_change
+from roundoff.studies.check_io.origins import find_origin
+from roundoff.studies.check_io.readings import picture_of, readings
+from roundoff.studies.check_io.result import Correction, Explanation, InputChange
+from roundoff.studies.check_io.search import PictureSearch
+from roundoff.studies.check_io.streaming import Apart, apart
+from roundoff.studies.check_io.vectors import vector_claims
+
+__all__ = [
+    "colour_claim",
+    "differences",
+    "excluded",
+    "explain_difference",
+    "looks_alike",
+    "rows_of",
+    "search_difference",
+]
+
+
+# Pictures that were converted from YUV with another matrix, another range, or U and V exchanged.
+
+_MOST_FITTED = 60_000
+# At least so much of the pixels must not be cut off at black or white.
+_LEAST_KEPT, _NEARLY_ALL = 0.3, 0.995
+# The mixture must explain all but this of the variance, and the named one all but little more than the fitted one.
+_MOST_UNEXPLAINED, _SLACK = 2e-3, 1.3
+_PROBES = 64
+# Only usual ways to make numbers of pixels are tried on top.
+_USUAL_COST = 0.45
+# These are what the deployed side may have left undone.
+_PLAIN = ("x", "x / 255")
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoding:
+    matrix: str
+    exchanged: bool
+
+    @property
+    def text(self) -> str:
+        return self.matrix + (" with U and V exchanged" if self.exchanged else "")
+
+
+def colour_claim(pairs: PixelPairs, *, tolerance: float) -> Claim | None:
+    """See whether two decodings of the same YUV differ by their matrix.
+
+    Args:
+        pairs: Pixels of both sides, three channels each.
+        tolerance: Differences up to this do not count.
+    """
+    first, second = sample_pixels(pairs, _MOST_FITTED)
+    if first.shape[1] != 3 or second.shape[1] != 3 or len(first) < 100:
+        return None
+    fit, kept = fit_colours(first, second)
+    left, spread = first[kept] - fit.apply(second[kept]), first.std()
+    if kept.mean() < _LEAST_KEPT or not spread or np.square(left).mean() > _MOST_UNEXPLAINED * spread**2:
+        return None
+    rms = float(np.sqrt(np.square(left).mean()))
+    named = _best(fit, second[kept], max(_SLACK * rms, tolerance))
+    if named is None:
+        return None
+    changes, linear = named
+    error = np.abs(first[kept] - linear.apply(second[kept]))
+    notes: tuple[str, ...] = ()
+    if kept.mean() < _NEARLY_ALL:
+        notes = (f"{1 - kept.mean():.0%} of the pixels are cut off at black or white and were left out",)
+    residual = float(error.max())
+    exact = residual <= tolerance
+    return Claim(
+        changes, linear, exact, True, False, residual, float(np.sqrt(np.square(error).mean())), spread, notes
+    )
+
+
+_REVERSED = InputChange("channel-order", "channels are in the opposite order (RGB against BGR)")
+
+
+def _best(fit: LinearFit, pixels: Array, slack: float) -> tuple[tuple[InputChange, ...], LinearFit] | None:
+    probes = pixels[:: max(1, len(pixels) // _PROBES)]
+    wanted = fit.apply(probes)
+    best: tuple[float, tuple[InputChange, ...], LinearFit] | None = None
+    for cost, changes, linear in _candidates():
+        if best is not None and cost >= best[0]:
+            continue
+        if np.sqrt(np.square(linear.apply(probes) - wanted).mean()) <= slack:
+            best = (cost, changes, linear)
+    return None if best is None else best[1:]
+
+
+def _candidates() -> Iterator[tuple[float, tuple[InputChange, ...], LinearFit]]:
+    """All pairs of decodings, with usual ways to make numbers of them; equal decodings are no difference."""
+    for (one, other), reverse, (first, second) in itertools.product(_decodings(), (False, True), _numberings()):
+        matrix, offset = _between(one, other)
+        linear = _normalized(matrix, offset, first, second)
+        if reverse:
+            linear = LinearFit(linear.matrix[:, ::-1], linear.offset)
+        text = f"training decodes YUV by {one.text}, the deployed side by {other.text}"
+        facts = (("YUV matrix", one.matrix), *((("order of U and V", "exchanged"),) if other.exchanged else ()))
+        change = InputChange("colour-matrix", text, Correction("conversion from YUV", one.text, facts))
+        cost = first.cost + 0.1 * reverse + 0.1 * (one.exchanged + other.exchanged) + (first is not second)
+        changes = (change, *((_REVERSED,) if reverse else ()))
+        if first is not second:
+            text = f"training has {first.text}, the deployed side {second.text}"
+            changes = (*changes, InputChange("normalization", text))
+        yield cost, changes, linear
+
+
+def _numberings() -> list[tuple[Convention, Convention]]:
+    """The same way to make numbers of pixels on both sides, or pixels as they are on the deployed one."""
+    usual = [each for each in conventions(3) if each.cost <= _USUAL_COST and each.form in ("plain", "right")]
+    plain = [each for each in usual if each.name in _PLAIN]
+    return [(each, each) for each in usual] + [
+        (one, other) for one in usual for other in plain if one is not other
+    ]
+
+
+def _decodings() -> Iterator[tuple[_Decoding, _Decoding]]:
+    for one, other in itertools.product(MATRICES, repeat=2):
+        for exchanged in (False, True):
+            if one != other or exchanged:
+                yield _Decoding(one, False), _Decoding(other, exchanged)
+
+
+def _between(one: _Decoding, other: _Decoding) -> tuple[Array, Array]:
+    """Training's colours from the deployed side's, as a matrix and an offset."""
+    first, second = (np.array(MATRICES[each.matrix]).reshape(3, 4) for each in (one, other))
+    if other.exchanged:
+        second = second[:, [0, 2, 1, 3]]
+    matrix = first[:, :3] @ np.linalg.inv(second[:, :3])
+    return matrix, first[:, 3] - matrix @ second[:, 3]
+
+
+def _normalized(matrix: Array, offset: Array, first: Convention, second: Convention) -> LinearFit:
+    scaled = first.gain[:, None] * matrix / second.gain
+    return LinearFit(scaled, first.gain * offset + first.offset - scaled @ second.offset)
+
+
+_PICTURES = (
+    "order of channels; layout; transposed, mirrored or shifted pictures",
+    "range, mean and std (missing, doubled, in a wrong order or unit), any other gain and offset",
+    "int8 against uint8, byte order, element type, padded rows, quantized codes",
+    "borders of letterboxed pictures; matrix and range of YUV, U and V exchanged",
+)
+_TENSORS = (
+    "order of axes and rows, shape",
+    "a gain and an offset, quantized codes, int8 against uint8, byte order, element type, padded rows",
+    "softmax, sigmoid or exponential function on one side only",
+)
+# Pictures of so many values or more that correlate so much show the same.
+_ALIKE, _FEWEST = 0.6, 64
+# Values that are looked at for that.
+_MOST_LOOKED_AT = 1 << 20
+# What leaves no more than this part of a difference is worth a word.
+_NEAR = 0.25
+
+
+def excluded(shape: tuple[int, ...], *, pictures: bool = True) -> tuple[str, ...]:
+    """What the search covers for an array of this shape, in words."""
+    return _PICTURES if pictures and picture_of(shape) else _TENSORS
+
+
+def explain_difference(
+    training: Array | Sequence[Array],
+    deployed: Array | Sequence[Array],
+    *,
+    tolerance: float = 1e-4,
+    known: Iterable[MeanStd] = (),
+    pictures: bool = True,
+) -> Explanation | None:
+    """Find what maps the deployed side onto training's.
+
+    Args:
+        training: One array, or one for each sample.
+        deployed: The same of the deployed side, in the same order.
+        tolerance: Largest absolute difference that does not count.
+        known: Means and stds of values from 0 to 1 that training may have used, beside the well-known ones.
+        pictures: Whether arrays that could be pictures are.
+
+    Returns:
+        The transformation of fewest steps that leaves no difference beyond the tolerance on any sample, or next to
+        none; None when both sides agree, and when nothing explains the difference.
+    """
+    return search_difference(training, deployed, tolerance=tolerance, known=known, pictures=pictures)[0]
+
+
+def search_difference(
+    training: Array | Sequence[Array],
+    deployed: Array | Sequence[Array],
+    *,
+    tolerance: float,
+    known: Iterable[MeanStd] = (),
+    pictures: bool = True,
+) -> tuple[Explanation | None, str]:
+    """As `explain_difference`, with a word on what comes nearest where nothing explains the difference."""
+    first, second = rows_of(training, deployed)
+    if not first or 0 in (first[0].size, second[0].size) or not _consistent(first) or not _consistent(second):
+        return None, ""
+    worst, rms = differences(first, second)
+    if worst <= tolerance:
+        return None, ""
+    judging = Judging(tolerance, rms, tuple(known))
+    # Bytes that are read as another type may be any number, or none.
+    with np.errstate(all="ignore"):
+        claims = _sorted(_claims(first, second, judging, pictures=pictures))
+        accepted = [claim for claim in claims if claim.accepted]
+        if accepted:
+            return _explanation(accepted[0], accepted[1:], worst, samples=len(first)), ""
+        explanation = _by_precision(first, second, worst, rms) or _by_size(first, second, judging)
+    return explanation, "" if explanation is not None else _nearest(claims, rms)
+
+
+def _nearest(claims: Sequence[Claim], before: float | None) -> str:
+    """What takes most of the difference away without explaining it."""
+    if before is None:
+        return ""
+    near = [
+        claim
+        for claim in claims
+        if claim.changes and not claim.plain and claim.rms <= _NEAR * min(before, claim.spread)
+    ]
+    if not near:
+        return ""
+    best = min(near, key=lambda claim: claim.rms)
+    changes = "; ".join(change.text for change in best.changes)
+    return f"nearest, but not proven: {changes} (rms {before:.3g} before, {best.rms:.3g} once undone)"
+
+
+def _sorted(claims: Iterator[Claim]) -> list[Claim]:
+    """Claims, the best first; the search ends with one that leaves nothing and has a name."""
+    found: list[Claim] = []
+    for claim in claims:
+        found.append(claim)
+        if claim.accepted and claim.exact and not claim.plain:
+            break
+    return sorted(found, key=better)
+
+
+def rows_of(
+    training: Array | Sequence[Array], deployed: Array | Sequence[Array]
+) -> tuple[list[Array], list[Array]]:
+    """Both sides as lists of samples; batches of the same size are taken apart.
+
+    Raises:
+        ValueError: There are not equally many on both sides.
+    """
+    first, second = _as_list(training), _as_list(deployed)
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} arrays of training, {len(second)} of the deployed side")
+    ones: list[Array] = []
+    others: list[Array] = []
+    for one, other in zip(first, second, strict=True):
+        if one.ndim >= 4 and other.ndim == one.ndim and one.shape[0] == other.shape[0] > 1:
+            ones += [row[np.newaxis] for row in one]
+            others += [row[np.newaxis] for row in other]
+        else:
+            ones.append(one)
+            others.append(other)
+    return ones, others
+
+
+def differences(training: Sequence[Array], deployed: Sequence[Array]) -> tuple[float, float | None]:
+    """Largest absolute difference and root mean square over all samples; infinite and None where shapes differ.
+
+    Values that are not finite are equal when both sides have the same.
+    """
+    found = Apart()
+    for one, other in zip(training, deployed, strict=True):
+        if one.shape != other.shape:
+            return np.inf, None
+        found = found.merge(apart(one, other))
+    return found.worst, float(np.sqrt(found.square / max(found.finite, 1)))
+
+
+def looks_alike(training: Sequence[Array], deployed: Sequence[Array]) -> str:
+    """What can be said of pictures that nothing explains; empty when nothing can."""
+    one, other = training[0], deployed[0]
+    if one.shape != other.shape or one.size < _FEWEST:
+        return ""
+    step = -(-one.size // _MOST_LOOKED_AT) | 1
+    first, second = (each.reshape(-1)[::step].astype(np.float64) for each in (one, other))
+    if not (np.ptp(first) and np.ptp(second)):
+        return ""
+    with np.errstate(invalid="ignore", over="ignore"):
+        related = float(np.corrcoef(first, second)[0, 1])
+    if not related > _ALIKE:
+        return ""
+    return (
+        f"both sides show the same thing in the same place (correlation {related:.4f}); pictures that were "
+        "resized or filtered differently look like this: give --original to have the filter named"
+    )
+
+
+def _claims(
+    training: Sequence[Array], deployed: Sequence[Array], judging: Judging, *, pictures: bool
+) -> Iterator[Claim]:
+    if pictures and picture_of(training[0].shape):
+        yield from PictureSearch(training, deployed, judging).claims()
+        yield from _colour_claims(training, deployed, tolerance=judging.tolerance)
+    else:
+        yield from vector_claims(training, deployed, judging)
+
+
+def _colour_claims(training: Sequence[Array], deployed: Sequence[Array], *, tolerance: float) -> Iterator[Claim]:
+    for layout, view in picture_of(training[0].shape):
+        picture = view(training[0])
+        if picture.shape[2] != 3:
+            continue
+        for reading in readings(layout, (picture.shape[0], picture.shape[1], 3), deployed[0].shape):
+            if len(reading.changes) > 1 or reading.view(deployed[0]).shape != picture.shape:
+                continue
+            pairs = [
+                (view(one).reshape(-1, 3), reading.view(other).reshape(-1, 3))
+                for one, other in zip(training, deployed, strict=True)
+            ]
+            claim = colour_claim(pairs, tolerance=tolerance)
+            if claim is not None:
+                yield replace(claim, changes=(*reading.changes, *claim.changes))
+
+
+def _explanation(best: Claim, others: Sequence[Claim], before: float, *, samples: int) -> Explanation:
+    equal = [
+        "; ".join(change.text for change in claim.changes)
+        for claim in others
+        if (claim.exact, len(claim.changes), claim.plain) == (best.exact, len(best.changes), best.plain)
+        and claim.changes != best.changes
+    ]
+    return Explanation(
+        changes=best.changes,
+        exact=best.exact,
+        before=before,
+        residual=best.residual,
+        residual_rms=best.rms,
+        samples=samples,
+        alternatives=tuple(dict.fromkeys((*best.alternatives, *equal))),
+        notes=best.notes,
+    )
+
+
+def _by_precision(
+    training: Sequence[Array], deployed: Sequence[Array], worst: float, rms: float | None
+) -> Explanation | None:
+    """Values that were only rounded; nothing can be undone, so all of the difference is left."""
+    change = precision_change(training, deployed)
+    if change is None or rms is None:
+        return None
+    note = "rounding cannot be undone: the whole difference is left"
+    return Explanation((change,), False, worst, worst, rms, len(training), notes=(note,))
+
+
+def _by_size(training: Sequence[Array], deployed: Sequence[Array], judging: Judging) -> Explanation | None:
+    """Pictures of different sizes: training's are made from the deployed side's."""
+    wanted, had = picture_of(training[0].shape), picture_of(deployed[0].shape)
+    if not wanted or not had:
+        return None
+    for _, view in had:
+        sources = [view(each) for each in deployed]
+        if view(deployed[0]).shape[:2] == wanted[0][1](training[0]).shape[:2]:
+            continue
+        origin = find_origin(sources, training, judging)
+        if origin is None or not origin.claim.accepted or not origin.pipeline.words():
+            continue
+        height, width = sources[0].shape[:2]
+        steps = ", ".join(origin.pipeline.words())
+        text = f"the deployed side has {height}x{width} pixels; in training they are {steps}"
+        size = InputChange("resize", text, Correction("size", steps))
+        changes = (size, *origin.arranged, *(c for c in origin.claim.changes if c not in origin.arranged))
+        claim = origin.claim
+        return Explanation(
+            changes, claim.exact, np.inf, claim.residual, claim.rms, len(training), origin.rivals, claim.notes
+        )
+    return None
+
+
+def _consistent(arrays: Sequence[Array]) -> bool:
+    """Whether all samples have one shape, so that what holds for one can hold for all."""
+    return all(array.shape == arrays[0].shape and array.dtype.kind in "biuf" for array in arrays)
+
+
+def _as_list(arrays: Array | Sequence[Array]) -> list[Array]:
+    return [arrays] if isinstance(arrays, np.ndarray) else list(arrays)

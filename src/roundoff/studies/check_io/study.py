@@ -1,0 +1,438 @@
+"""The check of a deployment, stage by stage."""
+
+import base64
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from roundoff.core.names import shown
+from roundoff.core.tensors import Array
+from roundoff.messages.numbers import counted
+from roundoff.preprocessing.conventions import MeanStd
+from roundoff.studies.check_io.candidate import Judging
+from roundoff.studies.check_io.explanation import differences, excluded, looks_alike, rows_of, search_difference
+from roundoff.studies.check_io.naming import mean_std_correction
+from roundoff.studies.check_io.origins import Origin, find_origin
+from roundoff.studies.check_io.readings import layout_change, other_layout
+from roundoff.studies.check_io.result import (
+    STAGES,
+    Correction,
+    Explanation,
+    InputChange,
+    IoCheck,
+    SidePicture,
+    Stage,
+    StageCheck,
+)
+from roundoff.studies.check_io.streaming import Apart, all_finite, apart
+
+__all__ = [
+    "CheckSettings",
+    "StageValues",
+    "check_io",
+    "explain_by_origins",
+    "png_bytes",
+    "side_pictures",
+]
+
+
+# Where two ways from the same original part.
+
+
+def explain_by_origins(training: Origin, deployed: Origin, *, before: float, samples: int) -> Explanation | None:
+    """What the deployed side does differently with the original.
+
+    Args:
+        training: How training's values came from it.
+        deployed: How the deployed side's did.
+        before: Largest absolute difference between the two.
+        samples: How many samples both were verified on.
+
+    Returns:
+        None when one of them is not certain, or when both do the same.
+    """
+    if not (training.claim.accepted and deployed.claim.accepted):
+        return None
+    changes = (*_pictures(training, deployed), *_arranged(training, deployed), *_numbers(training, deployed))
+    if not changes:
+        return None
+    rivals = [
+        f"{side}: {', '.join(origin.rivals)}"
+        for side, origin in (("training", training), ("deployed side", deployed))
+        if origin.rivals
+    ]
+    return Explanation(
+        changes=changes,
+        exact=training.claim.exact and deployed.claim.exact,
+        before=before,
+        residual=max(training.claim.residual, deployed.claim.residual),
+        residual_rms=max(training.claim.rms, deployed.claim.rms),
+        samples=samples,
+        alternatives=tuple(rivals),
+        notes=("found by following both sides from the original",),
+    )
+
+
+def _pictures(training: Origin, deployed: Origin) -> Iterator[InputChange]:
+    one, other = training.pipeline, deployed.pipeline
+    if one.decoding != other.decoding:
+        text = f"training decodes the original as {one.decoding}, the deployed side as {other.decoding}"
+        yield InputChange(
+            "colour-matrix", text, Correction("conversion from YUV", str(one.decoding), (("YUV matrix", ""),))
+        )
+    if one.shaping != other.shaping:
+        text = f"in training the original is {one.shaping}, on the deployed side {other.shaping}"
+        yield InputChange("placement", text, Correction("size and place", str(one.shaping)))
+    if one.resizes and other.resizes and (one.resampling, one.rounded) != (other.resampling, other.rounded):
+        ways = [
+            f"{each.resampling}"
+            + ("" if one.rounded == other.rounded else " in bytes" if each.rounded else " in float")
+            for each in (one, other)
+        ]
+        text = f"training resizes {ways[0]}, the deployed side {ways[1]}"
+        yield InputChange("resize", text, Correction("resizing", ways[0]))
+    if training.border != deployed.border and None not in (training.border, deployed.border):
+        text = f"the border of the letterbox is {deployed.border:.4g}, in training {training.border:.4g}"
+        yield InputChange("padding", text, Correction("padding value", f"{training.border:.4g}"))
+
+
+def _arranged(training: Origin, deployed: Origin) -> Iterator[InputChange]:
+    if training.layout != deployed.layout:
+        yield layout_change(training.layout, deployed.layout)
+    kinds = (
+        {change.kind: change for change in training.arranged},
+        {change.kind: change for change in deployed.arranged},
+    )
+    for kind in dict.fromkeys((*kinds[0], *kinds[1])):
+        if (kind in kinds[0]) != (kind in kinds[1]):
+            yield kinds[0].get(kind) or kinds[1][kind]
+
+
+def _numbers(training: Origin, deployed: Origin) -> Iterator[InputChange]:
+    if training.numbers == deployed.numbers:
+        return
+    gain, offset = _relative(training, deployed)
+    correction = None if gain is None or offset is None else mean_std_correction(gain, offset)
+    text = f"training has {training.numbers}, the deployed side {deployed.numbers}"
+    yield InputChange("normalization", text, correction)
+
+
+def _relative(training: Origin, deployed: Origin) -> tuple[Array | None, Array | None]:
+    """Training's numbers from the deployed side's, per channel of training."""
+    one, other = _by_colour(training), _by_colour(deployed)
+    if set(one) != set(other):
+        return None, None
+    pairs = [(one[colour], other[colour]) for colour in one]
+    gain = np.array([a[0] / b[0] for a, b in pairs])
+    return gain, np.array([a[1] for a, _ in pairs]) - gain * np.array([b[1] for _, b in pairs])
+
+
+def _by_colour(origin: Origin) -> dict[int, tuple[float, float]]:
+    matrix, offset = origin.claim.linear.matrix, origin.claim.linear.offset
+    colours = np.abs(matrix).argmax(axis=1)
+    return {int(c): (float(matrix[row, c]), float(offset[row])) for row, c in enumerate(colours)}
+
+
+# Small pictures as PNG, with the standard library alone.
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+# By the number of channels: grey, and red, green, blue.
+_COLOUR_TYPES = {1: 0, 3: 2}
+_BITS = 8
+_NO_FILTER = b"\0"
+
+
+def png_bytes(pixels: Array) -> bytes:
+    """A picture as PNG.
+
+    Args:
+        pixels: Bytes of shape [height, width, channels], with one channel or three.
+    """
+    height, width, channels = pixels.shape
+    if pixels.dtype != np.uint8 or channels not in _COLOUR_TYPES or not height or not width:
+        raise ValueError(f"no picture: {pixels.dtype} {pixels.shape}")
+    head = struct.pack(">IIBBBBB", width, height, _BITS, _COLOUR_TYPES[channels], 0, 0, 0)
+    lines = b"".join(_NO_FILTER + np.ascontiguousarray(line).tobytes() for line in pixels)
+    return _SIGNATURE + _chunk(b"IHDR", head) + _chunk(b"IDAT", zlib.compress(lines, 9)) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+# Both sides of a sample as small pictures, for people to see what a table says.
+
+# Enough to see what is wrong; at most 48 KiB of pixels.
+_MOST_PIXELS = 128
+# Smaller ones are no pictures, but vectors or tables.
+_LEAST_PIXELS = 4
+_CHANNELS = (1, 3)
+_BRIGHTEST = 255.0
+
+
+def side_pictures(training: Array, deployed: Array) -> tuple[SidePicture, ...]:
+    """The sample as training and as the deployed side has it; empty unless both look like pictures.
+
+    Each is stretched from its smallest value to its largest, and every n-th pixel is taken where there are many.
+
+    Args:
+        training: Training's values.
+        deployed: The deployed side's.
+    """
+    pixels = [_pixels(training), _pixels(deployed)]
+    one, other = (None if each is None else base64.b64encode(png_bytes(each)).decode() for each in pixels)
+    if one is None or other is None:
+        return ()
+    return (SidePicture("training", one), SidePicture("deployed", other))
+
+
+def _pixels(values: Array) -> Array | None:
+    """Values as pixels; None where they have no shape of a picture."""
+    while values.ndim > 3 and values.shape[0] == 1:
+        values = values[0]
+    if values.ndim == 2:
+        values = values[..., None]
+    if values.ndim != 3:
+        return None
+    if values.shape[-1] not in _CHANNELS and values.shape[0] in _CHANNELS:
+        values = np.moveaxis(values, 0, -1)
+    height, width, channels = values.shape
+    if channels not in _CHANNELS or min(height, width) < _LEAST_PIXELS:
+        return None
+    step = -(-max(height, width) // _MOST_PIXELS)
+    thinned = values[::step, ::step].astype(np.float64)
+    known = thinned[np.isfinite(thinned)]
+    if not known.size:
+        return None
+    low, high = known.min(), known.max()
+    stretched = (np.nan_to_num(thinned, nan=low, posinf=high, neginf=low) - low) / ((high - low) or 1.0)
+    pixels: Array = np.rint(stretched * _BRIGHTEST).astype(np.uint8)
+    return pixels
+
+
+# What goes into a model may be a picture; what comes out is shown as numbers.
+_PICTURED: tuple[Stage, ...] = ("original", "preprocessed")
+_ORIGINAL_TRIED = (
+    "from the original: stretch, letterbox, crop; nearest, bilinear, bicubic, area in all conventions"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StageValues:
+    """The values of one stage.
+
+    Attributes:
+        names: Names of the samples.
+        training: Training's arrays, one for each name; empty when not given.
+        deployed: The deployed side's; empty when not given.
+        notes: What the reader has to say.
+    """
+
+    names: tuple[str, ...]
+    training: tuple[Array, ...]
+    deployed: tuple[Array, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """What passes.
+
+    Attributes:
+        input_tolerance: Largest absolute difference allowed in originals and preprocessed inputs.
+        result_tolerance: The same for outputs and results.
+        known: Training's own mean and std of values from 0 to 1.
+    """
+
+    input_tolerance: float = 1e-4
+    result_tolerance: float = 1e-3
+    known: tuple[MeanStd, ...] = ()
+
+    def tolerance(self, stage: Stage) -> float:
+        """What is allowed at a stage."""
+        return self.input_tolerance if stage in ("original", "preprocessed") else self.result_tolerance
+
+
+def check_io(stages: Mapping[Stage, StageValues], settings: CheckSettings = CheckSettings()) -> IoCheck:
+    """Compare both sides at every stage that is there, and explain what differs.
+
+    Args:
+        stages: The values of each stage.
+        settings: What passes.
+    """
+    originals = stages.get("original")
+    found = []
+    for stage in STAGES:
+        values = stages.get(stage)
+        # An original of one side serves to follow the other stages.
+        if values is not None and (stage != "original" or (values.training and values.deployed)):
+            checked = _compared(stage, values, settings)
+            if stage == "preprocessed" and originals is not None:
+                checked = _followed(checked, values, originals, settings)
+            found.append(checked)
+    return IoCheck(tuple(found), _overall(found))
+
+
+def _compared(stage: Stage, values: StageValues, settings: CheckSettings) -> StageCheck:
+    tolerance = settings.tolerance(stage)
+    if not values.training or not values.deployed:
+        which = "the deployed side" if values.deployed else "training"
+        note = f"only {which} was given: nothing to compare"
+        return StageCheck(stage, tolerance, 0, None, None, None, notes=(*values.notes, note))
+    worst = [differences([one], [other])[0] for one, other in zip(values.training, values.deployed, strict=True)]
+    place = int(np.argmax(worst))
+    notes = (*values.notes, *_not_finite("training", values.names, values.training))
+    notes += _not_finite("the deployed side", values.names, values.deployed)
+    passed = worst[place] <= tolerance
+    checked = StageCheck(
+        stage=stage,
+        tolerance=tolerance,
+        samples=len(worst),
+        passed=passed,
+        max_abs_error=worst[place],
+        mean_abs_error=_mean_abs(values),
+        worst_sample=values.names[place],
+        shapes=_shapes(values),
+        notes=notes,
+    )
+    if passed:
+        return checked
+    one, other = rows_of([values.training[place]], [values.deployed[place]])
+    worst_row = int(np.argmax([differences([a], [b])[0] for a, b in zip(one, other, strict=True)]))
+    shown = side_pictures(one[worst_row], other[worst_row]) if stage in _PICTURED else ()
+    return _explained(replace(checked, pictures=shown), values, settings)
+
+
+def _explained(checked: StageCheck, values: StageValues, settings: CheckSettings) -> StageCheck:
+    pictures = checked.stage in _PICTURED
+    explanation, nearest = search_difference(
+        list(values.training),
+        list(values.deployed),
+        tolerance=checked.tolerance,
+        known=settings.known,
+        pictures=pictures,
+    )
+    if explanation is not None:
+        return replace(checked, explanation=explanation)
+    first, second = rows_of(list(values.training), list(values.deployed))
+    notes = list(checked.notes)
+    alike = looks_alike(first, second) if pictures else ""
+    notes += [note for note in (nearest, alike) if note]
+    if len({each.shape for each in first}) > 1 or len({each.shape for each in second}) > 1:
+        notes.append("samples have different shapes, so no transformation was looked for; give them one by one")
+    return replace(checked, excluded=excluded(first[0].shape, pictures=pictures), notes=tuple(notes))
+
+
+def _followed(
+    checked: StageCheck, values: StageValues, originals: StageValues, settings: CheckSettings
+) -> StageCheck:
+    """Follow both sides from the original where the two alone do not explain each other."""
+    if checked.passed or (checked.explanation is not None and checked.explanation.exact):
+        return checked
+    judging = Judging(checked.tolerance, None, settings.known)
+    origins = {
+        "training": _origin(
+            originals.names, originals.training or originals.deployed, values.names, values.training, judging
+        ),
+        "deployed": _origin(
+            originals.names, originals.deployed or originals.training, values.names, values.deployed, judging
+        ),
+    }
+    one, other = origins["training"], origins["deployed"]
+    if other is None and all(other_layout(each) is not None for each in values.deployed):
+        # A raw file has the shape of its partner, whatever the order in which it was written.
+        made = [each for each in map(other_layout, values.deployed) if each is not None]
+        known = originals.deployed or originals.training
+        other = _origin(originals.names, known, values.names, made, judging)
+    checked = replace(
+        checked,
+        training_from_original=one.words() if one is not None and one.claim.accepted else (),
+        deployed_from_original=other.words() if other is not None and other.claim.accepted else (),
+    )
+    if checked.passed is None:
+        return checked
+    explanation = None
+    if one is not None and other is not None:
+        before = checked.max_abs_error if checked.max_abs_error is not None else np.inf
+        explanation = explain_by_origins(one, other, before=before, samples=checked.samples)
+    if explanation is None:
+        return replace(checked, excluded=(*checked.excluded, _ORIGINAL_TRIED) if checked.excluded else ())
+    if checked.explanation is not None and not explanation.exact:
+        return checked
+    notes = tuple(note for note in checked.notes if "--original" not in note)
+    return replace(checked, explanation=explanation, excluded=(), notes=notes)
+
+
+def _origin(
+    names: Sequence[str],
+    originals: Sequence[Array],
+    made_names: Sequence[str],
+    made: Sequence[Array],
+    judging: Judging,
+) -> Origin | None:
+    """Pair originals with what was made of them by name, or one with one."""
+    if not originals or not made:
+        return None
+    known = dict(zip(names, originals, strict=True))
+    pairs = [(known[name], each) for name, each in zip(made_names, made, strict=True) if name in known]
+    if not pairs and len(originals) == len(made) == 1:
+        pairs = [(originals[0], made[0])]
+    pictures = [(_as_picture(original), each) for original, each in pairs]
+    usable = [(original, each) for original, each in pictures if original is not None]
+    if not usable or len({each.shape for _, each in usable}) > 1:
+        return None
+    return find_origin([original for original, _ in usable], [each for _, each in usable], judging)
+
+
+def _as_picture(array: Array) -> Array | None:
+    """An original as [height, width, channels], whatever axes of one surround it."""
+    while array.ndim > 3 and array.shape[0] == 1:
+        array = array[0]
+    if array.ndim == 2:
+        return array[..., np.newaxis]
+    if array.ndim != 3:
+        return None
+    planar = array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 2, 3, 4)
+    return array.transpose(1, 2, 0) if planar else array
+
+
+def _mean_abs(values: StageValues) -> float:
+    found = Apart()
+    for one, other in zip(values.training, values.deployed, strict=True):
+        if one.shape != other.shape:
+            return np.inf
+        found = found.merge(apart(one, other))
+    return found.total / max(found.count, 1) if np.isfinite(found.total) else np.nan
+
+
+def _not_finite(side: str, names: Sequence[str], arrays: Sequence[Array]) -> tuple[str, ...]:
+    """That a side holds what is no number."""
+    odd = [name for name, each in zip(names, arrays, strict=True) if not all_finite(each)]
+    if not odd:
+        return ()
+    return (f"{counted(len(odd), 'sample')} of {side} with NaN or infinite values, first {shown(odd[0])}",)
+
+
+def _shapes(values: StageValues) -> str:
+    one, other = values.training[0], values.deployed[0]
+    first, second = (f"{each.dtype.name} {list(each.shape)}" for each in (one, other))
+    return first if first == second else f"{first} against {second}"
+
+
+def _overall(stages: Sequence[StageCheck]) -> tuple[str, ...]:
+    """What the stages say together."""
+    by_stage = {stage.stage: stage.passed for stage in stages}
+    if by_stage.get("preprocessed") is True and by_stage.get("output") is False:
+        note = (
+            "inputs agree and outputs differ: the model itself differs, by quantization or conversion; "
+            "'roundoff compare' and 'roundoff layers' say where"
+        )
+        return (note,)
+    if by_stage.get("output") is True and by_stage.get("result") is False:
+        return ("outputs agree and results differ: the post-processing differs",)
+    if by_stage.get("original") is False and by_stage.get("preprocessed") is False:
+        return ("the two sides start from different originals: align these first",)
+    return ()

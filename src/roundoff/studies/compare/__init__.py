@@ -1,0 +1,1 @@
+"""Which tensors of two sets differ, how, and where it started."""

@@ -1,0 +1,220 @@
+"""What a difference looks like: each kind is tested by undoing it and seeing whether the error goes away."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.measure.metrics import linear_fit, sqnr_db
+from roundoff.measure.pairs import PairMoments, channel_axis_of, measure_pair
+from roundoff.studies.compare.result import DifferenceKind
+
+__all__ = ["Difference", "describe", "describe_codes", "describe_from_moments"]
+
+# A kind explains a difference when undoing it removes at least this share of the error's energy.
+_EXPLAINS = 0.9
+# "Few" outliers: at most this share of the elements.
+_FEW = 1e-3
+# Smaller tensors have no "few" elements, and no order to speak of.
+_FEWEST = 16
+# Elements are in another order when ... the error is at least this part of the spread of the values,
+_OUT_OF_PLACE = 0.2
+# sorted, this part of it is left at most,
+_SORTED_AGREE = 2e-3
+# and this part of what sorting leaves of noise of the same size,
+_BETTER_THAN_NOISE = 0.01
+# and elements that have more of it than this part of the mean
+_MOVED = 0.01
+# are correlated no more than this;
+_UNRELATED = 0.3
+# or when, sorted, next to nothing is left.
+_SORTED_EQUAL = 1e-5
+# The second look at larger tensors is at their first elements: it sorts, and must stay small in memory.
+_MOST_ELEMENTS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A kind of difference and what was seen, in words."""
+
+    kind: DifferenceKind
+    text: str
+
+
+def describe_from_moments(moments: PairMoments) -> Difference:
+    """What can be said without looking at the values again."""
+    for test in (_nonfinite, _zeroed, _linear, _concentrated, _channel):
+        found = test(moments)
+        if found is not None:
+            return found
+    return Difference("noise", "noise" if sqnr_db(moments) >= 0 else "noise, louder than the signal")
+
+
+def describe(moments: PairMoments, reference: Array, candidate: Array) -> Difference:
+    """What a difference looks like, with a second look at the values.
+
+    Args:
+        moments: Of the whole pair, all samples.
+        reference: Values of one sample.
+        candidate: Values of the same sample, in the reference's layout.
+    """
+    coarse = describe_from_moments(moments)
+    if coarse.kind not in ("one channel", "noise"):
+        return coarse
+    x, y = (np.asarray(side).flat[:_MOST_ELEMENTS].astype(np.float64) for side in (reference, candidate))
+    finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[finite], y[finite]
+    energy = np.square(x - y)
+    if energy.sum() == 0:
+        return coarse
+    tests: tuple[Callable[[Array, Array, Array], Difference | None], ...] = (_saturation, _outliers, _permutation)
+    for test in tests:
+        found = test(x, y, energy)
+        if found is not None:
+            return found
+    return _channel_line(moments, reference, candidate, coarse) if coarse.kind == "one channel" else coarse
+
+
+def describe_codes(moments: PairMoments) -> Difference | None:
+    """Integer codes in place of the values they stand for: related by a scale and a zero point, but not alike."""
+    if moments.count < _FEWEST or moments.square_error == 0:
+        return None
+    slope, offset = linear_fit(moments)
+    n, side = moments.count, moments.candidate
+    variance = side.square / n - (side.total / n) ** 2
+    explained = slope * slope * (moments.reference.square / n - (moments.reference.total / n) ** 2)
+    if slope == 0 or variance <= 0 or explained < _EXPLAINS * variance:
+        return None
+    return Difference("codes", f"codes that were not dequantized (scale about {1 / slope:.2g}, zero {offset:.0f})")
+
+
+def _nonfinite(moments: PairMoments) -> Difference | None:
+    only_candidate = moments.excluded - moments.reference.nonfinite
+    only_reference = moments.excluded - moments.candidate.nonfinite
+    if only_candidate:
+        total = moments.count + moments.excluded
+        return Difference(
+            "nonfinite", f"{only_candidate} of {total} elements are NaN or infinite in the candidate only"
+        )
+    if only_reference:
+        return Difference("nonfinite", f"{only_reference} elements are NaN or infinite in the reference only")
+    return None
+
+
+def _zeroed(moments: PairMoments) -> Difference | None:
+    if moments.candidate.is_zero and not moments.reference.is_zero:
+        return Difference("zeroed", "the candidate is all zero")
+    return None
+
+
+def _linear(moments: PairMoments) -> Difference | None:
+    """The simplest of offset, gain, and both that explains the difference."""
+    n, error = moments.count, moments.square_error
+    if n < 2 or error == 0:
+        return None
+    shift = (moments.candidate.total - moments.reference.total) / n
+    if n * shift * shift >= _EXPLAINS * error:
+        return Difference("offset", f"offset {shift:+.4g}")
+    if moments.reference.square > 0:
+        gain = moments.product / moments.reference.square
+        # Least squares through the origin removes (gain - 1)^2 |x|^2 of the error.
+        if (gain - 1) ** 2 * moments.reference.square >= _EXPLAINS * error and gain != 0:
+            return Difference("gain", f"gain {gain:.4g}")
+    slope, offset = linear_fit(moments)
+    residual = (
+        moments.candidate.square
+        + slope * slope * moments.reference.square
+        + n * offset * offset
+        - 2 * slope * moments.product
+        - 2 * offset * moments.candidate.total
+        + 2 * slope * offset * moments.reference.total
+    )
+    # A line through almost unrelated values also removes error; a slope near zero means it explains nothing.
+    related = slope * slope * moments.reference.square > 0.5 * moments.candidate.square
+    if residual <= (1 - _EXPLAINS) * error and related:
+        return Difference("gain and offset", f"gain {slope:.4g} and offset {offset:+.4g}")
+    return None
+
+
+def _concentrated(moments: PairMoments) -> Difference | None:
+    """Few elements carry the error: as many, at most, as would give these sums if all were equally wrong."""
+    if moments.square_error == 0 or moments.count < _FEWEST:
+        return None
+    carriers = moments.abs_error**2 / moments.square_error
+    if carriers <= max(1.5, _FEW * moments.count):
+        return Difference("few outliers", f"about {carriers:.0f} of {moments.count} elements carry the error")
+    return None
+
+
+def _channel(moments: PairMoments) -> Difference | None:
+    channels = moments.channels
+    if channels is None or channels.error.size < 3:
+        return None
+    total = float(channels.error.sum())
+    if total == 0:
+        return None
+    index = int(np.argmax(channels.error))
+    share = float(channels.error[index]) / total
+    if share >= _EXPLAINS:
+        return Difference("one channel", f"channel {index} carries {share:.0%} of the error")
+    return None
+
+
+def _channel_line(moments: PairMoments, reference: Array, candidate: Array, coarse: Difference) -> Difference:
+    """What one channel that carries the error is, where a gain or an offset explains it."""
+    channels, axis = moments.channels, channel_axis_of(reference.shape)
+    if channels is None or axis is None or reference.shape[axis] != channels.error.size:
+        return coarse
+    index = int(np.argmax(channels.error))
+    x, y = (np.take(side, index, axis=axis) for side in (reference, candidate))
+    line = _linear(measure_pair(x, y, channel_axis=None))
+    return coarse if line is None else Difference("one channel", f"{coarse.text}, {line.text}")
+
+
+def _saturation(x: Array, y: Array, energy: Array) -> Difference | None:
+    """The candidate stops at a value that the reference goes beyond."""
+    low, high = y.min(), y.max()
+    clipped = ((y == high) & (x > high)) | ((y == low) & (x < low))
+    if np.count_nonzero(clipped) > 1 and energy[clipped].sum() >= _EXPLAINS * energy.sum():
+        share = np.count_nonzero(clipped) / x.size
+        return Difference("saturation", f"{share:.2%} of the values are cut off at [{low:.4g}, {high:.4g}]")
+    return None
+
+
+def _outliers(x: Array, _y: Array, energy: Array) -> Difference | None:
+    if x.size < _FEWEST:
+        return None
+    few = max(1, int(x.size * _FEW))
+    largest = np.partition(energy, x.size - few)[-few:]
+    if largest.sum() >= _EXPLAINS * energy.sum():
+        count = int(np.searchsorted(np.cumsum(np.sort(largest)[::-1]), _EXPLAINS * energy.sum())) + 1
+        return Difference("few outliers", f"{count} of {x.size} elements carry 90 % of the error")
+    return None
+
+
+def _permutation(x: Array, y: Array, energy: Array) -> Difference | None:
+    """The same values in another order; as far as values can tell, or another tensor of the same distribution."""
+    if x.size < _FEWEST or energy.sum() < _OUT_OF_PLACE * np.square(x - x.mean()).sum():
+        return None
+    ordered = np.sort(x)
+    rest = np.square(ordered - np.sort(y)).sum()
+    if rest > _SORTED_AGREE * energy.sum():
+        return None
+    # Elements in their place agree, and those out of place are unrelated: noise is on all of them, and leaves a
+    # part of each as it was. What agrees better than codes of 8 bits can needs no such proof.
+    moved = energy > _MOVED * energy.mean()
+    if rest > _SORTED_EQUAL * energy.sum() and _correlation(x[moved], y[moved]) > _UNRELATED:
+        return None
+    # Sorting makes any noise small. The same errors at other elements tell how small.
+    shuffled = np.random.default_rng(0).permutation(y - x)
+    by_sorting = np.square(ordered - np.sort(x + shuffled)).sum()
+    if rest <= _BETTER_THAN_NOISE * by_sorting:
+        return Difference("permutation", "sorted, both sides agree: the elements are in another order")
+    return None
+
+
+def _correlation(x: Array, y: Array) -> float:
+    x, y = x - x.mean(), y - y.mean()
+    size = float(np.sqrt(np.square(x).sum() * np.square(y).sum()))
+    return float((x * y).sum()) / size if size else 0.0

@@ -1,0 +1,352 @@
+"""Comparing two sets of tensors: which differ, how, and where it started."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from roundoff.align.layout import find_layout
+from roundoff.align.pairing import Pairing, TensorPair
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.tensors import TensorInfo, TensorSource, Topology
+from roundoff.errors import BadInput
+from roundoff.measure.inference import keep_samples
+from roundoff.measure.metrics import TensorScore, score
+from roundoff.measure.thresholds import ThresholdSet, load_profile
+from roundoff.studies.compare.coverage import output_coverage
+from roundoff.studies.compare.culprits import roles, stand_ins
+from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
+from roundoff.studies.compare.measuring import Measured, SamplePairs, find_samples, measure_pairs, read_pair
+from roundoff.studies.compare.result import Comparison, TensorComparison, Verdict, was_not_read
+
+__all__ = [
+    "CompareSettings",
+    "compare",
+    "standing_out",
+    "surroundings_db",
+]
+
+
+# Tensors that keep the thresholds and still agree far less than those around them.
+
+# So much less than its neighbours ...
+_FAR_DB = 40.0
+# and less than this: what agrees better differs by rounding.
+_ROUNDING_DB = 60.0
+_FEWEST_NEIGHBOURS = 2
+
+
+def standing_out(rows: Sequence[TensorComparison], *, ordered: bool) -> list[int]:
+    """Places of the rows that pass, or are not judged, and stand out from their neighbours.
+
+    Where an error goes on, those behind it are no better: what stands out is wrong by itself, as a dump that was
+    written or read wrongly is.
+
+    Args:
+        rows: All rows.
+        ordered: Whether they are in execution order; if not, all other rows are neighbours.
+    """
+    return [
+        place
+        for place, row in enumerate(rows)
+        if row.passed is not False
+        and (own := _db(row)) is not None
+        and own < _ROUNDING_DB
+        and (around := surroundings_db(rows, place, ordered=ordered)) is not None
+        and around - own > _FAR_DB
+    ]
+
+
+def surroundings_db(rows: Sequence[TensorComparison], place: int, *, ordered: bool) -> float | None:
+    """SQNR of the worst neighbour; None with too few of them.
+
+    Neighbours are the one before and the one behind, at the ends the two next to it; without an order all others.
+    """
+    before = [db for row in reversed(rows[:place]) if (db := _db(row)) is not None]
+    behind = [db for row in rows[place + 1 :] if (db := _db(row)) is not None]
+    if not ordered:
+        near = [*before, *behind]
+    elif before and behind:
+        near = [before[0], behind[0]]
+    else:
+        near = (before or behind)[:_FEWEST_NEIGHBOURS]
+    return min(near) if len(near) >= _FEWEST_NEIGHBOURS else None
+
+
+def _db(row: TensorComparison) -> float | None:
+    return row.score.values.get("sqnr_db")
+
+
+# How many failing tensors are looked at a second time to say what their difference looks like.
+_SECOND_LOOKS = 48
+# Equal shapes are tried in another layout when the cosine is below this.
+_SUSPICIOUS_COSINE = 0.9
+_WORST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CompareSettings:
+    """How to judge a comparison.
+
+    Attributes:
+        thresholds: What a tensor must keep; the default profile when None, and then nothing is gated.
+        topology: The reference network, to tell culprits from victims; None when unknown.
+        channel_axis: Axis of the channels; None for the usual one of each shape.
+    """
+
+    thresholds: ThresholdSet | None = None
+    topology: Topology | None = None
+    channel_axis: int | None = None
+
+
+_DEFAULT_SETTINGS = CompareSettings()
+
+
+def compare(
+    reference: TensorSource,
+    candidate: TensorSource,
+    pairing: Pairing,
+    *,
+    settings: CompareSettings = _DEFAULT_SETTINGS,
+    progress: Progress = SILENT,
+) -> Comparison:
+    """Score every pair over all samples, judge it, and say where the difference starts."""
+    samples = find_samples(reference, candidate)
+    job = _Job((reference, candidate), samples, settings, progress)
+    pairs, measured = job.measure(pairing.pairs)
+    _check_axis(settings.channel_axis, measured)
+    thresholds = settings.thresholds or load_profile("default")
+    judged = _with_odd_layouts(_rows(job, pairs, measured, thresholds=thresholds))
+    rows = _with_roles(judged, settings.topology)
+    rows, remarks = _remarked(job, rows, pairs, measured)
+    outputs = output_coverage(rows, (reference, candidate), pairing, settings.topology)
+    lacking = [each.name for each in outputs.not_judged if each.why in ("missing", "unmatched")]
+    notes = (samples.note, _note_on_scope(thresholds, settings.topology), *_moved_names(rows, reference), *remarks)
+    return Comparison(
+        reference=reference.label,
+        candidate=candidate.label,
+        samples=tuple(left for left, _ in samples.pairs),
+        ordered=reference.ordered,
+        thresholds=thresholds,
+        rows=rows,
+        unmatched_reference=pairing.unmatched_reference,
+        unmatched_candidate=pairing.unmatched_candidate,
+        verdict=_verdict(
+            rows,
+            ordered=reference.ordered,
+            missing_outputs=tuple(lacking) if settings.topology else (),
+            gated=settings.thresholds is not None,
+        ),
+        notes=tuple(filter(None, notes)),
+        outputs=outputs,
+    )
+
+
+def _check_axis(axis: int | None, measured: Sequence[Measured]) -> None:
+    ranks = {len(result.shapes[0]) for result in measured}
+    if axis is not None and not any(-rank <= axis < rank for rank in ranks):
+        ranks_seen = ", ".join(str(rank) for rank in sorted(ranks))
+        raise BadInput(f"The channel axis is to be {axis}, but no tensor has an axis {axis}.",
+                       fix=f"choose one that fits tensors of rank {ranks_seen}")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    sources: tuple[TensorSource, TensorSource]
+    samples: SamplePairs
+    settings: CompareSettings
+    progress: Progress
+
+    def measure(self, pairs: Sequence[TensorPair]) -> tuple[list[TensorPair], list[Measured]]:
+        """Measure all pairs; those of equal shape that disagree badly also in the layout that restores them."""
+        pairs = list(pairs)
+        measured = self._measure(pairs)
+        restored = {i: layout for i, m in enumerate(measured) if (layout := self._restoring(pairs[i], m))}
+        if restored:
+            again = self._measure(list(restored.values()))
+            for index, better in zip(restored, again, strict=True):
+                pairs[index], measured[index] = restored[index], better
+        return pairs, measured
+
+    def look_again(self, pair: TensorPair, measured: Measured) -> Difference:
+        """Say what the difference of a failing pair looks like, from its worst sample."""
+        try:
+            return describe(measured.moments, *read_pair(self.sources, pair, measured.worst_sample))
+        except BadInput:
+            return describe_from_moments(measured.moments)
+
+    def _measure(self, pairs: list[TensorPair]) -> list[Measured]:
+        axis = self.settings.channel_axis
+        return measure_pairs(self.sources, pairs, self.samples, channel_axis=axis, progress=self.progress)
+
+    def _restoring(self, pair: TensorPair, measured: Measured) -> TensorPair | None:
+        suspicious = score(measured.moments).values.get("cosine", 1.0) < _SUSPICIOUS_COSINE
+        if not suspicious or pair.layout is not None or measured.failure is not None:
+            return None
+        layout = find_layout(*read_pair(self.sources, pair, measured.worst_sample))
+        return None if layout is None else replace(pair, layout=layout)
+
+
+def _rows(
+    job: _Job, pairs: Sequence[TensorPair], measured: Sequence[Measured], *, thresholds: ThresholdSet
+) -> list[TensorComparison]:
+    infos = {info.name: info for info in job.sources[0].tensors}
+    topology = job.settings.topology
+    unjudged: set[str] = set()
+    if topology and thresholds.scope == "outputs":
+        # What an output only forwards is judged in its place.
+        shown = stand_ins(topology, {pair.reference for pair in pairs})
+        unjudged = set(infos) - {name for name in shown.values() if name is not None}
+    rows = []
+    for order, (pair, result) in enumerate(zip(pairs, measured, strict=True)):
+        scored = _score(result)
+        row = TensorComparison(
+            order=order,
+            reference=pair.reference,
+            candidate=pair.candidate,
+            node=infos.get(pair.reference, _UNKNOWN).node,
+            op_type=infos.get(pair.reference, _UNKNOWN).op_type,
+            dtypes=result.dtypes,
+            shapes=result.shapes,
+            how=pair.how,
+            confidence=pair.confidence,
+            layout="" if pair.layout is None else pair.layout.name,
+            samples=result.samples,
+            score=scored,
+            passed=None if pair.reference in unjudged else _passes(result, scored, thresholds),
+            sample_sqnr_db=() if result.failure else keep_samples(result.sample_sqnr_db),
+        )
+        rows.append(row)
+    return _with_kinds(job, rows, pairs, measured, thresholds)
+
+
+def _note_on_scope(thresholds: ThresholdSet, topology: Topology | None) -> str:
+    if thresholds.scope == "all" or topology is not None:
+        return ""
+    unknown = f"profile {thresholds.name} judges outputs only, but which tensors are outputs is unknown"
+    return f"{unknown} (give --model): all were judged"
+
+
+def _moved_names(rows: Sequence[TensorComparison], reference: TensorSource) -> Iterator[str]:
+    """Say where a name is on another tensor than in the reference."""
+    names = {info.name for info in reference.tensors}
+    moved = [
+        row for row in rows if row.how == "value" and row.candidate != row.reference and row.candidate in names
+    ]
+    if moved:
+        first = f"its {moved[0].candidate} is the reference's {moved[0].reference}"
+        yield f"{len(moved)} names of the candidate are on other tensors, judged by their values: {first}"
+
+
+_UNKNOWN = TensorInfo("")
+
+
+def _score(measured: Measured) -> TensorScore:
+    if measured.failure is None:
+        return score(measured.moments)
+    status, reason = measured.failure
+    return TensorScore(status, {}, reason)
+
+
+def _passes(measured: Measured, scored: TensorScore, thresholds: ThresholdSet) -> bool:
+    moments = measured.moments
+    # NaN for NaN is agreement; NaN on one side only is not.
+    same_nonfinite = moments.excluded == moments.reference.nonfinite == moments.candidate.nonfinite
+    if moments.count == 0 and moments.excluded and measured.failure is None:
+        return same_nonfinite
+    return same_nonfinite and thresholds.holds(scored.values)
+
+
+def _with_kinds(
+    job: _Job,
+    rows: list[TensorComparison],
+    pairs: Sequence[TensorPair],
+    measured: Sequence[Measured],
+    thresholds: ThresholdSet,
+) -> list[TensorComparison]:
+    """Add what the differences look like; the first and the worst failing tensors get a second look."""
+    failing = [
+        i for i, row in enumerate(rows) if row.score.values and not _passes(measured[i], row.score, thresholds)
+    ]
+    worst = sorted(failing, key=lambda i: _badness(rows[i]), reverse=True)
+    chosen = {*failing[: _SECOND_LOOKS // 2], *worst[: _SECOND_LOOKS // 2]}
+    # By sample, so that a live source runs each sample once.
+    for index in sorted(failing, key=lambda i: (measured[i].worst_sample, i)):
+        result = measured[index]
+        found = describe_codes(result.moments) if _is_codes(rows[index]) else None
+        if found is None and index in chosen:
+            found = job.look_again(pairs[index], result)
+        found = found or describe_from_moments(result.moments)
+        rows[index] = replace(rows[index], kind=found.kind, difference=found.text)
+    return rows
+
+
+def _is_codes(row: TensorComparison) -> bool:
+    reference, candidate = row.dtypes
+    return "float" in reference and "int" in candidate
+
+
+def _with_odd_layouts(rows: list[TensorComparison]) -> tuple[TensorComparison, ...]:
+    """Fail tensors that agree only with their axes exchanged although their shape says otherwise.
+
+    Where most tensors change layout it is the candidate's way of storing; in one tensor among many it is a fault.
+    """
+    changed = sum(bool(row.layout) for row in rows)
+    if changed * 2 > len(rows):
+        return tuple(rows)
+    return tuple(
+        replace(row, passed=False, kind="layout", difference=row.layout)
+        if row.layout and row.passed and row.shapes[0] == row.shapes[1]
+        else row
+        for row in rows
+    )
+
+
+def _remarked(
+    job: _Job, rows: tuple[TensorComparison, ...], pairs: Sequence[TensorPair], measured: Sequence[Measured]
+) -> tuple[tuple[TensorComparison, ...], list[str]]:
+    """The rows, with what differs in those that pass and stand out; and that in sentences."""
+    ordered = job.sources[0].ordered
+    told, remarks = list(rows), []
+    for place in standing_out(rows, ordered=ordered)[:_WORST]:
+        text = job.look_again(pairs[place], measured[place]).text
+        told[place] = replace(rows[place], difference=text)
+        own, around = rows[place].score.values["sqnr_db"], surroundings_db(rows, place, ordered=ordered)
+        near = "dB, its worst neighbour" if ordered else "dB, the worst other"
+        remarks.append(f"{rows[place].reference} stands out: {own:.1f} {near} {around:.1f} dB: {text}")
+    return tuple(told), remarks
+
+
+def _with_roles(rows: tuple[TensorComparison, ...], topology: Topology | None) -> tuple[TensorComparison, ...]:
+    if topology is None:
+        return rows
+    failed = {row.reference: bool(row.kind) or row.passed is False for row in rows if not was_not_read(row)}
+    known = roles(topology, failed)
+    return tuple(replace(row, role=known.get(row.reference, "")) for row in rows)
+
+
+def _verdict(
+    rows: Sequence[TensorComparison], *, ordered: bool, missing_outputs: tuple[str, ...], gated: bool
+) -> Verdict:
+    failing = [row for row in rows if row.passed is False]
+    # What was not read may be as right as it should be: nothing starts there.
+    wrong = [row for row in failing if not was_not_read(row)]
+    worst = sorted(failing, key=_badness, reverse=True)[:_WORST]
+    return Verdict(
+        compared=sum(bool(row.score.values) or row.score.status == "nonfinite" for row in rows),
+        passed=sum(row.passed is True for row in rows),
+        failed=len(failing),
+        first_divergence=wrong[0].reference if wrong and ordered else None,
+        worst=tuple(row.reference for row in worst),
+        introduces=tuple(row.reference for row in rows if row.role == "introduces"),
+        victims=tuple(row.reference for row in rows if row.role == "victim"),
+        missing_outputs=missing_outputs,
+        gated=gated,
+    )
+
+
+def _badness(row: TensorComparison) -> float:
+    """Larger is worse: most so without a score, or with NaN on one side only; what was not read comes last."""
+    if was_not_read(row):
+        return -1.0
+    if row.kind == "nonfinite":
+        return float("inf")
+    return row.score.values.get("relative_euclidean", float("inf"))

@@ -1,0 +1,1 @@
+"""How values are distributed, and what their quantizers make of them."""

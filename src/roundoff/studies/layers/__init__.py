@@ -1,0 +1,1 @@
+"""What quantization costs each layer, and where the loss begins."""

@@ -1,0 +1,234 @@
+"""Where the error at a network's outputs comes from, estimated from what each unit adds.
+
+Independent errors add up in energy. So of the error of a tensor in the running quantized network, the share
+``own / accumulated`` was added by the unit that writes it, and the rest came with its inputs. From the outputs
+backwards that splits the error among all units without running the network once for each of them.
+
+A wrecked tensor cannot get worse, and its last wrecker would seem to have done it all. What keeps adding up is the
+logarithm of what is left: two stages that each keep half of a signal keep a quarter together. That is the `loss`
+here; for small errors it equals the energy of the error over that of the tensor.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.core.tensors import NodeInfo, Topology
+from roundoff.measure.light_pairs import ErrorTotals
+from roundoff.studies.layers.result import Cause
+from roundoff.studies.layers.tally import Tally
+
+__all__ = ["ChannelLoss", "OwnError", "loss_of", "output_shares", "own_error"]
+
+# Operations whose result takes over the errors of its inputs as they are; elsewhere relative errors add up.
+_ADDITIVE = frozenset({"Add", "Concat", "Max", "Mean", "Min", "Sub", "Sum", "Where"})
+# An error beyond measure, such as NaN, counts as this many times the tensor's energy.
+_ENDLESS = 1e6
+# A cosine below this is nothing in common; it cannot be told from chance.
+_LEAST_COMMON = 0.01
+# Mean squared error of rounding, in squared steps.
+_ROUNDING, _FLOOR = 1 / 12, 1 / 3
+# Channels with less of the mean channel's energy than this carry no signal to lose.
+_QUIET_CHANNEL = 1e-6
+# An error of more than half of a channel's energy, 3 dB, leaves nothing of it.
+_LOST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class OwnError:
+    """What a unit adds to the tensor it writes, its inputs being exact.
+
+    Attributes:
+        ratio: Energy of the error over that of the tensor.
+        loss: The same on the scale on which losses add up.
+        channel_ratio: The same in the median channel.
+        cause: What makes most of it.
+        clipped: Share of the float values that are cut off.
+        used_levels: Distinct codes that occur.
+        channels: What the channels lose; None without any.
+        quantizer_cause: What makes most of what the quantizer of the tensor alone adds.
+    """
+
+    ratio: float
+    loss: float
+    channel_ratio: float
+    cause: Cause
+    clipped: float | None
+    used_levels: int | None
+    channels: "ChannelLoss | None" = None
+    quantizer_cause: Cause = "rounding"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLoss:
+    """What the channels of a tensor lose; silent ones do not count.
+
+    Attributes:
+        worst: The one with the largest error over its own energy.
+        worst_ratio: That ratio.
+        lost: How many have an error of more than half of their energy.
+        count: How many there are.
+        median_ratio: That of the median channel.
+        mean_loss: What they lose on average, on the scale on which losses add up.
+    """
+
+    worst: int
+    worst_ratio: float
+    lost: int
+    count: int
+    median_ratio: float
+    mean_loss: float
+
+
+def own_error(tally: Tally, *, has_weights: bool) -> OwnError:
+    """What a unit adds, from the variants ``own`` and ``coded`` of the tensor it writes.
+
+    Args:
+        tally: The tensor; an input of the network has the variant ``coded`` only.
+        has_weights: Whether the unit has weights or biases that are quantized.
+    """
+    coded = tally.variants["coded"]
+    part = tally.variants.get("own", coded)
+    ratio, channels = _ratio(part.totals), _channel_loss(part.totals)
+    by_quantizer = _quantizer_cause(tally)
+    cause = "weights" if has_weights and _costs_more(part.totals, coded.totals) else by_quantizer
+    quantized = tally.tensor.quantizer is not None and tally.count > 0
+    return OwnError(
+        ratio=ratio,
+        loss=loss_of(part.totals),
+        channel_ratio=ratio if channels is None else channels.median_ratio,
+        cause=cause,
+        clipped=tally.clipped / tally.count if quantized else None,
+        used_levels=None if part.levels is None else part.levels.used,
+        channels=channels,
+        quantizer_cause=by_quantizer,
+    )
+
+
+def _costs_more(whole: ErrorTotals, rounding: ErrorTotals) -> bool:
+    """Whether more is lost by the weights than by the quantizer of the result, in the average channel.
+
+    By energy alone a large channel would decide, and small ones could be wiped out without a word.
+    """
+    with_weights, alone = _channel_loss(whole), _channel_loss(rounding)
+    if with_weights is None or alone is None:
+        return _ratio(whole) > 2 * _ratio(rounding)
+    return with_weights.mean_loss > 2 * alone.mean_loss
+
+
+def _quantizer_cause(tally: Tally) -> Cause:
+    """Whether most of the error of a quantizer is more than rounding explains."""
+    sums, quantizer = tally.variants["coded"].totals, tally.tensor.quantizer
+    if quantizer is None or not tally.clipped:
+        return "rounding"
+    if _made_finite(sums):
+        return "clipping"
+    squared_steps = float(np.square(quantizer.params.scale.astype(np.float64)).mean())
+    rounding = sums.count * squared_steps * (_FLOOR if quantizer.spec.rounding == "floor" else _ROUNDING)
+    return "clipping" if sums.error > 2 * rounding else "rounding"
+
+
+def _channel_loss(sums: ErrorTotals) -> ChannelLoss | None:
+    channels = sums.channels
+    if channels is None:
+        return None
+    loud = np.flatnonzero(channels.reference > _QUIET_CHANNEL * channels.reference.mean())
+    if not loud.size:
+        return None
+    ratios = np.minimum(channels.error[loud] / channels.reference[loud], _ENDLESS)
+    worst = int(ratios.argmax())
+    return ChannelLoss(
+        worst=int(loud[worst]),
+        worst_ratio=float(ratios[worst]),
+        lost=int(np.count_nonzero(ratios > _LOST)),
+        count=int(loud.size),
+        median_ratio=float(np.median(ratios)),
+        mean_loss=float(np.log1p(ratios).mean()),
+    )
+
+
+def output_shares(
+    topology: Topology,
+    own: Mapping[str, OwnError],
+    accumulated: Mapping[str, ErrorTotals],
+    *,
+    inside: Collection[str],
+) -> dict[str, float]:
+    """Split the error at the outputs among the tensors at which it was added; the shares sum up to 1.
+
+    Args:
+        topology: The float network.
+        own: What was added at each tensor, inputs of the network included.
+        accumulated: The error of each tensor in the running quantized network, likewise.
+        inside: Tensors that never leave their units; what is added there is counted at the unit's end.
+    """
+    losses = {name: loss_of(sums) for name, sums in accumulated.items()}
+    lost = {name: losses.get(name, 0.0) for name in topology.outputs}
+    total = math.fsum(lost.values())
+    blame = {name: loss / total for name, loss in lost.items() if loss}
+    shares: dict[str, float] = {}
+    ends: dict[str, str] = {}
+    for node in reversed(topology.nodes):
+        for tensor in node.outputs:
+            part = blame.pop(tensor, 0.0)
+            if not part:
+                continue
+            added = 0.0 if tensor in inside or tensor not in own else own[tensor].loss
+            fraction = min(1.0, added / losses[tensor]) if losses.get(tensor) else 1.0
+            sources = _sources(node, tensor, losses, accumulated)
+            if not sources:
+                fraction = 1.0
+            end = ends.get(tensor, tensor)
+            shares[end] = shares.get(end, 0.0) + part * fraction
+            ends |= {name: end for name in sources if name in inside}
+            for name, weight in sources.items():
+                blame[name] = blame.get(name, 0.0) + part * (1 - fraction) * weight
+    for name, part in blame.items():  # what is left has come to the inputs of the network
+        shares[name] = shares.get(name, 0.0) + part
+    return {name: share for name, share in shares.items() if share > 0}
+
+
+def _sources(
+    node: NodeInfo, tensor: str, losses: Mapping[str, float], accumulated: Mapping[str, ErrorTotals]
+) -> dict[str, float]:
+    """In which parts the error that a node inherits comes from each of its inputs."""
+    if node.op_type in _ADDITIVE:
+        size = accumulated[tensor].count if tensor in accumulated else 0
+        weights = {
+            name: _spread_energy(accumulated[name], size, node) for name in node.inputs if name in accumulated
+        }
+    else:
+        weights = {name: losses[name] for name in node.inputs if name in losses}
+    total = math.fsum(weights.values())
+    return {name: weight / total for name, weight in weights.items() if weight} if total else {}
+
+
+def _spread_energy(sums: ErrorTotals, size: int, node: NodeInfo) -> float:
+    """The energy of an input's error in the result, where a smaller input may be broadcast."""
+    repeats = size / sums.count if node.op_type != "Concat" and sums.count else 1.0
+    energy = sums.error * max(1.0, repeats)
+    return min(energy, _ENDLESS * max(sums.reference, 1.0))
+
+
+def loss_of(sums: ErrorTotals) -> float:
+    """How much of a tensor an error destroys, on a scale on which independent losses add up."""
+    ratio, energy = _ratio(sums), sums.reference * sums.candidate
+    if ratio == 0:
+        return 0.0
+    # The error of a tensor that has nothing in common with the right one is no larger than both together, so the
+    # energy of the error alone would not show it.
+    common = sums.product / math.sqrt(energy) if energy > 0 else 1.0
+    return max(math.log1p(ratio), -2 * math.log(min(1.0, max(_LEAST_COMMON, common))))
+
+
+def _ratio(sums: ErrorTotals) -> float:
+    """Energy of the error over that of the tensor; an infinite value that has become a finite one is lost."""
+    return min(max(sums.noise_ratio, _made_finite(sums)), _ENDLESS)
+
+
+def _made_finite(sums: ErrorTotals) -> float:
+    """Share of elements that were infinite and are so no more, as the limits of a mask behind a quantizer."""
+    more = sums.nonfinite[0] - sums.nonfinite[1]
+    return more / (sums.count + sums.excluded) if more > 0 else 0.0

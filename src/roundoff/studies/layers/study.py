@@ -1,0 +1,377 @@
+"""Layer by layer: the whole way from a quantized model and samples to a report."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from roundoff.core.names import shown
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize
+from roundoff.core.target import WIDEST, Arithmetic
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.interface import check_repeatable, hidden_tensors
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import Value, values
+from roundoff.graph.weights import Weights
+from roundoff.measure.inference import keep_samples
+from roundoff.measure.metrics import (
+    cosine,
+    mse,
+    ratio_db,
+    sqnr_db,
+    status_of,
+    worst_channel,
+    worst_channel_sqnr_db,
+)
+from roundoff.measure.thresholds import ThresholdSet, load_profile
+from roundoff.messages.numbers import counted
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.variants import Variant
+from roundoff.studies.layers.contributions import ATTRIBUTION_SAMPLES, find_contributions
+from roundoff.studies.layers.experiments import (
+    FEW_SAMPLES,
+    Experiments,
+    Proof,
+    integer_runs,
+    prove,
+    reference_runs,
+    spread_over,
+)
+from roundoff.studies.layers.integer import arithmetic_in_words, overflows
+from roundoff.studies.layers.measuring import Measuring
+from roundoff.studies.layers.passes import Budget
+from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore, LayerVerdict, Method, Mode
+from roundoff.studies.layers.tally import Tally, VariantTally
+from roundoff.studies.layers.tensors import LayerTensor, layer_tensors
+from roundoff.studies.layers.verdict import Contribution, judge, judge_outputs
+
+__all__ = [
+    "LayerSettings",
+    "analyze_layers",
+    "layer_row",
+    "layer_score",
+    "with_limits",
+]
+
+
+# What a layer-by-layer run cannot tell, so that nobody takes it for good.
+
+# Values that are this part of a step away from a code are on it but for the last bits.
+_ON_THE_GRID = 1e-3
+# Of what is in the file this is not in the quantizers that were run.
+_UNREAD = ("not_represented", "disagreement")
+_LISTED = 3
+
+
+def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdict:
+    """The verdict with what it does not cover; without anything it covers it is left open."""
+    unjudged = []
+    weights = [each for each in quantized.quantizers if each.kind == "weight"]
+    rounded = bool(weights) and _all_rounded(quantized, weights)
+    if rounded:
+        unjudged.append("weights are not judged: no float model with unrounded weights was given")
+    dynamic = len({each.node for each in quantized.oddities if each.kind == "dynamic"})
+    if dynamic:
+        nodes = counted(dynamic, "node")
+        unjudged.append(f"activations of {nodes} are not judged: their scales are computed while it runs")
+    unread = list(dict.fromkeys(each.text for each in quantized.oddities if each.kind in _UNREAD))
+    unjudged += unread[:_LISTED]
+    if len(unread) > _LISTED:
+        unjudged.append(
+            f"and {counted(len(unread) - _LISTED, 'more place')} like these; roundoff audit lists them"
+        )
+    activations = any(each.kind == "activation" for each in quantized.quantizers)
+    nothing = rounded and not activations
+    kind = "open" if nothing or (unread and verdict.kind == "fine") else verdict.kind
+    return replace(verdict, kind=kind, not_judged=tuple(unjudged))
+
+
+def _all_rounded(quantized: QuantizedModel, quantizers: list[Quantizer]) -> bool:
+    """Whether quantizing changes no weight: then the float ones are not known."""
+    values = Weights(quantized.float_model)
+    return all(each.tensor in values.protos and not _changes(each, values[each.tensor]) for each in quantizers)
+
+
+def _changes(quantizer: Quantizer, values: Array) -> bool:
+    params, spec = quantizer.params, quantizer.spec
+    if quantizer.codes is not None:
+        rounded = dequantize(quantizer.codes, params, spec.axis)
+    else:
+        rounded = fake_quantize(values, params, spec)
+    # What half precision cannot hold is no rounding to codes.
+    lost = np.abs(rounded - rounded.astype(values.dtype)).max(initial=0.0)
+    apart = np.abs(rounded - values.astype(np.float32, copy=False)).max(initial=0.0)
+    return bool(apart > _ON_THE_GRID * float(params.scale.min()) + lost)
+
+
+# From what was summed up of a tensor to its row.
+
+
+def layer_row(order: int, tensor: LayerTensor, tally: Tally | None, variants: Collection[Variant]) -> LayerRow:
+    """The row of a tensor.
+
+    Args:
+        order: Its position in execution order.
+        tensor: The tensor.
+        tally: What was measured of it; None when it cannot be read.
+        variants: Which of the local and the accumulated error were to be measured.
+    """
+    value = tensor.value
+    if tally is None:
+        scores = {variant: LayerScore("unreadable", value.obstacle()) for variant in variants}
+    else:
+        scores = {variant: layer_score(tally, variant) for variant in variants}
+    return LayerRow(
+        order=order,
+        node=value.node,
+        op_type=value.op_type,
+        unit=tensor.unit,
+        tensor=value.name,
+        shape=value.shape or () if tally is None or tally.shape is None else tally.shape,
+        dtype=value.element.dtype if value.element else "",
+        quantized=tensor.quantized,
+        output=tensor.output,
+        samples=0 if tally is None else tally.samples,
+        levels=tensor.levels,
+        clipped=None if tally is None or tensor.quantizer is None else _share(tally.clipped, tally.count),
+        local=scores.get("local"),
+        accumulated=scores.get("accumulated"),
+        differing_codes=None if tally is None else _share(tally.codes_differing, tally.codes_compared),
+        distant_codes=None if tally is None else _share(tally.codes_distant, tally.codes_compared),
+    )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def layer_score(tally: Tally, variant: Variant) -> LayerScore:
+    """The scores of one variant of a tensor."""
+    part = tally.variants[variant]
+    if part.failure is not None:
+        return LayerScore(*part.failure)
+    moments = part.totals.moments()
+    status, detail = status_of(moments)
+    if moments.count == 0:
+        return LayerScore(status, detail)
+    channel = int(worst_channel(moments))
+    rms_steps, max_steps = _steps(tally, part)
+    return LayerScore(
+        status=status,
+        detail=detail,
+        cosine=cosine(moments),
+        mse=mse(moments),
+        sqnr_db=sqnr_db(moments),
+        rms_steps=rms_steps,
+        max_steps=max_steps,
+        used_levels=None if part.levels is None else part.levels.used,
+        worst_channel=channel if channel >= 0 else None,
+        worst_channel_sqnr_db=worst_channel_sqnr_db(moments) if channel >= 0 else None,
+        worst_sample=part.worst_sample,
+        worst_sample_sqnr_db=-ratio_db(part.worst_ratio, 1.0) if part.worst_sample else None,
+        sample_sqnr_db=keep_samples(-ratio_db(ratio, 1.0) for ratio in part.sample_ratios),
+    )
+
+
+def _steps(tally: Tally, part: VariantTally) -> tuple[float | None, float | None]:
+    """Root mean square and maximum of the error in steps of the tensor's quantizer."""
+    quantizer, sums = tally.tensor.quantizer, part.totals
+    if quantizer is None:
+        return None, None
+    scale = quantizer.params.scale.astype(np.float64)
+    if scale.size == 1:
+        step = float(scale.reshape(()))
+        return math.sqrt(sums.error / sums.count) / step, sums.max_error / step
+    channels = sums.channels
+    if channels is None:
+        return None, None
+    energy = float((channels.error / scale**2).sum())
+    return math.sqrt(energy / sums.count), sums.max_steps
+
+
+_METHODS: tuple[Variant, ...] = ("local", "accumulated")
+_REFERENCE_ARITHMETIC = "fake quantization in onnxruntime"
+
+
+# Exact integers take longer, so units are put into float on fewer samples.
+_INTEGER_SAMPLES = 4
+_SIDE_BY_SIDE = 2
+# How many runs that takes, for the display of progress.
+_USUAL_RUNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSettings:
+    """How to analyze layers.
+
+    Attributes:
+        method: Which errors to measure.
+        mode: Fake quantization in onnxruntime, or exact integer arithmetic.
+        arithmetic: How the integer hardware computes; for the mode ``integer``.
+        samples: Read at most so many samples; all when None.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        threads: Threads to use; all cores by default.
+    """
+
+    method: Method = "both"
+    mode: Mode = "reference"
+    arithmetic: Arithmetic = WIDEST
+    samples: int | None = None
+    max_memory: int | None = None
+    threads: int | None = None
+
+
+_DEFAULT_SETTINGS = LayerSettings()
+
+
+def analyze_layers(
+    quantized: QuantizedModel,
+    samples: Samples,
+    settings: LayerSettings = _DEFAULT_SETTINGS,
+    *,
+    progress: Progress = SILENT,
+) -> LayerReport:
+    """Measure what quantization costs each layer, and judge whether the loss is local.
+
+    Args:
+        quantized: The float model and its quantizers.
+        samples: What both are fed.
+        settings: What to measure, and how.
+        progress: Told of every sample.
+
+    Raises:
+        BadInput: Nothing is quantized, samples or a quantizer do not fit the model, or the memory is too small.
+        ModelFailed: The model cannot be run.
+    """
+    if not quantized.quantizers:
+        raise BadInput(
+            f"{quantized.float_model.path} has no quantizers, so there is nothing to measure.",
+            fix="give a quantized model with --quantized, or a target with --target",
+        )
+    model = quantized.float_model
+    check_repeatable(model)
+    budget = Budget.of(settings.max_memory, settings.threads)
+    indices = range(len(samples.names))[: settings.samples]
+    tensors = layer_tensors(quantized, _everything(quantized, samples, budget))
+    measuring = Measuring(quantized, tensors, samples, budget, progress)
+    runner = None
+    if settings.mode == "integer":
+        runner = IntegerRunner(model, quantized.quantizers, settings.arithmetic, threads=settings.threads)
+    variants = [variant for variant in _METHODS if settings.method in (variant, "both")]
+    tallies = (
+        measuring.reference(variants, indices) if runner is None else measuring.integer(variants, indices, runner)
+    )
+    notes = tuple(_notes(measuring, indices, settings))
+    computed = [tensor for tensor in tensors if tensor.value.node]
+    rows = tuple(
+        layer_row(order, tensor, tallies.get(tensor.name), variants) for order, tensor in enumerate(computed)
+    )
+    rows, verdict = _judged(rows, tallies, measuring, indices, settings)
+    verdict = with_limits(verdict, quantized)
+    met = None if runner is None else runner.report
+    return LayerReport(
+        reference=shown(model.path),
+        samples=tuple(samples.names[index] for index in indices),
+        method=settings.method,
+        mode=settings.mode,
+        arithmetic=_REFERENCE_ARITHMETIC if met is None else arithmetic_in_words(settings.arithmetic),
+        rows=rows,
+        verdict=verdict,
+        overflows=() if met is None else overflows(met, {row.node: row.op_type for row in rows}),
+        float_nodes={} if met is None else {each.node: f"{each.op_type}: {each.why}" for each in met.float_nodes},
+        notes=notes,
+        preparation=(*quantized.preparation, *quantized.notes),
+    )
+
+
+def _everything(quantized: QuantizedModel, samples: Samples, budget: Budget) -> tuple[Value, ...]:
+    model = quantized.float_model
+    feed = read_feed(model, samples, 0)
+    inferred = values(model, {name: array.shape for name, array in feed.items()})
+    return complete_values(model, inferred, feed, threads=budget.threads)
+
+
+def _judged(
+    rows: tuple[LayerRow, ...],
+    tallies: Mapping[str, Tally],
+    measuring: Measuring,
+    indices: Sequence[int],
+    settings: LayerSettings,
+) -> tuple[tuple[LayerRow, ...], LayerVerdict]:
+    thresholds = load_profile("default")
+    if settings.method != "both":
+        outputs, agrees = judge_outputs(rows, thresholds)
+        return rows, LayerVerdict("open", outputs, agrees, thresholds.describe())
+    found = find_contributions(measuring, tallies, indices)
+    by_tensor = {each.tensor: each.introduced() for each in found}
+    rows = tuple(replace(row, introduced=by_tensor.get(row.tensor)) for row in rows)
+    proving = _Proving(measuring, indices, settings, thresholds)
+    return rows, proving.completed(judge(rows, found, thresholds, proving.prove))
+
+
+class _Proving:
+    """Experiments, prepared when the first is wanted."""
+
+    def __init__(
+        self, measuring: Measuring, indices: Sequence[int], settings: LayerSettings, thresholds: ThresholdSet
+    ) -> None:
+        self._measuring, self._settings, self._thresholds = measuring, settings, thresholds
+        self._indices = spread_over(indices, _INTEGER_SAMPLES) if settings.mode == "integer" else indices
+        self._experiments: Experiments | None = None
+
+    def prove(self, orders: Sequence[Sequence[Contribution]], limit: int) -> Proof:
+        """Try units in float."""
+        parts = {each.tensor: each.parts for order in orders for each in order}
+        names = [[each.tensor for each in order] for order in orders]
+        progress = self._measuring.progress
+        progress.start("trying units in float", min(FEW_SAMPLES, len(self._indices)) * _USUAL_RUNS)
+        try:
+            self._experiments = self._opened()
+            return prove(self._experiments, parts.__getitem__, names, limit=limit)
+        finally:
+            progress.finish()
+
+    def _opened(self) -> Experiments:
+        threads = self._measuring.budget.threads
+        integers = self._settings.mode == "integer"
+        # Samples side by side wait less for each other than the threads of one.
+        workers = 1 if integers else min(_SIDE_BY_SIDE, threads)
+        if integers:
+            open_network = integer_runs(self._measuring, self._settings.arithmetic, threads)
+        else:
+            open_network = reference_runs(self._measuring, max(1, threads // workers))
+        return Experiments(
+            self._measuring, self._indices, thresholds=self._thresholds, open_network=open_network, workers=workers
+        )
+
+    def completed(self, verdict: LayerVerdict) -> LayerVerdict:
+        """The verdict with what else an experiment tells."""
+        experiments = self._experiments
+        verdict = replace(verdict, samples=0 if experiments is None else experiments.samples)
+        if verdict.kind != "distributed" or verdict.agrees or experiments is None:
+            return verdict
+        kinds: dict[bool, list[str]] = {True: [], False: []}
+        for quantizer in self._measuring.quantized.quantizers:
+            kinds[quantizer.kind == "activation"].append(quantizer.name)
+        if not (kinds[True] and kinds[False]):
+            return verdict
+        weights, activations = (experiments.run(kinds[activation]).found for activation in (False, True))
+        return replace(verdict, float_weights=weights, float_activations=activations)
+
+
+def _notes(measuring: Measuring, indices: Sequence[int], settings: LayerSettings) -> list[str]:
+    notes = []
+    if measuring.passes > 1:
+        notes.append(f"{measuring.passes} passes per sample, to stay within the memory")
+    if settings.method == "both" and len(indices) > ATTRIBUTION_SAMPLES:
+        notes.append(f"what units add was estimated on {ATTRIBUTION_SAMPLES} of {len(indices)} samples")
+    hidden = hidden_tensors(measuring.quantized.float_model)
+    if hidden:
+        nodes = ", ".join(repr(node) for node in dict.fromkeys(hidden.values()))
+        notes.append(f"{len(hidden)} tensors inside {nodes} cannot be seen from outside and have no row")
+    return notes

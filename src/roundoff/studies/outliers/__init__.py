@@ -1,0 +1,1 @@
+"""Channels that are small against the largest value of their tensor."""

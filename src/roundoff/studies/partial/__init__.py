@@ -1,0 +1,1 @@
+"""How few nodes have to stay in float, or need 16 bits."""

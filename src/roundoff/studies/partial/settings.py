@@ -1,0 +1,169 @@
+"""How to sweep."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput, nearest
+from roundoff.run.evaluators import Evaluator
+from roundoff.studies.partial.result import Goal, Raise
+
+__all__ = [
+    "ACCURACY",
+    "MOST_OF_IT",
+    "OUTPUT_SCORES",
+    "PartialSettings",
+    "check_settings",
+    "default_goal",
+    "drops",
+    "knee",
+    "levels_off",
+    "parse_goal",
+    "reaches",
+]
+
+
+# Where a sweep has done enough: goals, the knee, and the point from which more brings little.
+
+MOST_OF_IT = 0.95
+"""A sweep levels off at the smallest count that has this share of all that any count gains over none."""
+
+_SHARE = re.compile(r"(?P<number>[0-9]*\.?[0-9]+)\s*%")
+_DEFAULT_SHARE, _DEFAULT_DB = "99%", "20"
+
+
+def default_goal(score: str) -> str:
+    """What is asked for when nobody says: 99 % of float; in decibels, of which float has endless ones, 20."""
+    return _DEFAULT_DB if score == "sqnr_db" else _DEFAULT_SHARE
+
+
+def parse_goal(text: str, *, score: str, float_score: float | None, higher_is_better: bool) -> Goal:
+    """Read a goal: ``99%`` of the float network's score, or a score.
+
+    Where lower is better, a share allows for as much more: 99% of a loss of 0.5 is 0.505.
+
+    Raises:
+        BadInput: It is neither, or there is no float score to take a share of.
+    """
+    stripped = text.strip()
+    share = _SHARE.fullmatch(stripped)
+    if share is None:
+        try:
+            value = float(stripped)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            what = f"--goal {text!r} is neither a share of the float score nor a score."
+            raise BadInput(what, fix="write 99% or a score such as 0.78")
+        return Goal(stripped, value)
+    part = float(share["number"]) / 100
+    if not 0 < part <= 1:
+        raise BadInput(f"--goal {text!r} is not a share of the float score.", fix="write up to 100%, e.g. 99%")
+    # Anything reaches a share of nothing.
+    empty = float_score == 0 and higher_is_better
+    if float_score is None or not math.isfinite(float_score) or float_score < 0 or empty:
+        said = "none" if float_score is None else f"{float_score:g}"
+        what = f"--goal {text} is a share of the float network's {score}, which is {said}."
+        raise BadInput(what, fix="give a score to reach, e.g. --goal 20")
+    return Goal(stripped, float_score * part if higher_is_better else float_score / part)
+
+
+def reaches(score: float, goal: Goal, *, higher_is_better: bool) -> bool:
+    """Whether a score is good enough."""
+    return score >= goal.value if higher_is_better else score <= goal.value
+
+
+def knee(scores: Sequence[float], goal: Goal, *, higher_is_better: bool) -> int | None:
+    """The smallest count whose score reaches the goal."""
+    good = (reaches(score, goal, higher_is_better=higher_is_better) for score in scores)
+    return next((count for count, reached in enumerate(good) if reached), None)
+
+
+def levels_off(scores: Sequence[float], *, higher_is_better: bool) -> int | None:
+    """The smallest count with most of what is gained by any; None when nothing is.
+
+    Endless scores, as signal to noise without any noise, count as the best of the others.
+    """
+    gains = [(score - scores[0]) * (1 if higher_is_better else -1) for score in scores]
+    most = max((gain for gain in gains if math.isfinite(gain)), default=0.0) or max(gains, default=0.0)
+    if not most > 0:
+        return None
+    return next(count for count, gain in enumerate(gains) if gain >= MOST_OF_IT * most)
+
+
+def drops(scores: Sequence[float], *, higher_is_better: bool) -> tuple[int, ...]:
+    """Counts whose score is worse than that of the count before."""
+    sign = 1 if higher_is_better else -1
+    pairs = pairwise(scores)
+    return tuple(count for count, (before, after) in enumerate(pairs, 1) if sign * after < sign * before)
+
+
+OUTPUT_SCORES = ("cosine", "sqnr_db", "same_top1")
+"""How outputs agree with those in float; the last is the share of rows with the same highest class."""
+
+ACCURACY = "accuracy"
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSettings:
+    """How to sweep.
+
+    Attributes:
+        to: What subjects are changed to.
+        top: Try up to so many subjects; all when None.
+        score: One of `OUTPUT_SCORES`, or ``accuracy`` where there are labels; by
+            default accuracy with labels, else the cosine.
+        goal: What to reach, as users write it: ``99%`` of the float network's score, or a score; by default
+            `roundoff.studies.partial.settings.default_goal`.
+        stop_at_goal: Whether to end when it is reached. Only evaluators can; others measure all at once.
+        evaluator: Measures each network.
+        labels: The right class of each row of the outputs.
+        samples: Use at most so many samples, the first ones; all when None.
+        max_memory: Bytes the process may take; most of the free memory by default.
+        threads: Threads to use; all cores by default.
+        ranking: Where the order of the subjects comes from, in words.
+    """
+
+    to: Raise = "float"
+    top: int | None = 20
+    score: str = ""
+    goal: str = ""
+    stop_at_goal: bool = False
+    evaluator: Evaluator | None = None
+    labels: Array | None = None
+    samples: int | None = None
+    max_memory: int | None = None
+    threads: int | None = None
+    ranking: str = "as given"
+
+
+def check_settings(settings: PartialSettings, *, labelled: bool) -> None:
+    """Refuse settings that contradict each other, before any work.
+
+    Args:
+        settings: The settings; their labels may still be missing.
+        labelled: Whether there are labels.
+
+    Raises:
+        BadInput: They do.
+    """
+    if settings.evaluator is not None and (labelled or settings.score):
+        given = "labels" if labelled else f"the score {settings.score!r}"
+        what = f"An evaluator and {given} were given, but only one of them can decide."
+        raise BadInput(what, fix="leave one of them out")
+    if settings.stop_at_goal and settings.evaluator is None:
+        what = "Without an evaluator all networks are measured at once, so that none can be left out at the goal."
+        raise BadInput(what, fix="leave --stop-at-goal out, or measure fewer networks with --top")
+    if settings.score == ACCURACY and not labelled:
+        raise BadInput("Accuracy needs to know what is right.", fix="give --labels FILE or --evaluator FILE")
+    if settings.score and settings.score not in (*OUTPUT_SCORES, ACCURACY):
+        raise BadInput(
+            f"There is no score {settings.score!r}.", fix=nearest(settings.score, (*OUTPUT_SCORES, ACCURACY))
+        )
+    if settings.goal:
+        endless = settings.score == "sqnr_db"
+        score = math.inf if endless else 1.0
+        parse_goal(settings.goal, score=settings.score, float_score=score, higher_is_better=True)

@@ -1,0 +1,255 @@
+"""A gate: whether a run lost more against its baseline than its nodes are allowed to."""
+
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from roundoff.core.document import RunDocument
+from roundoff.core.files import reading
+from roundoff.errors import BadInput, nearest
+from roundoff.studies.run_diff.result import Gate, GateRow, RowDiff, RunDiff
+from roundoff.studies.run_diff.study import LEVEL
+
+__all__ = [
+    "MAX_REGRESSION_DB",
+    "Budget",
+    "Budgets",
+    "decibels",
+    "judge_diff",
+    "new_problems",
+    "read_budgets",
+]
+
+
+# Budgets of a gate: how much each node may lose, and what it must reach, from a TOML or JSON file.
+
+_TABLE, _GENERAL = "nodes", "max_regression"
+_KEYS = ("loss", "at_least", "measure")
+_IGNORED = "ignore"
+_FIX = 'write lines like "head/*" = 0.5 or "head/*" = { loss = 0.5, at_least = 20 } under [nodes]'
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What nodes of one pattern may lose.
+
+    Attributes:
+        pattern: Shell pattern of tensor or node names.
+        loss_db: Allowed loss against the baseline; None for the general limit.
+        at_least_db: What must be reached, whatever the baseline; None when nothing must.
+        ignored: Whether these nodes are not judged at all.
+        measure: The only score it is for; empty for all.
+    """
+
+    pattern: str
+    loss_db: float | None = None
+    at_least_db: float | None = None
+    ignored: bool = False
+    measure: str = ""
+
+    def fits(self, row: RowDiff) -> bool:
+        """Whether it decides on a row."""
+        if self.measure and self.measure != row.measure:
+            return False
+        return fnmatchcase(row.tensor, self.pattern) or (bool(row.node) and fnmatchcase(row.node, self.pattern))
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """All of a file.
+
+    Attributes:
+        general_db: Loss allowed where none of the others says otherwise; None when the file does not say.
+        nodes: In the order of the file; the first that fits decides.
+    """
+
+    general_db: float | None = None
+    nodes: tuple[Budget, ...] = ()
+
+
+def read_budgets(path: Path) -> Budgets:
+    """Read a file of budgets.
+
+    Raises:
+        BadInput: It cannot be read, or says something else.
+    """
+    with reading(path, what="The budget"):
+        data = path.read_bytes()
+    try:
+        text = data.decode("utf-8")
+        content = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+    except (UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        form = "JSON" if path.suffix.lower() == ".json" else "TOML"
+        raise BadInput(f"{path} is no {form}: {error}.", fix=_FIX) from error
+    if not isinstance(content, dict):
+        raise BadInput(f"{path} is no table of budgets.", fix=_FIX)
+    for key in content:
+        if key not in (_TABLE, _GENERAL):
+            raise BadInput(f"{path} has an entry {key!r}.", fix=nearest(key, (_TABLE, _GENERAL)))
+    nodes = content.get(_TABLE, {})
+    if not isinstance(nodes, dict):
+        raise BadInput(f"{path}: 'nodes' is no table.", fix=_FIX)
+    general = content.get(_GENERAL)
+    return Budgets(
+        None if general is None else _limit(general, f"{path}: max_regression", least=0.0),
+        tuple(_budgets(nodes, path)),
+    )
+
+
+def _budgets(nodes: Mapping[str, object], path: Path) -> Iterator[Budget]:
+    for pattern, given in nodes.items():
+        where = f"{path}: {pattern!r}"
+        if given == _IGNORED:
+            yield Budget(pattern, ignored=True)
+        elif isinstance(given, dict):
+            for key in given:
+                if key not in _KEYS:
+                    raise BadInput(f"{where} has a key {key!r}.", fix=nearest(key, _KEYS))
+            loss, least = given.get("loss"), given.get("at_least")
+            if loss is None and least is None:
+                raise BadInput(f"{where} sets no limit.", fix=_FIX)
+            yield Budget(
+                pattern,
+                None if loss is None else _limit(loss, where, least=0.0),
+                None if least is None else _limit(least, where),
+                measure=str(given.get("measure", "")),
+            )
+        else:
+            yield Budget(pattern, _limit(given, where, least=0.0))
+
+
+def _limit(given: object, where: str, *, least: float = -math.inf) -> float:
+    try:
+        number = decibels(str(given)) if not isinstance(given, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if math.isnan(number) or number < least:
+        limits = "decibels from 0 on" if least == 0 else "decibels"
+        raise BadInput(f"{where} is {given!r}, which are no {limits}.", fix=_FIX)
+    return number
+
+
+def decibels(text: str) -> float:
+    """Decibels as users write them: ``1``, ``0.5dB``, ``2 dB``.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    plain = text.strip()
+    if plain.lower().endswith("db"):
+        plain = plain[:-2].strip()
+    number = float(plain)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+MAX_REGRESSION_DB = 1.0
+_NO_BUDGETS = Budgets()
+
+
+def judge_diff(
+    diff: RunDiff,
+    *,
+    budgets: Budgets = _NO_BUDGETS,
+    max_regression_db: float | None = None,
+    problems: tuple[str, ...] = (),
+    strict: bool = False,
+) -> Gate:
+    """Judge what differs.
+
+    A row fails when its loss is above what is allowed and chance is excluded; where the same samples were scored
+    but cannot be tested, as with a single one, the loss itself decides. It also fails when it lost its score, or
+    is below what it must reach.
+
+    Args:
+        diff: The baseline before, the run after.
+        budgets: Of single nodes.
+        max_regression_db: Loss allowed elsewhere; overrules what the budgets say in general.
+        problems: What else keeps the run from passing.
+        strict: Losses above what is allowed fail even where chance is not excluded.
+
+    Raises:
+        BadInput: Nothing can be judged.
+    """
+    if diff.pairing == "none" and _other_samples(diff) and diff.rows:
+        what = "The samples of run and baseline differ, and no scores of single samples are kept."
+        raise BadInput(what, fix="make the baseline again with this version, on the same samples")
+    general = max_regression_db if max_regression_db is not None else budgets.general_db
+    general = MAX_REGRESSION_DB if general is None else general
+    rows = []
+    used: set[str] = set()
+    for row in diff.rows:
+        budget = next((each for each in budgets.nodes if each.fits(row)), None)
+        if budget is not None:
+            used.add(budget.pattern)
+        rows.append(_judge(row, budget, general, comparable=diff.pairing != "unpaired", strict=strict))
+    unused = tuple(each.pattern for each in budgets.nodes if each.pattern not in used)
+    return Gate(general, tuple(rows), problems, unused)
+
+
+def _other_samples(diff: RunDiff) -> bool:
+    return any(each.what in ("data", "reference") for each in diff.inputs)
+
+
+def _judge(row: RowDiff, budget: Budget | None, general: float, *, comparable: bool, strict: bool) -> GateRow:
+    pattern = "" if budget is None else budget.pattern
+    if budget is not None and budget.ignored:
+        return GateRow(row.tensor, row.measure, pattern, None, None, None, "ignored by its budget")
+    allowed = general if budget is None or budget.loss_db is None else budget.loss_db
+    least = None if budget is None else budget.at_least_db
+    why = _broken(row) or _below(row, least) or _lost(row, allowed, comparable=comparable, strict=strict)
+    if not why and row.change_db is None:
+        return GateRow(row.tensor, row.measure, pattern, allowed, least, None, "no score in both runs")
+    return GateRow(row.tensor, row.measure, pattern, allowed, least, not why, why)
+
+
+def _broken(row: RowDiff) -> str:
+    return row.detail if row.change == "worse" and row.detail else ""
+
+
+def _below(row: RowDiff, least: float | None) -> str:
+    if least is None or (row.after is not None and row.after >= least):
+        return ""
+    found = "no score" if row.after is None else f"{row.after:.1f} dB"
+    return f"{found}, must reach {least:g} dB"
+
+
+def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool) -> str:
+    if row.change_db is None or -row.change_db <= allowed or row.change_db == 0:
+        return ""
+    told = f"lost {-row.change_db:.1f} dB ({row.before:.1f} to {row.after:.1f}), {allowed:g} dB allowed"
+    chance = row.loss_probability
+    if chance is None:
+        return f"{told}; chance could not be tested" if comparable or strict else ""
+    if chance > LEVEL:
+        return f"{told}; chance is not excluded" if strict else ""
+    return f"{told}; by chance in {_percent(chance)}"
+
+
+def _percent(probability: float) -> str:
+    return "less than 0.1 % of cases" if probability < 0.001 else f"{100 * probability:.1f} % of cases"
+
+
+def new_problems(before: RunDocument, after: RunDocument, diff: RunDiff) -> tuple[str, ...]:
+    """What keeps a run from passing beside its scores: outputs it lacks, causes that a diagnosis proves anew."""
+    lacking = () if after.comparison is None else after.comparison.verdict.missing_outputs
+    known = () if before.comparison is None else before.comparison.verdict.missing_outputs
+    outputs = () if before.network is None else before.network.outputs
+    gone = [name for name in lacking if name not in known]
+    gone += [name for name in diff.only_before if name in outputs and name not in gone]
+    found = tuple(f"the output {name} is missing" for name in gone)
+    # A run whose outputs were not all judged has not passed, whatever its baseline was content with.
+    for part in (after.comparison, after.diagnosis):
+        if part is not None and part.outputs is not None:
+            what = "output" if part.outputs.known else "tensor"
+            lost = [each.name for each in part.outputs.not_judged if each.name not in gone]
+            found += tuple(f"the {what} {name} was not judged" for name in lost)
+    if after.diagnosis is None:
+        return found
+    # Suspected findings are no verdict.
+    return (*found, *(f"new finding: {name}" for name in diff.only_after if not name.endswith("(suspected)")))

@@ -1,0 +1,482 @@
+"""Two runs side by side: what got better, what got worse, where it starts, and whether chance explains it."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from roundoff.core.document import RunDocument
+from roundoff.core.tensors import Array, NodeInfo, Topology
+from roundoff.errors import BadInput
+from roundoff.measure.inference import false_discoveries, paired_probability, unpaired_probability
+from roundoff.studies.run_diff.readings import (
+    FINE,
+    Matched,
+    Reading,
+    match_readings,
+    readings_of,
+    run_kind,
+    sample_names,
+)
+from roundoff.studies.run_diff.result import Change, DiffKind, InputChange, Pairing, RowDiff, RunDiff, RunKind
+
+if TYPE_CHECKING:
+    from roundoff.diagnosis.result import Diagnosis, Finding
+
+__all__ = [
+    "FLOOR_DB",
+    "LEVEL",
+    "Tested",
+    "changed_conditions",
+    "compare_scores",
+    "diff_runs",
+    "same_samples",
+]
+
+
+# Whether the change of one score can be chance.
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A score in both runs.
+
+    Attributes:
+        before: In decibels.
+        after: In the other run.
+        samples: Samples, or pairs of them, that were tested; 0 when none could be.
+        probability: Of a change like this by chance, not yet corrected for other rows; None when not tested.
+        identical: Whether every sample has the very same score, so that there is nothing to test.
+    """
+
+    before: float | None
+    after: float | None
+    samples: int = 0
+    probability: float | None = None
+    identical: bool = False
+
+    @property
+    def change_db(self) -> float | None:
+        """By how much it is better."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+def compare_scores(before: Reading, after: Reading, pairing: Pairing) -> Tested:
+    """Compare one score of two runs, sample by sample where that is possible."""
+    totals = Tested(before.value, after.value, identical=before.value == after.value and before.value is not None)
+    if pairing == "none":
+        return totals
+    left, right = _numbers(before, after) if pairing == "paired" else (_array(before), _array(after))
+    if pairing == "paired":
+        known = ~(np.isnan(left) | np.isnan(right))
+        left, right = left[known], right[known]
+        probability = paired_probability(left, right)
+    else:
+        left, right = left[~np.isnan(left)], right[~np.isnan(right)]
+        probability = unpaired_probability(left, right)
+    if not left.size or not right.size:
+        return totals
+    samples = 0 if probability is None else int(min(left.size, right.size))
+    identical = left.size == right.size and bool((left == right).all())
+    return Tested(float(left.mean()), float(right.mean()), samples, probability, identical)
+
+
+def _array(reading: Reading) -> Array:
+    return np.asarray(reading.values, dtype=np.float64)
+
+
+def _numbers(before: Reading, after: Reading) -> tuple[Array, Array]:
+    """Scores of the samples that both have, in the same order."""
+    if before.names == after.names:
+        return _array(before), _array(after)
+    ours = dict(zip(before.names, before.values, strict=True))
+    theirs = dict(zip(after.names, after.values, strict=True))
+    common = [name for name in ours if name in theirs]
+    return (
+        np.asarray([ours[name] for name in common], dtype=np.float64),
+        np.asarray([theirs[name] for name in common], dtype=np.float64),
+    )
+
+
+# What was not the same in two runs beside their results, and whether they scored the same samples.
+
+_SHOWN_HASH = 8
+# Where results go says nothing of what was run.
+_OUTPUT_FLAGS = frozenset({"--json", "--force"})
+_OUTPUT_OPTIONS = frozenset(
+    {
+        "-o",
+        "--output",
+        "--csv",
+        "--html",
+        "--plot",
+        "--junit",
+        "--top",
+        "--rows",
+        "--sort",
+        "--threads",
+        "--max-memory",
+    }
+)
+
+
+def changed_conditions(before: RunDocument, after: RunDocument) -> tuple[InputChange, ...]:
+    """Inputs, options and surroundings that differ."""
+    return (*_inputs(before, after), *_options(before, after), *_surroundings(before, after))
+
+
+def same_samples(before: RunDocument, after: RunDocument, kind: RunKind) -> bool:
+    """Whether both runs scored the same samples, or one some of the other's, as far as their files tell."""
+    names = sample_names(before, kind), sample_names(after, kind)
+    if names[0] is None or names[1] is None:
+        return False
+    for role in ("data", "reference"):
+        given = _hashes(before, role), _hashes(after, role)
+        if given[0] or given[1]:
+            return given[0] == given[1] and bool(set(names[0]) & set(names[1]))
+    return names[0] == names[1]
+
+
+def _hashes(document: RunDocument, role: str) -> list[str]:
+    return [each.sha256 for each in document.inputs if each.role == role]
+
+
+def _inputs(before: RunDocument, after: RunDocument) -> Iterator[InputChange]:
+    for role in dict.fromkeys(each.role for each in (*before.inputs, *after.inputs)):
+        if _hashes(before, role) != _hashes(after, role):
+            yield InputChange(role, _files(before, role), _files(after, role))
+
+
+def _files(document: RunDocument, role: str) -> str:
+    files = (each for each in document.inputs if each.role == role)
+    return ", ".join(f"{each.path} ({each.sha256[:_SHOWN_HASH]})" for each in files)
+
+
+def _options(before: RunDocument, after: RunDocument) -> Iterator[InputChange]:
+    ours, theirs = _asked(before), _asked(after)
+    lost = [word for word in ours if word not in theirs]
+    new = [word for word in theirs if word not in ours]
+    if lost or new:
+        yield InputChange("options", " ".join(lost), " ".join(new))
+
+
+def _asked(document: RunDocument) -> list[str]:
+    """The options of a command with their values, but for files, which are told by their content."""
+    paths = {each.path for each in document.inputs}
+    found: list[str] = []
+    words = iter(document.command[2:])
+    for word in words:
+        if word in _OUTPUT_OPTIONS:
+            next(words, None)
+        elif word.startswith("-") and word.partition("=")[0] not in _OUTPUT_OPTIONS | _OUTPUT_FLAGS:
+            found.append(word)
+        elif not word.startswith("-") and found and not _names_file(word, paths):
+            found[-1] += f" {word}"
+    return found
+
+
+def _names_file(word: str, paths: set[str]) -> bool:
+    return word in paths or word.partition("=")[2] in paths
+
+
+def _surroundings(before: RunDocument, after: RunDocument) -> Iterator[InputChange]:
+    ours, theirs = before.environment, after.environment
+    packages = dict.fromkeys((*ours.packages, *theirs.packages))
+    told: Sequence[tuple[str, str, str]] = (
+        ("roundoff", ours.roundoff, theirs.roundoff),
+        ("python", ours.python, theirs.python),
+        *((name, ours.packages.get(name, ""), theirs.packages.get(name, "")) for name in packages),
+        ("host", ours.host, theirs.host),
+        ("arithmetic", ours.arithmetic, theirs.arithmetic),
+    )
+    for what, old, new in told:
+        if old != new:
+            yield InputChange(what, old, new, environment=True)
+
+
+FLOOR_DB = 0.5
+"""A smaller change is none: 0.5 dB is an eighth of the error's energy."""
+
+LEVEL = 0.05
+"""Probability up to which chance is excluded, over all rows of two runs together."""
+
+# A change this large, or this improbable taken alone, is told of even where chance is not excluded.
+_LARGE_DB, _SUSPICIOUS = 3.0, 0.01
+# Noise up to so many times that of what a node reads is taken for that; accumulated noise up to so many times the
+# local one for the node's own.
+_EXPLAINED, _MOSTLY = 4.0, 2.0
+_COMMANDS = "compare, layers, sensitivity, accumulate or diagnose"
+
+
+def diff_runs(
+    before: tuple[str, RunDocument],
+    after: tuple[str, RunDocument],
+    *,
+    floor_db: float = FLOOR_DB,
+    paired: bool = False,
+) -> RunDiff:
+    """Compare two runs.
+
+    Args:
+        before: Path and document of the first run.
+        after: Path and document of the second.
+        floor_db: Changes smaller than this are none.
+        paired: Take samples of the same name for the same although their files differ.
+
+    Raises:
+        BadInput: They are not runs of one kind, or have no score in common.
+    """
+    old, new = before[1], after[1]
+    kind = _common_kind(before, after)
+    ours, theirs = readings_of(old, kind), readings_of(new, kind)
+    matched = match_readings(ours, theirs)
+    if not matched.pairs and kind != "diagnosis":
+        what = f"{before[0]} and {after[0]} have no node in common, neither by name nor by operation and shape."
+        raise BadInput(what, fix="give two runs of the same network")
+    pairing = _pairing(matched, same=paired or same_samples(old, new, kind))
+    rows = _with_starts(tuple(_rows(matched, pairing, floor_db)), new.network)
+    worse = [row for row in rows if row.change == "worse" and row.order is not None]
+    found = RunDiff(
+        before=before[0],
+        after=after[0],
+        compared=kind,
+        kind=_verdict(rows),
+        rows=rows,
+        first=worse[0].tensor if worse else None,
+        only_before=matched.only_before,
+        only_after=matched.only_after,
+        renamed=matched.renamed,
+        inputs=changed_conditions(old, new),
+        pairing=pairing,
+        samples=(_sample_count(old, kind), _sample_count(new, kind)),
+        floor_db=floor_db,
+        level=LEVEL,
+    )
+    found = replace(found, notes=tuple(_notes(found)))
+    return _with_findings(found, old.diagnosis, new.diagnosis)
+
+
+def _common_kind(before: tuple[str, RunDocument], after: tuple[str, RunDocument]) -> RunKind:
+    kinds = [run_kind(document) for _, document in (before, after)]
+    for (path, document), kind in zip((before, after), kinds, strict=True):
+        if kind is None:
+            what = f"{path} is a run of '{' '.join(document.command[:2])}', which scores no nodes."
+            raise BadInput(what, fix=f"give runs of {_COMMANDS}")
+    if kinds[0] is None or kinds[0] != kinds[1]:
+        names = [" ".join(document.command[:2]) for _, document in (before, after)]
+        what = f"{before[0]} is a run of '{names[0]}', {after[0]} one of '{names[1]}'."
+        raise BadInput(what, fix="give two runs of the same command")
+    return kinds[0]
+
+
+def _sample_count(document: RunDocument, kind: RunKind) -> int:
+    names = sample_names(document, kind)
+    return getattr(document, kind).samples if names is None else len(names)
+
+
+def _pairing(matched: Matched, *, same: bool) -> Pairing:
+    if not any(old.values and new.values for old, new in matched.pairs):
+        return "none"
+    return "paired" if same else "unpaired"
+
+
+def _rows(matched: Matched, pairing: Pairing, floor_db: float) -> Iterator[RowDiff]:
+    results = [compare_scores(old, new, pairing) for old, new in matched.pairs]
+    # What is the same bit for bit cannot be a false alarm, and is no test.
+    tests = [at for at, each in enumerate(results) if each.probability is not None and not each.identical]
+    corrected = false_discoveries([results[at].probability or 0.0 for at in tests])
+    losses = false_discoveries([_one_sided(results[at]) for at in tests])
+    chances = dict(zip(tests, zip(corrected, losses, strict=True), strict=True))
+    for at, ((old, new), tested) in enumerate(zip(matched.pairs, results, strict=True)):
+        yield _row(old, new, tested, chances=chances.get(at, (None, None)), floor_db=floor_db)
+
+
+def _one_sided(tested: Tested) -> float:
+    """Probability of so large a loss by chance."""
+    half = (tested.probability or 0.0) / 2
+    return half if (tested.change_db or 0.0) < 0 else 1 - half
+
+
+def _row(
+    old: Reading,
+    new: Reading,
+    tested: Tested,
+    *,
+    chances: tuple[float | None, float | None],
+    floor_db: float,
+) -> RowDiff:
+    change, detail = _change(tested, chances[0], floor_db), ""
+    if old.badness != new.badness:
+        change = "worse" if new.badness > old.badness else "better"
+        status = new.status if new.badness != FINE else f"no longer: {old.status}"
+        detail = status or "its score"
+    return RowDiff(
+        order=new.order,
+        node=new.node,
+        op_type=new.op_type,
+        tensor=new.tensor,
+        renamed_from="" if old.tensor == new.tensor else old.tensor,
+        measure=new.measure,
+        output=new.output,
+        before=tested.before,
+        after=tested.after,
+        change_db=tested.change_db,
+        samples=tested.samples,
+        probability=chances[0],
+        loss_probability=chances[1],
+        change=change,
+        detail=detail,
+    )
+
+
+def _change(tested: Tested, corrected: float | None, floor_db: float) -> Change:
+    difference = tested.change_db
+    if difference is None or tested.identical or abs(difference) < floor_db:
+        return "same"
+    if corrected is None or tested.probability is None:
+        return "untested"
+    if corrected <= LEVEL:
+        return "better" if difference > 0 else "worse"
+    suspicious = tested.probability <= _SUSPICIOUS or abs(difference) >= _LARGE_DB
+    return "unclear" if suspicious else "same"
+
+
+def _with_starts(rows: Sequence[RowDiff], network: Topology | None) -> tuple[RowDiff, ...]:
+    """Mark the worse rows that are worse by themselves."""
+    worse = tuple(row for row in rows if row.change == "worse")
+    alone, local = _alone(rows, network), _local_noise(worse)
+
+    def starts(row: RowDiff) -> bool:
+        if row.change != "worse" or row.tensor not in alone:
+            return False
+        # What accumulates at a node is its own where that is most of it.
+        known = local.get(row.tensor)
+        return row.measure == "local" or known is None or _added_noise(row) <= _MOSTLY * known
+
+    return tuple(replace(row, starts=starts(row)) for row in rows)
+
+
+def _local_noise(worse: Sequence[RowDiff]) -> dict[str, float]:
+    return {row.tensor: _added_noise(row) for row in worse if row.measure == "local"}
+
+
+def _alone(rows: Sequence[RowDiff], network: Topology | None) -> set[str]:
+    worse = [row for row in rows if row.change == "worse"]
+    names = {row.tensor for row in worse}
+    measures = {row.measure for row in worse}
+    if not measures & {"local", "accumulated", "compared"}:
+        # In a ranking each subject stands for itself.
+        return names
+    if network is None:
+        return {row.tensor for row in worse if row.order is not None and row.order == worse[0].order}
+    local = _local_noise(worse)
+    scored = {row.tensor for row in rows if row.measure == "local"}
+    producers = network.producers()
+    read = {name: _read_scored(name, producers, scored) for name in local}
+    # A node alone is fed float tensors, but still reads what the quantizers of its inputs leave.
+    own = {
+        name
+        for name, added in local.items()
+        if added > _EXPLAINED * sum(local.get(each, 0.0) for each in read[name])
+    }
+    reached = _reached(names, network)
+    return own | {name for name in names - local.keys() if name not in reached}
+
+
+def _read_scored(tensor: str, producers: Mapping[str, NodeInfo], scored: set[str]) -> set[str]:
+    """The nearest tensors before one that have a local score; others within a unit have none."""
+    found, seen = set[str](), set[str]()
+    waiting = [tensor]
+    while waiting:
+        node = producers.get(waiting.pop())
+        for name in () if node is None else node.inputs:
+            if name in scored:
+                found.add(name)
+            elif name not in seen:
+                seen.add(name)
+                waiting.append(name)
+    return found
+
+
+def _added_noise(row: RowDiff) -> float:
+    """Energy of the noise that came with a change, by that of the signal; without bound where a score was lost."""
+    if row.before is None or row.after is None:
+        return math.inf
+    return max(0.0, 10 ** (-row.after / 10) - 10 ** (-row.before / 10))
+
+
+def _reached(worse: set[str], network: Topology) -> set[str]:
+    """Tensors that are computed from a worse one."""
+    reached: set[str] = set()
+    for node in network.nodes:
+        if any(name in worse or name in reached for name in node.inputs):
+            reached.update(node.outputs)
+    return reached
+
+
+def _verdict(rows: Sequence[RowDiff]) -> DiffKind:
+    changes = {row.change for row in rows}
+    if {"better", "worse"} <= changes:
+        return "mixed"
+    if "worse" in changes:
+        return "worse"
+    if "better" in changes:
+        return "better"
+    if "unclear" in changes:
+        return "unclear"
+    return "untested" if "untested" in changes else "same"
+
+
+def _notes(found: RunDiff) -> Iterator[str]:
+    if found.compared == "diagnosis" and found.pairing == "none":
+        yield (
+            "not both diagnoses have scores of single samples: differences are listed, and nothing is tested; "
+            "'roundoff layers -o DIR' of both models gives scores that can be"
+        )
+    elif found.pairing == "none":
+        yield "no scores of single samples in both runs: nothing can be tested; run both again with this version"
+    elif found.pairing == "unpaired":
+        yield (
+            "the samples differ, so no pairs can be tested: they are taken for two draws of one population, "
+            "which shows large changes only; run both on the same samples for a sharp test"
+        )
+    elif max((row.samples for row in found.rows), default=0) == 0 and found.kind != "same":
+        yield "one sample: nothing can be tested, differences are listed; give more samples"
+    if found.pairing != "none" and any(row.samples for row in found.rows):
+        test = "paired t-test" if found.pairing == "paired" else "Welch's t-test"
+        yield (
+            f"{test} over samples at {100 * found.level:g} % over all rows (Benjamini-Hochberg); changes below "
+            f"{found.floor_db:g} dB count as none"
+        )
+
+
+def _with_findings(found: RunDiff, old: "Diagnosis | None", new: "Diagnosis | None") -> RunDiff:
+    """Findings that only one of two diagnoses has, and verdicts that differ."""
+    if old is None or new is None:
+        return found
+    ours, theirs = (dict.fromkeys(map(_finding, each.findings)) for each in (old, new))
+    verdicts = (f"the verdict was {old.kind}, and is {new.kind}",) if old.kind != new.kind else ()
+    return replace(
+        found,
+        only_before=tuple(name for name in ours if name not in theirs),
+        only_after=tuple(name for name in theirs if name not in ours),
+        notes=(*verdicts, *found.notes),
+        kind=_of_findings(found, old, new),
+    )
+
+
+def _of_findings(found: RunDiff, old: "Diagnosis", new: "Diagnosis") -> DiffKind:
+    ours, theirs = ({_finding(each) for each in side.accused} for side in (old, new))
+    if ours == theirs:
+        return found.kind
+    if ours - theirs and theirs - ours:
+        return "mixed"
+    return "better" if ours - theirs else "worse"
+
+
+def _finding(finding: "Finding") -> str:
+    where = ", ".join((finding.nodes or finding.tensors)[:3])
+    proven = "" if finding.proven else " (suspected)"
+    return f"{finding.cause} at {where}{proven}" if where else f"{finding.cause}{proven}"

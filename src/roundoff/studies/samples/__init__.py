@@ -1,0 +1,1 @@
+"""Which samples a quantized network does worst on."""

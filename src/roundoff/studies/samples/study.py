@@ -1,0 +1,189 @@
+"""Which samples a quantized network does worst on, by its outputs and those of the float one."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from roundoff.core.names import shown
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.fake_constants import has_exact_weights
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.interface import check_repeatable
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.subgraph import tap
+from roundoff.measure.metrics import Metric, all_metrics, get_metric, score
+from roundoff.measure.pairs import measure_pair
+from roundoff.messages.numbers import counted, nonfinite_note
+from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
+from roundoff.run.capture import read_feed
+from roundoff.run.evaluators import class_predictions
+from roundoff.run.feeds import Samples
+from roundoff.run.session import open_session
+from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
+from roundoff.studies.sensitivity.subjects import find_outputs, other_outputs
+
+__all__ = ["WorstSampleSettings", "find_worst_samples", "ranking_metrics"]
+
+_EXACT_WEIGHTS = (
+    "the float weights are the values of their codes, so that what quantizing them cost is not in these scores; "
+    "give the float model that the quantized one was made from"
+)
+
+
+def ranking_metrics() -> tuple[str, ...]:
+    """Metrics that samples can be ranked by."""
+    return tuple(metric.name for metric in all_metrics() if metric.direction != "none")
+
+
+@dataclass(frozen=True, slots=True)
+class WorstSampleSettings:
+    """What to rank by.
+
+    Attributes:
+        metrics: Metric names; the first one ranks.
+        outputs: Tensors to compare, or nodes whose outputs are meant; the model's outputs when empty.
+        limits: What the run may take.
+    """
+
+    metrics: tuple[str, ...] = ("sqnr_db", "cosine", "mse")
+    outputs: tuple[str, ...] = ()
+    limits: RunLimits = UNLIMITED
+
+
+_DEFAULT_SETTINGS = WorstSampleSettings()
+
+
+def find_worst_samples(
+    quantized: QuantizedModel,
+    samples: Samples,
+    settings: WorstSampleSettings = _DEFAULT_SETTINGS,
+    *,
+    progress: Progress = SILENT,
+) -> WorstSamples:
+    """Rank samples by how much quantization changes their outputs; a sample is as bad as its worst output.
+
+    Of each sample only its scores are kept.
+
+    Args:
+        quantized: The float network and its quantizers.
+        samples: What both are fed.
+        settings: What to rank by.
+        progress: Told of every sample.
+
+    Raises:
+        BadInput: Nothing is quantized, there is no such metric or output, or the samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    model = quantized.float_model
+    if not quantized.quantizers:
+        what = f"{model.path} has no quantizers, so all samples are equally good."
+        raise BadInput(what, fix="give a quantized model with --quantized, or a target with --target")
+    metrics = _metrics(settings.metrics)
+    names = find_outputs(model, settings.outputs)
+    check_repeatable(model, names)
+    sessions = [
+        open_session(each, outputs=tap(each, names), threads=settings.limits.threads, optimize=True)
+        for each in (model, switch_on(model, quantized.quantizers))
+    ]
+    found = []
+    progress.start("comparing outputs", len(samples.names))
+    try:
+        for index, sample in enumerate(samples.names):
+            feed = read_feed(model, samples, index)
+            left, right = (session.run(feed, sample=sample) for session in sessions)
+            outputs = tuple(
+                _output_score(name, ours, theirs, metrics)
+                for name, ours, theirs in zip(names, left, right, strict=True)
+            )
+            found.append(SampleScore(0, sample, index, _worst(outputs, metrics[0]), outputs))
+            progress.advance()
+    finally:
+        progress.finish()
+    notes = () if settings.outputs else other_outputs(model, names)
+    return _ranked(found, metrics, quantized=quantized, samples=samples, notes=notes)
+
+
+def _metrics(names: Sequence[str]) -> tuple[Metric, ...]:
+    metrics = tuple(get_metric(name) for name in dict.fromkeys(names))
+    if not metrics:
+        raise BadInput("No metric was given.", fix=f"choose from: {', '.join(ranking_metrics())}")
+    if metrics[0].direction == "none":
+        what = f"Samples cannot be ranked by {metrics[0].name!r}, which describes and does not judge."
+        raise BadInput(what, fix=f"choose from: {', '.join(ranking_metrics())}")
+    return metrics
+
+
+def _output_score(name: str, ours: Array, theirs: Array, metrics: Sequence[Metric]) -> OutputScore:
+    if not isinstance(ours, np.ndarray) or ours.dtype.kind not in "fiub":
+        return OutputScore(name, "unreadable", {})
+    if ours.shape != theirs.shape:
+        return OutputScore(name, "shape", {})
+    result = score(measure_pair(ours, theirs))
+    values = {metric.name: result.values[metric.name] for metric in metrics if metric.name in result.values}
+    rows = moved = 0
+    left, right = class_predictions(ours), class_predictions(theirs)
+    if left is not None and right is not None:
+        rows, moved = left.size, int(np.count_nonzero(left != right))
+    return OutputScore(name, result.status, values, rows, moved)
+
+
+def _worst(outputs: Sequence[OutputScore], metric: Metric) -> float | None:
+    """The score of the worst output; None when one has none."""
+    values = [output.values.get(metric.name, math.nan) for output in outputs]
+    if not values or any(math.isnan(value) for value in values):
+        return None
+    return min(values) if metric.direction == "higher" else max(values)
+
+
+def _ranked(
+    found: list[SampleScore],
+    metrics: Sequence[Metric],
+    *,
+    quantized: QuantizedModel,
+    samples: Samples,
+    notes: Sequence[str],
+) -> WorstSamples:
+    better = metrics[0].direction == "higher"
+
+    def badness(each: SampleScore) -> tuple[bool, float]:
+        if each.score is None:
+            return False, 0.0
+        return True, each.score if better else -each.score
+
+    ordered = sorted(found, key=badness)
+    scores = [each.score for each in found if each.score is not None]
+    rows = any(output.rows for each in found for output in each.outputs)
+    return WorstSamples(
+        reference=shown(quantized.float_model.path),
+        data=shown(samples.label),
+        metrics=tuple(metric.name for metric in metrics),
+        higher_is_better=better,
+        samples=tuple(replace(each, rank=rank) for rank, each in enumerate(ordered, start=1)),
+        median=statistics.median(scores) if scores else None,
+        unscored=len(found) - len(scores),
+        moved_top=sum(1 for each in found if each.moved_top) if rows else None,
+        notes=(
+            *quantized.notes,
+            *((_EXACT_WEIGHTS,) if has_exact_weights(quantized) else ()),
+            *notes,
+            *_unlike(found),
+            *nonfinite_note("sample", [each.sample for each in found if _is_nonfinite(each)]),
+        ),
+        preparation=quantized.preparation,
+    )
+
+
+def _is_nonfinite(each: SampleScore) -> bool:
+    return any(output.status == "nonfinite" for output in each.outputs)
+
+
+def _unlike(found: Sequence[SampleScore]) -> list[str]:
+    """Notes on outputs that have no score because their shape is not that in float."""
+    counts = Counter(output.output for each in found for output in each.outputs if output.status == "shape")
+    return [f"{name!r} has another shape than in float in {counted(n, 'sample')}" for name, n in counts.items()]

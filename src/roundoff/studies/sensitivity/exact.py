@@ -1,0 +1,284 @@
+"""The exact engine: a changed block is run from stored activations, then all that comes after it.
+
+The model is cut into blocks; what is live at the cuts is kept for each chunk of samples. A subject opens only the
+blocks its quantizers act in, runs them from there, and goes on through the sessions of the blocks below, which are
+open all the time. Several subjects run side by side, each on one thread.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from threading import Event
+
+import numpy as np
+
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.quantizers import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.graph.identity import combined_hash, model_hash, quantizer_hash
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.numbers import nonfinite_note
+from roundoff.run.blocks.network import BlockNetwork, Change, NetworkSettings, OpenedChange
+from roundoff.run.blocks.recording import Recording
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import Samples
+from roundoff.studies.sensitivity.result import Subject
+from roundoff.studies.sensitivity.scoring import Scorer
+from roundoff.studies.sensitivity.settings import SensitivitySettings
+
+__all__ = ["NOISE_MARGIN_DB", "ExactEngine", "Measurement"]
+
+NOISE_MARGIN_DB = 20.0
+"""So far below the error that is measured, rounding adds less than 0.05 dB to it."""
+
+Measurement = tuple[Subject, Array]
+"""A subject, and its scores of shape (samples, outputs, metrics)."""
+
+_LOOK_UP_S = 0.1
+# Samples on which fused kernels, and running samples together, are tried out.
+_TRIED_SAMPLES = 2
+
+
+class _Stopped(Exception):
+    """The measurement was ended from outside."""
+
+
+class ExactEngine:
+    """Measures subjects by running the model.
+
+    Args:
+        quantized: The model.
+        samples: The samples.
+        settings: What to measure, and with what effort.
+        subjects: All that may be asked for.
+        outputs: The tensors to compare.
+        indices: All samples that may be asked for.
+
+    Attributes:
+        network: The blocks of the model.
+
+    Raises:
+        BadInput: The model, the samples and the settings do not fit together.
+        ModelFailed: The model cannot be run.
+    """
+
+    network: BlockNetwork
+
+    def __init__(
+        self,
+        quantized: QuantizedModel,
+        samples: Samples,
+        settings: SensitivitySettings,
+        *,
+        subjects: Sequence[Subject],
+        outputs: Sequence[str],
+        indices: Sequence[int],
+    ) -> None:
+        self._quantized, self._samples, self._settings = quantized, samples, settings
+        self._by_name = {each.name: each for each in quantized.quantizers}
+        # SQNR is always measured, to see what comes near the rounding of fused kernels.
+        self._scorer = Scorer((*settings.metrics, "sqnr_db"))
+        self._sqnr_place = [metric.name for metric in self._scorer.metrics].index("sqnr_db")
+        self._metrics = len(dict.fromkeys(settings.metrics))
+        self.network = BlockNetwork(
+            quantized,
+            _trial_feeds(quantized.float_model, samples, indices),
+            _network_settings(quantized, settings, subjects, outputs=outputs, samples=len(indices)),
+        )
+        self._changes: dict[Subject, Change] = {}
+        self._recording = Recording(self.network, ())
+        self._stop = Event()
+        self._opened: list[OpenedChange] = []
+        self._key: str | None = None
+        self._nonfinite: dict[str, None] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader should know of how it measures."""
+        return (*self.network.notes, *nonfinite_note("output", list(self._nonfinite)))
+
+    def reaches(self, subject: Subject) -> bool:
+        """Whether anything that is compared depends on a subject at all."""
+        return self.network.reaches(self._by_name[name] for name in subject.quantizers)
+
+    def load(self, samples: Sequence[int], subjects: Sequence[Subject], *, progress: Progress = SILENT) -> None:
+        """Run the base on samples, and keep what these subjects start from."""
+        self._recording.close()
+        changes = [change for change in map(self._change, subjects) if change.blocks]
+        self._recording = Recording(
+            self.network,
+            {change.blocks[0] for change in changes},
+            tails=[change.tail for change in changes if change.tail is not None],
+        )
+        progress.start("running the model", len(samples))
+        try:
+            model = self._quantized.float_model
+            self._recording.record(model, self._samples, samples, on_chunk=progress.advance)
+        finally:
+            progress.finish()
+        self._nonfinite |= self._recording.nonfinite_outputs()
+
+    def key(self, subject: Subject) -> str:
+        """A hash of everything that the scores of a subject on these samples depend on."""
+        network = self.network
+        if self._key is None:
+            self._key = combined_hash(
+                [
+                    model_hash(self._quantized.float_model),
+                    self._settings.mode,
+                    *([quantizer_hash(self._quantized.quantizers)] if self._settings.mode == "left_out" else []),
+                    tuple(metric.name for metric in self._scorer.metrics),
+                    network.cutting.wanted,
+                    tuple(block.nodes[0] for block in network.cutting.blocks),
+                    (network.room.together, network.arithmetic, network.runner.agreement_db),
+                ]
+            )
+        own = quantizer_hash([self._by_name[name] for name in subject.quantizers])
+        from_tail = self._recording.holds(self._change(subject).tail)
+        return combined_hash([self._key, own, from_tail, *(chunk.digest for chunk in self._recording.chunks)])
+
+    def cost(self, subject: Subject) -> int:
+        """Blocks to run for a subject, all chunks together, and one for opening its own."""
+        blocks = self._change(subject).blocks
+        below = len(self.network.cutting.blocks) - blocks[0] if blocks else 0
+        return 1 + below * len(self._recording.chunks)
+
+    @property
+    def loaded(self) -> tuple[int, ...]:
+        """The samples that are loaded, in the order of the scores."""
+        return tuple(index for chunk in self._recording.chunks for index in chunk.samples)
+
+    def passes(self, subjects: Sequence[Subject]) -> float:
+        """What measuring all these subjects takes, in runs of the whole model on the same samples."""
+        cutting = self.network.cutting
+        starts = (change.blocks[0] for change in map(self._change, subjects) if change.blocks)
+        return sum(cutting.seconds_from(start) for start in starts) / cutting.seconds_from(0)
+
+    def base_scores(self) -> Array:
+        """Scores of the base itself, of shape (samples, outputs, metrics)."""
+        base = self.network.open(self.network.change(self._base_quantizers()))
+        return self._scores(base)[..., : self._metrics]
+
+    def measure(
+        self, subjects: Sequence[Subject], *, deadline: float | None = None
+    ) -> Generator[Measurement, None, None]:
+        """Score subjects, each as soon as it is done; those that cannot be finished by the deadline are left out.
+
+        Args:
+            subjects: What to switch.
+            deadline: By the clock of `time.monotonic`.
+        """
+        self._stop.clear()
+        with ThreadPoolExecutor(self.network.room.workers, thread_name_prefix="subject") as pool:
+            running: dict[Future[Array], Subject] = {}
+            try:
+                for subject in subjects:
+                    running[pool.submit(self._measure, subject, deadline)] = subject
+                while running:
+                    done, _ = wait(running, timeout=_LOOK_UP_S, return_when=FIRST_COMPLETED)
+                    for future in sorted(done, key=list(running).index):
+                        subject = running.pop(future)
+                        if not isinstance(future.exception(), _Stopped):
+                            yield subject, future.result()
+            finally:
+                # After an error, Ctrl-C, or when nobody wants more of it; otherwise nothing is left to end.
+                self._end(running)
+
+    def close(self) -> None:
+        """Give back memory and files."""
+        self._recording.close()
+
+    def _end(self, running: Mapping[Future[Array], Subject]) -> None:
+        if not running:
+            return
+        self._stop.set()
+        for future in running:
+            future.cancel()
+        self.network.stop()
+        for opened in list(self._opened):
+            opened.stop()
+
+    def _measure(self, subject: Subject, deadline: float | None) -> Array:
+        change, network = self._change(subject), self.network
+        values = self._run(change, deadline, plain=False)
+        sqnr_db = values[..., self._sqnr_place]
+        near = sqnr_db[np.isfinite(sqnr_db)] > network.runner.agreement_db - NOISE_MARGIN_DB
+        if network.arithmetic == "precise" and near.any():
+            values = self._run(change, deadline, plain=True)
+        return values[..., : self._metrics]
+
+    def _run(self, change: Change, deadline: float | None, *, plain: bool) -> Array:
+        self._check_time(deadline)
+        opened = self.network.open(change, tail=self._recording.holds(change.tail), plain=plain)
+        self._opened.append(opened)
+        try:
+            return self._scores(opened, deadline=deadline)
+        finally:
+            self._opened.remove(opened)
+
+    def _check_time(self, deadline: float | None) -> None:
+        if self._stop.is_set() or (deadline is not None and time.monotonic() > deadline):
+            raise _Stopped
+
+    def _scores(self, opened: OpenedChange, *, deadline: float | None = None) -> Array:
+        found = []
+        for number, chunk in enumerate(self._recording.chunks):
+            self._check_time(deadline)
+            outputs = self._recording.outputs(number, opened)
+            found.append(self._scorer.score(self._recording.references(number), outputs, len(chunk.samples)))
+        return np.concatenate(found)
+
+    def _change(self, subject: Subject) -> Change:
+        if subject not in self._changes:
+            self._changes[subject] = self.network.change(self._switched_on(subject))
+        return self._changes[subject]
+
+    def _switched_on(self, subject: Subject) -> list[Quantizer]:
+        names = frozenset(subject.quantizers)
+        alone = self._settings.mode == "alone"
+        return [each for each in self._quantized.quantizers if (each.name in names) == alone]
+
+    def _base_quantizers(self) -> Sequence[Quantizer]:
+        return self._quantized.quantizers if self._settings.mode == "left_out" else ()
+
+
+def _network_settings(
+    quantized: QuantizedModel,
+    settings: SensitivitySettings,
+    subjects: Sequence[Subject],
+    *,
+    outputs: Sequence[str],
+    samples: int,
+) -> NetworkSettings:
+    """How to cut and run the model for these subjects, and so many samples."""
+    return NetworkSettings(
+        wanted=tuple(outputs),
+        base="float" if settings.mode == "alone" else "quantized",
+        changes=_demand(quantized, subjects),
+        samples=samples if settings.exact else min(samples, 2 * settings.begin_with),
+        arithmetic=settings.arithmetic or ("precise" if settings.exact else "fast"),
+        threads=settings.threads,
+        max_memory=settings.max_memory,
+        blocks=settings.blocks,
+    )
+
+
+def _demand(quantized: QuantizedModel, subjects: Sequence[Subject]) -> Mapping[str, float]:
+    """How many subjects act on each node first."""
+    consumers = {each.name: each.consumers for each in quantized.quantizers}
+    position = {node.name: place for place, node in enumerate(quantized.float_model.proto.graph.node)}
+    found: Counter[str] = Counter()
+    for subject in subjects:
+        touched = {each.node for name in subject.quantizers for each in consumers[name]}
+        if touched:
+            found[min(touched, key=lambda node: position.get(node, 0))] += 1
+    return {node: float(count) for node, count in found.items()}
+
+
+def _trial_feeds(model: Model, samples: Samples, indices: Sequence[int]) -> list[Mapping[str, Array]]:
+    """A few samples with the shapes of the first."""
+    feeds = [read_feed(model, samples, index) for index in indices[:_TRIED_SAMPLES]]
+    shapes = [{name: array.shape for name, array in feed.items()} for feed in feeds]
+    return [feed for feed, own in zip(feeds, shapes, strict=True) if own == shapes[0]]

@@ -1,0 +1,92 @@
+"""What to measure, and with what effort."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from roundoff.errors import BadInput
+from roundoff.run.blocks.network import Arithmetic
+from roundoff.studies.sensitivity.result import Mode, Subject, SubjectKind
+
+__all__ = ["ALL_KINDS", "FAST_FIRST_SAMPLES", "FAST_SAMPLES", "FIRST_SAMPLES", "SensitivitySettings"]
+
+ALL_KINDS: tuple[SubjectKind, ...] = ("node", "weight", "activation")
+
+FIRST_SAMPLES = 16
+"""Samples that all subjects are measured on before the leading ones are measured on all."""
+
+FAST_FIRST_SAMPLES = 4
+"""The same of a fast analysis. Getting ready takes most of its time: two samples save at most a sixth more, and
+rank worse. 51 nodes of a RepVGG they rank as all samples do with a Spearman correlation of 0.82, four with 0.93,
+eight with 0.94."""
+
+FAST_SAMPLES = 16
+"""Samples that the leading subjects of a fast analysis are measured on: as many as others begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivitySettings:
+    """Settings of a sensitivity analysis.
+
+    Attributes:
+        kinds: Which rankings to make.
+        metrics: Metric names; the first one ranks.
+        outputs: Tensors to compare, or nodes whose outputs are meant; the model's outputs when empty.
+        nodes: Names or globs: only subjects whose node, tensor or quantizer they match.
+        groups: More subjects, each a list of names or globs of nodes, tensors or quantizers.
+        subjects: Exactly what to switch, instead of all that kinds, nodes and groups say.
+        mode: Whether a subject is quantized alone, or alone left out of the quantization.
+        samples: How many samples to use, evenly spread; all when None.
+        first_samples: How many of them all subjects are measured on before the leading ones are measured on all;
+            16, or 4 in a fast analysis, when None.
+        top: How many ranks are to be right; those that might be among them count as leading.
+        exact: Measure all subjects on all samples at once.
+        fast: Take fewer samples: few first, and for the leading subjects no more than 16 or the first ones.
+        budget_s: Seconds after which no more is measured; None for no limit.
+        max_memory: Bytes the process may take; most of the free memory when None.
+        threads: Threads to use; all cores when None.
+        arithmetic: How the model is run; precise for an exact analysis and fast otherwise when None.
+        blocks: How many blocks the model is cut into; by default what is fastest.
+        seed: Decides in which order subjects are measured when time is limited.
+    """
+
+    kinds: tuple[SubjectKind, ...] = ALL_KINDS
+    metrics: tuple[str, ...] = ("sqnr_db", "cosine", "mse", "mean_relative_error", "chebyshev")
+    outputs: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    subjects: tuple[Subject, ...] = ()
+    mode: Mode = "alone"
+    samples: int | None = None
+    first_samples: int | None = None
+    top: int = 10
+    exact: bool = False
+    fast: bool = False
+    budget_s: float | None = None
+    max_memory: int | None = None
+    threads: int | None = None
+    arithmetic: Arithmetic | None = None
+    blocks: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            BadInput: The analysis is to be exact and fast.
+        """
+        if self.exact and self.fast:
+            raise BadInput("An analysis is either exact or fast.", fix="leave out --exact or --fast")
+
+    @property
+    def begin_with(self) -> int:
+        """How many samples all subjects are measured on first, where there are so many."""
+        usual = FAST_FIRST_SAMPLES if self.fast else FIRST_SAMPLES
+        return usual if self.first_samples is None else self.first_samples
+
+    @property
+    def most_samples(self) -> int | None:
+        """How many samples a subject is measured on at most; None for all there are."""
+        if not self.fast:
+            return self.samples
+        most = max(FAST_SAMPLES, self.begin_with)
+        return most if self.samples is None else min(most, self.samples)

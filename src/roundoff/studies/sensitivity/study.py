@@ -1,0 +1,409 @@
+"""The whole analysis: what is switched, on which samples, and what follows from it."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.interface import check_repeatable
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.measure.metrics import Metric, get_metric
+from roundoff.messages.numbers import counted
+from roundoff.quantize.agreement import spread
+from roundoff.run.feeds import Samples
+from roundoff.run.session import release_shared_memory
+from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine
+from roundoff.studies.sensitivity.journal import Journal
+from roundoff.studies.sensitivity.ranking import leading, rank, summarize
+from roundoff.studies.sensitivity.result import Effort, Sensitivity, Subject, SubjectKind, SubjectScore
+from roundoff.studies.sensitivity.scoring import Scorer
+from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.subjects import find_outputs, find_subjects, other_outputs
+
+__all__ = [
+    "EVERYTHING",
+    "Audience",
+    "Stages",
+    "analyze_sensitivity",
+    "whole_sensitivity",
+]
+
+
+# Measuring in stages: all subjects on few samples, the leading ones on all, as far as time allows.
+
+EVERYTHING = Subject("everything", "group", ())
+"""Stands for all quantizers together."""
+
+# Of the time that is left, the first stage may take this share; the rest is for the leading subjects.
+_FIRST_SHARE = 0.6
+
+_Values = tuple[tuple[int, ...], Array]
+
+
+class Audience:
+    """Who is told of what is done.
+
+    Args:
+        progress: Told how far it is.
+        on_result: Called with each subject as soon as it is measured.
+    """
+
+    def __init__(self, progress: Progress, on_result: Callable[[SubjectScore], None] | None) -> None:
+        self.progress = progress
+        self.on_result = on_result
+
+
+class Stages:
+    """Measurements under way.
+
+    Args:
+        engine: What measures.
+        settings: With what effort.
+        subjects: What to measure.
+        journal: What is known from earlier runs, and where the new is written.
+        audience: Who is told.
+
+    Attributes:
+        values: What was measured of each subject: indices of samples, and scores.
+        leaders: Subjects that lead after the first stage.
+        first: Samples of the first stage.
+        resumed: Subjects that were found in the journal.
+        complete: Whether everything was done.
+        notes: What the reader should know.
+    """
+
+    values: dict[Subject, _Values]
+    leaders: tuple[Subject, ...]
+    first: tuple[int, ...]
+    resumed: set[Subject]
+    complete: bool
+    notes: list[str]
+
+    def __init__(
+        self,
+        engine: ExactEngine,
+        settings: SensitivitySettings,
+        subjects: Sequence[Subject],
+        journal: Journal,
+        audience: Audience,
+    ) -> None:
+        self._engine, self._settings, self._subjects = engine, settings, tuple(subjects)
+        self._journal, self._audience = journal, audience
+        self._metrics: tuple[Metric, ...] = tuple(get_metric(name) for name in dict.fromkeys(settings.metrics))
+        self.values, self.leaders, self.first = {}, (), ()
+        self.resumed, self.complete, self.notes = set(), False, []
+        self._twins: dict[frozenset[str], list[Subject]] = {}
+        for subject in self._subjects:
+            self._twins.setdefault(frozenset(subject.quantizers), []).append(subject)
+
+    def run(self, indices: Sequence[int], deadline: float | None) -> None:
+        """Measure on these samples until the deadline."""
+        settings = self._settings
+        first = len(indices) if settings.exact else settings.begin_with
+        self.first = tuple(indices[at] for at in spread(len(indices), first))
+        self._load(self._subjects, self.first, deadline)
+        done = self._measure(self._subjects, "measuring all", deadline)
+        if done < len(self._subjects):
+            self.notes.append(f"{done} of {len(self._subjects)} subjects were measured before the time was over")
+            return
+        taken = frozenset(self.first)
+        rest = tuple(index for index in indices if index not in taken)
+        if rest:
+            self.leaders = self._leading()
+            self._engine.load(rest, self.leaders, progress=self._audience.progress)
+            done = self._measure(self.leaders, "measuring the leading ones", deadline)
+            if done < len(self.leaders):
+                self.notes.append(
+                    f"{done} of {len(self.leaders)} leading subjects were measured on all samples "
+                    "before the time was over"
+                )
+                return
+        self.complete = True
+
+    def score(self, subject: Subject) -> SubjectScore:
+        """Means and intervals of what was measured of a subject."""
+        return summarize(subject, *self.values[subject], self._metrics)
+
+    def _load(self, subjects: Sequence[Subject], samples: tuple[int, ...], deadline: float | None) -> None:
+        """Take the first samples; fewer of them when all subjects could not be measured on them in time."""
+        begun = time.monotonic()
+        self._engine.load(samples, subjects, progress=self._audience.progress)
+        if deadline is None:
+            return
+        now = time.monotonic()
+        expected, allowed = (now - begun) * self._engine.passes(subjects), (deadline - now) * _FIRST_SHARE
+        fewer = int(len(samples) * allowed / expected) if expected > 0 else len(samples)
+        if fewer < len(samples):
+            self.first = tuple(samples[at] for at in spread(len(samples), max(1, fewer)))
+            self.notes.append(
+                f"to stay within the time, all subjects come on {counted(len(self.first), 'sample')} first"
+            )
+            self._engine.load(self.first, subjects, progress=self._audience.progress)
+
+    def _measure(self, subjects: Sequence[Subject], title: str, deadline: float | None) -> int:
+        """Measure subjects on the samples that are loaded; gives how many were."""
+        engine, progress = self._engine, self._audience.progress
+        asked = frozenset(subjects)
+        # Those that switch the same quantizers, such as a node with one of them and that one, are measured once.
+        different = list({frozenset(subject.quantizers): subject for subject in reversed(subjects)}.values())[::-1]
+        if self._settings.mode == "left_out":
+            self._add(EVERYTHING, engine.base_scores())
+        done = 0
+        progress.start(title, sum(engine.cost(subject) for subject in different))
+        try:
+            waiting = []
+            for subject in different:
+                known = self._journal.find(engine.key(subject)) if self._journal.used else None
+                if known is None:
+                    waiting.append(subject)
+                else:
+                    done += self._take(subject, known, asked, resumed=True)
+            with closing(engine.measure(self._ordered(waiting, deadline), deadline=deadline)) as found:
+                for subject, values in found:
+                    if self._journal.used:
+                        self._journal.add(engine.key(subject), values)
+                    done += self._take(subject, values, asked)
+        finally:
+            progress.finish()
+        return done
+
+    def _ordered(self, subjects: list[Subject], deadline: float | None) -> list[Subject]:
+        """Should time run out, what is done is not just the beginning of the network."""
+        if deadline is None:
+            return subjects
+        order = np.random.default_rng(self._settings.seed).permutation(len(subjects))
+        return [subjects[at] for at in order]
+
+    def _take(self, subject: Subject, values: Array, asked: frozenset[Subject], *, resumed: bool = False) -> int:
+        """Take in what was measured of a subject, for all that switch the same; gives how many these are."""
+        twins = [each for each in self._twins[frozenset(subject.quantizers)] if each in asked]
+        for twin in twins:
+            self._add(twin, values)
+            if self._audience.on_result is not None:
+                self._audience.on_result(self.score(twin))
+        if resumed:
+            self.resumed.update(twins)
+        self._audience.progress.advance(self._engine.cost(subject))
+        return len(twins)
+
+    def _add(self, subject: Subject, values: Array) -> None:
+        """Join scores, of the samples that are loaded, with those of others, in the order of the samples."""
+        samples = self._engine.loaded
+        if subject in self.values:
+            before, earlier = self.values[subject]
+            samples, values = (*before, *samples), np.concatenate([earlier, values])
+        order = sorted(range(len(samples)), key=samples.__getitem__)
+        self.values[subject] = tuple(samples[at] for at in order), values[order]
+
+    def _leading(self) -> tuple[Subject, ...]:
+        """Those that may be among the first of their kind by what ranks."""
+        settings, ranking = self._settings, self._metrics[:1]
+        kinds: dict[SubjectKind, list[SubjectScore]] = {}
+        for subject in self._subjects:
+            samples, values = self.values[subject]
+            kinds.setdefault(subject.kind, []).append(summarize(subject, samples, values[..., :1], ranking))
+        chosen = frozenset(
+            subject
+            for scores in kinds.values()
+            for subject in leading(scores, ranking, mode=settings.mode, top=settings.top)
+        )
+        return tuple(subject for subject in self._subjects if subject in chosen)
+
+
+_MOST_NAMED = 5
+
+
+def analyze_sensitivity(
+    quantized: QuantizedModel,
+    samples: Samples,
+    settings: SensitivitySettings,
+    *,
+    progress: Progress = SILENT,
+    journal: Path | None = None,
+    on_result: Callable[[SubjectScore], None] | None = None,
+) -> Sensitivity:
+    """Measure what each part of a network does to its outputs when it alone is quantized, or alone left in float.
+
+    By default all subjects are measured on a few samples, and those that lead then on all; a fast analysis takes
+    fewer in both. Ctrl-C ends the analysis with what is done so far.
+
+    Args:
+        quantized: The float model and its quantizers.
+        samples: What to run it on.
+        settings: What to measure, and with what effort.
+        progress: Told how far it is.
+        journal: File that remembers what is measured, so that a later run can go on where this one was ended.
+        on_result: Called with each subject as soon as it is measured; again when it is measured on more samples.
+
+    Raises:
+        BadInput: The model, the samples and the settings do not fit together.
+        ModelFailed: The model cannot be run.
+        KeyboardInterrupt: Ctrl-C came before anything was measured.
+    """
+    deadline = None if settings.budget_s is None else time.monotonic() + settings.budget_s
+    _check(settings)
+    chosen = settings.subjects or _subjects(quantized, settings)
+    total = len(samples.names)
+    indices = spread(total, total if settings.most_samples is None else settings.most_samples)
+    wanted = find_outputs(quantized.float_model, settings.outputs)
+    check_repeatable(quantized.float_model, wanted)
+    engine = ExactEngine(quantized, samples, settings, subjects=chosen, outputs=wanted, indices=indices)
+    reached = tuple(subject for subject in chosen if engine.reaches(subject))
+    memory = Journal(journal)
+    stages = Stages(engine, settings, reached, memory, Audience(progress, on_result))
+    if memory.damaged:
+        lines = counted(memory.damaged, "damaged line")
+        stages.notes.append(f"{journal} has {lines}; what was lost with that was measured again")
+    try:
+        stages.run(indices, deadline)
+    except KeyboardInterrupt:
+        if not stages.values:
+            raise
+        stages.notes.append(f"the analysis was interrupted after {len(stages.values)} of {len(reached)} subjects")
+    finally:
+        engine.close()
+        memory.close()
+    if settings.fast and stages.complete and len(stages.first) < total:
+        stages.notes.append(
+            f"a fast analysis: all on {len(stages.first)} of {total} samples, the leading ones on {len(indices)}; "
+            "ranks behind these are rough"
+        )
+    unreached = tuple(subject for subject in chosen if subject not in frozenset(reached))
+    if not settings.outputs:
+        stages.notes[:0] = other_outputs(quantized.float_model, wanted)
+    result = _result(stages, engine, settings, samples, subjects=(reached, unreached))
+    del stages, engine
+    release_shared_memory()
+    return result
+
+
+def whole_sensitivity(
+    quantized: QuantizedModel, samples: Samples, settings: SensitivitySettings, *, progress: Progress = SILENT
+) -> Sensitivity:
+    """The same for those to whom a part of it is of no use, and who set no budget: Ctrl-C ends them, too.
+
+    Args:
+        quantized: The float model and its quantizers.
+        samples: What to run it on.
+        settings: What to measure, and with what effort.
+        progress: Told how far it is.
+
+    Raises:
+        BadInput: The model, the samples and the settings do not fit together.
+        ModelFailed: The model cannot be run.
+        KeyboardInterrupt: Ctrl-C came before everything was measured.
+    """
+    found = analyze_sensitivity(quantized, samples, settings, progress=progress)
+    if not found.complete:
+        raise KeyboardInterrupt
+    return found
+
+
+def _check(settings: SensitivitySettings) -> None:
+    Scorer(settings.metrics)
+    numbers = {"--samples": settings.samples, "--first-samples": settings.first_samples, "--top": settings.top}
+    numbers["--blocks"] = settings.blocks
+    for option, number in numbers.items():
+        if number is not None and number < 1:
+            raise BadInput(f"{option} {number} is not a number of things.", fix=f"give {option} 1 or more")
+    if settings.budget_s is not None and not settings.budget_s > 0:
+        raise BadInput(f"A budget of {settings.budget_s} seconds leaves no time.", fix="give a positive time")
+
+
+def _subjects(quantized: QuantizedModel, settings: SensitivitySettings) -> tuple[Subject, ...]:
+    return find_subjects(quantized, settings.kinds, patterns=settings.nodes, groups=settings.groups)
+
+
+def _result(
+    stages: Stages,
+    engine: ExactEngine,
+    settings: SensitivitySettings,
+    samples: Samples,
+    *,
+    subjects: tuple[tuple[Subject, ...], tuple[Subject, ...]],
+) -> Sensitivity:
+    metrics = Scorer(settings.metrics).metrics
+    reached, unreached = subjects
+    by_kind: dict[SubjectKind, list[SubjectScore]] = {}
+    for subject in reached:
+        if subject in stages.values:
+            by_kind.setdefault(subject.kind, []).append(stages.score(subject))
+    network = engine.network
+    return Sensitivity(
+        mode=settings.mode,
+        metrics=tuple(metric.name for metric in metrics),
+        outputs=network.cutting.wanted,
+        samples=samples.names,
+        rankings={
+            kind: rank(scores, metrics, mode=settings.mode, leaders=stages.leaders)
+            for kind, scores in by_kind.items()
+        },
+        quantized=stages.score(EVERYTHING) if EVERYTHING in stages.values else None,
+        unreached=unreached,
+        complete=stages.complete,
+        effort=Effort(
+            blocks=len(network.cutting.blocks),
+            batch=network.room.together,
+            arithmetic=network.arithmetic,
+            agreement_db=network.runner.agreement_db,
+            planned=len(reached),
+            measured=sum(map(len, by_kind.values())),
+            resumed=len(stages.resumed),
+            first_samples=len(stages.first),
+            how="exact" if settings.exact else "fast" if settings.fast else "stages",
+        ),
+        notes=(
+            *engine.notes,
+            *_more_notes(network.constant, unreached),
+            *_noise_notes(engine, [score for scores in by_kind.values() for score in scores]),
+            *_unscored_notes(network.cutting.wanted, [each for scores in by_kind.values() for each in scores]),
+            *stages.notes,
+        ),
+    )
+
+
+def _more_notes(constant: Sequence[str], unreached: Sequence[Subject]) -> list[str]:
+    notes = []
+    if constant:
+        words = "holds the same values whatever the model is fed, and was"
+        words = words if len(constant) == 1 else words.replace("holds", "hold").replace("was", "were")
+        notes.append(f"{_few(constant)} {words} not compared")
+    if unreached:
+        names = _few([subject.name for subject in unreached])
+        notes.append(f"no compared output depends on {len(unreached)} of the subjects: {names}")
+    return notes
+
+
+def _unscored_notes(outputs: Sequence[str], scores: Sequence[SubjectScore]) -> list[str]:
+    """A warning where means leave out what could not be compared at all."""
+    measured = [score.values[:, :, 0] for score in scores]
+    notes = []
+    for place, output in enumerate(outputs):
+        missing = sum(int(np.isnan(values[:, place]).sum()) for values in measured)
+        if missing:
+            of_all = f"{missing} of {sum(map(len, measured))} runs"
+            notes.append(
+                f"{output!r} has no score in {of_all}: of another shape than in float, or nothing is finite"
+            )
+    return notes
+
+
+def _noise_notes(engine: ExactEngine, scores: Sequence[SubjectScore]) -> list[str]:
+    """A warning where scores come near what fused kernels round differently."""
+    limit = engine.network.runner.agreement_db - NOISE_MARGIN_DB
+    highest = (score.mean.get("sqnr_db", 0.0) for score in scores)
+    near = sum(limit < value < math.inf for value in highest)
+    if engine.network.arithmetic != "fast" or not near:
+        return []
+    return [f"{near} scores above {limit:.0f} dB contain rounding of fused kernels; precise arithmetic has none"]
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:_MOST_NAMED])
+    return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown

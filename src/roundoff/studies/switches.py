@@ -1,0 +1,177 @@
+"""What names mean: from nodes, tensors, quantizers, kinds and globs to the quantizers that are switched.
+
+Everything that runs a network with some of its quantizers on asks here which ones are meant.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import count
+
+from roundoff.core.names import NameList
+from roundoff.core.quantizers import Kind, Quantizer
+from roundoff.errors import BadInput, nearest
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.reading.points import quantizer_names, tensor_named_by
+from roundoff.studies.accumulate.result import Curve
+
+__all__ = ["KIND_WORDS", "Switches"]
+
+KIND_WORDS: Mapping[str, tuple[Kind, ...]] = {
+    "weight": ("weight", "bias"),
+    "activation": ("activation",),
+    "all": ("weight", "bias", "activation"),
+}
+"""Words that stand for all quantizers of a kind; biases are constants like weights, and are switched with them."""
+
+_PLURALS = {"weights": "weight", "activations": "activation"}
+_MOST_NAMED = 5
+
+
+class Switches:
+    """The quantizers of a model by every name that people use for them.
+
+    A name is looked up in this order, and only the first that fits counts: ``weight``, ``activation``, ``all``; a
+    node, which means the quantizers on its inputs; a quantizer; a tensor; what other tools call the quantizer of a
+    tensor. Then the same with the name as a glob (``*`` any characters, ``?`` one). ``node:``, ``quantizer:``,
+    ``tensor:`` and ``op:`` in front say what is meant; ``op:`` goes by operation.
+
+    Args:
+        quantized: The model.
+
+    Attributes:
+        names: All quantizers, in execution order.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, quantized: QuantizedModel) -> None:
+        self._quantized = quantized
+        self.names = tuple(each.name for each in quantized.quantizers)
+        self._order = {name: place for place, name in enumerate(self.names)}
+        self._op_types = {node.name: node.op_type for node in quantized.float_model.proto.graph.node}
+        self._of_node: dict[str, list[str]] = {}
+        self._of_tensor: dict[str, list[str]] = {}
+        self._of_op: dict[str, list[str]] = {}
+        for quantizer in quantized.quantizers:
+            self._of_tensor.setdefault(quantizer.tensor, []).append(quantizer.name)
+            for node in dict.fromkeys(consumer.node for consumer in quantizer.consumers):
+                self._of_node.setdefault(node, []).append(quantizer.name)
+                self._of_op.setdefault(self._op_types.get(node, ""), []).append(quantizer.name)
+        self._own = {name: [name] for name in self.names}
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes with quantizers on their inputs, in execution order."""
+        return tuple(name for name in self._op_types if name in self._of_node)
+
+    def of_kind(self, word: str) -> tuple[str, ...]:
+        """All quantizers that one of `KIND_WORDS` stands for."""
+        kinds = KIND_WORDS[_PLURALS.get(word, word)]
+        return tuple(each.name for each in self._quantized.quantizers if each.kind in kinds)
+
+    def find(self, *names: str) -> tuple[str, ...]:
+        """The quantizers that any of these names mean, in execution order.
+
+        Raises:
+            BadInput: A name means nothing that is quantized.
+        """
+        found = {quantizer for name in names for quantizer in self._find(name)}
+        return tuple(sorted(found, key=self._order.__getitem__))
+
+    def without(self, *names: str) -> tuple[str, ...]:
+        """All quantizers but those that these names mean."""
+        return self.complement(self.find(*names))
+
+    def complement(self, quantizers: Iterable[str]) -> tuple[str, ...]:
+        """All quantizers but these."""
+        left_out = frozenset(quantizers)
+        return tuple(name for name in self.names if name not in left_out)
+
+    def select(self, quantizers: Iterable[str]) -> tuple[Quantizer, ...]:
+        """The quantizers of these names, in execution order."""
+        wanted = frozenset(quantizers)
+        return tuple(each for each in self._quantized.quantizers if each.name in wanted)
+
+    def curves(self, names: NameList, *, leave_out: bool = False, first: int = 0) -> tuple[Curve, ...]:
+        """What a list of names asks for: one curve for each entry.
+
+        An entry that is a list itself is one set of names; such curves are called ``partial_qmodel_0``,
+        ``partial_qmodel_1`` and so on. Others are called as they are written.
+
+        Args:
+            names: Names, or lists of names.
+            leave_out: Everything is quantized but these, instead of these alone.
+            first: Number of the first curve without a name of its own.
+
+        Raises:
+            BadInput: A name means nothing that is quantized.
+        """
+        found = []
+        numbers = count(first)
+        for entry in names:
+            members = tuple(_flat([entry]))
+            label = entry if isinstance(entry, str) else f"partial_qmodel_{next(numbers)}"
+            chosen = self.find(*members)
+            found.append(Curve(label, self.complement(chosen) if leave_out else chosen))
+        return tuple(found)
+
+    def _find(self, name: str) -> Sequence[str]:
+        if _PLURALS.get(name, name) in KIND_WORDS:
+            return self.of_kind(name)
+        prefix, colon, rest = name.partition(":")
+        tables = {"node": self._of_node, "tensor": self._of_tensor, "op": self._of_op, "quantizer": self._own}
+        if colon and prefix in tables and name not in self._op_types and name not in self._of_tensor:
+            found = _look_up(rest, [tables[prefix]])
+            known: Iterable[str] = tables[prefix]
+        else:
+            found = _look_up(name, [self._of_node, self._own, self._of_tensor, self._aliases])
+            known = (*self._of_node, *self.names, *self._of_tensor, *KIND_WORDS)
+        if found:
+            return found
+        raise self._unknown(name, rest if colon and prefix in tables else name, dict.fromkeys(known))
+
+    @property
+    def _aliases(self) -> Mapping[str, list[str]]:
+        return {alias: names for tensor, names in self._of_tensor.items() for alias in quantizer_names(tensor)}
+
+    def _unknown(self, name: str, meant: str, known: Iterable[str]) -> BadInput:
+        path = self._quantized.float_model.path
+        if not self.names:
+            what = f"{path} has no quantizers, so that {name!r} means none."
+            return BadInput(what, fix="give a quantized model, or quantize it first with 'roundoff quantize'")
+        if meant in self._op_types:
+            what = f"Node {meant!r} ({self._op_types[meant]}) has no quantizer on its inputs."
+            return BadInput(what, fix=f"choose nodes that are quantized: {_few(self.nodes)}")
+        what = f"{name!r} is no quantized node, tensor or quantizer of {path}."
+        return BadInput(what, fix=nearest((tensor_named_by(meant) or meant).strip("*?"), known))
+
+
+def _look_up(name: str, tables: Sequence[Mapping[str, list[str]]]) -> list[str]:
+    """What a name means in the first table that has it, else in the first that has names it matches as a glob."""
+
+    def equal(known: str) -> bool:
+        return known == name
+
+    def like(known: str) -> bool:
+        return fnmatchcase(known, name)
+
+    tests: tuple[Callable[[str], bool], ...] = (equal, like)
+    for test in tests:
+        for table in tables:
+            found = [quantizer for known, members in table.items() if test(known) for quantizer in members]
+            if found:
+                return found
+    return []
+
+
+def _flat(names: Iterable["str | NameList"]) -> Iterator[str]:
+    for each in names:
+        if isinstance(each, str):
+            yield each
+        else:
+            yield from _flat(each)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" ... and {more} more" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""Transforms and corrections on trial."""

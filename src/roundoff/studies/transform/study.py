@@ -1,0 +1,251 @@
+"""Transforms and corrections on trial: the same network quantized without and with them, and what that brings."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from roundoff.core.plan import Rule, Step
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput, nearest
+from roundoff.graph.insertion import switch_on
+from roundoff.graph.interface import outputs
+from roundoff.graph.load import Model
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.measure.metrics import OutputAgreement
+from roundoff.messages.numbers import counted
+from roundoff.quantize.agreement import compare_outputs, spread
+from roundoff.quantize.corrections.registry import apply_correction, correction_names
+from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
+from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
+from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.transforms.registry import apply_transform, transform_names
+from roundoff.run.capture import read_feed
+from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions
+from roundoff.run.feeds import Samples
+from roundoff.run.session import open_session
+
+__all__ = ["Judge", "TransformTrial", "check_steps", "try_steps"]
+
+# Samples on which outputs are compared; labels and evaluators see all.
+_COMPARED = 128
+_SAME = 1e-9
+# Answers gained and lost differ by less than so many standard deviations where it may be chance.
+_DEVIATIONS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What decides whether steps are kept.
+
+    Attributes:
+        samples: What both networks are judged on.
+        unseen: Whether these are others than those that the steps use.
+        labels: The right class of each row, int64; None when it is not known.
+        evaluator: A function of the user's; None when there is none.
+    """
+
+    samples: Samples
+    unseen: bool = False
+    labels: Array | None = None
+    evaluator: Evaluator | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransformTrial:
+    """What came of it.
+
+    Attributes:
+        report: What was done and gained.
+        quantized: The network with the steps if they are kept, else without.
+    """
+
+    report: TransformReport
+    quantized: QuantizedModel
+
+
+def check_steps(steps: Sequence[Step]) -> None:
+    """Refuse steps that do not exist, or are in an order in which they cannot be done.
+
+    Raises:
+        BadInput: Saying which.
+    """
+    known = (*transform_names(), *correction_names())
+    corrected = ""
+    for step in steps:
+        if step.name not in known:
+            raise BadInput(f"There is no transform or correction {step.name!r}.", fix=nearest(step.name, known))
+        if step.name in correction_names():
+            corrected = step.name
+        elif corrected:
+            what = f"{step.name} changes the float model and cannot come behind {corrected}, which changes codes."
+            raise BadInput(what, fix="name transforms first, then corrections")
+
+
+def try_steps(
+    model: Model,
+    samples: Samples,
+    steps: Sequence[Step],
+    *,
+    settings: QuantizeSettings,
+    judge: Judge,
+    progress: Progress = SILENT,
+) -> TransformTrial:
+    """Quantize a network without and with steps, and keep these unless it gets worse.
+
+    Args:
+        model: The float model.
+        samples: What steps and calibration use.
+        steps: Transforms, then corrections.
+        settings: How to quantize, both times.
+        judge: What decides.
+        progress: Told how far it is.
+
+    Raises:
+        BadInput: Model, samples, steps and settings do not fit together.
+        ModelFailed: The model cannot be run.
+    """
+    check_steps(steps)
+    context = WorkContext(settings.target, samples, settings.threads, settings.max_memory, progress)
+    first = quantize_model(model, samples, settings, progress=progress)
+    float_model, reports = first.prepared.model, []
+    for step in (each for each in steps if each.name in transform_names()):
+        done = apply_transform(step, float_model, context)
+        float_model = done.model
+        reports.append(StepReport(step.name, "transform", _options(step), done.taken, done.notes))
+    second = first
+    if float_model is not first.prepared.model:
+        again = replace(settings, rules=_renamed(settings.rules, first.prepared.origins))
+        second = quantize_model(float_model, samples, again, progress=progress)
+    quantized = second.quantized
+    for step in (each for each in steps if each.name in correction_names()):
+        corrected = apply_correction(step, quantized, context)
+        quantized = corrected.quantized
+        reports.append(StepReport(step.name, "correction", _options(step), corrected.taken, corrected.notes))
+    report = _judged(first, second, quantized, reports, judge=judge, progress=progress)
+    return TransformTrial(report, quantized if report.kept else first.quantized)
+
+
+def _renamed(rules: Sequence[Rule], origins: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Rules that name nodes which preparation folded name those that these were folded into."""
+    return tuple(
+        replace(rule, selector=tuple(origins.get(name) or name for name in rule.selector))
+        if rule.kind in ("node", "any")
+        else rule
+        for rule in rules
+    )
+
+
+def _options(step: Step) -> dict[str, str]:
+    return {name: str(value) for name, value in step.options}
+
+
+def _judged(
+    first: Quantization,
+    second: Quantization,
+    quantized: QuantizedModel,
+    reports: Sequence[StepReport],
+    *,
+    judge: Judge,
+    progress: Progress,
+) -> TransformReport:
+    reference = first.prepared.model
+    before = switch_on(reference, first.quantized.quantizers)
+    after = switch_on(quantized.float_model, quantized.quantizers)
+    agreements = [
+        compare_outputs(
+            reference,
+            candidate,
+            judge.samples,
+            indices=spread(len(judge.samples.names), _COMPARED),
+            progress=progress,
+        )
+        for candidate in (before, after)
+    ]
+    measured = _measured(judge, (reference, before, after), progress=progress)
+    return TransformReport(
+        target=first.target.name,
+        method=second.best.method,
+        steps=tuple(reports),
+        samples=len(judge.samples.names),
+        unseen=judge.unseen,
+        before=agreements[0],
+        after=agreements[1],
+        score=None if measured is None else measured.score,
+        kept=any(each.taken for each in reports) and not _worse(measured, agreements),
+        notes=second.best.numbers.notes,
+    )
+
+
+def _worse(measured: "_Measured | None", agreements: Sequence[Sequence[OutputAgreement]]) -> bool:
+    """By the score of the task if that tells the two apart, else by the output that is worst off."""
+    if measured is not None and not measured.undecided:
+        score = measured.score
+        return score.after < score.before if score.higher_is_better else score.after > score.before
+    before, after = (
+        min((each.score.values.get("sqnr_db", -math.inf) for each in side), default=0.0) for side in agreements
+    )
+    return after < before - _SAME
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A score, and whether the difference between before and after may be chance."""
+
+    score: TransformScore
+    undecided: bool
+
+
+def _measured(judge: Judge, models: Sequence[Model], *, progress: Progress) -> _Measured | None:
+    """The score of the task of the float network, and of the quantized one before and after."""
+    if judge.evaluator is None and judge.labels is None:
+        return None
+    progress.start("measuring accuracy", len(models))
+    try:
+        if judge.evaluator is not None:
+            evaluator, values = judge.evaluator, []
+            for model in models:
+                values.append(evaluator(_runner(model), EvaluationSamples(models[0], judge.samples)))
+                progress.advance()
+            score = TransformScore(evaluator.name, evaluator.higher_is_better, *values)
+            return _Measured(score, score.before == score.after)
+        rights = []
+        for model in models:
+            rights.append(_right_answers(model, judge))
+            progress.advance()
+    finally:
+        progress.finish()
+    _, before, after = rights
+    gained, lost = np.count_nonzero(after & ~before), np.count_nonzero(before & ~after)
+    # Answers that change are as likely to become right as wrong if nothing but chance changes them.
+    undecided = abs(int(gained) - int(lost)) <= _DEVIATIONS * math.sqrt(gained + lost)
+    return _Measured(TransformScore("accuracy", True, *(float(each.mean()) for each in rights)), undecided)
+
+
+def _runner(model: Model) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    session, names = open_session(model), outputs(model)
+    return lambda feed: dict(zip(names, session.run(feed), strict=True))
+
+
+def _right_answers(model: Model, judge: Judge) -> Array:
+    """In which rows the highest score is that of the right class, in the first output that has such rows."""
+    labels, samples = judge.labels, judge.samples
+    session = open_session(model)
+    found = []
+    for index, name in enumerate(samples.names):
+        results = session.run(read_feed(model, samples, index), sample=name)
+        rows = next((each for each in map(class_predictions, results) if each is not None), None)
+        if rows is None:
+            what = "No output of the model has a row of scores for several classes, so that labels mean nothing."
+            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+        found.append(rows)
+    predicted = np.concatenate(found)
+    if labels is None or predicted.size != labels.size:
+        have = counted(0 if labels is None else labels.size, "label")
+        raise BadInput(
+            f"There are {have} for {counted(predicted.size, 'row')} of samples.",
+            fix="give one label for each, in their order",
+        )
+    return np.asarray(predicted == labels)

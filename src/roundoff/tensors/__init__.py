@@ -1,0 +1,91 @@
+"""Tensor files in and out, whatever wrote them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from roundoff.core.files import reading, regular_file
+from roundoff.core.names import shown
+from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.errors import BadInput, nearest
+from roundoff.tensors import ascend_dump, ascend_npy, npy, npz, raw, safetensors
+from roundoff.tensors.folders import CERTAIN, list_files
+
+__all__ = ["FORMATS", "Format", "open_source"]
+
+
+class Format(Protocol):
+    """What a module must offer to be a format; `FORMATS` holds those that are known."""
+
+    def sniff(self, path: Path) -> int:
+        """Score from 0 (not mine) to 100 (certainly mine), by the names of files and by the manifest."""
+        ...
+
+    def open(self, path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:
+        """List the tensors; their values are read when asked for."""
+        ...
+
+
+FORMATS: dict[str, Format] = {
+    "npy": npy,
+    "npz": npz,
+    "bin": raw,
+    "safetensors": safetensors,
+    "ascend-npy": ascend_npy,
+    "ascend-dump": ascend_dump,
+}
+
+_KNOWN = "a folder of .npy, .npz, .safetensors or raw files with a manifest, of Ascend dumps, or one such file"
+
+
+def open_source(
+    path: Path | str,
+    *,
+    format: str | None = None,  # noqa: A002 - what users call it
+    shapes: Sequence[TensorInfo] | None = None,
+) -> TensorSource:
+    """Open a file or folder of tensors, in the format named or in the one it looks like.
+
+    Args:
+        path: A folder, a file, or the manifest of a folder.
+        format: A name in `FORMATS`; found out when None.
+        shapes: The tensors of a model in execution order, for raw files without a manifest.
+
+    Raises:
+        BadInput: There is nothing that can be read, or the format is unknown or could be more than one.
+    """
+    path = Path(path)
+    with reading(path, what="The path"):
+        is_folder = path.is_dir()
+    if not is_folder:
+        regular_file(path, what="The path")
+    name = _find_format(path) if format is None else format
+    if name not in FORMATS:
+        raise BadInput(f"Unknown format {name!r}.", fix=nearest(name, FORMATS))
+    return FORMATS[name].open(path, shapes)
+
+
+def _find_format(path: Path) -> str:
+    scores: dict[str, int] = {}
+    for name, candidate in FORMATS.items():
+        scores[name] = candidate.sniff(path)
+        if scores[name] >= CERTAIN:
+            return name
+    best = max(scores.values())
+    leaders = [name for name, score in scores.items() if score == best]
+    if best == 0:
+        raise BadInput(f"{_found(path)}.", fix=f"give {_KNOWN}")
+    if len(leaders) > 1:
+        what = f"{path} could be read as {' or as '.join(leaders)}."
+        raise BadInput(what, fix=f"say which is meant: --format {leaders[0]}")
+    return leaders[0]
+
+
+def _found(path: Path) -> str:
+    if path.is_file():
+        return f"{path} is not a file of tensors that roundoff can read"
+    files = [shown(file) for file in list_files(path)]
+    if not files:
+        return f"The folder {path} is empty"
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return f"The folder {path} holds no tensors that roundoff can read, only {', '.join(files[:3])}{more}"

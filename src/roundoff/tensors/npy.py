@@ -1,0 +1,60 @@
+"""Folders of .npy files, nested or not, and single .npy files."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+from roundoff.core.array_files import map_array, read_header
+from roundoff.core.names import shown
+from roundoff.core.tensors import TensorInfo, TensorSource
+from roundoff.tensors import ascend_names
+from roundoff.tensors.folders import (
+    LIKELY,
+    POSSIBLE,
+    files_with,
+    is_tensor_file,
+    locate,
+    sniff_files,
+    walk_files,
+    without_suffix,
+)
+from roundoff.tensors.opening import open_folder
+from roundoff.tensors.stored import Content, Declared, StoredSource, settle
+from roundoff.tensors.units import Unit, arrange_files
+
+__all__ = ["SUFFIXES", "list_units", "open", "sniff"]
+
+SUFFIXES = (".npy",)
+
+
+def sniff(path: Path) -> int:
+    """Score how well a path fits: .npy files, unless their names are of the kind that has its own reader."""
+    score = sniff_files(path, suffixes=SUFFIXES)
+    if score == LIKELY and ascend_names.fits(walk_files(locate(path)[0])):
+        return POSSIBLE
+    return score
+
+
+def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource:  # noqa: A001 - every format has an `open`
+    """Open a folder of .npy files, its manifest, or one .npy file, whose only tensor is named by its stem."""
+    if is_tensor_file(path):
+        return StoredSource([_unit(path.parent, path.name).stored(shown(path.stem))], label=shown(path))
+    return open_folder(path, list_units=list_units, arrange=arrange_files, kind=".npy files")
+
+
+def list_units(folder: Path) -> list[Unit]:
+    """List the .npy files below a folder."""
+    return [_unit(folder, file) for file in files_with(folder, SUFFIXES)]
+
+
+def _unit(folder: Path, file: str) -> Unit:
+    path = folder / file
+    return Unit(file, shown(without_suffix(file)), path, functools.partial(_probe, path))
+
+
+def _probe(path: Path, declared: Declared | None) -> Content:
+    header = read_header(path)
+    load = functools.partial(
+        map_array, path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
+    )
+    return settle(header.dtype, header.shape, load=load, declared=declared)

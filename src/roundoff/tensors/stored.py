@@ -1,0 +1,267 @@
+"""Tensors that lie in files: what each format hands over, and the one `TensorSource` made of it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.core.array_files import Unreadable
+from roundoff.core.dtypes import as_values, is_extended, parse_dtype
+from roundoff.core.names import shown
+from roundoff.core.tensors import Array, DType, TensorInfo
+from roundoff.errors import BadInput, nearest
+
+__all__ = [
+    "Content",
+    "Declared",
+    "Stored",
+    "StoredSource",
+    "settle",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a header says, and how to get at the values.
+
+    Attributes:
+        dtype: Name of the type the values were stored or computed in.
+        shape: Shape of the array that `load` returns.
+        load: Maps or reads the values; raises `Unreadable` or `OSError`.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    load: Callable[[], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a manifest or a model says about a tensor that lies in a file.
+
+    Attributes:
+        dtype: Type as written there; `roundoff.core.dtypes.parse_dtype` reads it.
+        shape: Its shape.
+        source: Who says so, for messages.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor of one sample in one file.
+
+    Attributes:
+        name: The tensor.
+        sample: The sample.
+        where: The file (and member), as the user would name it.
+        probe: Reads the header; raises `Unreadable` or `OSError`.
+        node: The node that computes it, when known.
+        op_type: That node's operation, when known.
+        origin: What it was in the original model, when recorded.
+    """
+
+    name: str
+    sample: str
+    where: str
+    probe: Callable[[], Content]
+    node: str = ""
+    op_type: str = ""
+    origin: str = ""
+
+
+class StoredSource:
+    """A `TensorSource` over stored tensors; keeps no file open and no values in memory.
+
+    Args:
+        stored: All tensors of all samples, in the order in which tensors are to be listed.
+        label: Where they come from.
+        samples: All samples in order; by default those of `stored` as they come.
+        ordered: Whether the order is known to be that of execution.
+        broken: Samples of which nothing can be read, with the reason.
+    """
+
+    def __init__(
+        self,
+        stored: Iterable[Stored],
+        *,
+        label: str,
+        samples: Sequence[str] = (),
+        ordered: bool = False,
+        broken: Mapping[str, str] | None = None,
+    ) -> None:
+        self._label = label
+        self._ordered = ordered
+        self._broken = dict(broken or {})
+        self._places: dict[str, dict[str, Stored]] = {}
+        for place in map(_printable, stored):
+            _add(self._places.setdefault(place.name, {}), place)
+        seen = [sample for places in self._places.values() for sample in places]
+        self._samples = tuple(dict.fromkeys([*map(shown, samples), *seen])) or ("",)
+        self._tensors = tuple(_describe(places.values()) for places in self._places.values())
+
+    @property
+    def label(self) -> str:
+        """The path as the user gave it."""
+        return self._label
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """Sample names."""
+        return self._samples
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """All tensors, as their headers or the map describe them."""
+        return self._tensors
+
+    @property
+    def ordered(self) -> bool:
+        """Whether `tensors` is known to be in execution order."""
+        return self._ordered
+
+    def read(self, name: str, sample: str) -> Array:
+        """Map or read the values of one tensor in one sample."""
+        place = self._find(name, sample)
+        try:
+            return place.probe().load()
+        except Unreadable as error:
+            what = f"Tensor {name!r} cannot be read from {place.where}: {error.problem}."
+            raise BadInput(what, fix=error.fix) from error
+        except OSError as error:
+            what = f"Tensor {name!r} cannot be read from {place.where}: {_reason(error)}."
+            raise BadInput(what, fix="check the file and the disk") from error
+        except MemoryError as error:
+            what = f"Tensor {name!r} in {place.where} does not fit into memory."
+            raise BadInput(what, fix="store it uncompressed, so that it can be mapped") from error
+
+    def _find(self, name: str, sample: str) -> Stored:
+        if sample not in self._samples:
+            what = f"{self._label} has no sample {sample!r}."
+            raise BadInput(what, fix=nearest(sample, self._samples))
+        if sample in self._broken:
+            what = f"Sample {sample!r} of {self._label} cannot be read: {self._broken[sample]}."
+            raise BadInput(what, fix="write that file again, or move it away")
+        if name not in self._places:
+            raise BadInput(f"{self._label} has no tensor {name!r}.", fix=nearest(name, self._places))
+        if sample not in self._places[name]:
+            what = f"{self._label} has no tensor {name!r} in sample {sample!r}."
+            raise BadInput(what, fix=nearest(sample, self._places[name]))
+        return self._places[name][sample]
+
+
+def _printable(place: Stored) -> Stored:
+    """Refuse names that are not valid Unicode, under a spelling that every screen and file can take."""
+    names = (place.name, place.sample, place.node, place.op_type)
+    name, sample, node, op_type = map(shown, names)
+    if (name, sample, node, op_type) == names:
+        return place
+
+    def refuse() -> Content:
+        raise Unreadable("its name is not valid Unicode", fix="write it again under a name that is")
+
+    return Stored(name, sample, place.where, refuse, node, op_type)
+
+
+def _add(places: dict[str, Stored], place: Stored) -> None:
+    """Keep one place per sample; of two that claim the same name neither can be trusted, so say so."""
+    first = places.get(place.sample)
+    if first is None:
+        places[place.sample] = place
+        return
+
+    def clash() -> Content:
+        raise Unreadable(
+            f"stored twice: in {first.where} and in {place.where}", fix="remove or rename one of the two"
+        )
+
+    places[place.sample] = Stored(place.name, place.sample, first.where, clash)
+
+
+def _describe(places: Iterable[Stored]) -> TensorInfo:
+    """Describe a tensor by the first sample in which it can be read, else by what is wrong in the first."""
+    infos: list[TensorInfo] = []
+    for place in places:
+        infos.append(_info(place))
+        if not infos[-1].problem:
+            return infos[-1]
+    return infos[0]
+
+
+def _info(place: Stored) -> TensorInfo:
+    dtype, shape, problem = "", tuple[int, ...](), ""
+    try:
+        content = place.probe()
+        dtype, shape = content.dtype, content.shape
+    except Unreadable as error:
+        dtype, shape, problem = error.dtype, error.shape, error.problem
+    except OSError as error:
+        problem = _reason(error)
+    return TensorInfo(place.name, dtype, shape, problem, place.node, place.op_type, shown(place.origin))
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the file is missing"
+    if isinstance(error, PermissionError):
+        return "the file may not be read"
+    return error.strerror or str(error)
+
+
+# What the values of a file are when the file says one thing and a manifest another.
+
+
+def settle(
+    dtype: DType, shape: tuple[int, ...], *, load: Callable[[], Array], declared: Declared | None
+) -> Content:
+    """Combine a file's own header with what is declared about it.
+
+    Types that numpy does not know by itself (bfloat16 and its kin) come as float32 with the true type declared,
+    or as raw values of the right width; both are understood.
+
+    Args:
+        dtype: Type in the header; void when the file holds raw values.
+        shape: Shape in the header.
+        load: Gets the array that the header describes.
+        declared: What a manifest says, None without one.
+
+    Raises:
+        Unreadable: The two contradict each other, or neither says what the values are.
+    """
+    if declared is None:
+        if _is_raw(dtype):
+            raise Unreadable(
+                f"holds raw values of {dtype.itemsize} bytes without saying of which type",
+                fix='name the type in tensors.json beside it, as in "dtype": "bfloat16"',
+                shape=shape,
+            )
+        return Content(dtype.name, shape, lambda: as_values(load()))
+    wanted = parse_dtype(declared.dtype)
+    if shape == declared.shape:
+        if _holds_bits_of(wanted, dtype):
+            return Content(wanted.name, shape, lambda: as_values(load().view(wanted)))
+        if dtype.newbyteorder("=") == wanted.newbyteorder("=") or _holds_upcast_of(wanted, dtype):
+            return Content(wanted.name, shape, lambda: as_values(load()))
+    raise Unreadable(
+        f"{declared.source} says {wanted.name} {list(declared.shape)}, the file holds {dtype.name} {list(shape)}",
+        fix=f"correct {declared.source}, or write the file again",
+        dtype=dtype.name,
+        shape=shape,
+    )
+
+
+def _is_raw(dtype: DType) -> bool:
+    # Not by its kind: bfloat16 and its kin have the same one.
+    return dtype.type is np.void
+
+
+def _holds_bits_of(wanted: DType, stored: DType) -> bool:
+    raw = _is_raw(stored) or (stored.kind == "u" and is_extended(wanted))
+    return raw and stored.itemsize == wanted.itemsize
+
+
+def _holds_upcast_of(wanted: DType, stored: DType) -> bool:
+    return is_extended(wanted) and stored.name == "float32"

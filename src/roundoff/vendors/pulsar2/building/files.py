@@ -1,0 +1,347 @@
+"""What layers compute on the first sample, as files: float values, codes, and ONNX test data."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.document import json_text
+from roundoff.core.files import write_bytes, write_text
+from roundoff.core.names import FileNames, shown
+from roundoff.core.quantizers import dequantize
+from roundoff.core.target import Arithmetic
+from roundoff.core.tensors import Array
+from roundoff.graph.insertion import fake_quant_model
+from roundoff.graph.interface import outputs
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.save import LARGEST_MESSAGE_BYTES, fill, pending_bytes, save_model
+from roundoff.graph.shapes import values
+from roundoff.graph.subgraph import tap
+from roundoff.run.capture import read_feed
+from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.session import available_threads, open_session
+from roundoff.run.variants import Copies, Variant, build_copies
+from roundoff.studies.layers.passes import CopiesPass
+from roundoff.studies.layers.tally import Tally
+from roundoff.studies.layers.tensors import LayerTensor, layer_tensors
+from roundoff.vendors.pulsar2.building.precision import Analysis
+from roundoff.vendors.pulsar2.config.resolution import Settled
+from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMethod, PrecisionAnalysisMode
+from roundoff.vendors.pulsar2.deployed import deployed_model
+from roundoff.vendors.pulsar2.layers.entries import Frontend
+from roundoff.vendors.pulsar2.tables import PrecisionRow, figure, precision_table
+
+__all__ = [
+    "AXMODEL",
+    "CHART",
+    "CONTEXT",
+    "DATASET",
+    "DEPLOYED",
+    "OPTIMIZED",
+    "TABLE",
+    "TEST_DATA",
+    "Dumping",
+    "Tree",
+    "mermaid_chart",
+    "write_test_data",
+]
+
+
+# Float values of as many tensors as this are computed at a time.
+_MOST_BYTES = 1 << 29
+_NAMES = "names.json"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dumping:
+    """What is written.
+
+    Attributes:
+        quantized: The quantized model.
+        samples: The first of them is run.
+        end_to_end: Whether the quantized model runs through; otherwise each layer is fed with float tensors.
+        arithmetic: How integers compute; None for fake quantization.
+        tensors: The tensors that have files of their own, besides inputs and outputs.
+    """
+
+    quantized: QuantizedModel
+    samples: Samples
+    end_to_end: bool
+    arithmetic: Arithmetic | None
+    tensors: frozenset[str]
+
+    def write(self, folder: Path) -> None:
+        """Fill ``numpy/float``, ``numpy/xrun``, ``io/float`` and ``io/quant``.
+
+        Codes are written as they are; outputs of the network as values. ``names.json`` says which file is which.
+        """
+        model = self.quantized.float_model
+        feed = read_feed(model, self.samples, 0)
+        inferred = values(model, {name: array.shape for name, array in feed.items()})
+        known = complete_values(model, inferred, feed)
+        tensors = layer_tensors(self.quantized, known)
+        wanted = [
+            each
+            for each in tensors
+            if each.value.node and not each.value.obstacle() and (each.output or each.name in self.tensors)
+        ]
+        names = FileNames()
+        # In the order of the network, so that stems do not depend on what is written first.
+        stems = {each.name: names.stem(each.name) for each in tensors}
+        for name, array in feed.items():
+            for side in ("float", "quant"):
+                _save(folder / "io" / side / f"{stems[name]}.npy", array)
+        for each, ours, theirs in self._runs(feed, wanted):
+            stem = f"{stems[each.name]}.npy"
+            _save(folder / "numpy" / "float" / stem, ours)
+            _save(folder / "numpy" / "xrun" / stem, theirs)
+            if each.output:
+                _save(folder / "io" / "float" / stem, ours)
+                _save(folder / "io" / "quant" / stem, theirs)
+        written = {f"{stems[each.name]}.npy": each.name for each in wanted}
+        write_text(folder / "numpy" / _NAMES, json_text(written))
+
+    def _runs(
+        self, feed: Mapping[str, Array], wanted: Sequence[LayerTensor]
+    ) -> Iterator[tuple[LayerTensor, Array, Array]]:
+        """Each tensor with its float values and what the quantized model has."""
+        variant: Variant = "accumulated" if self.end_to_end else "local"
+        copies = build_copies(self.quantized, [variant])
+        integers = self._integers(feed, [each.name for each in wanted])
+        for some in _portions(wanted):
+            tallies = {each.name: Tally(each, [variant]) for each in some}
+            run = CopiesPass(copies, tallies, model=self.quantized.float_model, threads=available_threads()).run(
+                self.samples.names[0], feed
+            )
+            for each in some:
+                theirs = integers[each.name] if integers is not None else _reference(copies, variant, each, run)
+                yield each, run[each.name], _as_value(each, theirs)
+
+    def _integers(self, feed: Mapping[str, Array], names: Sequence[str]) -> Mapping[str, Array] | None:
+        if self.arithmetic is None:
+            return None
+        model = self.quantized.float_model
+        runner = IntegerRunner(model, self.quantized.quantizers, self.arithmetic)
+        if self.end_to_end:
+            run = runner.run(feed, names, sample=self.samples.names[0])
+        else:
+            floats = dict(feed)
+            computed = [name for node in model.proto.graph.node for name in node.output if name]
+            session = open_session(model, outputs=tap(model, computed))
+            floats.update(zip(computed, session.run(feed), strict=True))
+            run = runner.run_local(floats, names)
+        return {**run.values, **run.codes}
+
+
+def _portions(tensors: Sequence[LayerTensor]) -> Iterator[list[LayerTensor]]:
+    some: list[LayerTensor] = []
+    size = 0
+    for each in tensors:
+        needed = 4 * math.prod(each.value.shape or ())
+        if some and size + needed > _MOST_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(each)
+        size += needed
+    if some:
+        yield some
+
+
+def _reference(copies: Copies, variant: Variant, tensor: LayerTensor, run: Mapping[str, Array]) -> Array:
+    return run[copies.taps[tensor.name][variant].name]
+
+
+def _as_value(tensor: LayerTensor, array: Array) -> Array:
+    """Codes of an output of the network as the values that leave it."""
+    coded = np.issubdtype(array.dtype, np.integer) and tensor.quantizer is not None
+    if not coded or not tensor.output or tensor.quantizer is None:
+        return array
+    return dequantize(array, tensor.quantizer.params, tensor.axis).astype(np.float32)
+
+
+def _save(path: Path, array: Array) -> None:
+    import io
+
+    buffer = io.BytesIO()
+    np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
+    write_bytes(path, buffer.getvalue())
+
+
+def write_test_data(folder: Path, feed: Mapping[str, Array], results: Mapping[str, Array]) -> None:
+    """Write inputs and float outputs as ONNX test data: ``input_0.pb`` ... and ``output_0.pb`` ..."""
+    from onnx.numpy_helper import from_array
+
+    for kind, arrays in (("input", feed), ("output", results)):
+        for place, (name, array) in enumerate(arrays.items()):
+            content = from_array(np.ascontiguousarray(array), name).SerializeToString()
+            write_bytes(folder / f"{kind}_{place}.pb", content)
+
+
+# The precision analysis as a Mermaid flow chart: tensors are nodes, layers are edges.
+
+# The vendor publishes the first colour alone; the limits are its two thresholds and one between.
+_COLOURS = (
+    (0.999, "good", "#2efe08"),
+    (0.99, "fair", "#c8fe08"),
+    (0.98, "poor", "#fe9a08"),
+    (-2.0, "bad", "#fe2e08"),
+)
+
+
+def mermaid_chart(analysis: Analysis, frontend: Frontend) -> str:
+    """The text of a .mmd file.
+
+    Args:
+        analysis: What was measured.
+        frontend: The graph.
+    """
+    return "\n".join(_lines(analysis, frontend)) + "\n"
+
+
+def _lines(analysis: Analysis, frontend: Frontend) -> Iterator[str]:
+    scored = {row.tensor: row for row in analysis.rows}
+    inner = frozenset(name for unit in frontend.units for name in unit.inner)
+    edges = list(_edges(frontend, inner))
+    names = list(dict.fromkeys(name for start, end, _ in edges for name in (start, end)))
+    numbers = {name: place for place, name in enumerate(names)}
+    yield "flowchart TD"
+    yield f'    legend["<u>{analysis.method.name} {analysis.mode.name}</u>"]'
+    for name in names:
+        row = scored.get(name)
+        colour = "" if row is None or row.cosine is None else f":::{_class(row.cosine)}"
+        yield f'    t{numbers[name]}["{_quoted(_label(name, row))}"]{colour}'
+    for start, end, label in edges:
+        yield f'    t{numbers[start]} -->|"{_quoted(label)}"| t{numbers[end]}'
+    used = {_class(row.cosine) for row in analysis.rows if row.cosine is not None and row.tensor in numbers}
+    for _, name, colour in _COLOURS:
+        if name in used:
+            yield f"    classDef {name} fill:{colour}"
+
+
+def _edges(frontend: Frontend, inner: frozenset[str]) -> Iterator[tuple[str, str, str]]:
+    """From what each layer reads to what it writes."""
+    for unit in frontend.units:
+        if not any(frontend.view.computes_values(node) for node in unit.nodes):
+            continue
+        label = f"{frontend.type_of(unit)},{frontend.names.original(unit.first.name)}"
+        read = dict.fromkeys(
+            name
+            for node in unit.nodes
+            for _, name in frontend.view.operands(node)
+            if name not in inner and not frontend.view.is_constant(name)
+        )
+        for start in read:
+            for end in frontend.view.results(unit.last):
+                yield start, end, label
+
+
+def _label(name: str, row: PrecisionRow | None) -> str:
+    if row is None:
+        return f"{name},None->None,None,None"
+    shape = f"({', '.join(map(str, row.shape))})"
+    return ",".join((name, shape, f"{row.dtype}->{row.qdtype}", figure(row.cosine), figure(row.mse)))
+
+
+def _class(cosine: float) -> str:
+    return next(name for limit, name, _ in _COLOURS if cosine >= limit)
+
+
+def _quoted(text: str) -> str:
+    """A text between quotes: what Mermaid would read as markup is spelled as entities."""
+    marks: Sequence[tuple[str, str]] = (
+        ("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;"), ("\n", " "), ("\r", " "), ("`", "#96;"),
+    )  # fmt: skip
+    text = text.replace("->", "\0")
+    for mark, entity in marks:
+        text = text.replace(mark, entity)
+    return text.replace("\0", "->")
+
+
+# The folder that a build leaves behind, laid out as the vendor's.
+
+CONTEXT = "build_context.json"
+"""The record of a build, by which its folder is known."""
+
+OPTIMIZED, OPTIMIZED_QUANTIZED = "frontend/optimized.onnx", "frontend/optimized_quant_axmodel.onnx"
+AXMODEL, AXMODEL_JSON = "quant/quant_axmodel.onnx", "quant/quant_axmodel.json"
+DEPLOYED = "quant/deployed_axmodel.onnx"
+DATASET, DEBUG, TEST_DATA = "quant/dataset", "quant/debug", "quant/debug/test_data_set_0"
+TABLE, CHART = "quant/debug/precision_analysis_table.txt", "quant/debug/precision_analysis.mmd"
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A folder that is being filled.
+
+    Attributes:
+        folder: Where files are written now.
+        name: What the user calls the folder.
+    """
+
+    folder: Path
+    name: str
+
+    def shown(self, path: str) -> str:
+        """A path in it, as the user will find it."""
+        return f"{self.name}/{path}"
+
+    def named(self, path: Path) -> str:
+        """Any path, as the user will find it."""
+        inside = path.is_relative_to(self.folder)
+        return self.shown(path.relative_to(self.folder).as_posix()) if inside else shown(path)
+
+    def write_quantized(self, quantized: QuantizedModel, document: dict[str, Any], *, frontend_too: bool) -> None:
+        """Write the quantized model and all its scales."""
+        model = fake_quant_model(quantized.float_model, quantized.quantizers)
+        save_model(model, self.folder / AXMODEL)
+        if frontend_too:
+            again = fake_quant_model(quantized.float_model, quantized.quantizers)
+            save_model(again, self.folder / OPTIMIZED_QUANTIZED)
+        write_text(self.folder / AXMODEL_JSON, json_text(document))
+
+    def write_deployed(self, quantized: QuantizedModel, settled: Settled) -> tuple[str, ...]:
+        """Write the quantized model with the processing of its inputs and outputs; says what was put in.
+
+        Where there is none, or the model is too large to be changed in memory, nothing is written.
+        """
+        deferred = fake_quant_model(quantized.float_model, quantized.quantizers)
+        if pending_bytes(deferred) > LARGEST_MESSAGE_BYTES:
+            return ("the model is too large to put the processing of inputs and outputs into it",)
+        plain = fill(deferred)
+        model, notes = deployed_model(plain, settled)
+        if model is not plain:
+            save_model(model, self.folder / DEPLOYED)
+        return notes
+
+    def write_test_data(self, quantized: QuantizedModel, samples: Samples) -> None:
+        """Write the first sample and what the float model makes of it."""
+        model = quantized.float_model
+        feed, names = read_feed(model, samples, 0), outputs(model)
+        found = open_session(model, outputs=tap(model, names)).run(feed, sample=samples.names[0])
+        arrays = {name: array for name, array in zip(names, found, strict=True) if hasattr(array, "dtype")}
+        write_test_data(self.folder / TEST_DATA, feed, arrays)
+
+    def write_analysis(
+        self,
+        analysis: Analysis,
+        frontend: Frontend,
+        *,
+        quantized: QuantizedModel,
+        samples: Samples,
+        arithmetic: Arithmetic,
+    ) -> None:
+        """Write the table in full width, the chart, and what was compared."""
+        method, mode = analysis.method.name, analysis.mode.name
+        write_text(self.folder / TABLE, precision_table(analysis.rows, method=method, mode=mode) + "\n")
+        write_text(self.folder / CHART, mermaid_chart(analysis, frontend))
+        Dumping(
+            quantized,
+            samples,
+            end_to_end=analysis.method is PrecisionAnalysisMethod.EndToEnd,
+            arithmetic=arithmetic if analysis.mode is PrecisionAnalysisMode.NPUBackend else None,
+            tensors=frozenset(row.tensor for row in analysis.rows),
+        ).write(self.folder / DEBUG)

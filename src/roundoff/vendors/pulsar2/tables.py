@@ -1,0 +1,231 @@
+"""The two tables of what was asked for: data sets of inputs, and precisions of layers."""
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+__all__ = [
+    "NATURAL",
+    "TABLE_LEVELS",
+    "Column",
+    "Justify",
+    "LayerConfigRow",
+    "OutlierTableRow",
+    "PrecisionRow",
+    "QuantConfigRow",
+    "figure",
+    "layer_config_table",
+    "outlier_table",
+    "precision_table",
+    "quant_config_table",
+    "render_table",
+]
+
+
+# How Pulsar2 draws a table: rich, with a heavy head and a line between rows.
+
+Justify = Literal["left", "center"]
+Column = tuple[str, Justify]
+"""Heading, and where its cells stand."""
+
+NATURAL = 0
+"""As a width: as wide as the cells are, so that none is cut."""
+
+# Wider than any table; rich lays a table out in a console of some width.
+_WIDEST = 1_000_000
+
+
+def render_table(
+    title: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    *,
+    width: int = NATURAL,
+    fold: bool = False,
+) -> str:
+    """Draw a table.
+
+    Args:
+        title: Stands above, in the middle.
+        columns: Headings.
+        rows: Cells.
+        width: Columns of the terminal; a table that is wider is squeezed, its long cells cut or wrapped.
+        fold: Go on in the next line with long words, instead of cutting them as the vendor does.
+
+    Returns:
+        Lines without trailing blanks.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # A title is no reason to be wider, and is cut into lines where it is longer than the table.
+    table = Table(title=Text(title), box=box.HEAVY_HEAD, show_lines=True)
+    for heading, justify in columns:
+        table.add_column(Text(heading), justify=justify)
+    for row in rows:
+        table.add_row(*(Text(cell, overflow="fold" if fold else None) for cell in row))
+    out = io.StringIO()
+    console = Console(file=out, width=width or _WIDEST, color_system=None, highlight=False, legacy_windows=False)
+    console.print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip("\n").split("\n"))
+
+
+_QUANT_COLUMNS: tuple[Column, ...] = (
+    ("Input", "left"), ("Shape", "left"), ("Dataset Directory", "left"), ("Data Format", "left"),
+    ("Tensor Format", "left"), ("Mean", "left"), ("Std", "left"),
+)  # fmt: skip
+_LAYER_COLUMNS: tuple[Column, ...] = (("Op Type / Layer name", "left"), ("Precision", "left"))
+
+
+@dataclass(frozen=True, slots=True)
+class QuantConfigRow:
+    """What one input is calibrated with.
+
+    Attributes:
+        input: Its name.
+        shape: Its shape.
+        directory: Where its samples are.
+        data_format: Image, Numpy, Binary or NumpyObject.
+        tensor_format: Order of colours.
+        mean: What is subtracted.
+        std: What it is divided by then.
+    """
+
+    input: str
+    shape: Sequence[int]
+    directory: str
+    data_format: str
+    tensor_format: str
+    mean: Sequence[float] = ()
+    std: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerConfigRow:
+    """One entry of layer_configs: a layer, an op type or a sub-graph, and the precision asked for."""
+
+    name: str
+    precision: str
+
+
+def quant_config_table(rows: Iterable[QuantConfigRow], *, width: int = NATURAL) -> str:
+    """The Quant Config Table; numbers are those of float32, in full."""
+    cells = (
+        (
+            row.input, str(list(row.shape)), row.directory, row.data_format, row.tensor_format, _numbers(row.mean),
+            _numbers(row.std),
+        )
+        for row in rows
+    )  # fmt: skip
+    return render_table("Quant Config Table", _QUANT_COLUMNS, cells, width=width)
+
+
+def layer_config_table(rows: Iterable[LayerConfigRow], *, width: int = NATURAL) -> str:
+    """The Layer Config Table."""
+    cells = ((row.name, row.precision) for row in rows)
+    return render_table("Layer Config Table", _LAYER_COLUMNS, cells, width=width)
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return str([float(np.float32(value)) for value in values])
+
+
+# The table of outliers: shares of channels that are small against the largest value of their tensor.
+
+TABLE_LEVELS = (3, 4, 5, 6)
+"""The levels that have a column."""
+
+_TITLE = "Ratio of outliers in tensor【 level=Log(Max_Pertensor/Max_Perchannel) 】"
+_COLUMNS: tuple[Column, ...] = (
+    ("Op outputs", "left"),
+    ("Sparse channel ratio", "left"),
+    *((f"level>={level} ratio", "left") for level in TABLE_LEVELS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OutlierTableRow:
+    """The channels of one tensor.
+
+    Attributes:
+        tensor: Its name.
+        sparse: Share of channels that are zero everywhere.
+        shares: Share of channels of at least each of `TABLE_LEVELS`.
+    """
+
+    tensor: str
+    sparse: float
+    shares: Sequence[float]
+
+
+def outlier_table(rows: Iterable[OutlierTableRow], *, width: int = NATURAL, fold: bool = False) -> str:
+    """The table, with shares in float32 and in full; in a narrow terminal cut, or folded."""
+    cells = ((row.tensor, *(str(float(np.float32(value))) for value in (row.sparse, *row.shares))) for row in rows)
+    return render_table(_TITLE, _COLUMNS, cells, width=width, fold=fold)
+
+
+# The precision table, as tools since 3.2 print it and as those before did.
+
+_COLUMNS_PRECISION: tuple[Column, ...] = (
+    ("Operator", "left"), ("Type", "center"), ("Output Tensor", "left"), ("Shape", "center"), ("DType", "left"),
+    ("QDType", "center"), ("Cosin", "left"), ("MSE", "left"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionRow:
+    """How one tensor that a layer writes agrees with that of the float model.
+
+    Attributes:
+        operator: The layer.
+        type: Its operation in the quantized graph.
+        tensor: What it writes.
+        shape: Its shape.
+        dtype: Its type in the float model.
+        qdtype: Its type in the quantized model.
+        cosine: Cosine of the angle between both; None where there is none.
+        mse: Mean of the squared errors; None where there is none.
+    """
+
+    operator: str
+    type: str
+    tensor: str
+    shape: Sequence[int]
+    dtype: str
+    qdtype: str
+    cosine: float | None
+    mse: float | None
+
+
+def figure(value: float | None) -> str:
+    """A number as the table has it."""
+    return "None" if value is None else f"{value:.5f}"
+
+
+def precision_table(
+    rows: Iterable[PrecisionRow], *, method: str, mode: str, width: int = NATURAL, fold: bool = False
+) -> str:
+    """The table of eight columns.
+
+    Args:
+        rows: In execution order.
+        method: PerLayer or EndToEnd.
+        mode: Reference or NPUBackend.
+        width: Columns of the terminal.
+        fold: In a narrow terminal go on with long names in the next line, instead of cutting them.
+    """
+    cells = (
+        (
+            row.operator, row.type, row.tensor, str(tuple(row.shape)), row.dtype, row.qdtype, figure(row.cosine),
+            figure(row.mse),
+        )
+        for row in rows
+    )  # fmt: skip
+    return render_table(
+        f"Quant Precision Table【{method} {mode}】", _COLUMNS_PRECISION, cells, width=width, fold=fold
+    )

@@ -1,0 +1,124 @@
+"""A disguised case has other numbers, the same shape, and quantizers that fit as they did."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+from roundoff.case.disguise import Disguise, disguised, find_disguise
+from roundoff.case.excerpt import Case, CaseSamples, measure, same_fault
+from roundoff.case.result import CaseNumbers, NodeRank
+from roundoff.core.progress import SILENT
+from roundoff.core.quantizers import representable_range
+from roundoff.core.tensors import Array
+from roundoff.graph.load import Model, model_from_proto, weight_tensors
+from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.weights import constant_value
+from roundoff.quantize.calibration.watch import UNLIMITED
+from tests.models import conv_net, value, weight, wrapped
+from tests.quantized import quantized_simply, with_scale_times
+from tests.studies.check_calibration.sets import images
+
+
+def case_of(model: Model, factor: float = 1.0) -> Case:
+    feeds: tuple[Mapping[str, Array], ...] = tuple({"image": each[None]} for each in images(3))
+    quantized = quantized_simply(model, feeds)
+    if factor != 1:
+        quantized = with_scale_times(quantized, ["relu1"], factor)
+    return Case(quantized, CaseSamples("set", ("a", "b", "c"), feeds))
+
+
+def net() -> Model:
+    return model_from_proto(conv_net(1), path=Path("net.onnx"))
+
+
+@pytest.mark.parametrize("how", ["random", "settled", "shuffled"])
+def test_weights_and_samples_are_others(how: Disguise) -> None:
+    case = case_of(net())
+    found = disguised(case, how, keep_data=False, seed=0)
+    old, new = case.quantized.float_model, found.case.quantized.float_model
+    assert found.replaced == 4
+    for before, after in zip(weight_tensors(old.proto), weight_tensors(new.proto), strict=True):
+        ours, theirs = constant_value(before, old), constant_value(after, new)
+        assert ours.shape == theirs.shape
+        assert np.mean(ours == theirs) < 0.2
+    for feed, other in zip(case.samples.feeds, found.case.samples.feeds, strict=True):
+        assert not np.array_equal(feed["image"], other["input_0"])
+    kept = disguised(case, how, keep_data=True, seed=0)
+    assert np.array_equal(kept.case.samples.feeds[0]["input_0"], case.samples.feeds[0]["image"])
+
+
+def test_a_quantizer_that_covers_a_fifth_still_does() -> None:
+    case = case_of(net(), 0.2)
+    found = disguised(case, "random", keep_data=False, seed=0)
+    spoilt, whole = (
+        next(each for each in quantized.quantizers if each.tensor == name)
+        for quantized, name in ((case.quantized, "relu1"), (found.case.quantized, found.names["relu1"]))
+    )
+    plain = disguised(case_of(net()), "random", keep_data=False, seed=0)
+    right = next(each for each in plain.case.quantized.quantizers if each.tensor == found.names["relu1"])
+    ratio = representable_range(whole.params, whole.spec)[1] / representable_range(right.params, right.spec)[1]
+    assert ratio == pytest.approx(0.2, rel=0.05)
+    assert spoilt.spec == whole.spec
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.2])
+def test_a_planted_fault_is_shown_again(factor: float) -> None:
+    case = case_of(net(), factor)
+    before = measure(case, limits=UNLIMITED, progress=SILENT)
+    found = find_disguise(case, before, keep_data=False, seed=0, limits=UNLIMITED, progress=SILENT)
+    assert before.verdict == "local"
+    assert found.confidence.reasons == ()
+    assert found.numbers.verdict == "local"
+    assert found.confidence.tries <= 7
+
+
+def test_weights_inside_of_subgraphs_are_replaced_too() -> None:
+    branch = [
+        helper.make_graph(
+            [helper.make_node("Mul", ["relu1", f"inside{number}"], [f"out{number}"])],
+            f"branch{number}",
+            [],
+            [value(f"out{number}")],
+            [weight(f"inside{number}", 1, 4, 8, 8, seed=number)],
+        )
+        for number in (0, 1)
+    ]
+    nodes = [
+        helper.make_node("Conv", ["image", "w1"], ["conv1"], name="Conv1", pads=[1] * 4),
+        helper.make_node("Relu", ["conv1"], ["relu1"], name="Relu1"),
+        helper.make_node("If", ["yes"], ["sum"], name="choice", then_branch=branch[0], else_branch=branch[1]),
+    ]
+    constants = [weight("w1", 4, 3, 3, 3), numpy_helper.from_array(np.array(True), "yes")]
+    proto = wrapped(nodes, [value("image", (1, 3, 8, 8))], [value("sum")], constants)
+    model = model_from_proto(proto, path=Path("net.onnx"))
+    case = Case(QuantizedModel(model, ()), CaseSamples("set", ("a",), ({"image": images(1)},)))
+    found = disguised(case, "random", keep_data=False, seed=0)
+    assert found.replaced == 3
+    content = found.case.quantized.float_model.proto.SerializeToString()
+    for tensor in weight_tensors(model.proto):
+        if tensor.name != "yes":
+            assert np.asarray(constant_value(tensor, model)).tobytes() not in content
+
+
+NUMBERS = CaseNumbers("local", "y", 5.0, 0.8, (NodeRank("a", "Conv", 0.9, 8.0, "clipping"),), {"a": 8.0})
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (NUMBERS, ""),
+        (replace(NUMBERS, sqnr_db=15.0), ""),
+        (replace(NUMBERS, sqnr_db=15.0, culprits={"a": 20.0}), "15.0 dB instead of 5.0 dB"),
+        (replace(NUMBERS, verdict="fine"), "the loss is fine instead of local"),
+        (replace(NUMBERS, culprits={"b": 8.0}, nodes=()), "a is not among the nodes that make it"),
+        (replace(NUMBERS, sqnr_db=None, culprits={"a": 30.0}), "without a score instead of 5.0 dB"),
+    ],
+)
+def test_what_counts_as_the_same_fault(other: CaseNumbers, reason: str) -> None:
+    shown = same_fault(NUMBERS, other, {}, close_db=6.0)
+    assert shown.same == (not reason)
+    assert reason in "; ".join(shown.reasons)

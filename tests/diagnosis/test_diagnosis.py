@@ -1,0 +1,142 @@
+"""A diagnosis for people."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, Repair, RepairStep
+from roundoff.diagnosis.terminal import diagnosis_verdict, findings_csv, measure_text, repair_line, repair_table
+
+LONG = "model/backbone/stage4/block2/branch_with_a_rather_long_name/conv"
+
+
+def shown(renderable: object) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(renderable)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined, no-any-return]
+
+
+def finding(number: int, *, proven: bool = True) -> Finding:
+    measure = Measure("SQNR of 'logits'", "dB", 2.0, 24.0, samples=32)
+    remedy = Remedy(f"set the range of {LONG!r} to -3.1 .. 6.2", "free")
+    what = f"{LONG!r} (Conv) is cut off: its range is 0 .. 1, its values reach -3.1 .. 6.2 (12.0% are outside)"
+    changed = f"the range of {LONG!r} (Conv) widened from 0 .. 1 to -3.1 .. 6.2, same bits"
+    return Finding(number, "clipping", (LONG,), (LONG,), what, {}, changed, (measure,), 0.125, remedy, proven)
+
+
+def diagnosis(kind: DiagnosisKind, *findings: Finding) -> Diagnosis:
+    measures = (Measure("SQNR of 'logits'", "dB", 2.0, 24.0), Measure("top-1 accuracy", "", 0.5, 0.9))
+    return Diagnosis("m.onnx", "q.onnx", "quantization", kind, "said", findings, measures, (LONG,) * 9, samples=32)
+
+
+def test_many_findings_fit_a_screen() -> None:
+    lines = shown(diagnosis_verdict(diagnosis("culprits", *(finding(number) for number in range(1, 4)))))
+    assert lines[0] == "CULPRITS: said"
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    assert "SQNR of 'logits' 2.0 dB (24.0 expected), top-1 accuracy 0.5 (0.9 in float); 32 samples" in text
+    assert "2.0 -> 24.0 dB" in text
+    assert "and 5 more: wrong only because of what they read" in text
+
+
+def test_twenty_findings_fit_a_larger_screen() -> None:
+    steps = (
+        "roundoff diagnose m.onnx --fix -o repaired",
+        "roundoff reproduce repaired",
+        "roundoff bundle repaired",
+    )
+    found = replace(diagnosis("culprits", *(finding(number) for number in range(1, 21))), next_steps=steps)
+    lines = shown(diagnosis_verdict(found))
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert any("and 13 more findings: see --json" in line for line in lines)
+
+
+def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
+    whole = Measure("SQNR of 'logits'", "dB", 2.0, 24.0, samples=32)
+    for measure, said in (
+        (replace(whole, before=1.0, samples=8), "1.0 -> 24.0 dB (on 8 samples)"),
+        (replace(whole, before=9.0), "9.0 -> 24.0 dB (with the other findings put right)"),
+        (whole, "2.0 -> 24.0 dB remedy"),
+    ):
+        first = replace(finding(1), measures=(measure,))
+        found = replace(diagnosis("culprits", first, finding(2)), measures=(whole,))
+        assert said in " ".join(" ".join(shown(diagnosis_verdict(found))).split())
+
+
+@pytest.mark.parametrize(
+    ("after", "reached", "line"),
+    [
+        (0.89, True, "REPAIRED: top-1 accuracy 0.5 -> 0.89 (0.9 in float)"),
+        (0.7, False, "BETTER: top-1 accuracy 0.5 -> 0.7 (0.9 in float)"),
+        (0.5, False, "NOT REPAIRED: top-1 accuracy 0.5 -> 0.5 (0.9 in float)"),
+    ],
+)
+def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> None:
+    measure = Measure("top-1 accuracy", "", 0.5, after)
+    found = replace(diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached))
+    assert shown(repair_line(found)) == [line]
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [("healthy", "HEALTHY"), ("distributed", "DISTRIBUTED"), ("elsewhere", "ELSEWHERE")],
+)
+def test_each_verdict_has_its_word(kind: DiagnosisKind, word: str) -> None:
+    assert shown(diagnosis_verdict(diagnosis(kind)))[0].startswith(f"{word}: ")
+
+
+def test_what_is_only_suspected_is_said_to_be_so() -> None:
+    text = " ".join(" ".join(shown(diagnosis_verdict(diagnosis("healthy", finding(1, proven=False))))).split())
+    assert "suspected not proven: clipping, " in text
+    assert "proof" not in text
+
+
+def test_measures_are_told_with_their_unit() -> None:
+    assert measure_text(Measure("SQNR", "dB", 1.23, float("inf"))) == "SQNR 1.2 dB -> exact"
+    assert measure_text(Measure("same top-1", "", 0.5, 1.0)) == "same top-1 50.0% -> 100.0%"
+
+
+def test_steps_of_a_repair_are_a_table() -> None:
+    measure = Measure("SQNR", "dB", 1.0, 9.0)
+    steps = (
+        RepairStep("widen it", "free", 1, measure, kept=True),
+        RepairStep("16 bits", "16 bit", 2, measure, kept=False, why="no better"),
+    )
+    lines = shown(repair_table(Repair(steps, (measure,))))
+    assert "widen it" in lines[1]
+    assert "kept" in lines[1]
+    assert "no better" in lines[2]
+
+
+def test_all_findings_are_in_the_csv() -> None:
+    rows = findings_csv(diagnosis("culprits", finding(1), finding(2))).splitlines()
+    assert len(rows) == 3
+    assert rows[0].startswith("number,proven,cause,")
+    assert rows[1].startswith("1,True,clipping,")
+
+
+def test_numbers_measured_on_other_samples_say_on_how_many() -> None:
+    measures = (
+        Measure("SQNR of 'logits'", "dB", 2.0, 24.0, samples=32),
+        Measure("top-1 accuracy", "", 0.5, 0.9, samples=64),
+    )
+    text = " ".join(" ".join(shown(diagnosis_verdict(replace(diagnosis("culprits"), measures=measures)))).split())
+    assert "2.0 dB (24.0 expected), on 32 samples; top-1 accuracy 0.5 (0.9 in float), on 64 samples" in text
+
+
+def test_the_other_places_of_a_finding_are_named() -> None:
+    names = tuple(f"conv{number}" for number in range(9))
+    joint = replace(finding(1), nodes=(*names, "clip"), places=9)
+    text = " ".join(" ".join(shown(diagnosis_verdict(diagnosis("culprits", joint)))).split())
+    assert "also conv1, conv2, conv3, conv4 and 4 more (all of them: findings.csv, --html, --json)" in text
+    assert "clip " not in text
+
+
+def test_findings_told_in_short_say_where_the_rest_is() -> None:
+    lines = shown(diagnosis_verdict(diagnosis("culprits", *(finding(number) for number in range(1, 7)))))
+    text = " ".join(" ".join(lines).split())
+    assert "5, 6 in short: summary, proof and remedy are in --html and --json)" in text

@@ -1,0 +1,124 @@
+"""Everything that is said, is said in every language."""
+
+import re
+import string
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from roundoff.diagnosis import result as findings
+from roundoff.messages.catalogue import LANGUAGES, Phrase, catalogue, plain, say, speaking, spoken, told
+from roundoff.messages.phrases import commas, count_of, few, headline, semicolons, sentences
+from roundoff.messages.sentences import SENTENCES
+from roundoff.studies.accumulate import result as accumulation
+from roundoff.studies.audit import result as audit
+from roundoff.studies.channels import result as channel_spread
+from roundoff.studies.check_calibration import result as calibration_check
+from roundoff.studies.check_io import result as io_check
+from roundoff.studies.compare import result as comparison
+from roundoff.studies.distribution import result as distributions
+from roundoff.studies.layers import result as layer_scores
+from roundoff.studies.run_diff import result as run_diff
+from roundoff.studies.sensitivity import result as sensitivity
+from roundoff.studies.sensitivity import result as sensitivity_report
+
+SOURCES = Path(__file__).parents[2] / "src/roundoff"
+
+
+def gaps(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+@pytest.mark.parametrize("key", catalogue())
+def test_every_phrase_has_all_languages_with_the_same_gaps(key: str) -> None:
+    entry = catalogue()[key]
+    assert set(entry) == set(LANGUAGES)
+    assert gaps(entry["en"]) == gaps(entry["zh"])
+    assert all(text == text.strip() and text for text in entry.values())
+
+
+def test_chinese_is_chinese() -> None:
+    same = {key for key, entry in catalogue().items() if entry["en"] == entry["zh"]}
+    # Signs and names that both languages write alike.
+    assert all(not re.search("[a-z]{5,}", catalogue()[key]["en"]) for key in same), same
+
+
+def test_no_phrase_is_unused() -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py"))
+    whole = set(re.findall(r"""["']([a-z_]+\.[a-z_]+)["']""", code))
+    # Sentences of results are tested to be said where they are known again.
+    starts = (*re.findall(r"""f["']([a-z_]+\.[a-z_]*)\{""", code), *(f"{stem}." for stem in SENTENCES))
+    unused = {key for key in catalogue() if key not in whole and not key.startswith(starts)}
+    assert not unused
+
+
+def test_gaps_are_filled_in_each_language() -> None:
+    found = say("sensitivity.spread", all=3, kind=say("sensitivity.node"))
+    assert found.en == "The error is spread over 3 nodes; none stands out."
+    assert found.zh.startswith("误差分散在 3 个节点上")
+    assert found.within("zh").startswith("误差")
+    assert plain("x") == Phrase("x", "x")
+
+
+CHOSEN = [
+    ("layers_text.word_", layer_scores.VerdictKind),
+    ("explain_text.cause_", layer_scores.Cause),
+    ("comparison_text.", comparison.Role),
+    ("sensitivity_text.word_", sensitivity_report.Standing),
+    ("sensitivity_text.", sensitivity_report.Standing),
+    ("sensitivity_text.kind_", sensitivity.SubjectKind),
+    ("sensitivity_text.behind_", sensitivity.SubjectKind),
+    ("sensitivity_text.", sensitivity.Mode),
+    ("explain_text.", sensitivity.Mode),
+    ("counts.", sensitivity.SubjectKind),
+    ("accumulation_text.word_", accumulation.Dominance),
+    ("accumulation_text.", accumulation.Dominance),
+    ("audit_text.", audit.Severity),
+    ("distribution_text.kind_", distributions.InspectedKind),
+    ("channels_text.risk_", channel_spread.Risk),
+    ("run_diff_text.word_", run_diff.DiffKind),
+    ("run_diff_text.change_", run_diff.Change),
+    ("run_diff_text.", run_diff.Pairing),
+    ("diagnosis_text.word_", findings.DiagnosisKind),
+    ("diagnosis_text.cost_", findings.CostClass),
+    ("calibration_text.kind_", calibration_check.FindingKind),
+    ("io_text.stage_", io_check.Stage),
+]
+
+
+@pytest.mark.parametrize(("start", "kind"), CHOSEN, ids=[f"{start}{kind}" for start, kind in CHOSEN])
+def test_whatever_chooses_a_phrase_finds_it(start: str, kind: Any) -> None:
+    names = [name.replace(" ", "_") for name in get_args(kind) if name]
+    assert [name for name in names if f"{start}{name}" not in catalogue()] == []
+
+
+def test_the_terminal_speaks_one_language_at_a_time() -> None:
+    assert spoken() == "en"
+    assert told("terminal.note", text="x") == "note: x"
+    with speaking("zh"):
+        assert spoken() == "zh"
+        assert told("terminal.note_label") == "注意"
+        with speaking("en"):
+            assert told("terminal.note_label") == "note"
+    assert spoken() == "en"
+
+
+def test_numbers_choose_singular_and_plural() -> None:
+    assert [count_of(number, "sample") for number in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
+    assert count_of(2, "bias") == "2 biases"
+    with speaking("zh"):
+        assert count_of(1, "tensor") == "1 个张量"
+
+
+def test_parts_of_sentences_are_joined_as_the_language_does() -> None:
+    assert commas("a", "", "b") == "a, b"
+    assert semicolons("a", "b") == "a; b"
+    assert sentences("A.", "B.") == "A. B."
+    assert few(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert few(["a", "b"], 2) == "a, b"
+    assert headline("FINE", "bold", ": so").plain == "FINE: so"
+    assert headline("NONE", "bold", "of 2").plain == "NONE of 2"
+    with speaking("zh"):
+        assert sentences("甲", "乙") == "甲乙"
+        assert headline("正常", "bold", "的").plain == "正常的"

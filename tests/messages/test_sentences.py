@@ -1,0 +1,109 @@
+"""Sentences of results are known again by their words."""
+
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from roundoff.messages.catalogue import english, phrase_names, speaking
+from roundoff.messages.sentences import SENTENCES, known, sentence
+
+# Put together from words that say nothing alone.
+COMPOSED = {
+    "sentences.suits", "sentences.hardly", "sentences_files.sqnr_weights", "sentences_files.sqnr_activations",
+    "sentences_files.lint_dead", "sentences_files.sums_reach", "sentences_files.sums_saturate",
+    "sentences_dumps.dump_integer", "sentences_dumps.in_channels_more", "sentences_dumps.in_channels",
+    "sentences_dumps.as_times_and_offset", "sentences_dumps.as_times", "sentences_dumps.channels_order",
+    "sentences_io.set_letterbox_centred", "sentences_io.set_letterbox_corner", "sentences_io.set_transpose_by",
+    "sentences_io.fields_colours", "sentences_io.shapes_against", "sentences_io.shapes_against_scalar",
+    "sentences_calibration.smaller_samples", "sentences_steps.equalize_before", "sentences_steps.channels_in_out",
+    "sentences_dumps.though_labelled",
+}  # fmt: skip
+SOURCES = Path(__file__).parents[2] / "src/roundoff"
+
+
+def code() -> str:
+    """All code that makes results, with strings that go on in the next line in one."""
+    folders = (
+        "analysis",
+        "cli",
+        "core",
+        "data",
+        "diagnosis",
+        "graph",
+        "preprocessing",
+        "quantize",
+        "search",
+        "vendors",
+    )
+    text = "\n".join(path.read_text("utf-8") for name in folders for path in (SOURCES / name).rglob("*.py"))
+    text += (SOURCES / "preprocessing/conventions.toml").read_text("utf-8")
+    return re.sub(r'"\s*f?"', "", text)
+
+
+def test_every_sentence_is_one_that_is_said() -> None:
+    said = code()
+    missing = []
+    for name in (f"{stem}.{name}" for stem in SENTENCES for name in phrase_names(stem)):
+        pieces = [literal for literal, *_ in string.Formatter().parse(english(name))]
+        # Some are put together from parts; so many words of one stand together somewhere.
+        words = [piece.split() for piece in sorted(pieces, key=len)[-2:]]
+        runs = [each[at : at + 4] for each in words for at in range(max(1, len(each) - 3))]
+        most = max(map(len, runs))
+        texts = [" ".join(run).strip("(:);,'") for run in runs if len(run) == most]
+        if name not in COMPOSED and not any(text in said for text in texts):
+            missing.append(name)
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("noise", ["噪声"]),
+        ("13.28% of the values are cut off at [0, 1.299]", ["13.28% 的数值在 [0, 1.299] 处被截断"]),
+        ("gain 2 and offset +1", ["增益 2", "偏移 +1"]),
+        ("by sqnr_db when quantized alone (1 sample)", ["按单独量化时的 sqnr_db", "1 个样本"]),
+        (
+            "every channel has at least 16 levels; the widest has 1.5 times the range of the median one",
+            ["每个通道至少有 16 级", "最宽通道的范围是中位通道的 1.5 倍"],
+        ),
+        ("nobody has ever said this; one peak", ["nobody has ever said this", "单峰"]),
+        ("nobody has ever said this", ["nobody has ever said this"]),
+        ("new finding: {x} of {0}", ["新发现", "{x} of {0}"]),
+        ("gain of something else", ["gain of something else"]),
+    ],
+)
+def test_what_is_known_is_translated_and_the_rest_stays(text: str, parts: list[str]) -> None:
+    assert sentence(text) == text
+    with speaking("zh"):
+        told = sentence(text)
+    assert re.split("[\uff08-\uff1b]+", told.rstrip("\uff09")) == parts
+
+
+def test_findings_of_many_places_are_whole_sentences() -> None:
+    weight = "the weight of 'conv' (Conv) has one scale for channels of very different size: number 3 reaches 9, "
+    summary = known(f"{weight}the median one 0.5; and likewise at 11 other places").zh
+    assert summary.startswith("'conv' (Conv) 的权重的各通道大小悬殊")
+    assert summary.endswith("另外 11 处情况相同")
+    title = "give the weight of 'conv' a scale per channel; without such, equalize channels"
+    remedy = known(f"{title}, and likewise at 1 other place").zh
+    assert not re.search("[a-z]+ [a-z]+ [a-z]+", remedy)
+    assert remedy.endswith("另外 1 处同样处理")
+
+
+def test_nothing_is_half_translated() -> None:
+    text = "the weight of 'conv' (Conv) is something that nobody has said before"
+    assert known(text).zh == text
+    assert known(f"{text} with 16 bits over the same range").zh == f"{text} with 16 bits over the same range"
+
+
+def test_inputs_as_in_data_are_equal_to_them() -> None:
+    assert known("as in --data").zh == "与 --data 一致"
+    assert known("as in order.txt").zh == "按 order.txt 中的次序"
+
+
+def test_pages_have_them_in_every_language() -> None:
+    found = known("noise")
+    assert (found.en, found.zh) == ("noise", "噪声")
+    assert known("").zh == ""

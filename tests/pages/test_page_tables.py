@@ -1,0 +1,46 @@
+"""The tables of a report as CSV."""
+
+import csv
+import io
+import math
+
+from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair, RepairStep
+from roundoff.pages.csv import page_tables
+from roundoff.report.pages import all_pages
+from roundoff.report.run_directory import run_files
+from tests.report.documents import HOSTILE, empty_document
+
+MEASURE = Measure("SQNR", "dB", -0.125, math.inf)
+FOUND = Diagnosis(
+    "m",
+    "s",
+    "quantization",
+    "culprits",
+    "one",
+    (Finding(number=1, cause="clipping", nodes=(HOSTILE,), tensors=(), proven=True, summary="cut off"),),
+    (MEASURE,),
+    checks=(Check("=1+1", "bad", 0.25, ok=False),),
+    repair=Repair((RepairStep("widen", "free", 1, MEASURE, kept=True),), (MEASURE,)),
+)
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_what_a_diagnosis_measured_and_repaired_is_there_in_full() -> None:
+    document = empty_document(diagnosis=FOUND)
+    files = run_files(document)
+    found = page_tables(all_pages(document), files)
+    assert not set(found) & set(files)
+    assert {"loss.csv", "checks.csv", "repair.csv"} <= set(found)
+    told = {"measure": "SQNR, dB", "met": "-0.125", "expected": "Infinity", "samples": "0"}
+    assert rows(found["loss.csv"])[0] == told
+    assert rows(found["checks.csv"]) == [{"check": "'=1+1", "result": "bad", "passed": "no", "seconds": "0.25"}]
+    assert rows(found["repair.csv"])[0]["kept"] == "yes"
+
+
+def test_sentences_are_in_the_language_that_was_asked_for() -> None:
+    pages = all_pages(empty_document(diagnosis=FOUND))
+    english, chinese = (page_tables(pages, (), language=language) for language in ("en", "zh"))
+    assert rows(english["repair.csv"])[0]["cost"] != rows(chinese["repair.csv"])[0]["cost"]

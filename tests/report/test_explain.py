@@ -1,0 +1,118 @@
+"""Anything that a report mentions, in one paragraph."""
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+import roundoff.diagnosis.causes
+import roundoff.diagnosis.devices.causes  # noqa: F401 - registers its causes
+from roundoff.core.document import RunDocument
+from roundoff.diagnosis.registry import all_causes
+from roundoff.diagnosis.result import DiagnosedSide, Diagnosis, DiagnosisKind, Finding, Measure, Remedy
+from roundoff.errors import BadInput
+from roundoff.measure.metrics import all_metrics
+from roundoff.report import explain as explain_with
+from roundoff.report.explain import term_names
+from roundoff.studies.layers.result import VerdictKind
+from roundoff.studies.run_diff.result import DiffKind
+from tests.report import test_layers, test_reports
+from tests.report.curves import curves_of
+from tests.report.diffs import diff_of
+from tests.report.documents import chain, empty_document
+
+FINDING = Finding(
+    1, "clipping", ("conv",), ("t1",), "'t1' is cut off", {}, "its range widened",
+    (Measure("SQNR of the outputs", "dB", 10.0, 31.0),), 0.9, Remedy("widen it", "free"), True,
+)  # fmt: skip
+
+
+def explain(name: str, document: RunDocument | None = None) -> str:
+    return explain_with(name, document, metrics=tuple(all_metrics()))
+
+
+def test_everything_that_has_a_name_is_explained() -> None:
+    names = [each.name for each in all_metrics()]
+    sides: tuple[DiagnosedSide, ...] = ("quantization", "device")
+    causes = {each.name for side in sides for each in all_causes(side)}
+    assert len(causes) > 10
+    names += sorted(causes)
+    names += [*get_args(VerdictKind), *get_args(DiffKind), *get_args(DiagnosisKind)]
+    assert [name for name in names if not explain(name)] == []
+    assert len(set(term_names())) == len(term_names())
+
+
+def test_a_metric_is_told_with_its_range_direction_and_when_it_misleads() -> None:
+    text = explain("cosine")
+    assert text.startswith("cosine: cosine of the angle between the tensors; blind to gain.")
+    assert "higher is better; of equal tensors it is 1." in text
+    assert "It misleads where" in text
+    assert "of equal tensors it is infinite" in explain("SQNR_dB")
+
+
+def test_words_are_known_in_any_spelling() -> None:
+    assert explain("DISTRIBUTED") == explain("distributed")
+    assert explain("not enough evidence").startswith("NOT ENOUGH EVIDENCE")
+    assert explain("Outlier channel") == explain("outlier-channel")
+
+
+def test_a_node_is_told_with_the_numbers_of_the_run() -> None:
+    document = empty_document(layers=test_layers.REPORT, network=chain("a", "b"))
+    text = explain("spoilt/卷积层", document)
+    assert "Alone, fed with float tensors, it keeps 4.5 dB." in text
+    assert "adds an estimated 85 % of the error at the outputs, mostly by clipping" in text
+    assert "25 % of its values are clipped. 256 of 256 codes occur." in text
+    assert "It is a culprit" in text
+    assert "It is no culprit." in explain("logits", document)
+    assert explain("a", document) == "a: operation Conv, node 1 of 2. This run measured nothing of it."
+
+
+def test_runs_of_other_kinds_have_their_own_sentences() -> None:
+    row = test_reports.make_row(0, "conv", 0.5, role="victim")
+    compared = explain("conv", empty_document(comparison=test_reports.make_comparison(row)))
+    assert "cosine 0.5" in compared
+    assert "It is a victim" in compared
+    curves = curves_of()
+    assert "On the curve" in explain(curves.nodes[0].tensor, _with_network(curves.nodes[0].tensor))
+    assert "went from 30.0 to 20.0 dB: worse" in explain("conv1", empty_document(diff=diff_of("conv1", "b")))
+
+
+def _with_network(tensor: str) -> RunDocument:
+    network = chain("a")
+    node = replace(network.nodes[0], outputs=(tensor,))
+    return empty_document(accumulation=curves_of(), network=replace(network, nodes=(node,)))
+
+
+def test_a_finding_is_told_with_its_proof_and_remedy() -> None:
+    found = Diagnosis("m", "q", "quantization", "culprits", "", (FINDING,), victims=("t2",))
+    document = empty_document(diagnosis=found, network=chain("conv", "next"))
+    expected = (
+        "Finding 1 (clipping): 't1' is cut off. It is proven: its range widened. SQNR of the outputs went from "
+        "10 to 31 dB. It makes 90 % of the loss. What to do: widen it (cost: free)."
+    )
+    assert explain("1", document) == explain("finding #1", document) == expected
+    assert explain("conv", document).endswith(expected)
+    assert explain("t2", document).endswith("wrong only because of what it reads.")
+    suspected = replace(found, findings=(replace(FINDING, proven=False),))
+    assert "suspected only" in explain("1", replace(document, diagnosis=suspected))
+    with pytest.raises(BadInput, match="no finding 7"):
+        explain("7", document)
+
+
+def test_what_is_not_known_is_refused_with_the_nearest() -> None:
+    with pytest.raises(BadInput, match="did you mean 'cosine'"):
+        explain("cosin")
+    with pytest.raises(BadInput, match="did you mean 'conv1'"):
+        explain("conv11", empty_document(diff=diff_of("conv1")))
+    with pytest.raises(BadInput, match="no run of 'roundoff diagnose' was given"):
+        explain("3")
+
+
+def test_another_place_of_a_joint_finding_says_where_it_belongs() -> None:
+    joint = replace(FINDING, nodes=("conv", "next", "clip"), places=2)
+    found = Diagnosis("m", "q", "quantization", "culprits", "", (joint,))
+    document = empty_document(diagnosis=found, network=chain("conv", "next", "clip"))
+    belongs = "It belongs to the joint finding 1 of 2 places, the worst of which is conv."
+    assert belongs in explain("next", document)
+    assert belongs not in explain("conv", document)
+    assert "The places are conv, next." in explain("1", document)

@@ -1,0 +1,249 @@
+"""A comparison as a whole: scores over samples, judgement, culprits, order, and rows that have no score."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roundoff.align.pairing import Layout, Pairing, TensorPair
+from roundoff.core.coverage import OutputCoverage, Unjudged
+from roundoff.core.tensors import Array, NodeInfo, Topology
+from roundoff.errors import CannotAlign
+from roundoff.measure.metrics import score
+from roundoff.measure.pairs import measure_pair
+from roundoff.measure.thresholds import load_profile, parse_thresholds
+from roundoff.studies.compare.result import Comparison, TensorComparison
+from roundoff.studies.compare.study import CompareSettings, compare
+from tests.sources import MemorySource, in_samples
+
+NAMES = ("x", "a", "b", "y")
+CHAIN = Topology(
+    nodes=tuple(NodeInfo(f"node {out}", "Conv", (into,), (out,)) for into, out in itertools.pairwise(NAMES)),
+    inputs=("x",),
+    outputs=("y",),
+)
+
+JUDGED = CompareSettings(topology=CHAIN)
+
+
+def tensors(seed: int = 0, shape: tuple[int, ...] = (1, 4, 6, 6)) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(shape).astype(np.float32) for name in NAMES}
+
+
+def source(*samples: dict[str, Array], **options: Any) -> MemorySource:
+    return in_samples({str(i): sample for i, sample in enumerate(samples)}, **options)
+
+
+def by_name(*names: str) -> Pairing:
+    return Pairing(tuple(TensorPair(name, name) for name in names or NAMES))
+
+
+def row(comparison: Comparison, name: str) -> TensorComparison:
+    return next(row for row in comparison.rows if row.reference == name)
+
+
+def test_equal_tensors_pass() -> None:
+    good = source(tensors())
+    found = compare(good, good, by_name())
+    assert (found.verdict.compared, found.verdict.passed, found.verdict.failed) == (4, 4, 0)
+    assert found.verdict.first_divergence is None
+    assert all(row.passed and row.kind == "" for row in found.rows)
+    assert found.thresholds.name == "default"
+    assert not found.verdict.gated
+
+
+def test_scores_of_several_samples_are_those_of_all_their_elements() -> None:
+    left, right = [tensors(i) for i in range(3)], [tensors(i + 50) for i in range(3)]
+    found = compare(source(*left), source(*right), by_name())
+    for name in NAMES:
+        joined = [np.concatenate([sample[name] for sample in side]) for side in (left, right)]
+        expected = score(measure_pair(*joined, channel_axis=1)).values
+        got = row(found, name).score.values
+        assert row(found, name).samples == 3
+        for metric, value in expected.items():
+            assert got[metric] == pytest.approx(value, rel=1e-9), metric
+
+
+def test_the_error_is_traced_to_where_it_starts() -> None:
+    good, bad = tensors(), tensors()
+    bad["a"] = bad["a"] * 2
+    bad["y"] = bad["y"] + 1
+    settings = CompareSettings(thresholds=load_profile("default"), topology=CHAIN)
+    found = compare(source(good), source(bad), by_name(), settings=settings)
+    assert found.verdict.first_divergence == "a"
+    assert (row(found, "a").kind, row(found, "a").role) == ("gain", "introduces")
+    # b is right again, so y is a culprit of its own.
+    assert (row(found, "y").kind, row(found, "y").role) == ("offset", "introduces")
+    bad["b"] = bad["b"] + np.random.default_rng(9).standard_normal(bad["b"].shape).astype(np.float32)
+    found = compare(source(good), source(bad), by_name(), settings=settings)
+    assert found.verdict.introduces == ("a",)
+    assert found.verdict.victims == ("b", "y")
+    assert found.verdict.gated
+    assert found.verdict.worst[0] in ("a", "b", "y")
+
+
+def test_without_an_order_no_first_tensor_is_claimed() -> None:
+    bad = {name: values + 5 for name, values in tensors().items()}
+    found = compare(source(tensors(), ordered=False), source(bad), by_name())
+    assert found.verdict.failed == 4
+    assert found.verdict.first_divergence is None
+
+
+def test_rows_that_cannot_be_scored_keep_their_place_and_reason() -> None:
+    bad = tensors()
+    bad["a"] = bad["a"][:, :2]
+    found = compare(source(tensors()), source(bad, broken=("b",)), by_name())
+    assert row(found, "a").score.status == "shape"
+    assert row(found, "a").score.detail == "1x4x6x6 against 1x2x6x6 (sample 0)"
+    assert row(found, "b").score.status == "unreadable"
+    assert row(found, "b").score.detail == "b is truncated. (sample 0)"
+    assert (found.verdict.compared, found.verdict.failed) == (2, 2)
+
+
+def test_nan_on_both_sides_is_agreement_and_on_one_is_not() -> None:
+    left, right = tensors(), tensors()
+    left["a"][0, 0, 0, 0] = right["a"][0, 0, 0, 0] = np.nan
+    right["b"][0, 0, 0, 0] = np.inf
+    found = compare(source(left), source(right), by_name())
+    assert (row(found, "a").score.status, row(found, "a").passed) == ("nonfinite", True)
+    assert (row(found, "b").score.status, row(found, "b").passed) == ("nonfinite", False)
+    assert row(found, "b").kind == "nonfinite"
+
+
+def test_a_hidden_swap_of_axes_is_undone_and_named() -> None:
+    bad = tensors()
+    bad["b"] = np.ascontiguousarray(bad["b"].transpose(0, 1, 3, 2))
+    found = compare(source(tensors()), source(bad), by_name())
+    assert row(found, "b").layout == "axes 2,3 swapped"
+    assert row(found, "b").score.values["mse"] == 0
+    # One tensor alone is a fault; where all are stored like that it is a way of storing.
+    assert (row(found, "b").passed, row(found, "b").kind) == (False, "layout")
+    everything = {name: np.ascontiguousarray(values.transpose(0, 1, 3, 2)) for name, values in tensors().items()}
+    assert compare(source(tensors()), source(everything), by_name()).verdict.failed == 0
+
+
+def test_a_layout_is_applied_before_scoring() -> None:
+    stored = {name: np.ascontiguousarray(values.transpose(0, 2, 3, 1)) for name, values in tensors().items()}
+    layout = Layout("NHWC -> NCHW", axes=(0, 3, 1, 2))
+    pairing = Pairing(tuple(TensorPair(name, name, layout=layout) for name in NAMES))
+    found = compare(source(tensors()), source(stored), pairing)
+    assert found.verdict.passed == 4
+    assert row(found, "a").shapes == ((1, 4, 6, 6), (1, 6, 6, 4))
+
+
+def test_a_profile_for_outputs_judges_outputs_only() -> None:
+    bad = {name: values + 5 for name, values in tensors().items()}
+    settings = CompareSettings(thresholds=load_profile("axera"), topology=CHAIN)
+    found = compare(source(tensors()), source(bad), by_name(), settings=settings)
+    assert [row.passed for row in found.rows] == [None, None, None, False]
+    # Unjudged rows still say what is wrong with them.
+    assert row(found, "a").kind == "offset"
+    unknown = compare(source(tensors()), source(bad), by_name(), settings=replace(settings, topology=None))
+    assert unknown.verdict.failed == 4
+    assert "all were judged" in unknown.notes[0]
+
+
+def test_thresholds_decide() -> None:
+    bad = {name: values * np.float32(1.2) for name, values in tensors().items()}
+    for text, passes in (("cosine=0.999", True), ("norm_error=0.1", False), ("cosine=0.9,sqnr_db=13", True)):
+        settings = CompareSettings(thresholds=parse_thresholds(text))
+        found = compare(source(tensors()), source(bad), by_name(), settings=settings)
+        assert (found.verdict.failed == 0) == passes, text
+
+
+def test_samples_pair_by_name_then_by_position() -> None:
+    one, two = tensors(1), tensors(2)
+    left = in_samples({"cat": one, "dog": two})
+    swapped = in_samples({"dog": two, "cat": one, "eel": one})
+    found = compare(left, swapped, by_name())
+    assert found.verdict.failed == 0
+    assert found.samples == ("cat", "dog")
+    assert found.notes == ("2 samples are on both sides; 1 are on one side only",)
+    other = in_samples({"0": one, "1": two})
+    assert "paired by position" in compare(left, other, by_name()).notes[0]
+    with pytest.raises(CannotAlign, match="No sample name is on both sides: 'cat', 'dog' in memory"):
+        compare(left, in_samples({"0": one}), by_name())
+
+
+def test_without_an_output_nothing_passes() -> None:
+    settings = CompareSettings(thresholds=load_profile("axera"), topology=CHAIN)
+    pairing = Pairing(tuple(TensorPair(name, name) for name in NAMES[:-1]), unmatched_reference=("y",))
+    found = compare(source(tensors()), source(tensors()), pairing, settings=settings)
+    assert (found.verdict.failed, found.verdict.missing_outputs) == (0, ("y",))
+    assert (found.state, found.exit_good) == ("incomplete", False)
+    assert found.outputs == OutputCoverage((), (Unjudged("y", "missing"),))
+    assert found.notes == ()
+
+
+def test_what_is_left_may_be_the_output_that_is_not_matched() -> None:
+    other = {("z" if name == "y" else name): array for name, array in tensors().items()}
+    pairs = tuple(TensorPair(name, name) for name in NAMES[:-1])
+    found = compare(source(tensors()), source(other), Pairing(pairs, ("y",), ("z",)), settings=JUDGED)
+    assert found.outputs == OutputCoverage((), (Unjudged("y", "unmatched"),))
+    assert found.state == "incomplete"
+
+
+def test_an_output_of_another_shape_or_with_nan_is_not_judged() -> None:
+    other = tensors() | {"y": np.zeros((1, 4, 5, 5), np.float32)}
+    found = compare(source(tensors()), source(other), by_name(), settings=JUDGED)
+    assert found.outputs is not None
+    assert [(each.name, each.why) for each in found.outputs.not_judged] == [("y", "shape")]
+    assert found.state == "fail"
+    lost = tensors()
+    lost["y"][0, 0, 0, 0] = np.nan
+    found = compare(source(lost), source(lost), by_name(), settings=JUDGED)
+    assert found.outputs is not None
+    assert [(each.name, each.why) for each in found.outputs.not_judged] == [("y", "nonfinite")]
+    assert (found.verdict.failed, found.state, found.exit_good) == (0, "incomplete", False)
+
+
+def test_what_an_output_only_forwards_is_judged_in_its_place() -> None:
+    nodes = (NodeInfo("P", "Conv", ("x",), ("a",)), NodeInfo("F", "Flatten", ("a",), ("y",)))
+    settings = replace(JUDGED, thresholds=load_profile("horizon"), topology=Topology(nodes, ("x",), ("y",)))
+    assert settings.thresholds is not None
+    settings = replace(settings, thresholds=replace(settings.thresholds, scope="outputs"))
+    wrong = tensors() | {"a": tensors(7)["a"]}
+    for other, state in ((tensors(), "pass"), (wrong, "fail")):
+        found = compare(source(tensors()), source(other), by_name("x", "a"), settings=settings)
+        assert found.outputs == OutputCoverage(("y",))
+        assert found.state == state
+
+
+def test_without_the_network_the_last_tensor_is_the_output_and_without_order_any_may_be() -> None:
+    def judged(ordered: bool, *unmatched: str) -> tuple[str, list[str]]:
+        names = [name for name in NAMES if name not in unmatched]
+        pairing = replace(by_name(*names), unmatched_reference=unmatched)
+        found = compare(source(tensors(), ordered=ordered), source(tensors()), pairing)
+        assert found.outputs is not None
+        assert found.outputs.known is ordered
+        return found.state, [each.name for each in found.outputs.not_judged]
+
+    assert judged(True, "y") == ("incomplete", ["y"])
+    assert judged(True, "a") == ("pass", [])
+    assert judged(False) == ("pass", [])
+    assert judged(False, "a") == ("incomplete", ["a"])
+
+
+def test_integer_codes_are_called_codes() -> None:
+    codes = {name: np.round(values / 0.05 + 3).astype(np.int8) for name, values in tensors().items()}
+    found = compare(source(tensors()), source(codes), by_name())
+    assert row(found, "a").kind == "codes"
+    assert row(found, "a").difference == "codes that were not dequantized (scale about 0.05, zero 3)"
+
+
+def test_names_on_other_tensors_are_told() -> None:
+    good = tensors()
+    pairing = Pairing((TensorPair("a", "b", "value"),), ("x", "b", "y"))
+    found = compare(source(good), source({"b": good["a"]}), pairing)
+    note = "1 names of the candidate are on other tensors, judged by their values: its b is the reference's a"
+    assert found.notes == (note,)
+
+
+def test_unmatched_tensors_stay_in_the_result() -> None:
+    pairing = Pairing((TensorPair("x", "x"),), ("a", "b"), ("extra",))
+    found = compare(source(tensors()), source(tensors()), pairing)
+    assert found.unmatched_reference == ("a", "b")
+    assert found.unmatched_candidate == ("extra",)

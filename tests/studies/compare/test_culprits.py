@@ -1,0 +1,47 @@
+"""Culprits and victims on small graphs."""
+
+from roundoff.core.tensors import NodeInfo, Topology
+from roundoff.studies.compare.culprits import roles, stand_ins
+
+# x -> a -> b --> add -> y
+#  \-> c --------/
+GRAPH = Topology(
+    nodes=(
+        NodeInfo("A", "Conv", ("x",), ("a",)),
+        NodeInfo("B", "Relu", ("a",), ("b",)),
+        NodeInfo("C", "Conv", ("x",), ("c",)),
+        NodeInfo("Add", "Add", ("b", "c"), ("y",)),
+    ),
+    inputs=("x",),
+    outputs=("y",),
+)
+
+
+def test_the_error_starts_where_the_inputs_are_right() -> None:
+    found = roles(GRAPH, {"x": False, "a": False, "b": True, "c": False, "y": True})
+    assert found == {"b": "introduces", "y": "victim"}
+
+
+def test_two_branches_can_both_be_guilty() -> None:
+    found = roles(GRAPH, {"a": True, "b": True, "c": True, "y": True})
+    assert found == {"a": "introduces", "b": "victim", "c": "introduces", "y": "victim"}
+
+
+def test_what_was_not_compared_passes_suspicion_on() -> None:
+    assert roles(GRAPH, {"a": True, "y": True}) == {"a": "introduces", "y": "victim"}
+
+
+def test_a_tensor_that_is_right_again_clears_its_successors() -> None:
+    assert roles(GRAPH, {"a": True, "b": False, "c": False, "y": True}) == {"a": "introduces", "y": "introduces"}
+
+
+def test_a_wrong_input_makes_everyone_a_victim() -> None:
+    assert roles(GRAPH, {"x": True, "a": True}) == {"x": "introduces", "a": "victim"}
+
+
+def test_an_output_is_seen_through_what_only_forwards_it() -> None:
+    nodes = (NodeInfo("P", "GlobalAveragePool", ("x",), ("p",)), NodeInfo("F", "Flatten", ("p",), ("y",)))
+    graph = Topology(nodes, ("x",), ("y",))
+    assert stand_ins(graph, {"x", "p"}) == {"y": "p"}
+    assert stand_ins(graph, {"x"}) == {"y": None}
+    assert stand_ins(GRAPH, {"b", "c"}) == {"y": None}

@@ -1,0 +1,94 @@
+"""Means, intervals and ranks."""
+
+import math
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roundoff.measure.inference import two_sided_quantile
+from roundoff.measure.metrics import get_metric
+from roundoff.studies.sensitivity.ranking import leading, rank, sample_values, summarize
+from roundoff.studies.sensitivity.result import Mode, Subject, SubjectScore
+
+SQNR, MSE = get_metric("sqnr_db"), get_metric("mse")
+
+
+def scored(name: str, values: list[float], *, samples: list[int] | None = None) -> SubjectScore:
+    table = np.array(values)[:, None, None]
+    return summarize(Subject(name, "node", (name,)), samples or range(len(values)), table, [SQNR])
+
+
+def test_means_over_samples_then_outputs() -> None:
+    values = np.array([[[1.0], [10.0]], [[3.0], [math.nan]], [[5.0], [30.0]]])
+    found = summarize(Subject("n", "node", ()), [4, 5, 9], values, [MSE])
+    assert found.per_output["mse"] == (3.0, 20.0)
+    assert found.mean["mse"] == 11.5
+    np.testing.assert_array_equal(sample_values(found, MSE, 0), [5.5, 3.0, 17.5])
+    half = two_sided_quantile(2) * np.std([5.5, 3.0, 17.5], ddof=1) / math.sqrt(3)
+    assert found.interval["mse"] == pytest.approx((26 / 3 - half, 26 / 3 + half))
+
+
+def test_perfect_samples_of_sqnr_count_only_when_all_are() -> None:
+    assert scored("some", [math.inf, 20.0, 30.0]).mean["sqnr_db"] == 25.0
+    assert scored("all", [math.inf, math.inf]).mean["sqnr_db"] == math.inf
+    assert scored("none", [math.nan, math.nan]).mean["sqnr_db"] is not None
+    assert math.isnan(scored("none", [math.nan, math.nan]).mean["sqnr_db"])
+    assert scored("worst", [-math.inf, 20.0]).mean["sqnr_db"] == -math.inf
+    one_output = np.array([[[math.inf], [40.0]], [[math.inf], [20.0]]])
+    assert summarize(Subject("n", "node", ()), [0, 1], one_output, [SQNR]).mean["sqnr_db"] == 30.0
+
+
+@given(st.lists(st.floats(-50, 100), min_size=1, max_size=8))
+def test_the_worst_comes_first(means: list[float]) -> None:
+    scores = [scored(f"n{at}", [mean, mean]) for at, mean in enumerate(means)]
+    alone = [row.score.mean["sqnr_db"] for row in rank(scores, [SQNR], mode="alone")]
+    assert alone == sorted(alone)
+    # Left out, the one whose absence helps most.
+    left_out = [row.score.mean["sqnr_db"] for row in rank(scores, [SQNR], mode="left_out")]
+    assert left_out == sorted(alone, reverse=True)
+
+
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_what_has_no_score_comes_last_and_equals_keep_their_order(mode: Mode) -> None:
+    scores = [scored("nan", [math.nan]), scored("b", [3.0]), scored("a", [3.0])]
+    assert [row.score.subject.name for row in rank(scores, [SQNR], mode=mode)] == ["b", "a", "nan"]
+
+
+def test_neighbours_are_told_apart_by_their_samples() -> None:
+    noise = np.random.default_rng(0).standard_normal(12)
+    hard = 20 + 5 * np.random.default_rng(1).standard_normal(12)
+    scores = [
+        scored("first", list(hard)),
+        scored("clearly better", list(hard + 1 + 0.01 * noise)),
+        scored("perhaps better", list(hard + 1.001 + 0.02 * noise[::-1])),
+    ]
+    rows = rank(scores, [SQNR], mode="alone")
+    assert [row.told_apart for row in rows] == [True, False, None]
+    assert [row.rank for row in rows] == [1, 2, 3]
+
+
+def test_rows_are_compared_on_the_samples_they_share() -> None:
+    few = scored("few", [10.0, 20.0], samples=[2, 5])
+    many = scored("many", [99.0, 11.0, 99.0, 21.0], samples=[0, 2, 3, 5])
+    (first, _) = rank([few, many], [SQNR], mode="alone")
+    assert first.differs_from_next == 0.0
+    (first, _) = rank([few, scored("other", [1.0], samples=[7])], [SQNR], mode="alone")
+    assert first.differs_from_next is None
+
+
+def test_leaders_stay_ahead() -> None:
+    scores = [scored("a", [30.0, 31.0]), scored("b", [20.0, 29.0]), scored("c", [25.0, 26.0])]
+    rows = rank(scores, [SQNR], mode="alone", leaders=[scores[0].subject])
+    assert [row.score.subject.name for row in rows] == ["a", "b", "c"]
+
+
+def test_the_leading_ones_and_those_that_may_be() -> None:
+    noise = 0.1 * np.random.default_rng(3).standard_normal((6, 16))
+    means = [10, 12, 12.01, 12.02, 15, 16]
+    scores = [scored(f"n{at}", list(mean + noise[at])) for at, mean in enumerate(means)]
+    assert {subject.name for subject in leading(scores, [SQNR], mode="alone", top=2)} == {"n0", "n1", "n2", "n3"}
+    assert len(leading(scores, [SQNR], mode="alone", top=6)) == 6
+    assert len(leading(scores[:1], [SQNR], mode="alone", top=6)) == 1
