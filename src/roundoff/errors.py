@@ -4,7 +4,9 @@ Each error says what failed (with the offending value) and how to go on. The com
 leaves with the error's exit code; nothing a user can do may end in a traceback.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 __all__ = [
     "EXIT_INTERRUPTED",
@@ -17,6 +19,8 @@ __all__ = [
     "RoundoffError",
     "StepFailed",
     "nearest",
+    "on_the_command_line",
+    "options_are_typed",
     "reason",
 ]
 
@@ -99,6 +103,24 @@ class StepFailed(RoundoffError):
         what = f"{name} failed on this model: {why}."
         super().__init__(what, fix="leave that step out, or limit it to other nodes with --nodes")
         self.why = why
+
+
+_TYPED: ContextVar[bool] = ContextVar("options are typed", default=False)
+
+
+@contextmanager
+def on_the_command_line() -> Iterator[None]:
+    """While it lasts, errors name options as they are typed: ``--max-memory``."""
+    token = _TYPED.set(True)
+    try:
+        yield
+    finally:
+        _TYPED.reset(token)
+
+
+def options_are_typed() -> bool:
+    """Whether options are typed; otherwise they are keywords of a function: ``max_memory=``."""
+    return _TYPED.get()
 
 
 def reason(error: Exception) -> str:

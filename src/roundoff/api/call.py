@@ -5,20 +5,16 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
 from roundoff.api.inputs import DataLike, PathLike, is_path, said_of
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.provenance import environment
-from roundoff.errors import BadInput, RoundoffError, nearest
+from roundoff.errors import BadInput, RoundoffError, nearest, options_are_typed
 from roundoff.messages.numbers import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.tensors import Topology
     from roundoff.quantize.calibration.watch import RunLimits
@@ -29,7 +25,6 @@ __all__ = [
     "DataOptions",
     "Limits",
     "QuantizeOptions",
-    "on_the_command_line",
     "public",
     "words_in",
 ]
@@ -82,19 +77,8 @@ class QuantizeOptions(DataOptions, total=False):
 # How options are spelled in messages. They are written as the command line spells them, and respelled where a
 # function was called: whoever typed `max_memory=` looks for no `--max-memory`.
 
-_TYPED: ContextVar[bool] = ContextVar("typed", default=False)
 _OPTION = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?![\w-])")
 _COMMAND = "roundoff "
-
-
-@contextmanager
-def on_the_command_line() -> "Iterator[None]":
-    """While it lasts, errors name options as they are typed."""
-    token = _TYPED.set(True)
-    try:
-        yield
-    finally:
-        _TYPED.reset(token)
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -105,7 +89,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **options)
         except RoundoffError as error:
-            if not _TYPED.get():
+            if not options_are_typed():
                 error.what, error.fix = _as_keywords(error.what), _as_keywords(error.fix)
                 error.args = (error.what,)
             raise

@@ -53,10 +53,13 @@ class Outcome(Generic[T]):
     @property
     def verdict(self) -> str:
         """The answer in one sentence, in the language that is spoken."""
-        from roundoff.pages.blocks import Headline
+        from roundoff.pages.blocks import Headline, headline_text
 
         found = next((block for block in self.page.blocks if isinstance(block, Headline)), None)
-        return "" if found is None else _text(found.text)
+        if found is None:
+            return ""
+        text = _text(found.text)
+        return text if found.word is None else headline_text(_text(found.word), text)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of its main table, as plain values by column."""
@@ -123,11 +126,11 @@ class Outcome(Generic[T]):
         """What the command prints, for 80 columns and without colours."""
         from rich.console import Console
 
-        from roundoff.messages.sanitize import for_people, harmless
+        from roundoff.messages.sanitize import harmless
         from roundoff.pages.terminal import terminal_page
 
         console = Console(file=io.StringIO(), width=_COLUMNS, color_system=None, highlight=False, legacy_windows=False)
-        console.print(terminal_page(for_people(self.page)))
+        console.print(terminal_page(self.page))
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         return harmless("\n".join(line.rstrip() for line in lines).rstrip(), newlines=True)
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from roundoff.api.call import Call, QuantizeOptions, words_in
 from roundoff.api.inputs import (
@@ -23,16 +23,17 @@ from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
-    from roundoff.core.plan import Rule
+    from roundoff.core.plan import QuantPlan, Rule
     from roundoff.core.target import Arithmetic, Target
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.quantize.pipeline import QuantizeSettings
+    from roundoff.quantize.pipeline import Quantization, QuantizeSettings
     from roundoff.quantize.plan_file import SavedPlan
     from roundoff.run.feeds import Samples
 
 __all__ = [
     "QuantizedLike",
+    "StoredQuantization",
     "Subject",
     "SubjectOptions",
     "check_subject",
@@ -68,30 +69,39 @@ class Subject:
         samples: What it is fed.
         arithmetic: The one it is made for.
         words: Words for it.
-        model: The float model that was given, if any.
-        file: The quantized model as it was given, where that is a model.
-        settings: How it was quantized here; None when it was before.
         call: The call that asked for it.
+        given: The float model that was given, if any.
+        file: The quantized model as it was given, where that is a model.
+        plan: What was planned for it, where that is known.
+        quantization: What quantized it here; None when it was before.
     """
 
     quantized: "QuantizedModel"
     samples: "Samples"
     arithmetic: "Arithmetic"
     words: str
-    model: GivenModel | None
-    file: "Model | None"
-    settings: "QuantizeSettings | None"
     call: Call
+    given: GivenModel | None = None
+    file: "Model | None" = None
+    plan: "QuantPlan | None" = None
+    quantization: "Quantization | None" = None
 
     @property
-    def folder(self) -> Path | None:
-        """The folder of an earlier quantization, where one was given."""
-        given = self.call.get("quantized")
-        return Path(given) if is_path(given) and Path(given).is_dir() else None
+    def model(self) -> "Model | None":
+        """The float model as it was read."""
+        return None if self.given is None else self.given.model
+
+    @property
+    def origin(self) -> Path:
+        """What the user calls it: the float model, else the quantized one."""
+        if self.given is not None:
+            return self.given.path
+        quantized = self.call.get("quantized")
+        return Path(quantized) if is_path(quantized) else self.quantized.float_model.path
 
     def inputs(self) -> "tuple[InputFile, ...]":
         """What was read, for the run document."""
-        read = [] if self.model is None else [self.model.origin("model")]
+        read = [] if self.given is None else [self.given.origin("model")]
         read += self._quantized_input()
         read += file_inputs(("rules", self.call.get("rules")))
         target = self.call.get("target")
@@ -269,7 +279,16 @@ def _quantized_here(call: Call, model: ModelLike) -> Subject:
     samples = samples_for(call, given.model)
     result = quantize_model(given.model, samples, settings, progress=call.progress)
     words = f"quantized for {settings.target.name}, calibrated by {result.best.method}"
-    return Subject(result.quantized, samples, settings.target.arithmetic, words, given, None, settings, call)
+    return Subject(
+        result.quantized,
+        samples,
+        settings.target.arithmetic,
+        words,
+        call,
+        given=given,
+        plan=result.best.plan,
+        quantization=result,
+    )
 
 
 def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: bool) -> Subject:
@@ -279,15 +298,14 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
     from roundoff.graph.reading.read import read_quantized
 
     given = call.get("quantized")
-    words, arithmetic, file = "" if given is None else _called(given), WIDEST, None
+    words, arithmetic, file, plan = "" if given is None else _called(given), WIDEST, None, None
     ours = None if model is None else open_model(model)
-    if given is None:
-        assert ours is not None
+    if given is None and ours is not None:
         quantized = QuantizedModel(ours.model, ())
     elif isinstance(given, QuantizedModel):
         quantized = given
     elif is_path(given) and Path(given).is_dir():
-        quantized, arithmetic, words = open_stored(Path(given), ours)
+        quantized, arithmetic, words, _, plan = open_stored(Path(given), ours)
     elif is_path(given) and Path(given).suffix == _ENCODINGS:
         quantized = _encoded(Path(given), ours)
     else:
@@ -296,7 +314,7 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
         file = open_model(given, what="The quantized model").model
         quantized = read_quantized(file, float_model=None if ours is None else ours.model)
     samples = samples_for(call, quantized.float_model, needed=needs_samples)
-    return Subject(quantized, samples, arithmetic, words, ours, file, None, call)
+    return Subject(quantized, samples, arithmetic, words, call, given=ours, file=file, plan=plan)
 
 
 def _encoded(path: Path, model: GivenModel | None) -> "QuantizedModel":
@@ -321,8 +339,18 @@ def _right_float_model(folder: Path, saved: "SavedPlan") -> str:
     return alone
 
 
-def open_stored(folder: Path, model: ModelLike | None) -> "tuple[QuantizedModel, Arithmetic, str]":
-    """What an earlier run of quantize stored in a folder: the model, its arithmetic, and words for it.
+class StoredQuantization(NamedTuple):
+    """What an earlier run stored: the model, its arithmetic, words for it, the float model if given, and the plan."""
+
+    quantized: "QuantizedModel"
+    arithmetic: "Arithmetic"
+    words: str
+    model: "Model | None"
+    plan: "QuantPlan"
+
+
+def open_stored(folder: Path, model: ModelLike | None) -> StoredQuantization:
+    """What an earlier run of quantize stored in a folder.
 
     Raises:
         BadInput: It holds no such thing, or was made from another float model.
@@ -336,14 +364,14 @@ def open_stored(folder: Path, model: ModelLike | None) -> "tuple[QuantizedModel,
     saved = load_plan(folder)
     words = f"{folder}, quantized for {saved.plan.target}, calibrated by {saved.method}"
     if model is None:
-        return read_quantized(load_model(folder / saved.files["fake_quant"])), saved.arithmetic, words
+        found = read_quantized(load_model(folder / saved.files["fake_quant"]))
+        return StoredQuantization(found, saved.arithmetic, words, None, saved.plan)
     given = open_model(model)
     if given.origin("model").sha256 != saved.model_sha256:
         what = f"{folder} was made from {saved.model}, whose content differs from that of {given.path}."
         raise BadInput(what, fix=_right_float_model(folder, saved))
     if CORRECTED in saved.files:
-        corrected = load_model(folder / saved.files[CORRECTED])
-        return read_quantized(corrected, float_model=given.model), saved.arithmetic, words
-    prepared = prepare(given.model)
-    found = QuantizedModel(prepared.model, saved.quantizers(), preparation=saved.notes)
-    return found, saved.arithmetic, words
+        found = read_quantized(load_model(folder / saved.files[CORRECTED]), float_model=given.model)
+    else:
+        found = QuantizedModel(prepare(given.model).model, saved.quantizers(), preparation=saved.notes)
+    return StoredQuantization(found, saved.arithmetic, words, given.model, saved.plan)
