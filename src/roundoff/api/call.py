@@ -1,10 +1,11 @@
 """A call of a public function: its options, how long it took, and how its errors are spelled."""
 
 import functools
+import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 
@@ -144,6 +145,11 @@ class Call:
                 what = f"roundoff.{self.name}() takes no argument {name!r}."
                 raise BadInput(what, fix=nearest(name, sorted(names)))
         self._check_limits()
+        data = self.options.get("data")
+        if isinstance(data, Iterator):
+            # What can be walked through once only is needed again, for the run document if for nothing else.
+            kept = list(itertools.islice(data, self.options.get("samples")))
+            object.__setattr__(self, "options", {**self.options, "data": kept})
 
     def get(self, name: str, default: Any = None) -> Any:
         """An option; what was left out, or given as None, has its default."""
@@ -229,7 +235,11 @@ class Call:
     def _said(self) -> list[str]:
         """The arguments that can be written in a word."""
         given = {**self.own, **{name: value for name, value in self.options.items() if name != "progress"}}
-        return [f"{name}={os.fspath(value) if is_path(value) else value!r}" for name, value in given.items() if _is_simple(value)]
+        return [
+            f"{name}={os.fspath(value) if is_path(value) else value!r}"
+            for name, value in given.items()
+            if _is_simple(value)
+        ]
 
     def _check_limits(self) -> None:
         threads = self.get("threads")

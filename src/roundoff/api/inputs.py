@@ -133,9 +133,7 @@ def open_model(given: ModelLike, *, what: str = "The model") -> GivenModel:
 # Samples.
 
 
-def open_data(
-    given: DataLike, inputs: "Sequence[InputSpec]", options: "SampleOptions | None" = None
-) -> "Samples":
+def open_data(given: DataLike, inputs: "Sequence[InputSpec]", options: "SampleOptions | None" = None) -> "Samples":
     """Open samples, whatever they were given as.
 
     Args:
@@ -316,7 +314,9 @@ def open_labels(given: LabelsLike, names: Sequence[str], *, cut: bool = False) -
             what = f"The labels are {array.dtype.name} of shape {list(array.shape)}; labels are whole numbers."
             raise BadInput(what, fix="give the class numbers as int64")
         if (array < 0).any():
-            raise BadInput(f"The labels hold {array[array < 0].flat[0]}, which is not a class number.", fix=_FROM_ZERO)
+            raise BadInput(
+                f"The labels hold {array[array < 0].flat[0]}, which is not a class number.", fix=_FROM_ZERO
+            )
         found = array.reshape(-1).astype(np.int64)
     return found[: len(names)] if cut and found.size > len(names) else found
 

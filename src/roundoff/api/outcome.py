@@ -48,7 +48,9 @@ class Outcome(Generic[T]):
         """What is shown: verdict, tables and charts as blocks that any renderer takes."""
         from roundoff.report.pages import PAGES, about_page
 
-        return next((page for make in PAGES if (page := make(self.document)) is not None), about_page(self.document))
+        return next(
+            (page for make in PAGES if (page := make(self.document)) is not None), about_page(self.document)
+        )
 
     @property
     def verdict(self) -> str:
@@ -129,7 +131,9 @@ class Outcome(Generic[T]):
         from roundoff.messages.sanitize import harmless
         from roundoff.pages.terminal import terminal_page
 
-        console = Console(file=io.StringIO(), width=_COLUMNS, color_system=None, highlight=False, legacy_windows=False)
+        console = Console(
+            file=io.StringIO(), width=_COLUMNS, color_system=None, highlight=False, legacy_windows=False
+        )
         console.print(terminal_page(self.page))
         lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         return harmless("\n".join(line.rstrip() for line in lines).rstrip(), newlines=True)

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.core.files import check_output_directory, check_output_file, reading, write_bytes, write_text
+from roundoff.core.files import begins, check_output_directory, check_output_file, write_bytes, write_text
 from roundoff.errors import BadInput, nearest
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
 
-__all__ = ["FORMATS", "HTML_START", "ReportFile", "begins", "chosen_format", "report_html", "report_title"]
+__all__ = ["FORMATS", "HTML_START", "ReportFile", "chosen_format", "report_html", "report_title"]
 
 FORMATS = ("html", "md", "csv", "json", "junit", "netron", "model-explorer")
 
@@ -30,14 +30,6 @@ _ENDINGS: Mapping[str, tuple[str, ...]] = {
 }
 # By these an earlier report of ours is known, and may be replaced with --force.
 _STARTS = {"html": HTML_START, "md": b"# ", "json": b"{", "junit": b"<?xml", "model-explorer": b"{"}
-
-
-def begins(path: Path, *starts: bytes) -> bool:
-    """Whether a file is there and begins with one of these."""
-    if not path.is_file():
-        return False
-    with reading(path, what="The file"), path.open("rb") as file:
-        return file.read(max(map(len, starts))).startswith(starts)
 
 
 def report_title(document: "RunDocument") -> str:

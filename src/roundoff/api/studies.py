@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, QuantizeOptions, public, words_in
+from roundoff.api.call import Call, Limits, QuantizeOptions, public, words_in
 from roundoff.api.inputs import (
     DataLike,
     EvaluatorLike,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from roundoff.core.plan import Step
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.quantize.step_report import TransformReport
     from roundoff.run.feeds import Samples
     from roundoff.studies.accumulate.result import Accumulation, Curve
     from roundoff.studies.audit.result import Audit
@@ -55,10 +54,9 @@ if TYPE_CHECKING:
     from roundoff.studies.layers.result import LayerReport
     from roundoff.studies.outliers.result import OutlierReport
     from roundoff.studies.partial.result import PartialQuantization
-    from roundoff.studies.samples.result import WorstSamples
     from roundoff.studies.sensitivity.result import SensitivityReport
     from roundoff.studies.sensitivity.result import Subject as SwitchedSubject
-    from roundoff.studies.transform.study import Judge, TransformTrial
+    from roundoff.studies.transform.study import Judge
 
 __all__ = [
     "TransformOutcome",
@@ -634,7 +632,7 @@ def audit(
         nodes: Only nodes whose names match.
         notes: Repeat what was told when a run was made.
     """
-    call = Call("audit", {}, dict, {"subject": subject, "target": target})
+    call = Call("audit", {}, Limits, {"subject": subject, "target": target})
     read = [("model", subject)] if is_path(subject) else []
     if is_path(subject) and (Path(subject).is_dir() or Path(subject).suffix.lower() == ".json"):
         given = [flag for flag, value in (("--float", float_model), ("--target", target)) if value]

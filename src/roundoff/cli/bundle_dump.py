@@ -7,8 +7,9 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from roundoff.api.comparison import ComparedSides as Sides
 from roundoff.cli.bundle import Packed
-from roundoff.cli.compare import Sides, compare_sides, open_sides
+from roundoff.cli.compare import compare_sides, open_sides
 from roundoff.cli.terminal import Terminal
 from roundoff.core.files import is_model
 from roundoff.errors import BadInput

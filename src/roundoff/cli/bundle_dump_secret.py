@@ -5,9 +5,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from roundoff.api.comparison import ComparedSides as Sides
 from roundoff.cli.bundle import Packed
 from roundoff.cli.bundle_dump import is_faulty, npy
-from roundoff.cli.compare import Sides
 
 if TYPE_CHECKING:
     from roundoff.case.result import DumpFault

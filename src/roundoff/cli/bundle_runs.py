@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roundoff.api.subject import Subject
 from roundoff.cli.bundle_case import Extra, Source
-from roundoff.cli.subject import Subject, open_subject
+from roundoff.cli.subject import open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
-    from roundoff.cli.subject import Subject
+    from roundoff.api.subject import Subject
     from roundoff.core.tensors import TensorSource
     from roundoff.diagnosis.devices.readout import KnownNames
     from roundoff.diagnosis.investigation import DiagnoseSettings

@@ -31,13 +31,14 @@ from roundoff.cli.next_steps import next_steps
 from roundoff.cli.quantize_options import settings_from
 from roundoff.cli.repairing import repaired
 from roundoff.cli.settings_files import DIALECT_HELP, print_settings
-from roundoff.cli.subject import Subject, add_subject_options, check_subject, given_file, open_subject
+from roundoff.cli.subject import add_subject_options, given_file, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
 from roundoff.core.progress import Deadline
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
+    from roundoff.api.subject import Subject
     from roundoff.cli.settings_files import Settings
     from roundoff.core.document import RunDocument
     from roundoff.core.plan import QuantPlan
@@ -74,7 +75,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, diagnose, repair, write, print."""
     started = time.monotonic()
     check_device_options(args)
-    check_subject(args)
     _check_output(args)
     check_html(args)
     subject = open_subject(args, terminal)
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _before_repair(
-    args: argparse.Namespace, subject: Subject, found: "Diagnosis", terminal: Terminal, *, started: float
+    args: argparse.Namespace, subject: "Subject", found: "Diagnosis", terminal: Terminal, *, started: float
 ) -> None:
     """Tell and write what was found: a repair may take long, and whatever becomes of it, nothing is lost."""
     from roundoff.diagnosis.terminal import diagnosis_verdict
@@ -124,7 +124,7 @@ def _before_repair(
         terminal.print(diagnosis_verdict(for_people(found)))
 
 
-def _diagnosed(args: argparse.Namespace, subject: Subject, settings: "DiagnoseSettings") -> "Diagnosis":
+def _diagnosed(args: argparse.Namespace, subject: "Subject", settings: "DiagnoseSettings") -> "Diagnosis":
     from roundoff.diagnosis.study import diagnose_quantization
 
     if args.dumps is not None:
@@ -151,7 +151,7 @@ def _check_output(args: argparse.Namespace) -> None:
         raise BadInput("--force has no effect without -o or --html.", fix="add -o DIR, or leave it out")
 
 
-def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) -> "DiagnoseSettings":
+def _settings(args: argparse.Namespace, subject: "Subject", terminal: Terminal) -> "DiagnoseSettings":
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.diagnosis.terminal import check_line
 
@@ -193,7 +193,7 @@ def _repaired(found: "Diagnosis") -> bool:
 
 def _write(
     args: argparse.Namespace,
-    subject: Subject,
+    subject: "Subject",
     found: "Diagnosis",
     *,
     fixed: "Fixed | None",
@@ -215,7 +215,7 @@ def _write(
 
 
 def _write_model(
-    args: argparse.Namespace, subject: Subject, fixed: "Fixed", folder: Path, *, settings: "Settings | None"
+    args: argparse.Namespace, subject: "Subject", fixed: "Fixed", folder: Path, *, settings: "Settings | None"
 ) -> "list[str]":
     """The repaired model, its plan, and settings in the words of other tools."""
     from roundoff import __version__
@@ -240,7 +240,7 @@ def _write_model(
     return [*dict.fromkeys(written.values()), *settings.files()]
 
 
-def _dialects(args: argparse.Namespace, subject: Subject, fixed: "Fixed | None") -> "Settings | None":
+def _dialects(args: argparse.Namespace, subject: "Subject", fixed: "Fixed | None") -> "Settings | None":
     """What was repaired, in the words of other tools; None where nothing was, or none are asked for."""
     from roundoff.cli.settings_files import float_model_name, settings_for
     from roundoff.core.files import model_stem
@@ -261,7 +261,7 @@ def _dialects(args: argparse.Namespace, subject: Subject, fixed: "Fixed | None")
     return settings_for(decisions_of(fixed.quantized, made), find_dialects(args.dialect), given=given)
 
 
-def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
+def _metric(args: argparse.Namespace, subject: "Subject") -> "Metric | None":
     from roundoff.diagnosis.task_metric import accuracy_metric, evaluator_metric
     from roundoff.run.evaluators import load_evaluator
     from roundoff.samples.labels import load_labels
@@ -274,9 +274,10 @@ def _metric(args: argparse.Namespace, subject: Subject) -> "Metric | None":
     return None
 
 
-def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.inspection_options import document_of
+def _document(args: argparse.Namespace, subject: "Subject", found: "Diagnosis", elapsed_s: float) -> "RunDocument":
     from roundoff.cli.provenance import input_file
+    from roundoff.cli.results import as_typed
+    from roundoff.graph.interface import topology
 
     more = [
         ("evaluator", args.evaluator),
@@ -284,7 +285,8 @@ def _document(args: argparse.Namespace, subject: Subject, found: "Diagnosis", el
         ("dumps", args.dumps),
         ("aliases", args.aliases),
     ]
-    document = document_of(args, subject.quantized.float_model, elapsed_s, diagnosis=found)
+    network = topology(subject.quantized.float_model)
+    document = as_typed(args, subject.call.document(subject.inputs(), network, diagnosis=found))
     read = tuple(input_file(role, path) for role, path in more if path is not None)
     return replace(document, inputs=(*document.inputs, *read))
 

@@ -87,8 +87,8 @@ def _read(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisions, Mod
 
 
 def _read_folder(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisions, Model | None]":
+    from roundoff.api.subject import open_stored
     from roundoff.cli.settings_files import float_model_name
-    from roundoff.cli.subject import open_stored
     from roundoff.core.files import model_stem
     from roundoff.graph.load import load_model
     from roundoff.quantize.plan_file import PLAN_NAME, load_plan

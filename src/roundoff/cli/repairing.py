@@ -12,7 +12,7 @@ from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.messages.sentences import sentence
 
 if TYPE_CHECKING:
-    from roundoff.cli.subject import Subject
+    from roundoff.api.subject import Subject
     from roundoff.cli.terminal import Terminal
     from roundoff.core.plan import Recipe
     from roundoff.core.target import Target

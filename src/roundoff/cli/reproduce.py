@@ -23,8 +23,8 @@ from roundoff.cli.values import positive
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
+    from roundoff.api.subject import Subject
     from roundoff.case.reproducer import Reproducer, Verified
-    from roundoff.cli.subject import Subject
     from roundoff.core.document import RunDocument
     from roundoff.diagnosis.result import Finding
 
