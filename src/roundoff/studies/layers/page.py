@@ -132,11 +132,13 @@ def _outputs(report: LayerReport) -> Iterator[_Line]:
     outputs = report.verdict.outputs
     if not outputs or (report.verdict.kind == "open" and _weights_unknown(report)):
         return
-    score = rows[outputs[0]].accumulated
+    first = rows.get(outputs[0])
+    score = None if first is None else first.accumulated
     text = told("layers.score", name=outputs[0], score=_in_words(score))
     if len(outputs) > 1:
         text = told("layers.worst_output", text=text, count=len(outputs) - 1)
-        mute = [name for name in outputs if (found := rows[name].accumulated) and found.sqnr_db is None]
+        known = [rows[name] for name in outputs if name in rows]
+        mute = [row.tensor for row in known if row.accumulated is not None and row.accumulated.sqnr_db is None]
         text = commas(text, told("layers.mute", names=_listed(mute)) if mute else "")
     if report.verdict.agrees is False:
         text = semicolons(text, told("layers.misses", limits=report.verdict.thresholds))
