@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
     from roundoff.pages.blocks import Page, Table
 
-__all__ = ["Outcome"]
+__all__ = ["Outcome", "PageOutcome"]
 
 T = TypeVar("T")
 
@@ -65,9 +65,10 @@ class Outcome(Generic[T]):
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of its main table, as plain values by column."""
-        table = next(_tables(self.page), None)
-        if table is None:
+        found = next(_tables(self.page), None)
+        if found is None:
             return []
+        table = found.shown_on("csv")
         return [
             {column.id: _text(cell) if isinstance(cell, Phrase) else cell
              for column, cell in zip(table.columns, row, strict=True)}
@@ -122,7 +123,7 @@ class Outcome(Generic[T]):
         """
         from roundoff.api.report_file import ReportFile
 
-        return ReportFile(Path(file), format, title=title, force=force).write(self.document)
+        return ReportFile(Path(file), format, title=title, force=force).write(self.document, self.pages)
 
     def __str__(self) -> str:
         """What the command prints, for 80 columns and without colours."""
@@ -145,9 +146,33 @@ class Outcome(Generic[T]):
         """The same page as the report, for notebooks; in a frame, as it has scripts and styles of its own."""
         from roundoff.api.report_file import report_html
 
-        page = html.escape(report_html(self.document), quote=True)
+        page = html.escape(report_html(self.document, self.pages), quote=True)
         style = f"width:100%;height:{_FRAME_PIXELS}px;border:0"
         return f'<iframe srcdoc="{page}" style="{style}" sandbox="allow-scripts allow-popups"></iframe>'
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PageOutcome(Outcome[T]):
+    """What has a page of its own, and no section in a run document.
+
+    Attributes:
+        shown: The page.
+    """
+
+    shown: Any = None
+
+    @property
+    def page(self) -> "Page":
+        """What is shown."""
+        found: Page = self.shown
+        return found
+
+    @property
+    def pages(self) -> "tuple[Page, ...]":
+        """All pages of its report: this one, and what the run was."""
+        from roundoff.report.pages import about_page
+
+        return (self.page, about_page(self.document))
 
 
 def _tables(page: "Page") -> "Iterator[Table]":

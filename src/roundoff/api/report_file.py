@@ -1,6 +1,6 @@
 """A run as a file for people or for other programs: HTML, Markdown, CSV, JSON, JUnit, Netron, Model Explorer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from roundoff.errors import BadInput, nearest
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
+    from roundoff.pages.blocks import Page
 
 __all__ = ["FORMATS", "HTML_START", "ReportFile", "chosen_format", "report_html", "report_title"]
 
@@ -39,13 +40,20 @@ def report_title(document: "RunDocument") -> str:
     return f"{command}: {' and '.join(about)}" if about else command
 
 
-def report_html(document: "RunDocument", *, title: str = "") -> str:
-    """A run as one page that opens in any browser."""
+def report_html(document: "RunDocument", pages: "Sequence[Page] | None" = None, *, title: str = "") -> str:
+    """A run as one file that opens in any browser.
+
+    Args:
+        document: The run.
+        pages: What is shown; all pages of the document when None.
+        title: Its heading; the command and what it was about when empty.
+    """
     from roundoff.messages.catalogue import spoken
     from roundoff.pages.html.render import html_report
     from roundoff.report.pages import all_pages
 
-    return html_report(all_pages(document), title=title or report_title(document), language=spoken())
+    shown = all_pages(document) if pages is None else pages
+    return html_report(shown, title=title or report_title(document), language=spoken())
 
 
 def chosen_format(path: Path, asked: str | None) -> str:
@@ -100,33 +108,37 @@ class ReportFile:
         if not (force and begins(path, start)):
             check_output_file(path, force=False, option="-o")
 
-    def write(self, document: "RunDocument", *, origin: str = "The run") -> tuple[Path, ...]:
+    def write(
+        self, document: "RunDocument", pages: "Sequence[Page] | None" = None, *, origin: str = "The run"
+    ) -> tuple[Path, ...]:
         """Write it; the files that were written.
 
         Args:
             document: The run.
+            pages: What is shown; all pages of the document when None.
             origin: What it is called, for messages.
 
         Raises:
             BadInput: The run has nothing that such a report could show.
         """
+        from roundoff.report.pages import all_pages
         from roundoff.report.run_directory import write_run
 
+        shown = all_pages(document) if pages is None else pages
         if self.form == "csv":
-            return write_run(document, self.path, force=self.force, pictures=_more_tables(document))
+            return write_run(document, self.path, force=self.force, pictures=_more_tables(document, shown))
         if self.form == "netron":
-            write_bytes(self.path, _annotated(document, origin))
+            write_bytes(self.path, _annotated(document, shown, origin))
         else:
-            write_text(self.path, self._text(document, origin))
+            write_text(self.path, self._text(document, shown, origin))
         return (self.path,)
 
-    def _text(self, document: "RunDocument", origin: str) -> str:
+    def _text(self, document: "RunDocument", pages: "Sequence[Page]", origin: str) -> str:
         from roundoff.core.document import to_json
         from roundoff.messages.catalogue import spoken
         from roundoff.pages.markdown import markdown_report
         from roundoff.report.junit import document_junit
         from roundoff.report.overlay import model_explorer_overlay
-        from roundoff.report.pages import all_pages
 
         if self.form == "json":
             return to_json(document)
@@ -135,9 +147,9 @@ class ReportFile:
         if self.form == "model-explorer":
             return _found(model_explorer_overlay(document), f"{origin} has no number for each node.")
         if self.form == "html":
-            return report_html(document, title=self.title)
+            return report_html(document, pages, title=self.title)
         title = self.title or report_title(document)
-        return markdown_report(all_pages(document), title=title, language=spoken())
+        return markdown_report(pages, title=title, language=spoken())
 
 
 def _found(text: str | None, missing: str) -> str:
@@ -146,24 +158,22 @@ def _found(text: str | None, missing: str) -> str:
     return text
 
 
-def _more_tables(document: "RunDocument") -> dict[str, bytes]:
+def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, bytes]:
     """The tables of the report that no command writes by itself."""
     from roundoff.messages.catalogue import spoken
     from roundoff.pages.csv import page_tables
-    from roundoff.report.pages import all_pages
     from roundoff.report.run_directory import run_files
 
-    found = page_tables(all_pages(document), run_files(document), language=spoken())
+    found = page_tables(pages, run_files(document), language=spoken())
     return {name: text.encode("utf-8", "surrogatepass") for name, text in found.items()}
 
 
-def _annotated(document: "RunDocument", origin: str) -> bytes:
+def _annotated(document: "RunDocument", pages: "Sequence[Page]", origin: str) -> bytes:
     from roundoff.graph.overlay import annotated_model
     from roundoff.messages.catalogue import spoken
     from roundoff.report.overlay import node_facts
-    from roundoff.report.pages import all_pages
 
     if document.network is None:
         what = f"{origin} knows no network, so there is nothing for Netron to draw."
         raise BadInput(what, fix="choose another --format, or give a run that read a float model")
-    return annotated_model(document.network, node_facts(all_pages(document), language=spoken()))
+    return annotated_model(document.network, node_facts(pages, language=spoken()))

@@ -39,13 +39,13 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
     from roundoff.api.subject import Subject
-    from roundoff.cli.settings_files import Settings
     from roundoff.core.document import RunDocument
     from roundoff.core.plan import QuantPlan
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.diagnosis.repair import Fixed
     from roundoff.diagnosis.result import Check, Diagnosis
     from roundoff.diagnosis.task_metric import Metric
+    from roundoff.vendors.dialects.settings import ToolSettings as Settings
 
 SUMMARY = "find out which nodes lose accuracy, why, and what helps"
 
@@ -242,11 +242,11 @@ def _write_model(
 
 def _dialects(args: argparse.Namespace, subject: "Subject", fixed: "Fixed | None") -> "Settings | None":
     """What was repaired, in the words of other tools; None where nothing was, or none are asked for."""
-    from roundoff.cli.settings_files import float_model_name, settings_for
     from roundoff.core.files import model_stem
     from roundoff.graph.load import load_model
     from roundoff.vendors.dialects.decisions import Made, decisions_of
     from roundoff.vendors.dialects.registry import find_dialects
+    from roundoff.vendors.dialects.settings import float_model_name, settings_for
 
     if args.dialect is None or fixed is None:
         return None

@@ -34,13 +34,13 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffEr
 from roundoff.messages.catalogue import told
 
 if TYPE_CHECKING:
-    from roundoff.cli.settings_files import Settings
     from roundoff.core.document import RunDocument
     from roundoff.graph.load import Model
     from roundoff.quantize.recipes import Built
     from roundoff.search.result import Trial, Tuning
     from roundoff.search.settings import TuneSettings
     from roundoff.search.strategies.strategy import Strategy
+    from roundoff.vendors.dialects.settings import ToolSettings as Settings
 
 SUMMARY = "search for the cheapest quantized model that meets a goal"
 
@@ -164,9 +164,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _dialects(args: argparse.Namespace, model: "Model", built: "Built") -> "Settings | None":
     """The answer in the words of other tools."""
-    from roundoff.cli.settings_files import float_model_name, settings_for
     from roundoff.vendors.dialects.decisions import Made, decisions_of
     from roundoff.vendors.dialects.registry import find_dialects
+    from roundoff.vendors.dialects.settings import float_model_name, settings_for
 
     if args.dialect is None:
         return None
