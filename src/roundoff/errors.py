@@ -20,8 +20,8 @@ __all__ = [
     "StepFailed",
     "nearest",
     "on_the_command_line",
-    "options_are_typed",
     "reason",
+    "typed_words",
 ]
 
 EXIT_OK = 0
@@ -105,21 +105,21 @@ class StepFailed(RoundoffError):
         self.why = why
 
 
-_TYPED: ContextVar[bool] = ContextVar("options are typed", default=False)
+_TYPED: ContextVar[tuple[str, ...] | None] = ContextVar("words that were typed", default=None)
 
 
 @contextmanager
-def on_the_command_line() -> Iterator[None]:
-    """While it lasts, errors name options as they are typed: ``--max-memory``."""
-    token = _TYPED.set(True)
+def on_the_command_line(words: Iterable[str] = ()) -> Iterator[None]:
+    """While it lasts, errors name options as they are typed (``--max-memory``), and runs the words that were."""
+    token = _TYPED.set(tuple(words))
     try:
         yield
     finally:
         _TYPED.reset(token)
 
 
-def options_are_typed() -> bool:
-    """Whether options are typed; otherwise they are keywords of a function: ``max_memory=``."""
+def typed_words() -> tuple[str, ...] | None:
+    """What was typed behind the program's name; None where a function was called."""
     return _TYPED.get()
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from roundoff.cli import dump, main
+from roundoff.api.tensors import _described
+from roundoff.cli import main
 from roundoff.graph.load import load_model
 from roundoff.run.capture import Estimate, LiveSource
 from roundoff.run.plan import PROGRAM_BYTES

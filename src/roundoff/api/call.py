@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
 from roundoff.api.inputs import DataLike, PathLike, is_path, said_of
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.provenance import environment
-from roundoff.errors import BadInput, RoundoffError, nearest, options_are_typed
+from roundoff.errors import BadInput, RoundoffError, nearest, typed_words
 from roundoff.messages.numbers import parse_size
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **options)
         except RoundoffError as error:
-            if not options_are_typed():
+            if typed_words() is None:
                 error.what, error.fix = _as_keywords(error.what), _as_keywords(error.fix)
                 error.args = (error.what,)
             raise
@@ -223,9 +223,10 @@ class Call:
         """
         from roundoff.core.document import SCHEMA, RunDocument
 
+        typed = typed_words()
         return RunDocument(
             schema=SCHEMA,
-            command=(f"roundoff.{self.name}", *self._said()),
+            command=(f"roundoff.{self.name}", *self._said()) if typed is None else ("roundoff", *typed),
             inputs=tuple(inputs),
             network=network,
             environment=environment(self.elapsed_s),

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         Terminal().error(error)
         return error.exit_code
-    with speaking(language), on_the_command_line():
+    with speaking(language), on_the_command_line(without_language(words)):
         return _run(words, leave=argv is None)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.results import as_typed, check_csv
+from roundoff.cli.results import check_csv
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.csv is not None:
         write_text(args.csv, audit_csv(found))
         written.append(args.csv)
-    written += write_html(args, as_typed(args, outcome.document))
+    written += write_html(args, outcome.document)
     if args.json:
         terminal.text(audit_json(found))
     else:

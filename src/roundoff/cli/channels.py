@@ -13,7 +13,7 @@ from roundoff.cli.inspection_options import (
     add_limits,
     names_from,
 )
-from roundoff.cli.results import Results, add_result_options, as_typed, check_results, show_results
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import subject_words
 from roundoff.cli.terminal import Terminal
 
@@ -61,7 +61,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[ChannelReport]") -> Res
         return lambda form: channels_picture(each, form=form)
 
     return Results(
-        document=as_typed(args, outcome.document),
+        document=outcome.document,
         csv=channels_csv(report),
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.spreads},
         pages=(channels_page(for_people(report)),),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options, data_words
 from roundoff.cli.inspection_options import add_limits, rows
-from roundoff.cli.results import Results, add_result_options, as_typed, check_results, show_results
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[CalibrationCheck]") -> 
 
     found = outcome.result
     return Results(
-        document=as_typed(args, outcome.document),
+        document=outcome.document,
         csv=calibration_csv(found),
         picture=lambda form: calibration_picture(found, form=form),
         pages=(calibration_page(for_people(found), most=args.top),),

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.results import as_typed
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import number, numbers, shape
 from roundoff.errors import BadInput
@@ -93,7 +92,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         input_tolerance=args.input_tolerance,
         result_tolerance=args.result_tolerance,
     )
-    found, document = outcome.result, as_typed(args, outcome.document)
+    found, document = outcome.result, outcome.document
     written = [] if args.output_dir is None else list(write_run(document, args.output_dir, force=args.force))
     written += write_html(args, document)
     if args.json:

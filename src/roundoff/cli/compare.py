@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options, data_words
 from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.results import as_typed
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
 
@@ -107,7 +106,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         max_memory=args.max_memory,
         progress=terminal,
     )
-    document = as_typed(args, outcome.document)
+    document = outcome.document
     written = _write(args, document, outcome.result)
     _print(args, terminal, document, outcome.result)
     if written:

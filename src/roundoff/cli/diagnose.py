@@ -276,7 +276,6 @@ def _metric(args: argparse.Namespace, subject: "Subject") -> "Metric | None":
 
 def _document(args: argparse.Namespace, subject: "Subject", found: "Diagnosis", elapsed_s: float) -> "RunDocument":
     from roundoff.cli.provenance import input_file
-    from roundoff.cli.results import as_typed
     from roundoff.graph.interface import topology
 
     more = [
@@ -286,7 +285,7 @@ def _document(args: argparse.Namespace, subject: "Subject", found: "Diagnosis", 
         ("aliases", args.aliases),
     ]
     network = topology(subject.quantized.float_model)
-    document = as_typed(args, subject.call.document(subject.inputs(), network, diagnosis=found))
+    document = subject.call.document(subject.inputs(), network, diagnosis=found)
     read = tuple(input_file(role, path) for role, path in more if path is not None)
     return replace(document, inputs=(*document.inputs, *read))
 

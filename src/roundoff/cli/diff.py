@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import rows
-from roundoff.cli.results import as_typed
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     check_diff_outputs(args)
     outcome = diff(args.before, args.after, floor=args.floor, paired=args.paired)
-    document = as_typed(args, outcome.document)
+    document = outcome.document
     written = write_diff(args, document)
     if args.json:
         terminal.text(to_json(document))

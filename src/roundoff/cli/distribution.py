@@ -14,7 +14,7 @@ from roundoff.cli.inspection_options import (
     add_limits,
     names_from,
 )
-from roundoff.cli.results import Results, add_result_options, as_typed, check_results, show_results
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import subject_words
 from roundoff.cli.terminal import Terminal
 
@@ -65,7 +65,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[DistributionReport]") -
         return lambda form: distribution_picture(each, form=form)
 
     return Results(
-        document=as_typed(args, outcome.document),
+        document=outcome.document,
         csv=distribution_csv(report),
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.distributions},
         pages=(distribution_page(for_people(report)),),

@@ -18,7 +18,6 @@ from roundoff.cli.diff import (
     decibels_option,
     write_diff,
 )
-from roundoff.cli.results import as_typed
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         floor=args.floor,
         paired=args.paired,
     )
-    document, found = as_typed(args, outcome.document), outcome.result
+    document, found = outcome.document, outcome.result
     written = write_diff(args, document)
     if args.junit is not None and found.gate is not None:
         write_text(args.junit, gate_junit(found, found.gate))

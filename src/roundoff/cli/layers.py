@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
 from roundoff.cli.html_option import add_html_option, check_html, write_html
-from roundoff.cli.results import as_typed
 from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, size, threads
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         arithmetic=args.arithmetic,
         **subject_words(args, terminal),
     )
-    document = as_typed(args, outcome.document)
+    document = outcome.document
     written = _write(args, document)
     _print(args, terminal, document)
     if written:

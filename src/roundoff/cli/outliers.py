@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
 from roundoff.cli.inspection_options import add_limits, rows
-from roundoff.cli.results import Results, add_result_options, as_typed, check_results, show_results
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 
@@ -65,7 +65,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[OutlierReport]") -> Res
 
     report = outcome.result
     return Results(
-        document=as_typed(args, outcome.document),
+        document=outcome.document,
         csv=outliers_csv(report),
         picture={"outliers": lambda form: outliers_picture(report, form=form)},
         pages=(outliers_page(for_people(report), sort=args.sort, most=args.top),),

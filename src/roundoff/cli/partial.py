@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from roundoff.cli.data_options import add_data_options
 from roundoff.cli.inspection_options import add_limits, rows
 from roundoff.cli.name_options import take_model
-from roundoff.cli.results import Results, add_result_options, as_typed, check_results, show_results
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 
@@ -107,7 +107,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[PartialQuantization]") 
     found = outcome.result
     shown = for_people(found)
     return Results(
-        document=as_typed(args, outcome.document),
+        document=outcome.document,
         csv=partial_csv(found),
         picture={"partial": lambda form: partial_picture(found, form=form)},
         pages=(partial_verdict(shown), partial_table(shown)),

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options, data_words
 from roundoff.cli.quantize_options import add_quantize_options, quantize_words
-from roundoff.cli.results import as_typed
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
 from roundoff.core.files import model_files
@@ -54,8 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize, write, print."""
-    from dataclasses import replace
-
     from roundoff.api import quantize
     from roundoff.api.quantization import file_prefix
     from roundoff.core.files import check_output_directory
@@ -73,7 +70,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         **data_words(args),
         **quantize_words(args),
     )
-    outcome = replace(outcome, document=as_typed(args, outcome.document))
     outcome.save(args.output, prefix=args.prefix, force=args.force)
     _print(args, terminal, outcome.result)
     terminal.written([args.output])

@@ -24,7 +24,6 @@ __all__ = [
     "Painter",
     "Results",
     "add_result_options",
-    "as_typed",
     "check_csv",
     "check_results",
     "picture_form",
@@ -121,13 +120,6 @@ def check_results(args: argparse.Namespace, *, csv_start: str) -> None:
         else:
             picture_form(args.plot)
         require_matplotlib()
-
-
-def as_typed(args: argparse.Namespace, document: "RunDocument") -> "RunDocument":
-    """The document of a public function, with the command that called it."""
-    from dataclasses import replace
-
-    return replace(document, command=("roundoff", *args.words))
 
 
 def check_csv(path: Path, *, force: bool, start: str) -> None:

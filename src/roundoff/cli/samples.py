@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
 from roundoff.cli.inspection_options import add_limits, rows
-from roundoff.cli.results import Results, add_result_options, as_typed, check_results, show_results
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
@@ -87,7 +87,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[WorstSamples]") -> Resu
 
     worst = outcome.result
     return Results(
-        document=as_typed(args, outcome.document),
+        document=outcome.document,
         csv=worst_samples_csv(worst),
         picture={"samples": lambda form: worst_samples_picture(worst, form=form)},
         pages=(worst_samples_page(for_people(worst), most=args.top),),

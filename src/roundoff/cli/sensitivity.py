@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
 from roundoff.cli.inspection_options import add_limits, rows
-from roundoff.cli.results import Results, add_result_options, as_typed, check_results, show_results
+from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, seconds
@@ -159,7 +159,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[SensitivityReport]") ->
 
     shown = for_people(report)
     return Results(
-        document=as_typed(args, outcome.document),
+        document=outcome.document,
         csv=sensitivity_csv(report),
         picture={f"sensitivity_of_{kind}": partial(painter, kind) for kind in report.rankings},
         pages=(sensitivity_verdict(shown), sensitivity_tables(shown, most=args.top)),

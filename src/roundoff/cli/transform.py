@@ -16,7 +16,6 @@ quantized ones and a run document.
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ from roundoff.cli.data_options import add_data_options, data_words
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits, rows
 from roundoff.cli.quantize_options import add_quantize_options, quantize_words
-from roundoff.cli.results import as_typed
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -100,7 +98,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         **data_words(args),
         **quantize_words(args),
     )
-    outcome = replace(outcome, document=as_typed(args, outcome.document))
     _write(args, terminal, outcome)
     return outcome.exit_code
 
