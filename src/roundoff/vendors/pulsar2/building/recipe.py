@@ -21,7 +21,7 @@ from roundoff.vendors.pulsar2.layers.resolution import ResolvedLayers, resolve_l
 __all__ = [
     "METHODS",
     "Outcome",
-    "Quantizing",
+    "ConfigQuantizer",
     "recipe_of",
     "same_scales",
 ]
@@ -76,7 +76,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-class Quantizing:
+class ConfigQuantizer:
     """Makes quantized models of one float model; it is observed once, whatever is tried.
 
     Args:
