@@ -28,10 +28,8 @@ from roundoff.cli.device_options import add_device_options, check_device_options
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import add_limits
 from roundoff.cli.next_steps import next_steps
-from roundoff.cli.quantize_options import settings_from
-from roundoff.cli.repairing import repaired
 from roundoff.cli.settings_files import DIALECT_HELP, print_settings
-from roundoff.cli.subject import Subject, add_subject_options, check_subject, given_file, open_subject
+from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
 from roundoff.core.progress import Deadline
@@ -40,10 +38,10 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 if TYPE_CHECKING:
     from roundoff.cli.settings_files import Settings
     from roundoff.core.document import RunDocument
-    from roundoff.core.plan import QuantPlan
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.diagnosis.repair import Fixed
     from roundoff.diagnosis.result import Check, Diagnosis
+    from roundoff.diagnosis.subject import Case
     from roundoff.diagnosis.task_metric import Metric
 
 SUMMARY = "find out which nodes lose accuracy, why, and what helps"
@@ -77,17 +75,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     check_subject(args)
     _check_output(args)
     check_html(args)
-    subject = open_subject(args, terminal)
+    subject = open_subject(args, terminal, explore=args.fix)
     settings = replace(
         _settings(args, subject, terminal),
         deadline=Deadline.after(args.time, start=started),
         opened_s=time.monotonic() - started,
     )
-    found = _diagnosed(args, subject, settings)
+    found, case = _diagnosed(args, subject, settings)
     fixed = None
     if args.fix:
         _before_repair(args, subject, found, terminal, started=started)
-        fixed = repaired(args, subject, found, settings, terminal)
+        fixed = _repaired(args, subject, found, settings, case=case, terminal=terminal)
     if fixed is not None:
         found = replace(found, repair=fixed.repair)
     found = replace(found, next_steps=tuple(next_steps(args, found)))
@@ -104,7 +102,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         print_settings(terminal, dialects, args.output)
     if written:
         terminal.written(written)
-    return EXIT_OK if found.kind == "healthy" or _repaired(found) else EXIT_THRESHOLD_MISSED
+    return EXIT_OK if found.kind == "healthy" or _reached(found) else EXIT_THRESHOLD_MISSED
 
 
 def _before_repair(
@@ -124,12 +122,50 @@ def _before_repair(
         terminal.print(diagnosis_verdict(for_people(found)))
 
 
-def _diagnosed(args: argparse.Namespace, subject: Subject, settings: "DiagnoseSettings") -> "Diagnosis":
-    from roundoff.diagnosis.study import diagnose_quantization
+def _diagnosed(
+    args: argparse.Namespace, subject: Subject, settings: "DiagnoseSettings"
+) -> "tuple[Diagnosis, Case | None]":
+    from roundoff.diagnosis.study import examine
 
     if args.dumps is not None:
-        return diagnose_dumps(args, subject, replace(settings, subject=str(args.dumps)))
-    return diagnose_quantization(subject.quantized, subject.samples, settings)
+        return diagnose_dumps(args, subject, replace(settings, subject=str(args.dumps))), None
+    return examine(subject.quantized, subject.samples, settings)
+
+
+def _repaired(
+    args: argparse.Namespace,
+    subject: Subject,
+    found: "Diagnosis",
+    settings: "DiagnoseSettings",
+    *,
+    case: "Case | None",
+    terminal: Terminal,
+) -> "Fixed | None":
+    """Repair what was diagnosed, from what was read and run for it."""
+    from roundoff.diagnosis.repair import RepairSource
+    from roundoff.messages.sentences import sentence
+    from roundoff.samples.labels import load_labels
+    from roundoff.search.judges.loading import JudgeOptions
+    from roundoff.search.repair import RepairSearch, repair_diagnosis
+    from roundoff.search.terminal import trial_line
+
+    source = RepairSource(subject.quantized, subject.samples, subject.model, case=case)
+    made = subject.quantization
+    if made is not None:
+        source = replace(source, builder=made.builder, recipe=made.best.recipe)
+    elif subject.plan is not None:
+        source = replace(source, target=subject.plan.target)
+    labels = None if args.labels is None else load_labels(args.labels, subject.samples.names)
+    if labels is not None and args.samples is not None:
+        # Whoever takes the first samples only means the first labels too.
+        labels = labels[: len(subject.samples.names)]
+    metric = args.evaluator is not None or labels is not None
+    search = RepairSearch(
+        JudgeOptions(args.evaluator, labels=labels, decibels=not metric, threads=args.threads),
+        on_trial=lambda trial, best, name: terminal.wrapped(trial_line(trial, best, name)),
+        tell=lambda text: terminal.wrapped(sentence(text)),
+    )
+    return repair_diagnosis(found, source, settings, search)
 
 
 def _check_output(args: argparse.Namespace) -> None:
@@ -166,27 +202,13 @@ def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) ->
         progress=terminal,
         tell=tell,
         subject=subject.words,
-        given=given_file(args),
-        plan=_plan(args),
+        given=subject.file,
+        # What was asked for each node, where a run of ours or the rules say so.
+        plan=subject.plan if args.target is None or args.set or args.rules else None,
     )
 
 
-def _plan(args: argparse.Namespace) -> "QuantPlan | None":
-    """What was asked for each node, where a run of ours or the rules say so."""
-    from roundoff.graph.load import load_model
-    from roundoff.graph.preparation.steps import prepare
-    from roundoff.quantize.plan_file import load_plan
-    from roundoff.quantize.planning.planner import plan_quantization
-
-    if args.quantized is not None and args.quantized.is_dir():
-        return load_plan(args.quantized).plan
-    if args.target is None or not (args.set or args.rules):
-        return None
-    prepared, how = prepare(load_model(args.model)), settings_from(args)
-    return plan_quantization(prepared.model, how.target, rules=how.rules, origins=prepared.origins)
-
-
-def _repaired(found: "Diagnosis") -> bool:
+def _reached(found: "Diagnosis") -> bool:
     """Whether remedies brought the metric about to where it should be."""
     return found.repair is not None and found.repair.reached
 
@@ -244,13 +266,12 @@ def _dialects(args: argparse.Namespace, subject: Subject, fixed: "Fixed | None")
     """What was repaired, in the words of other tools; None where nothing was, or none are asked for."""
     from roundoff.cli.settings_files import float_model_name, settings_for
     from roundoff.core.files import model_stem
-    from roundoff.graph.load import load_model
     from roundoff.vendors.dialects.decisions import Made, decisions_of
     from roundoff.vendors.dialects.registry import find_dialects
 
     if args.dialect is None or fixed is None:
         return None
-    stem, given = model_stem(args.model or args.quantized), None if args.model is None else load_model(args.model)
+    stem, given = model_stem(args.model or args.quantized), subject.model
     made = Made.by_plan(
         fixed.plan,
         stem=stem,

@@ -90,7 +90,6 @@ def _read_folder(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisio
     from roundoff.cli.settings_files import float_model_name
     from roundoff.cli.subject import open_stored
     from roundoff.core.files import model_stem
-    from roundoff.graph.load import load_model
     from roundoff.quantize.plan_file import PLAN_NAME, load_plan
     from roundoff.vendors.dialects.decisions import Made, decisions_of
 
@@ -104,9 +103,10 @@ def _read_folder(args: argparse.Namespace, terminal: Terminal) -> "tuple[Decisio
         terminal.note(
             f"note: {saved.model} is not there; the float model is read from the quantized one (--model)"
         )
-    quantized = open_stored(args.source, path)[0]
+    stored = open_stored(args.source, path)
+    quantized = stored.quantized
     # A float model in the folder is one that was made there: what the user had is another.
-    given = None if path is None or "float" in saved.files else load_model(path)
+    given = None if "float" in saved.files else stored.model
     stem = model_stem(Path(saved.model)).removesuffix("_float_model")
     graph = float_model_name(stem, given, quantized.float_model)
     made = Made.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples, graph=graph)

@@ -14,17 +14,19 @@ from roundoff.errors import BadInput
 if TYPE_CHECKING:
     from roundoff.cli.terminal import Terminal
     from roundoff.core.document import InputFile
+    from roundoff.core.plan import QuantPlan
     from roundoff.core.target import Arithmetic
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.quantize.pipeline import Quantization
     from roundoff.quantize.plan_file import SavedPlan
     from roundoff.run.feeds import Samples
 
 __all__ = [
+    "Stored",
     "Subject",
     "add_subject_options",
     "check_subject",
-    "given_file",
     "open_stored",
     "open_subject",
     "subject_inputs",
@@ -35,12 +37,19 @@ _ENCODINGS = ".encodings"
 
 
 class Subject(NamedTuple):
-    """What is analyzed: the quantized model, what it is fed, the arithmetic it is made for, and words for it."""
+    """What is analyzed: the quantized model, what it is fed, the arithmetic it is made for, and words for it.
+
+    Whoever goes on from it finds the models as they were read, what was planned, and what quantized a model here.
+    """
 
     quantized: "QuantizedModel"
     samples: "Samples"
     arithmetic: "Arithmetic"
     words: str = ""
+    model: "Model | None" = None
+    file: "Model | None" = None
+    plan: "QuantPlan | None" = None
+    quantization: "Quantization | None" = None
 
 
 def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -87,13 +96,16 @@ def check_subject(args: argparse.Namespace) -> None:
         raise BadInput(what, fix="name the model before --target")
 
 
-def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_samples: bool = True) -> Subject:
+def open_subject(
+    args: argparse.Namespace, terminal: "Terminal", *, needs_samples: bool = True, explore: bool = False
+) -> Subject:
     """Quantize for --target, or read --quantized; without both it is the float model.
 
     Args:
         args: Parsed options.
         terminal: Told of progress.
         needs_samples: Whether samples must be given even where nothing has to be calibrated.
+        explore: Whether other recipes will be tried; what they would quantize is then observed in the same run.
 
     Raises:
         BadInput: The options contradict each other, or what they name cannot be used.
@@ -101,15 +113,8 @@ def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_sample
     """
     check_subject(args)
     if args.target is not None:
-        return _quantized_here(args, terminal)
+        return _quantized_here(args, terminal, explore=explore)
     return _quantized_before(args, needs_samples=needs_samples)
-
-
-def given_file(args: argparse.Namespace) -> "Model | None":
-    """The file of the quantized model, where one was given."""
-    from roundoff.graph.load import load_model
-
-    return load_model(args.quantized) if args.quantized is not None and args.quantized.is_file() else None
 
 
 def subject_inputs(args: argparse.Namespace) -> "tuple[InputFile, ...]":
@@ -132,16 +137,18 @@ def _samples(args: argparse.Namespace, model: "Model", *, needed: bool = True) -
     return samples_from(args, specs) if args.data or (specs and needed) else NO_INPUTS
 
 
-def _quantized_here(args: argparse.Namespace, terminal: "Terminal") -> Subject:
+def _quantized_here(args: argparse.Namespace, terminal: "Terminal", *, explore: bool) -> Subject:
     from roundoff.graph.load import load_model
     from roundoff.quantize.pipeline import quantize_model
 
     settings = settings_from(args)
     model = load_model(args.model)
     samples = _samples(args, model)
-    result = quantize_model(model, samples, settings, progress=terminal)
+    result = quantize_model(model, samples, settings, explore=explore, progress=terminal)
     words = f"quantized for {settings.target.name}, calibrated by {result.best.method}"
-    return Subject(result.quantized, samples, settings.target.arithmetic, words)
+    return Subject(
+        result.quantized, samples, settings.target.arithmetic, words, model, None, result.best.plan, result
+    )
 
 
 def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subject:
@@ -151,31 +158,32 @@ def _quantized_before(args: argparse.Namespace, *, needs_samples: bool) -> Subje
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.graph.reading.read import read_quantized
 
-    words = "" if args.quantized is None else str(args.quantized)
-    if args.quantized is None:
-        quantized, arithmetic = QuantizedModel(load_model(args.model), ()), WIDEST
-    elif args.quantized.is_dir():
-        quantized, arithmetic, words = open_stored(args.quantized, args.model)
-    elif args.quantized.suffix == _ENCODINGS:
-        quantized, arithmetic = _encoded(args), WIDEST
+    words, file, plan = "" if args.quantized is None else str(args.quantized), None, None
+    if args.quantized is not None and args.quantized.is_dir():
+        quantized, arithmetic, words, model, plan = open_stored(args.quantized, args.model)
     else:
-        model = None if args.model is None else load_model(args.model)
-        if model is not None:
-            check_float(model)
-        quantized, arithmetic = read_quantized(load_model(args.quantized), float_model=model), WIDEST
-    return Subject(quantized, _samples(args, quantized.float_model, needed=needs_samples), arithmetic, words)
+        arithmetic, model = WIDEST, None if args.model is None else load_model(args.model)
+        if args.quantized is None and model is not None:
+            quantized = QuantizedModel(model, ())
+        elif args.quantized.suffix == _ENCODINGS:
+            quantized = _encoded(args, model)
+        else:
+            if model is not None:
+                check_float(model)
+            file = load_model(args.quantized)
+            quantized = read_quantized(file, float_model=model)
+    samples = _samples(args, quantized.float_model, needed=needs_samples)
+    return Subject(quantized, samples, arithmetic, words, model, file, plan)
 
 
-def _encoded(args: argparse.Namespace) -> "QuantizedModel":
+def _encoded(args: argparse.Namespace, model: "Model | None") -> "QuantizedModel":
     """The float model with the scales of a file of AIMET's."""
-    from roundoff.graph.load import load_model
     from roundoff.graph.preparation.steps import check_float
     from roundoff.vendors.dialects.aimet import read_encodings
 
-    if args.model is None:
+    if model is None:
         what = f"{args.quantized} holds scales only, and no float model was given."
         raise BadInput(what, fix="name the float model they belong to before --quantized")
-    model = load_model(args.model)
     check_float(model)
     return read_encodings(args.quantized, model)
 
@@ -192,8 +200,18 @@ def _right_float_model(folder: Path, saved: "SavedPlan") -> str:
     return alone
 
 
-def open_stored(folder: Path, model: Path | None) -> "tuple[QuantizedModel, Arithmetic, str]":
-    """What an earlier run of quantize stored in a folder: the model, its arithmetic, and words for it.
+class Stored(NamedTuple):
+    """What an earlier run stored: the model, its arithmetic, words for it, the given float model, the plan."""
+
+    quantized: "QuantizedModel"
+    arithmetic: "Arithmetic"
+    words: str
+    model: "Model | None"
+    plan: "QuantPlan"
+
+
+def open_stored(folder: Path, model: Path | None) -> Stored:
+    """What an earlier run of quantize stored in a folder.
 
     Raises:
         BadInput: It holds no such thing, or was made from another float model.
@@ -208,13 +226,14 @@ def open_stored(folder: Path, model: Path | None) -> "tuple[QuantizedModel, Arit
     saved = load_plan(folder)
     words = f"{folder}, quantized for {saved.plan.target}, calibrated by {saved.method}"
     if model is None:
-        return read_quantized(load_model(folder / saved.files["fake_quant"])), saved.arithmetic, words
+        found = read_quantized(load_model(folder / saved.files["fake_quant"]))
+        return Stored(found, saved.arithmetic, words, None, saved.plan)
     if input_file("model", model).sha256 != saved.model_sha256:
         what = f"{folder} was made from {saved.model}, whose content differs from that of {model}."
         raise BadInput(what, fix=_right_float_model(folder, saved))
+    given = load_model(model)
     if CORRECTED in saved.files:
-        corrected = load_model(folder / saved.files[CORRECTED])
-        return read_quantized(corrected, float_model=load_model(model)), saved.arithmetic, words
-    prepared = prepare(load_model(model))
-    found = QuantizedModel(prepared.model, saved.quantizers(), preparation=saved.notes)
-    return found, saved.arithmetic, words
+        found = read_quantized(load_model(folder / saved.files[CORRECTED]), float_model=given)
+    else:
+        found = QuantizedModel(prepare(given).model, saved.quantizers(), preparation=saved.notes)
+    return Stored(found, saved.arithmetic, words, given, saved.plan)

@@ -195,7 +195,8 @@ def quantize_model(
             agreement = compare_outputs(
                 prepared.model, quantized, samples, indices=indices, threads=settings.threads, progress=progress
             )
-        trials.append(MethodTrial(recipe.method, recipe, built.plan, built.numbers, agreement))
+        method = recipe.method or settings.target.calibration.method
+        trials.append(MethodTrial(method, recipe, built.plan, built.numbers, agreement))
     limit = max(trial.sqnr_db for trial in trials) - _NOISE_DB
     best = next(trial for trial in trials if trial.sqnr_db >= limit)
     remarks = (
@@ -217,7 +218,9 @@ def _recipes(settings: QuantizeSettings) -> tuple[Recipe, ...]:
                 f"The option {option!r} has no effect with {' and '.join(dict.fromkeys((*names, weight_method)))}."
             )
             raise BadInput(what, fix="leave it out, or choose the calibration method it belongs to")
-    return tuple(Recipe(method=name, weight_method=settings.weight_method, rules=settings.rules) for name in names)
+    # Where nobody names a method the recipe does not either, and means that of the target.
+    asked = names if settings.methods else ("",)
+    return tuple(Recipe(method=name, weight_method=settings.weight_method, rules=settings.rules) for name in asked)
 
 
 def _nothing(prepared: Prepared, settings: QuantizeSettings) -> BadInput:

@@ -190,6 +190,11 @@ class RecipeBuilder:
         """Which transforms and corrections there are."""
         return self._making.workshop
 
+    @property
+    def options(self) -> Mapping[str, float]:
+        """Options of calibration methods."""
+        return self._making.options
+
     def variations(self) -> tuple[str, ...]:
         """Variations of the target that would change something."""
         return possible_variations(self.target, self.prepared.model)
@@ -323,7 +328,8 @@ class RecipeBuilder:
             fixed = [each for each in self.plan(recipes[0]).quantizers if each.name in weights]
             observed = switch_on(model, [planned_with(each, weights[each.name]) for each in fixed])
         # A histogram costs a second look at every value; the smallest and largest are all that minmax asks for.
-        ranges_do = not making.explore and {each.method for each in recipes} == {"minmax"}
+        methods = {each.method or self.target.calibration.method for each in recipes}
+        ranges_do = not making.explore and methods == {"minmax"}
         found = calibrate(
             observed,
             self._samples,

@@ -20,8 +20,8 @@ from roundoff.vendors.pulsar2.layers.resolution import ResolvedLayers, resolve_l
 
 __all__ = [
     "METHODS",
-    "Outcome",
     "ConfigQuantizer",
+    "Outcome",
     "recipe_of",
     "same_scales",
 ]
