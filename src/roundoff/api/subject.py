@@ -142,7 +142,12 @@ def check_subject(call: Call, model: ModelLike | None) -> None:
 
 
 def open_subject(
-    call: Call, model: ModelLike | None, *, required: bool = True, needs_samples: bool = True
+    call: Call,
+    model: ModelLike | None,
+    *,
+    required: bool = True,
+    needs_samples: bool = True,
+    explore: bool = False,
 ) -> Subject:
     """Quantize for a target, or read what is quantized; without both it is the float model.
 
@@ -151,6 +156,7 @@ def open_subject(
         model: The float model.
         required: Whether there must be something quantized; otherwise a float model will do.
         needs_samples: Whether samples must be given even where nothing has to be calibrated.
+        explore: Whether other recipes will be tried; what they would quantize is then observed in the same run.
 
     Raises:
         BadInput: The options contradict each other, or what they name cannot be used.
@@ -161,7 +167,7 @@ def open_subject(
         what = "Neither a quantized model nor a chip to quantize for was given."
         raise BadInput(what, fix="add --quantized FILE or --target NAME")
     if call.get("target") is not None:
-        return _quantized_here(call, model)
+        return _quantized_here(call, model, explore=explore)
     return _quantized_before(call, model, needs_samples=needs_samples)
 
 
@@ -271,13 +277,13 @@ def _called(quantized: QuantizedLike) -> str:
     return str(quantized) if is_path(quantized) else f"the {type(quantized).__name__}"
 
 
-def _quantized_here(call: Call, model: ModelLike) -> Subject:
+def _quantized_here(call: Call, model: ModelLike, *, explore: bool) -> Subject:
     from roundoff.quantize.pipeline import quantize_model
 
     settings = quantize_settings(call)
     given = open_model(model)
     samples = samples_for(call, given.model)
-    result = quantize_model(given.model, samples, settings, progress=call.progress)
+    result = quantize_model(given.model, samples, settings, explore=explore, progress=call.progress)
     words = f"quantized for {settings.target.name}, calibrated by {result.best.method}"
     return Subject(
         result.quantized,

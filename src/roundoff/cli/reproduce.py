@@ -147,7 +147,7 @@ def _of_quantized(
 ) -> "Reproducer":
     from roundoff.case.file_fault import is_accumulator, is_of_file, reproduce_accumulator, reproduce_file
     from roundoff.case.minimal import reproduce_quantized
-    from roundoff.cli.subject import given_file, open_subject
+    from roundoff.cli.subject import open_subject
     from roundoff.diagnosis.subject import open_case
 
     subject = open_subject(again, terminal)
@@ -161,7 +161,7 @@ def _of_quantized(
     )
     if is_accumulator(finding):
         return reproduce_accumulator(case, finding, most_samples=args.keep_samples)
-    given = given_file(again)
+    given = subject.file
     if given is not None and is_of_file(case, given, finding):
         return reproduce_file(case, given, finding, most_samples=args.keep_samples)
     return reproduce_quantized(case, finding, values=case.facts.everything, most_samples=args.keep_samples)

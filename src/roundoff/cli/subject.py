@@ -13,9 +13,8 @@ from roundoff.cli.quantize_options import add_quantize_options, quantize_words
 if TYPE_CHECKING:
     from roundoff.api.subject import Subject, SubjectOptions
     from roundoff.cli.terminal import Terminal
-    from roundoff.graph.load import Model
 
-__all__ = ["add_subject_options", "given_file", "open_subject", "subject_words"]
+__all__ = ["add_subject_options", "open_subject", "subject_words"]
 
 
 def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -74,10 +73,3 @@ def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_sample
 
     call = Call("subject", subject_words(args, terminal), SubjectOptions)
     return open_subject(call, args.model, required=False, needs_samples=needs_samples)
-
-
-def given_file(args: argparse.Namespace) -> "Model | None":
-    """The file of the quantized model, where one was given."""
-    from roundoff.graph.load import load_model
-
-    return load_model(args.quantized) if args.quantized is not None and args.quantized.is_file() else None

@@ -18,7 +18,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.run.feeds import Samples
-from roundoff.vendors.pulsar2.building.quantizing import Outcome, Quantizing
+from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer, Outcome
 from roundoff.vendors.pulsar2.config import schema
 from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.resolution import Settled, settle
@@ -247,7 +247,7 @@ class Rebuilt:
     """
 
     indices: tuple[int, ...]
-    quantizing: Quantizing
+    quantizing: ConfigQuantizer
     outcome: Outcome
     numbers: CaseNumbers
     shown: Shown
@@ -287,7 +287,7 @@ def rebuild(  # noqa: PLR0913 - a model, its data, and what both are to show
     while True:
         indices = tuple(sorted(order[:count]))
         optimize = not config.onnx_opt.disable_onnx_optimization
-        quantizing = Quantizing(model, Subset(samples, indices), target_of(config), optimize=optimize)
+        quantizing = ConfigQuantizer(model, Subset(samples, indices), target_of(config), optimize=optimize)
         resolved = quantizing.resolve(config.quant.layer_configs)
         refuse_unknown(resolved)
         outcome = quantizing.quantize(config.quant, resolved)
