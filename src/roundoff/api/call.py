@@ -79,6 +79,7 @@ class QuantizeOptions(DataOptions, total=False):
 # function was called: whoever typed `max_memory=` looks for no `--max-memory`.
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?![\w-])")
+_OUTPUT = re.compile(r"(?<![\w-])-o(?![\w-])")
 _COMMAND = "roundoff "
 
 
@@ -102,7 +103,8 @@ def _as_keywords(text: str) -> str:
     """The same text for whoever called a function; commands in it stay commands."""
     if _COMMAND in text:
         return text
-    return _OPTION.sub(lambda found: found[1].replace("-", "_") + "=", text)
+    named = _OPTION.sub(lambda found: found[1].replace("-", "_") + "=", text)
+    return _OUTPUT.sub("folder or file", named)
 
 
 def words_in(given: str | Sequence[str] | None, *, option: str) -> tuple[str, ...]:

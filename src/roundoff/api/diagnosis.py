@@ -78,6 +78,7 @@ class DiagnosisOutcome(Outcome["Diagnosis"]):
         document = replace(self.document, diagnosis=found, environment=environment(elapsed_s))
         return replace(self, result=found, document=document, exit_code=_exit_code(found))
 
+    @public
     def fix(
         self,
         directory: PathLike | None = None,
@@ -113,6 +114,7 @@ class DiagnosisOutcome(Outcome["Diagnosis"]):
             outcome.save(directory, force=force)
         return outcome
 
+    @public
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
         """Write run.json and findings.csv; after a repair that helped the repaired model, too."""
         from roundoff.core.document import DOCUMENT_NAME
@@ -292,7 +294,7 @@ class _Work:
             plan=subject.plan if planned else None,
             deadline=Deadline.after(time, start=call.started),
             opened_s=call.elapsed_s,
-            **told,  # type: ignore[arg-type]
+            **told,
         )
 
     def _metric(self) -> "Metric | None":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from roundoff.api.call import public
 from roundoff.api.inputs import PathLike
 from roundoff.errors import EXIT_OK, MissingExtra
 from roundoff.messages.catalogue import Phrase, spoken
@@ -53,6 +54,13 @@ class Outcome(Generic[T]):
         )
 
     @property
+    def pages(self) -> "tuple[Page, ...]":
+        """All pages of its report: this one, an overview, a glossary, and what the run was."""
+        from roundoff.report.pages import all_pages
+
+        return all_pages(self.document)
+
+    @property
     def verdict(self) -> str:
         """The answer in one sentence, in the language that is spoken."""
         from roundoff.pages.blocks import Headline, headline_text
@@ -82,11 +90,12 @@ class Outcome(Generic[T]):
             MissingExtra: pandas is not installed.
         """
         try:
-            from pandas import DataFrame
+            from pandas import DataFrame  # type: ignore[import-untyped,unused-ignore]
         except ImportError as error:
             raise MissingExtra("A data frame", package="pandas", extra="pandas") from error
         return DataFrame(self.rows())
 
+    @public
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
         """Write the run directory that the command writes with ``-o``: run.json and its tables.
 
@@ -104,6 +113,7 @@ class Outcome(Generic[T]):
 
         return write_run(self.document, Path(directory), force=force)
 
+    @public
     def report(
         self, file: PathLike, *, format: str | None = None, title: str = "", force: bool = False
     ) -> tuple[Path, ...]:

@@ -22,6 +22,7 @@ from roundoff.api.subject import QuantizedLike, open_stored, quantize_settings, 
 from roundoff.core.files import model_files, model_stem, output_directory, write_text
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import plain
+from roundoff.quantize.pipeline import Quantization
 
 if TYPE_CHECKING:
     from roundoff.core.target import Target
@@ -49,7 +50,7 @@ class TargetOptions(QuantizeOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class QuantizationOutcome(PageOutcome["Quantization"]):
+class QuantizationOutcome(PageOutcome[Quantization]):
     """A quantized model, and how its outputs agree with those of the float one.
 
     Attributes:
@@ -63,6 +64,7 @@ class QuantizationOutcome(PageOutcome["Quantization"]):
         """The float model and its quantizers; what other functions take as ``quantized=``."""
         return self.result.quantized
 
+    @public
     def save(self, directory: PathLike, *, prefix: str | None = None, force: bool = False) -> tuple[Path, ...]:
         """Write the models, plan.json with all decisions and scales, and the statistics.
 
@@ -194,6 +196,7 @@ class SettingsOutcome(PageOutcome["ToolSettings"]):
     model: Any = None
     model_name: str = ""
 
+    @public
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
         """Write the files of all tools, and what they could not say."""
         from roundoff.graph.save import save_model

@@ -39,6 +39,8 @@ from roundoff.api.subject import (
 from roundoff.core.files import model_stem
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.graph.interface import topology
+from roundoff.quantize.step_report import TransformReport
+from roundoff.studies.samples.result import WorstSamples
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
@@ -547,7 +549,7 @@ def outliers(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class WorstSamplesOutcome(Outcome["WorstSamples"]):
+class WorstSamplesOutcome(Outcome[WorstSamples]):
     """The samples that quantization hurts most, which can be stored.
 
     Attributes:
@@ -556,6 +558,7 @@ class WorstSamplesOutcome(Outcome["WorstSamples"]):
 
     fed: Any = None
 
+    @public
     def copy_to(self, directory: PathLike, *, top: int | None = _LEADING, force: bool = False) -> Path:
         """Store the worst samples as the model is fed with them, beside a list that any command takes as data.
 
@@ -719,7 +722,7 @@ def _matching(found: "Audit", globs: Sequence[str] | None) -> "Audit":
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TransformOutcome(Outcome["TransformReport"]):
+class TransformOutcome(Outcome[TransformReport]):
     """What steps brought, and the models they made.
 
     Attributes:
@@ -736,6 +739,7 @@ class TransformOutcome(Outcome["TransformReport"]):
         found: QuantizedModel = self.trial.quantized
         return found
 
+    @public
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
         """Write the float model, the quantized ones and the run document."""
         from roundoff.graph.insertion import deploy_model, fake_quant_model

@@ -33,6 +33,7 @@ from roundoff.core.provenance import array_input
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError, nearest
 from roundoff.graph.interface import topology
 from roundoff.messages.catalogue import told
+from roundoff.search.result import Tuning
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile
@@ -56,7 +57,7 @@ class TuneOptions(QuantizeOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TuneOutcome(Outcome["Tuning"]):
+class TuneOutcome(Outcome[Tuning]):
     """What a search found.
 
     Attributes:
@@ -79,6 +80,7 @@ class TuneOutcome(Outcome["Tuning"]):
         found: QuantizedModel = self.built.quantized
         return found
 
+    @public
     def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
         """Write the models, the plan and the run document, as a search with a folder does."""
         from roundoff.search.delivery import open_folder
