@@ -9,8 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from roundoff.case.disguise import Disguise, disguised, find_disguise
-from roundoff.case.excerpt import Case, CaseSamples, measure, same_fault
-from roundoff.case.result import CaseNumbers, NodeRank
+from roundoff.case.excerpt import CaseNumbers, CaseSamples, NodeRank, QuantizedCase, measure, same_fault
 from roundoff.core.progress import SILENT
 from roundoff.core.quantizers import representable_range
 from roundoff.core.tensors import Array
@@ -23,19 +22,19 @@ from tests.quantized import quantized_simply, with_scale_times
 from tests.studies.check_calibration.sets import images
 
 
-def case_of(model: Model, factor: float = 1.0) -> Case:
+def case_of(model: Model, factor: float = 1.0) -> QuantizedCase:
     feeds: tuple[Mapping[str, Array], ...] = tuple({"image": each[None]} for each in images(3))
     quantized = quantized_simply(model, feeds)
     if factor != 1:
         quantized = with_scale_times(quantized, ["relu1"], factor)
-    return Case(quantized, CaseSamples("set", ("a", "b", "c"), feeds))
+    return QuantizedCase(quantized, CaseSamples("set", ("a", "b", "c"), feeds))
 
 
 def net() -> Model:
     return model_from_proto(conv_net(1), path=Path("net.onnx"))
 
 
-@pytest.mark.parametrize("how", ["random", "settled", "shuffled"])
+@pytest.mark.parametrize("how", ["random", "matched", "shuffled"])
 def test_weights_and_samples_are_others(how: Disguise) -> None:
     case = case_of(net())
     found = disguised(case, how, keep_data=False, seed=0)
@@ -95,7 +94,7 @@ def test_weights_inside_of_subgraphs_are_replaced_too() -> None:
     constants = [weight("w1", 4, 3, 3, 3), numpy_helper.from_array(np.array(True), "yes")]
     proto = wrapped(nodes, [value("image", (1, 3, 8, 8))], [value("sum")], constants)
     model = model_from_proto(proto, path=Path("net.onnx"))
-    case = Case(QuantizedModel(model, ()), CaseSamples("set", ("a",), ({"image": images(1)},)))
+    case = QuantizedCase(QuantizedModel(model, ()), CaseSamples("set", ("a",), ({"image": images(1)},)))
     found = disguised(case, "random", keep_data=False, seed=0)
     assert found.replaced == 3
     content = found.case.quantized.float_model.proto.SerializeToString()

@@ -8,9 +8,15 @@ import pytest
 from onnx import numpy_helper
 
 from roundoff.case.anonymous import without_names
-from roundoff.case.file_fault import is_accumulator, is_of_file, reproduce_accumulator, reproduce_file
-from roundoff.case.minimal import NotLocal
-from roundoff.case.reproducer import Reproducer, verify, write_reproducer
+from roundoff.case.minimal import (
+    NotLocal,
+    Reproducer,
+    is_accumulator,
+    is_of_file,
+    reproduce_accumulator,
+    reproduce_file,
+)
+from roundoff.case.reproduce import verify, write_reproducer
 from roundoff.core.target import Arithmetic
 from roundoff.diagnosis.file_check import check_file
 from roundoff.diagnosis.result import Finding

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.case.mixing import mixed_alike
+from roundoff.case.disguise import mixed_alike
 from roundoff.core.tensors import Array
 
 PAIRS = arrays.array_shapes(min_dims=1, max_dims=4, max_side=9).flatmap(

@@ -11,8 +11,8 @@ import pytest
 from onnx import helper
 
 from roundoff.case.anonymous import without_names
-from roundoff.case.minimal import NotLocal, reproduce_quantized
-from roundoff.case.reproducer import Reproducer, verify, write_reproducer
+from roundoff.case.minimal import NotLocal, Reproducer, reproduce_quantized
+from roundoff.case.reproduce import verify, write_reproducer
 from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
@@ -69,7 +69,7 @@ def _reproduced(subject: Subject, finding: Finding | None = None) -> tuple[Repro
     if finding is None:
         finding = diagnose_quantization(*subject).findings[0]
     case = open_case(*subject)
-    return reproduce_quantized(case, finding, values=case.facts.everything), finding
+    return reproduce_quantized(case, finding), finding
 
 
 @pytest.mark.parametrize("fault", FAULTS)

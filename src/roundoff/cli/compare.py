@@ -27,6 +27,7 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 if TYPE_CHECKING:
     from roundoff.align.pairing import Pairing
     from roundoff.core.document import RunDocument
+    from roundoff.core.progress import Progress
     from roundoff.core.tensors import TensorInfo, TensorSource, Topology
     from roundoff.graph.load import Model
     from roundoff.measure.thresholds import ThresholdSet
@@ -130,16 +131,16 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
 
 
 def compare_sides(
-    args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
+    args: argparse.Namespace, progress: "Progress", thresholds: "ThresholdSet | None"
 ) -> "tuple[Comparison, Topology | None]":
     """What differs, and the network that the names are of."""
     from roundoff.graph.interface import topology
     from roundoff.studies.compare.study import CompareSettings, compare
 
-    with open_sides(args, terminal) as sides:
+    with open_sides(args, progress) as sides:
         network = None if sides.model is None else topology(sides.model)
         settings = CompareSettings(thresholds=thresholds, topology=network, channel_axis=args.channel_axis)
-        found = compare(sides.reference, sides.candidate, sides.pairing, settings=settings, progress=terminal)
+        found = compare(sides.reference, sides.candidate, sides.pairing, settings=settings, progress=progress)
         return found, network
 
 
@@ -153,7 +154,7 @@ class Sides(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_sides(args: argparse.Namespace, terminal: Terminal) -> Iterator[Sides]:
+def open_sides(args: argparse.Namespace, progress: "Progress") -> Iterator[Sides]:
     """Open both sides and match their tensors.
 
     Raises:
@@ -174,7 +175,7 @@ def open_sides(args: argparse.Namespace, terminal: Terminal) -> Iterator[Sides]:
             aliases={} if args.aliases is None else read_aliases(args.aliases),
             origins={} if own is None else dequantized_tensors(own),
             by_value=not args.no_value_matching,
-            progress=terminal,
+            progress=progress,
         )
         yield Sides(reference, candidate, pairing, known)
 
