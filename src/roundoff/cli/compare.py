@@ -27,7 +27,6 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 if TYPE_CHECKING:
     from roundoff.align.pairing import Pairing
     from roundoff.core.document import RunDocument
-    from roundoff.core.progress import Progress
     from roundoff.core.tensors import TensorInfo, TensorSource, Topology
     from roundoff.graph.load import Model
     from roundoff.measure.thresholds import ThresholdSet
@@ -131,16 +130,16 @@ def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
 
 
 def compare_sides(
-    args: argparse.Namespace, progress: "Progress", thresholds: "ThresholdSet | None"
+    args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
 ) -> "tuple[Comparison, Topology | None]":
     """What differs, and the network that the names are of."""
     from roundoff.graph.interface import topology
     from roundoff.studies.compare.study import CompareSettings, compare
 
-    with open_sides(args, progress) as sides:
+    with open_sides(args, terminal) as sides:
         network = None if sides.model is None else topology(sides.model)
         settings = CompareSettings(thresholds=thresholds, topology=network, channel_axis=args.channel_axis)
-        found = compare(sides.reference, sides.candidate, sides.pairing, settings=settings, progress=progress)
+        found = compare(sides.reference, sides.candidate, sides.pairing, settings=settings, progress=terminal)
         return found, network
 
 
@@ -154,7 +153,7 @@ class Sides(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_sides(args: argparse.Namespace, progress: "Progress") -> Iterator[Sides]:
+def open_sides(args: argparse.Namespace, terminal: Terminal) -> Iterator[Sides]:
     """Open both sides and match their tensors.
 
     Raises:
@@ -175,7 +174,7 @@ def open_sides(args: argparse.Namespace, progress: "Progress") -> Iterator[Sides
             aliases={} if args.aliases is None else read_aliases(args.aliases),
             origins={} if own is None else dequantized_tensors(own),
             by_value=not args.no_value_matching,
-            progress=progress,
+            progress=terminal,
         )
         yield Sides(reference, candidate, pairing, known)
 

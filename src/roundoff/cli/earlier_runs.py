@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from roundoff.case.sources import EarlierRun, GivenPaths
+from roundoff.case.sources import EarlierRun, GivenPaths, OpenedModel, OpenedSides
 from roundoff.cli import parse_words
-from roundoff.cli.compare import Sides, compare_sides, open_sides
+from roundoff.cli.compare import compare_sides, open_sides
 from roundoff.cli.data_options import samples_from
 from roundoff.cli.device_options import open_dumps
 from roundoff.cli.quantize_options import settings_from
-from roundoff.cli.subject import Subject, open_subject
+from roundoff.cli.subject import open_subject
 from roundoff.core.document import RunDocument
 from roundoff.core.files import is_model
 from roundoff.core.progress import Progress
@@ -21,6 +21,7 @@ from roundoff.errors import BadInput
 from roundoff.quantize.calibration.watch import RunLimits
 
 if TYPE_CHECKING:
+    from roundoff.cli.terminal import Terminal
     from roundoff.core.tensors import InputSpec, TensorSource
     from roundoff.diagnosis.devices.readout import KnownNames
     from roundoff.quantize.pipeline import QuantizeSettings
@@ -74,13 +75,18 @@ class CommandRun:
         paths = {name: getattr(self.options, name, None) for name in names}
         return GivenPaths(**paths, data=bool(getattr(self.options, "data", None)))
 
-    def model(self, *, stored: Path | None = None) -> Subject:
+    @property
+    def _terminal(self) -> "Terminal":
+        """What openers of options ask for; they tell it of progress, and of nothing else."""
+        return cast("Terminal", self.progress)
+
+    def model(self, *, stored: Path | None = None) -> OpenedModel:
         """What it analyzed; with `stored`, what it left in that folder."""
         if stored is None:
-            return open_subject(self.options, self.progress)
-        return open_subject(_unquantized(self.options, quantized=stored), self.progress)
+            return open_subject(self.options, self._terminal)
+        return open_subject(_unquantized(self.options, quantized=stored), self._terminal)
 
-    def device(self) -> "tuple[Subject, TensorSource, KnownNames]":
+    def device(self) -> "tuple[OpenedModel, TensorSource, KnownNames]":
         """The model that a device was given, what the device wrote, and what is known of its names."""
         options = self.options
         if self.document.command[1] == "compare":
@@ -94,12 +100,12 @@ class CommandRun:
             options = _unquantized(
                 options, model=options.reference, dumps=options.candidate, dump_format=dump_format
             )
-        opened = open_subject(options, self.progress)
+        opened = open_subject(options, self._terminal)
         return opened, *open_dumps(options, opened)
 
-    def sides(self) -> AbstractContextManager[Sides]:
+    def sides(self) -> AbstractContextManager[OpenedSides]:
         """Both sides of a comparison."""
-        return open_sides(self.options, self.progress)
+        return open_sides(self.options, self._terminal)
 
     def compared(self) -> "CommandRun":
         """A diagnosis of dumps as a comparison of the model with them; a comparison as it is."""
@@ -113,7 +119,7 @@ class CommandRun:
             if name not in _OF_COMPARISON and hasattr(again, name):
                 setattr(options, name, getattr(again, name))
         options.format = again.dump_format
-        comparison, _ = compare_sides(options, self.progress, None)
+        comparison, _ = compare_sides(options, self._terminal, None)
         return replace(self, document=replace(self.document, comparison=comparison), options=options)
 
     def samples(self, inputs: "Sequence[InputSpec]") -> "SampleSet":

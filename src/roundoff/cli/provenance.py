@@ -1,4 +1,4 @@
-"""What a run read and where it ran, for its document: the names that commands use."""
+"""What a run read and where it ran; see `roundoff.core.provenance`."""
 
 from roundoff.core.provenance import data_paths, environment, input_file
 

@@ -12,8 +12,8 @@ from roundoff.cli.quantize_options import add_quantize_options, given_quantize_o
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
+    from roundoff.cli.terminal import Terminal
     from roundoff.core.document import InputFile
-    from roundoff.core.progress import Progress
     from roundoff.core.target import Arithmetic
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
@@ -87,12 +87,12 @@ def check_subject(args: argparse.Namespace) -> None:
         raise BadInput(what, fix="name the model before --target")
 
 
-def open_subject(args: argparse.Namespace, progress: "Progress", *, needs_samples: bool = True) -> Subject:
+def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_samples: bool = True) -> Subject:
     """Quantize for --target, or read --quantized; without both it is the float model.
 
     Args:
         args: Parsed options.
-        progress: Told of runs.
+        terminal: Told of progress.
         needs_samples: Whether samples must be given even where nothing has to be calibrated.
 
     Raises:
@@ -101,7 +101,7 @@ def open_subject(args: argparse.Namespace, progress: "Progress", *, needs_sample
     """
     check_subject(args)
     if args.target is not None:
-        return _quantized_here(args, progress)
+        return _quantized_here(args, terminal)
     return _quantized_before(args, needs_samples=needs_samples)
 
 
@@ -132,14 +132,14 @@ def _samples(args: argparse.Namespace, model: "Model", *, needed: bool = True) -
     return samples_from(args, specs) if args.data or (specs and needed) else NO_INPUTS
 
 
-def _quantized_here(args: argparse.Namespace, progress: "Progress") -> Subject:
+def _quantized_here(args: argparse.Namespace, terminal: "Terminal") -> Subject:
     from roundoff.graph.load import load_model
     from roundoff.quantize.pipeline import quantize_model
 
     settings = settings_from(args)
     model = load_model(args.model)
     samples = _samples(args, model)
-    result = quantize_model(model, samples, settings, progress=progress)
+    result = quantize_model(model, samples, settings, progress=terminal)
     words = f"quantized for {settings.target.name}, calibrated by {result.best.method}"
     return Subject(result.quantized, samples, settings.target.arithmetic, words)
 

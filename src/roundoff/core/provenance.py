@@ -3,7 +3,7 @@
 import hashlib
 import os
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,9 @@ from roundoff.core.files import is_caffe, model_files, reading
 
 if TYPE_CHECKING:
     from roundoff.core.document import Environment, InputFile
+    from roundoff.core.tensors import Array
 
-__all__ = ["data_paths", "environment", "input_file"]
+__all__ = ["array_input", "bytes_input", "data_paths", "environment", "input_file"]
 
 # More than this is told apart by names and sizes: hashing it would take longer than the comparison.
 _HASHED_BYTES = 256 << 20
@@ -36,6 +37,45 @@ def input_file(role: str, path: Path) -> "InputFile":
     if content is not None:
         return InputFile(role, str(path), size, content, "content")
     return InputFile(role, str(path), size, _text_hash(f"{size} {name}" for name, size in listing), "listing")
+
+
+def bytes_input(role: str, name: str, content: bytes) -> "InputFile":
+    """Identify what was given in memory by a hash of its bytes.
+
+    Args:
+        role: What it was used as.
+        name: What stands in place of a path.
+        content: Its bytes.
+    """
+    from roundoff.core.document import InputFile
+
+    return InputFile(role, name, len(content), hashlib.sha256(content).hexdigest(), "content")
+
+
+def array_input(role: str, feeds: "Iterable[Mapping[str, Array]]", *, name: str = "(array)") -> "InputFile":
+    """Identify arrays by a hash of their names, types, shapes and values.
+
+    Beyond what is hashed of files only names, types and shapes count, too.
+
+    Args:
+        role: What they were used as.
+        feeds: The arrays, by the inputs they are for; one mapping for each sample.
+        name: What stands in place of a path.
+    """
+    from roundoff.core.document import InputFile
+
+    content, listing, size = hashlib.sha256(), hashlib.sha256(), 0
+    for feed in feeds:
+        for key, array in feed.items():
+            head = f"{key} {array.dtype.str} {array.shape}\n".encode("utf-8", "surrogatepass")
+            listing.update(head)
+            size += array.nbytes
+            if size <= _HASHED_BYTES:
+                content.update(head)
+                content.update(array.tobytes())
+    if size <= _HASHED_BYTES:
+        return InputFile(role, name, size, content.hexdigest(), "content")
+    return InputFile(role, name, size, listing.hexdigest(), "listing")
 
 
 def data_paths(given: Sequence[str] | None) -> Iterator[Path]:
