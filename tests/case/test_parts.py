@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.case.reproducer import BEST_DB, Spot, largest_gap, sqnr_at
+from roundoff.case.parts import BEST_DB, Spot, largest_gap, sqnr_at
 
 
 def _arrays(seed: int = 0) -> list[dict[str, np.ndarray]]:

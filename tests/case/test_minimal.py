@@ -1,28 +1,89 @@
-"""Faults planted in quantized networks are cut out, and shown alone."""
+"""Faults are cut out and shown alone: planted in quantized networks, in files, in sums; sets are shrunk."""
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
 
 from roundoff.case.anonymous import without_names
-from roundoff.case.minimal import NotLocal, reproduce_quantized
-from roundoff.case.reproducer import Reproducer, verify, write_reproducer
+from roundoff.case.minimal import (
+    NotLocal,
+    Reproducer,
+    is_accumulator,
+    is_of_file,
+    reproduce_accumulator,
+    reproduce_file,
+    reproduce_quantized,
+    shrink,
+)
+from roundoff.case.reproduce import verify, write_reproducer
+from roundoff.core.target import Arithmetic
+from roundoff.diagnosis.file_check import check_file
 from roundoff.diagnosis.result import Finding
+from roundoff.diagnosis.static_checks import accumulator_finding
 from roundoff.diagnosis.study import diagnose_quantization
-from roundoff.diagnosis.subject import open_case
+from roundoff.diagnosis.subject import Case, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.anonymous import texts_of
-from roundoff.graph.load import load_model, model_from_proto
+from roundoff.graph.insertion import insert_quantizers
+from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.reading.read import read_quantized
 from roundoff.run.feeds import Samples
-from tests.diagnosis.planting import changed, coded, demo, detector, for_target, narrower, scaled, unbalanced
+from tests.diagnosis.planting import (
+    biased,
+    changed,
+    coded,
+    demo,
+    detector,
+    for_target,
+    narrower,
+    scaled,
+    unbalanced,
+)
 from tests.models import value, weight, wrapped
+
+
+@given(size=st.integers(1, 60), data=st.data())
+def test_what_is_needed_is_found_wherever_it_is(size: int, data: st.DataObject) -> None:
+    needed = data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=4))
+    found = shrink(range(size), needed.issubset)
+    assert found == sorted(needed)
+
+
+@given(size=st.integers(1, 40), data=st.data())
+def test_no_member_can_be_left_out(size: int, data: st.DataObject) -> None:
+    """Whatever shows it, as long as everything together does."""
+    groups = data.draw(st.lists(st.sets(st.integers(0, size - 1), min_size=1, max_size=4), min_size=1, max_size=4))
+
+    def shows(items: Sequence[int]) -> bool:
+        return any(group <= set(items) for group in groups)
+
+    found = shrink(range(size), shows)
+    assert shows(found)
+    assert not any(shows([item for item in found if item != left]) for left in found)
+
+
+def test_nothing_is_tried_twice() -> None:
+    tried: list[tuple[int, ...]] = []
+
+    def shows(items: Sequence[int]) -> bool:
+        tried.append(tuple(items))
+        return {3, 11} <= set(items)
+
+    assert shrink(range(16), shows) == [3, 11]
+    assert len(tried) == len(set(tried))
+    assert len(tried) < 60
+
 
 Subject = tuple[QuantizedModel, Samples]
 
@@ -69,7 +130,7 @@ def _reproduced(subject: Subject, finding: Finding | None = None) -> tuple[Repro
     if finding is None:
         finding = diagnose_quantization(*subject).findings[0]
     case = open_case(*subject)
-    return reproduce_quantized(case, finding, values=case.facts.everything), finding
+    return reproduce_quantized(case, finding), finding
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -180,3 +241,75 @@ def test_what_no_part_shows_is_said_to_be_in_none() -> None:
     finding = Finding(1, "resolution", ("block2/relu",), ("block2/relu",), "", proven=True)
     with pytest.raises(NotLocal, match="No part of the network shows finding 1"):
         _reproduced(subject, finding)
+
+
+def shown(found: Reproducer, finding: Finding, folder: Path) -> None:
+    """It must fail alone, pass on what is expected, and the whole must be better without it."""
+    for name, each in (("named", found), ("anonymous", without_names(found))):
+        (folder / name).mkdir()
+        write_reproducer(folder / name, each, finding)
+        checked = verify(folder / name)
+        assert (checked.shows, checked.passes) == (True, True), checked.text
+    assert found.passes
+    assert found.complement is not None
+    assert found.complement.improved
+    assert found.faulty_db < found.threshold_db < found.mended_db
+
+
+def edited(input_at: int, change: float) -> tuple[Case, Model]:
+    """The demo's file with another scale, or zero point, where one tensor is dequantized."""
+    quantized, samples = demo()
+    proto = insert_quantizers(quantized.float_model, quantized.quantizers).proto
+    constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    node = next(
+        each
+        for each in proto.graph.node
+        if each.op_type == "DequantizeLinear" and makers[each.input[0]].input[0].startswith("block2/relu")
+    )
+    other = np.asarray(constants[node.input[input_at]] * (change if input_at == 1 else 1))
+    other = other if input_at == 1 else (other.astype(np.int64) + int(change)).astype(other.dtype)
+    proto.graph.initializer.append(numpy_helper.from_array(other, "other"))
+    node.input[input_at] = "other"
+    given = model_from_proto(proto, path=Path("edited.onnx"))
+    return open_case(read_quantized(given), samples), given
+
+
+@pytest.mark.parametrize(("input_at", "change"), [(1, 1.6), (2, 40)], ids=["scale", "zero point"])
+def test_a_node_of_the_file_shows_a_wrong_dequantization(input_at: int, change: float, tmp_path: Path) -> None:
+    case, given = edited(input_at, change)
+    _, finding, _ = check_file(case, given)
+    assert finding is not None
+    assert is_of_file(case, given, finding)
+    found = reproduce_file(case, given, finding)
+    assert len(found.nodes) == 1
+    assert "block2/relu" in set(case.facts.nodes[found.nodes[0][0]].input)
+    assert found.mended_db - found.faulty_db > 10
+    shown(found, finding, tmp_path)
+
+
+def test_other_findings_are_not_the_files() -> None:
+    case, given = edited(1, 1.6)
+    assert not is_of_file(case, given, Finding(1, "clipping", ("block2/relu",), ("block2/relu",), ""))
+    with pytest.raises(NotLocal, match="No single node of the file shows finding 1"):
+        reproduce_file(case, given, Finding(1, "clipping", ("logits",), (), ""))
+
+
+def test_a_sum_that_does_not_fit_is_shown_in_integers(tmp_path: Path) -> None:
+    quantized, samples = for_target(*biased())
+    case = open_case(quantized, samples, arithmetic=Arithmetic(accumulator_bits=16, overflow="wrap"))
+    finding = accumulator_finding(case, ["conv1", "conv2"])
+    assert finding is not None
+    assert is_accumulator(finding)
+    found = reproduce_accumulator(case, replace(finding, number=1))
+    assert len(found.nodes) == 1
+    assert found.nodes[0][0] in finding.nodes
+    assert "16 bits that wrap" in found.observer
+    shown(found, finding, tmp_path)
+
+
+def test_sums_that_fit_are_not_shown() -> None:
+    case = open_case(*for_target(*biased()), arithmetic=Arithmetic(accumulator_bits=32))
+    finding = Finding(1, "overflow", ("conv1",), (), "", evidence={"worst_ratio": 2.0})
+    with pytest.raises(NotLocal, match="No node of finding 1"):
+        reproduce_accumulator(case, finding)

@@ -1,40 +1,36 @@
-"""Builds of ``roundoff pulsar2`` as sources of bundles: a ticket as the vendor asks for it."""
+"""The record that a build leaves of itself, and what a bundle of that build is made of."""
 
-import argparse
 import contextlib
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from roundoff.cli.bundle_case import Source
-from roundoff.cli.bundle_pulsar2_files import BuildExtras
-from roundoff.cli.earlier_runs import refuse_changed
-from roundoff.cli.terminal import Terminal
+from roundoff.case.sources import BundleSettings, CaseSource, refuse_changed
+from roundoff.core.document import Environment, InputFile
+from roundoff.core.files import read_small
+from roundoff.core.names import shown
+from roundoff.core.provenance import environment, input_file
 from roundoff.errors import BadInput
+from roundoff.graph.load import load_model
+from roundoff.graph.reading.read import read_quantized
+from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
+from roundoff.vendors.pulsar2.building.log import Log
+from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
+from roundoff.vendors.pulsar2.config.loading import parse_config
+from roundoff.vendors.pulsar2.config.reading import Document
+from roundoff.vendors.pulsar2.config.schema import BuildConfig
+from roundoff.vendors.pulsar2.ticket import BuildExtras
 
-if TYPE_CHECKING:
-    from roundoff.core.document import Environment
-    from roundoff.vendors.pulsar2.config.schema import BuildConfig
-
-__all__ = ["build_record", "is_build", "open_build"]
+__all__ = ["build_record", "open_build"]
 
 _CONTEXT = "build_context.json"
 
 
-def is_build(path: Path) -> bool:
-    """Whether a path is the folder of a build, or its record."""
-    return path.name == _CONTEXT or (path / _CONTEXT).is_file()
-
-
-def build_record(command: Sequence[str], config: "BuildConfig", *, config_file: Path | None) -> dict[str, Any]:
+def build_record(command: Sequence[str], config: BuildConfig, *, config_file: Path | None) -> dict[str, Any]:
     """What the record of a build says of the command, the files it reads, and versions."""
-    from roundoff.cli.provenance import environment, input_file
-    from roundoff.core.names import shown
-    from roundoff.vendors.pulsar2.building.material import located
-
     base = None if config_file is None else config_file.parent
     given = [("model", config.input), ("samples", config.quant.input_sample_dir)]
     given += [("data", each.calibration_dataset) for each in config.quant.input_configs]
@@ -52,21 +48,19 @@ def build_record(command: Sequence[str], config: "BuildConfig", *, config_file: 
 
 
 @contextlib.contextmanager
-def open_build(args: argparse.Namespace, terminal: Terminal) -> Iterator[tuple[Source, BuildExtras]]:
-    """Read what a build left, and the model and data that it was made of.
+def open_build(path: Path, settings: BundleSettings) -> Iterator[CaseSource]:
+    """Read what a build left, and the model and data that it was made of; `roundoff.case.sources.BuildReader`.
+
+    Args:
+        path: The folder of the build, or its record.
+        settings: How the bundle is made.
 
     Raises:
         BadInput: The folder is damaged, or what the build read is gone or has changed.
         ModelFailed: A model cannot be run.
     """
-    from roundoff.graph.load import load_model
-    from roundoff.graph.reading.read import read_quantized
-    from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
-    from roundoff.vendors.pulsar2.building.log import Log
-    from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
-
-    folder = args.run_folder.parent if args.run_folder.name == _CONTEXT else args.run_folder
-    record = _Record.read(folder / _CONTEXT)
+    folder = path.parent if path.name == _CONTEXT else path
+    record = _BuildRecord.read(folder / _CONTEXT)
     config, quant = record.config, record.config.quant
     if quant.highest_mix_precision:
         what = f"{folder} was built with highest_mix_precision: nothing in it is quantized."
@@ -81,7 +75,7 @@ def open_build(args: argparse.Namespace, terminal: Terminal) -> Iterator[tuple[S
             samples = sample_directory(located(quant.input_sample_dir, record.base), material.model)
         # A smoothed model has other tensors than the one it was made of.
         optimized = None if quant.enable_smooth_quant else load_model(folder / OPTIMIZED)
-        source = Source(
+        yield CaseSource(
             kind=" ".join(record.command[1:3]) or "pulsar2 build",
             quantized=read_quantized(load_model(folder / AXMODEL), float_model=optimized),
             samples=samples,
@@ -92,18 +86,18 @@ def open_build(args: argparse.Namespace, terminal: Terminal) -> Iterator[tuple[S
             command=record.command,
             environment=record.environment,
             paths=record.paths,
+            extras=BuildExtras(settings, folder, config, material),
             texts=tuple(_names(config)),
         )
-        yield source, BuildExtras(args, terminal, folder, config, material)
 
 
-def _changes(config: "BuildConfig") -> str:
+def _changes(config: BuildConfig) -> str:
     """What the configuration changes of the model, which has been done to the one in the ticket."""
     done = [name for name in ("input_shapes", "const_processors", "op_processors") if getattr(config, name)]
     return f", with {', '.join(done)} applied" if done else ""
 
 
-def _names(config: "BuildConfig") -> Iterator[str]:
+def _names(config: BuildConfig) -> Iterator[str]:
     for layer in config.quant.layer_configs:
         yield from (*layer.layers, *layer.start_tensor_names, *layer.end_tensor_names)
     yield from (each.tensor_name for each in config.quant.input_configs)
@@ -112,21 +106,17 @@ def _names(config: "BuildConfig") -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
+class _BuildRecord:
     """What build_context.json says."""
 
-    config: "BuildConfig"
+    config: BuildConfig
     command: tuple[str, ...]
     base: Path | None
-    environment: "Environment"
+    environment: Environment
     paths: tuple[str, ...]
 
     @classmethod
-    def read(cls, file: Path) -> "_Record":
-        from roundoff.core.document import Environment, InputFile
-        from roundoff.core.files import read_small
-        from roundoff.vendors.pulsar2.config.loading import parse_config
-        from roundoff.vendors.pulsar2.config.reading import Document
+    def read(cls, file: Path) -> "_BuildRecord":
 
         try:
             found = json.loads(read_small(file, what="The record of the build"))
