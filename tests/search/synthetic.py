@@ -9,6 +9,7 @@ import numpy as np
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.search.engine import Budget
 from roundoff.search.free_options import Lever
 from roundoff.search.goal import Reading, TuneGoal
 from roundoff.search.journal import Journal
@@ -16,7 +17,7 @@ from roundoff.search.recipe_text import recipe_key
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.strategy import Strategy
 from roundoff.search.trials import Bench
-from roundoff.search.tune import Budget, Found, run_search
+from roundoff.search.tune import Found, run_search
 
 __all__ = ["FakeJudge", "FakeProblem", "FakeWorkbench", "Killed", "search"]
 

@@ -15,6 +15,7 @@ from roundoff.messages.numbers import counted
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.run.capture import read_feed
 from roundoff.search.cost import CostModel
+from roundoff.search.engine import Budget, run_trials
 from roundoff.search.goal import Reading, TuneGoal, make_goal
 from roundoff.search.journal import Journal
 from roundoff.search.judges.judge import Judge
@@ -27,12 +28,11 @@ from roundoff.search.result import Dragged, HoldOut, Trial, Tuning, TuningVerdic
 from roundoff.search.settings import JOURNAL_NAME, MODEL_FACT, NOTHING_KEPT, Keeping, TuneData, TuneSettings
 from roundoff.search.strategies.pareto import pareto_front
 from roundoff.search.strategies.prune import one_less
-from roundoff.search.strategies.strategy import Strategy
+from roundoff.search.strategies.strategy import Strategy, proposals
 from roundoff.search.trials import Bench, Workbench
 from roundoff.search.unseen import make_unseen, split_samples
 
 __all__ = [
-    "Budget",
     "Found",
     "Tuned",
     "dragged_nodes",
@@ -41,33 +41,10 @@ __all__ = [
 ]
 
 
-# The loop of a search: ask the strategy, try, remember; at the end make sure of the answer.
-
 # A strategy may ask for a recipe again to be sure of it; one that does nothing else would never end.
 _MOST_REPEATS = 5
 # Costs that differ less are the same, summed up in another order.
 _COST_DIGITS = 9
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What a search may take.
-
-    Attributes:
-        max_trials: Most recipes to try, those of earlier runs among them; None for no limit.
-        deadline: When no new trial is begun any more, in the time of `time.monotonic`; None for no limit.
-    """
-
-    max_trials: int | None = None
-    deadline: float | None = None
-
-    def exhausted(self, trials: int) -> str:
-        """Why nothing new may be tried; empty when something may."""
-        if self.max_trials is not None and trials >= self.max_trials:
-            return f"after {counted(trials, 'trial')}, as --max-trials says"
-        if self.deadline is not None and time.monotonic() >= self.deadline:
-            return "when the time was over"
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +118,27 @@ class _Loop:
         """Ask the strategy from the start; what is known costs nothing."""
         history: list[Trial] = []
         asked: Counter[Recipe] = Counter()
-        while (recipe := self._strategy.propose(self._problem, tuple(history))) is not None:
+
+        def refusal(recipe: Recipe) -> str:
             asked[recipe] += 1
             if asked[recipe] > _MOST_REPEATS:
-                return history, f"because the strategy kept asking for {describe(recipe, self._problem.base)!r}"
-            new = self._problem.affordable(recipe) and not self._bench.decided(recipe)
-            if new:
-                over = self._budget.exhausted(len(self._tried)) if history else ""
-                if over:
-                    return history, over
+                return f"because the strategy kept asking for {describe(recipe, self._problem.base)!r}"
+            return self._budget.exhausted(len(self._tried)) if history and self._is_new(recipe) else ""
+
+        def attempt(recipe: Recipe) -> Trial:
+            new = self._is_new(recipe)
             history.append(self.trial(recipe))
             self._tried[recipe] = None
             self._tell(history, new=new)
+            return history[-1]
+
+        _, stopped = run_trials(proposals(self._strategy, self._problem), attempt, refusal=refusal)
         if not history:
             raise BadInput("The strategy proposed nothing.", fix="let it begin with problem.base")
-        return history, ""
+        return history, stopped
+
+    def _is_new(self, recipe: Recipe) -> bool:
+        return self._problem.affordable(recipe) and not self._bench.decided(recipe)
 
     def trial(self, recipe: Recipe, *, whole: bool = False, known: bool = False) -> Trial:
         """Try a recipe; one that costs more than is allowed is not measured."""

@@ -1,8 +1,8 @@
 """Bisection over the ranking: how many of the leading nodes have to stay in float, in a logarithm of trials."""
 
 from roundoff.core.plan import FLOAT, Recipe
+from roundoff.search.engine import next_count
 from roundoff.search.problem import Problem
-from roundoff.search.recipe_text import next_count
 from roundoff.search.strategies.strategy import Search
 
 __all__ = ["bisect"]

@@ -3,8 +3,8 @@
 from collections.abc import Generator, Sequence
 
 from roundoff.core.plan import FLOAT, Recipe
+from roundoff.search.engine import next_count
 from roundoff.search.problem import Problem
-from roundoff.search.recipe_text import next_count
 from roundoff.search.result import Trial
 from roundoff.search.strategies.climbing import climb
 from roundoff.search.strategies.prune import give_back

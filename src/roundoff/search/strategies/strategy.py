@@ -17,6 +17,7 @@ __all__ = [
     "Strategy",
     "better",
     "load_strategy",
+    "proposals",
     "stepwise",
 ]
 
@@ -58,6 +59,13 @@ def stepwise(search: Callable[[Problem], Search]) -> Propose:
         return recipe
 
     return propose
+
+
+def proposals(strategy: Strategy, problem: Problem) -> Search:
+    """A strategy as the engine runs it: asked anew after every trial, with all of them."""
+    history: list[Trial] = []
+    while (recipe := strategy.propose(problem, tuple(history))) is not None:
+        history.append((yield recipe))
 
 
 def better(left: Trial, right: Trial) -> bool:

@@ -14,12 +14,16 @@ from roundoff.graph.blocks import BlockModels
 from roundoff.graph.cutting import Block
 from roundoff.graph.shapes import values
 from roundoff.run.session import Session, open_session
+from roundoff.search.strategies.roll_back import RollBackTrial
 from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.calibrating import calibrate_by
-from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
-from roundoff.vendors.amct.common.auto_calibration.files import BEST_EFFORT_CONFIG, FINAL_CONFIG, RANKING
-from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult, Trial
-from roundoff.vendors.amct.common.auto_calibration.sensitivity import SensitivityBase
+from roundoff.vendors.amct.common.auto_calibration.base_classes import SensitivityBase
+from roundoff.vendors.amct.common.auto_calibration.driver import (
+    AccuracyBasedAutoCalibrationBase,
+    AutoCalibrationResult,
+    SearchOptions,
+)
+from roundoff.vendors.amct.common.auto_calibration.history import BEST_EFFORT_CONFIG, FINAL_CONFIG, RANKING
 from roundoff.vendors.amct.configuration.parsing import with_algorithm_keys, with_enabled
 from roundoff.vendors.amct.flavour import Files, Flavour
 from roundoff.vendors.amct.gathering import Gathering
@@ -213,7 +217,7 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
         write_records(self._record_file, self._built)
         return tuple(self.folder / path.name for path in made)
 
-    def configuration(self, trial: Trial) -> Mapping[str, Any]:
+    def configuration(self, trial: RollBackTrial) -> Mapping[str, Any]:
         """The user's configuration with what the trial changed."""
         document = with_enabled(self._opened.config.document, trial.roll_back_config)
         if trial.algorithm:
