@@ -275,7 +275,8 @@ def _strategy(text: str) -> "Strategy":
 
 def _sensitivity(text: str) -> Any:
     from roundoff.errors import nearest
-    from roundoff.search.ranking import SENSITIVITIES, load_sensitivity
+    from roundoff.search.ranking import SENSITIVITIES
+    from roundoff.studies.sensitivity.functions import load_sensitivity
 
     if text in SENSITIVITIES:
         return text

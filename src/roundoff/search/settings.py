@@ -11,10 +11,11 @@ from roundoff.quantize.recipes import Built
 from roundoff.quantize.steps import INSTALLED, Workshop
 from roundoff.run.feeds import Samples
 from roundoff.search.judges.loading import JudgeOptions
-from roundoff.search.ranking import SENSITIVITIES, UserSensitivity
+from roundoff.search.ranking import SENSITIVITIES
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.strategy import Strategy
+from roundoff.studies.sensitivity.functions import UserSensitivity
 
 __all__ = ["JOURNAL_NAME", "MODEL_FACT", "NOTHING_KEPT", "Keeping", "TestSet", "TuneData", "TuneSettings"]
 

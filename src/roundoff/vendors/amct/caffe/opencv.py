@@ -43,7 +43,7 @@ def opencv_net(model_file: str, weights_file: str) -> Any:
     if whole is not None:
         what = f"OpenCV cannot compute with the integers of a deploy net, as layer {whole.name!r} has them."
         raise CannotRun(
-            what, fix="give the fake-quant net, or use roundoff.vendors.amct.caffe.functions.run_model"
+            what, fix="give the fake-quant net, or use roundoff.vendors.amct.caffe.run_model"
         )
     _register(cv2)
     text = text_proto_text(_readable(net), text_table("NetParameter"))
@@ -51,7 +51,7 @@ def opencv_net(model_file: str, weights_file: str) -> Any:
         return cv2.dnn.readNetFromCaffe(_bytes(text.encode()), _bytes(Path(weights).read_bytes()))
     except cv2.error as error:
         reason = str(error).strip().splitlines()[0]
-        fix = "use roundoff.vendors.amct.caffe.functions.run_model, which knows more layers"
+        fix = "use roundoff.vendors.amct.caffe.run_model, which knows more layers"
         raise CannotRun(f"OpenCV cannot read {definition}: {reason}", fix=fix) from error
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from roundoff.search.engine import Budget, run_trials
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
+from roundoff.studies.sensitivity.functions import worst_names
 from roundoff.vendors.amct.common.auto_calibration import history
 from roundoff.vendors.amct.common.auto_calibration.base_classes import (
     AutoCalibrationStrategyBase,
@@ -202,7 +203,8 @@ class AccuracyBasedAutoCalibrationBase:
 
     def _ranking(self) -> list[tuple[str, float]]:
         values = {name: float(value) for name, value in self.rank(self.sensitivity).items()}
-        ranking = sorted(values.items(), key=lambda each: self._sign * each[1])
+        worst = worst_names(values, higher_is_better=self._sign > 0)
+        ranking = [(name, values[name]) for name in worst]
         history.write_ranking(self.folder / history.RANKING, ranking)
         return ranking
 
