@@ -162,13 +162,13 @@ def _in(language: Language, value: Any) -> Any:
 
 
 def catalogue() -> dict[str, dict[Language, str]]:
-    """All phrases; a key is the name of its file, or of the folder that its words.toml is in, a dot, and its name."""
+    """All phrases; a key is the name of its file, or of the folder of its words.toml, a dot, and its name."""
     return {f"{stem}.{name}": entry for stem in sorted(_homes()) for name, entry in _phrases(stem).items()}
 
 
 @cache
 def _homes() -> dict[str, list[Path]]:
-    """The files of phrases by their stems: those beside this module, and words.toml in the folder of a question."""
+    """The files of phrases by their stems: those beside this module, and words.toml in folders of questions."""
     package = Path(__file__).parents[1]
     homes: dict[str, list[Path]] = {path.stem: [path] for path in Path(__file__).parent.glob("*.toml")}
     for path in (*package.glob("*/words.toml"), *package.glob("studies/*/words.toml")):

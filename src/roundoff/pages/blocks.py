@@ -4,16 +4,18 @@ A chart draws columns of a table of its page, so that every chart has its table 
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from roundoff.messages.catalogue import LANGUAGES, Phrase, in_all, named, plain, say
+from roundoff.messages.catalogue import LANGUAGES, Phrase, in_all, named, plain, say, speaking
+from roundoff.messages.message import Message, phrase_of
 from roundoff.messages.numbers import counted, decibels, number, percentage, score_text, time_text
 from roundoff.messages.sentences import known
 
 __all__ = [
     "NODE_COLUMNS",
+    "NUMBERS",
     "Block",
     "Cell",
     "Chart",
@@ -42,13 +44,18 @@ __all__ = [
     "metric_axis",
     "metric_column",
     "notes",
+    "preparation_note",
     "role_name",
+    "spoken_facts",
 ]
 
 
 Tone = Literal["good", "bad", "open", "plain"]
 # What a cell holds decides how it is written, aligned and compared: node and tensor names become links, decibels
-# have one decimal and may be exact, shares are shown in per cent, seconds in the unit that suits them.
+# have one decimal and may be exact, shares are shown in per cent, seconds in the unit that suits them. A phrase in
+# the place of a number says why there is none.
+NUMBERS = frozenset({"count", "number", "decibels", "share", "score", "seconds"})
+"""Kinds of columns that hold numbers."""
 ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth", "seconds"]
 Cell = str | int | float | bool | Phrase | None
 Place = Literal["terminal", "html", "csv"]
@@ -122,7 +129,8 @@ class Column:
         help: What it means, in one sentence; None when its heading says it all.
         higher_is_better: For colouring; None when neither way is better.
         on: Where it is shown; CSV files have everything, terminals little.
-        short: Its heading in a terminal, in one line or two; the label when None.
+        short: Its heading in a terminal, with a bar between two lines; the label when None.
+        digits: Significant digits of a plain number.
         wide: Whether only a wide terminal has room for it.
     """
 
@@ -133,6 +141,7 @@ class Column:
     higher_is_better: bool | None = None
     on: tuple[Place, ...] = ("terminal", "html", "csv")
     short: Phrase | None = None
+    digits: int = 4
     wide: bool = False
 
 
@@ -363,8 +372,8 @@ def _number_text(value: float, column: Column) -> str:
     if column.kind == "seconds":
         return time_text(value)
     if column.kind == "score":
-        return score_text(column.id, value)
-    return number(value)
+        return score_text("cosine" if column.id.endswith("cosine") else column.id, value)
+    return number(value, column.digits)
 
 
 def cell_value(value: Cell) -> str:
@@ -394,9 +403,13 @@ _MOST_NAMED = 5
 _SHARES = frozenset({"accuracy", "same_top1"})
 
 
-def notes(*groups: Iterable[str]) -> tuple[Paragraph, ...]:
-    """Remarks of a run, each as a note; those that are not known again are in English."""
-    return tuple(Paragraph(known(note), note=True) for group in groups for note in group)
+def notes(*groups: Iterable[str | Message]) -> tuple[Paragraph, ...]:
+    """Remarks of a run, each as a note; plain texts that are not known again are in English."""
+    return tuple(
+        Paragraph(phrase_of(note) if isinstance(note, Message) else known(note), note=True)
+        for group in groups
+        for note in group
+    )
 
 
 def few_names(names: Sequence[str]) -> Phrase:
@@ -425,3 +438,25 @@ def metric_axis(name: str) -> Phrase:
 def role_name(role: str) -> Phrase:
     """What a file was to a run: the model, its samples, the other side."""
     return named(f"about.role_{role}") or plain(role)
+
+
+def spoken_facts(lines: Callable[[], Iterable[tuple[str, str]]]) -> Facts:
+    """Lines that a function says in the language of the terminal, in every language.
+
+    Args:
+        lines: Gives a word, which is empty where a line goes on with what the one above is about, and a text; as
+            many in each language.
+    """
+    said = []
+    for language in LANGUAGES:
+        with speaking(language):
+            said.append(list(lines()))
+    rows = [[Phrase(*texts) for texts in zip(*both, strict=True)] for both in zip(*said, strict=True)]
+    return Facts(tuple((word, text) for word, text in rows))
+
+
+def preparation_note(preparation: Sequence[object]) -> tuple[Paragraph, ...]:
+    """A single note for all remarks on how a model was prepared, the same in every run that looks into it."""
+    if not preparation:
+        return ()
+    return (Paragraph(say("terminal.preparation", count=len(preparation)), note=True),)
