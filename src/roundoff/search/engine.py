@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from roundoff.messages.numbers import counted
 
-__all__ = ["Budget", "BudgetSpent", "next_count", "run_trials"]
+__all__ = ["BudgetSpent", "TrialBudget", "next_count", "run_trials"]
 
 _Candidate = TypeVar("_Candidate")
 _Outcome = TypeVar("_Outcome")
@@ -24,7 +24,7 @@ class BudgetSpent(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class TrialBudget:
     """What a search may take.
 
     Attributes:

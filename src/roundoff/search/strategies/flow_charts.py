@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from roundoff.core.plan import Recipe
 from roundoff.messages.numbers import counted
 from roundoff.search.engine import run_trials
-from roundoff.search.problem import Problem
+from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
 from roundoff.search.strategies.strategy import Search
 
@@ -235,7 +235,7 @@ _Found = Generator[ChartLook, ChartSeen, bool]
 _METHODS = ("minmax", "mse", "percentile")
 
 
-def charts(problem: Problem) -> Search:
+def charts(problem: TuneProblem) -> Search:
     """Follow the charts with recipes: try the calibration methods; where none is enough, raise layers, and again.
 
     It needs few trials and no ranking, looks at layers alone and gives nothing back: what it finds costs more than
@@ -260,7 +260,7 @@ def charts(problem: Problem) -> Search:
         return
 
 
-def _raised(problem: Problem, raised: Mapping[str, str]) -> Recipe:
+def _raised(problem: TuneProblem, raised: Mapping[str, str]) -> Recipe:
     return problem.raised(problem.base, list(raised), next(iter(raised.values()))) if raised else problem.base
 
 

@@ -51,7 +51,7 @@ __all__ = [
     "DECISIONS_NAME",
     "DEFAULT_METHODS",
     "ModelTrials",
-    "Tuned",
+    "TunedBuild",
     "decisions_table",
     "tune_build",
     "tuned_config",
@@ -263,7 +263,7 @@ _SAME = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tuned:
+class TunedBuild:
     """What tuning gave.
 
     Attributes:
@@ -292,7 +292,7 @@ def tune_build(
     methods: Sequence[str] = DEFAULT_METHODS,
     goal: ChartGoal | None = None,
     options: BuildOptions | None = None,
-) -> Tuned:
+) -> TunedBuild:
     """Follow the flow charts, build with the configuration they lead to, and write down how it came about.
 
     Args:
@@ -319,7 +319,7 @@ def tune_build(
     final = replace(config, quant=tuned_config(config.quant, followed.settings))
     log.tell(f"building with {_answer(followed.settings)}")
     result = build(final, log, options=options)
-    tuned = Tuned(followed, final, result)
+    tuned = TunedBuild(followed, final, result)
     write_text(folder / CONFIG_NAME, to_json(final))
     write_text(folder / DECISIONS_NAME, json_text(_document(tuned, goal)))
     _tell(log, tuned, goal)
@@ -381,7 +381,7 @@ def decisions_table(decisions: Sequence[ChartDecision], *, width: int = NATURAL)
     return render_table("Tuning Steps", _COLUMNS, rows, width=width, fold=True)
 
 
-def _document(tuned: Tuned, goal: ChartGoal) -> Mapping[str, Any]:
+def _document(tuned: TunedBuild, goal: ChartGoal) -> Mapping[str, Any]:
     followed, analysis = tuned.followed, tuned.result.analysis
     return {
         "goal": asdict(goal),
@@ -398,7 +398,7 @@ def _document(tuned: Tuned, goal: ChartGoal) -> Mapping[str, Any]:
     }
 
 
-def _tell(log: Log, tuned: Tuned, goal: ChartGoal) -> None:
+def _tell(log: Log, tuned: TunedBuild, goal: ChartGoal) -> None:
     followed = tuned.followed
     if not tuned.verified:
         log.alert(f"the build does not have the cosine of the trial, {followed.cosine}: please report this")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roundoff.search.engine import Budget, run_trials
+from roundoff.search.engine import TrialBudget, run_trials
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
 from roundoff.studies.sensitivity.functions import worst_names
 from roundoff.vendors.amct.common.auto_calibration import history
@@ -214,7 +214,7 @@ class AccuracyBasedAutoCalibrationBase:
             return ""
         seconds = self.options.time_limit
         deadline = None if seconds is None else self._started + seconds
-        return Budget(self.options.max_trials, deadline).exhausted(len(self.trials))
+        return TrialBudget(self.options.max_trials, deadline).exhausted(len(self.trials))
 
     def attempt(self, candidate: RollBack) -> RollBackTrial:
         """Make and measure a model; one that was measured before is not measured again."""
