@@ -22,7 +22,7 @@ import numpy as np
 from roundoff.demo.ocr import Words, characters, decoded, find_model, vocabulary
 from roundoff.graph.load import load_model
 from roundoff.quantize.targets.loading import load_target
-from roundoff.search.evaluators import JudgeOptions
+from roundoff.search.judge_options import JudgeOptions
 from roundoff.search.result import Trial
 from roundoff.search.settings import TestSet, TuneData, TuneSettings, TuneStore
 from roundoff.search.tune import tune

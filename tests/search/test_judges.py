@@ -11,9 +11,10 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.run.session import Session, open_session
-from roundoff.search import judges as running
-from roundoff.search.evaluators import JudgeOptions, make_judge
-from roundoff.search.judges import OutputRunner, SignalJudge, TrialJudge
+from roundoff.search import output_runner as running
+from roundoff.search.judge_options import JudgeOptions, make_judge
+from roundoff.search.judges import SignalJudge, TrialJudge
+from roundoff.search.output_runner import OutputRunner
 from tests.models import conv_net, loaded, residual
 
 COUNT = 40

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
     from roundoff.graph.load import Model
     from roundoff.quantize.recipes import Built, RecipeBuilder
-    from roundoff.search.evaluators import JudgeOptions
+    from roundoff.search.judge_options import JudgeOptions
     from roundoff.search.result import Trial, Tuning
     from roundoff.search.settings import TuneSettings, TuneStore
 
@@ -243,7 +243,7 @@ def _tune_settings(
 def _judge(args: argparse.Namespace, subject: "Subject") -> "JudgeOptions":
     """The same measure as that of the diagnosis."""
     from roundoff.samples.labels import load_labels
-    from roundoff.search.evaluators import JudgeOptions
+    from roundoff.search.judge_options import JudgeOptions
 
     labels = None if args.labels is None else load_labels(args.labels, subject.samples.names)
     if labels is not None and args.samples is not None:

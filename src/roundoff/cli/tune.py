@@ -236,7 +236,7 @@ def _check(args: argparse.Namespace) -> None:
 def _settings(args: argparse.Namespace) -> "TuneSettings":
     from roundoff.core.plan import Recipe
     from roundoff.search.cost import load_costs
-    from roundoff.search.evaluators import JudgeOptions
+    from roundoff.search.judge_options import JudgeOptions
     from roundoff.search.settings import TuneSettings
 
     quantize = settings_from(args)

@@ -31,7 +31,8 @@ def with_data(
     """
     from dataclasses import replace
 
-    from roundoff.search.evaluators import calibration_in, fed_samples, with_evaluator
+    from roundoff.search.evaluators import fed_samples
+    from roundoff.search.judge_options import calibration_in, with_evaluator
     from roundoff.search.settings import TestSet, TuneData
 
     judge = with_evaluator(settings.judge)

@@ -12,7 +12,8 @@ from roundoff.graph.load import Model
 from roundoff.measure.inference import mean_interval
 from roundoff.quantize.recipes import Built
 from roundoff.run.feeds import Samples
-from roundoff.search.evaluators import VendorJudge, make_judge
+from roundoff.search.evaluators import VendorJudge
+from roundoff.search.judge_options import make_judge
 from roundoff.search.judges import TrialJudge
 from roundoff.search.result import HoldOut
 from roundoff.search.settings import TuneData, TuneSettings

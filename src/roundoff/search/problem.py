@@ -20,7 +20,8 @@ from roundoff.run.feeds import Samples
 from roundoff.search.cost import CostModel
 from roundoff.search.free_options import FreeOption, free_options, with_option
 from roundoff.search.journal import TrialJournal, describe, recipe_key
-from roundoff.search.judges import OutputRunner, SignalJudge
+from roundoff.search.judges import SignalJudge
+from roundoff.search.output_runner import OutputRunner
 from roundoff.search.ranking import Ranker
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 

@@ -10,7 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.quantize.recipes import Built
 from roundoff.quantize.steps import INSTALLED, Workshop
 from roundoff.run.feeds import Samples
-from roundoff.search.evaluators import JudgeOptions
+from roundoff.search.judge_options import JudgeOptions
 from roundoff.search.ranking import SENSITIVITIES
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES

@@ -16,10 +16,11 @@ from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.run.capture import read_feed
 from roundoff.search.cost import CostModel
 from roundoff.search.engine import TrialBudget, run_trials
-from roundoff.search.evaluators import FedSamples, calibration_in, make_judge, with_evaluator
+from roundoff.search.evaluators import FedSamples
 from roundoff.search.goal import GoalReading, TuneGoal, make_goal
 from roundoff.search.holdout import make_unseen, split_samples
 from roundoff.search.journal import TrialJournal, describe
+from roundoff.search.judge_options import calibration_in, make_judge, with_evaluator
 from roundoff.search.judges import TrialJudge
 from roundoff.search.problem import ModelProblem, TuneProblem
 from roundoff.search.ranking import Ranker
