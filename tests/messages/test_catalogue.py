@@ -64,7 +64,8 @@ def test_gaps_are_filled_in_each_language() -> None:
 CHOSEN = [
     ("layers_text.word_", layer_scores.VerdictKind),
     ("explain_text.cause_", layer_scores.Cause),
-    ("comparison_text.", comparison.Role),
+    ("compare.mark_", comparison.Role),
+    ("compare.role_", comparison.Role),
     ("sensitivity_text.word_", sensitivity_report.Standing),
     ("sensitivity_text.", sensitivity_report.Standing),
     ("sensitivity_text.kind_", sensitivity.SubjectKind),

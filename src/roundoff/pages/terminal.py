@@ -62,7 +62,10 @@ def _block(block: Block) -> Iterator[RenderableType]:
         yield verdict_lines((label.within(spoken()), text.within(spoken())) for label, text in block.rows)
     elif isinstance(block, Table):
         yield _TerminalTable(block)
-        yield from left_out_lines(len(block.rows) - len(_shown(block)))
+        if block.left_out is None:
+            yield from left_out_lines(len(block.rows) - len(_shown(block)))
+        elif block.left_out.en:
+            yield Text(block.left_out.within(spoken()), style="dim")
     elif isinstance(block, Paragraph):
         text = block.text.within(spoken())
         yield Text(told("terminal.note", text=text) if block.note else text, style="dim")

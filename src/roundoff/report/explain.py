@@ -9,6 +9,7 @@ from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Finding
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.catalogue import english_of, phrase_names, told
+from roundoff.messages.message import shown
 from roundoff.messages.phrases import cause_name, cost_name, semicolons, sentences
 from roundoff.messages.sentences import sentence
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
@@ -139,7 +140,7 @@ def _compared(document: RunDocument, name: str) -> Iterator[str]:
         judged=told(f"explain_text.{judged}"),
     )
     if row.difference:
-        yield told("explain_text.differs", difference=sentence(row.difference))
+        yield told("explain_text.differs", difference=shown(row.difference))
     if row.role:
         yield told("explain_text.introduces" if row.role == "introduces" else "explain_text.victim_reads")
 

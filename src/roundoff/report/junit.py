@@ -100,7 +100,7 @@ def _compared(row: TensorComparison, comparison: Comparison) -> _Case:
     reasons = [
         f"{t.metric} {row.score.values.get(t.metric, float('nan')):.6g}, needs {t.describe()}" for t in missed
     ]
-    message = "; ".join(filter(None, (row.score.detail, row.difference, *reasons)))
+    message = "; ".join(filter(None, (row.score.detail, str(row.difference), *reasons)))
     return _Case(kind, row.reference, "failure", message)
 
 

@@ -13,7 +13,6 @@ from roundoff.search.terminal import tuning_csv
 from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.studies.channels.terminal import channels_csv
 from roundoff.studies.check_calibration.terminal import calibration_csv
-from roundoff.studies.compare.terminal import comparison_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
 from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.partial.terminal import partial_csv
@@ -61,7 +60,6 @@ def run_files(document: RunDocument) -> dict[str, str]:
 def _tables(document: RunDocument) -> dict[str, str]:
     """The tables of what was found, by file name."""
     tables: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
-        ("tensors.csv", document.comparison, comparison_csv),
         ("distribution.csv", document.distributions, distribution_csv),
         ("histograms.csv", document.distributions, histogram_csv),
         ("channels.csv", document.channels, channels_csv),
