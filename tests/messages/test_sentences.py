@@ -58,7 +58,7 @@ def test_every_sentence_is_one_that_is_said() -> None:
         ),
         ("nobody has ever said this; one peak", ["nobody has ever said this", "单峰"]),
         ("nobody has ever said this", ["nobody has ever said this"]),
-        ("new finding: {x} of {0}", ["新发现", "{x} of {0}"]),
+        ("all values are {x}", ["所有数值均为 {x}"]),
         ("gain of something else", ["gain of something else"]),
     ],
 )

@@ -25,8 +25,8 @@ SENTENCES = (
 
 # Findings on devices say how tensors differ in the words of comparisons; from the most particular on.
 _OF_COMPARISONS = (
-    "is_codes", "nonfinite_candidate", "nonfinite_reference", "all_zero", "gain_and_offset", "is_offset", "is_gain",
-    "about_few", "few", "one_channel", "one_channel_line", "cut_off", "permuted",
+    "is_codes", "nonfinite_candidate", "nonfinite_reference", "all_zero", "gain_and_offset", "is_offset",
+    "is_gain", "about_few", "few", "one_channel", "one_channel_line", "cut_off", "permuted",
 )  # fmt: skip
 
 _JOINT = "; "

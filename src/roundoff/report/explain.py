@@ -13,7 +13,7 @@ from roundoff.messages.message import shown
 from roundoff.messages.phrases import cause_name, cost_name, semicolons, sentences
 from roundoff.messages.sentences import sentence
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
-from roundoff.studies.run_diff.terminal import measure_name
+from roundoff.studies.run_diff.page import measure_name
 
 __all__ = [
     "MetricFacts",
@@ -191,7 +191,7 @@ def _changed(document: RunDocument, name: str) -> Iterator[str]:
                 measure=measure_name(row),
                 before=f"{row.before:.1f}",
                 after=f"{row.after:.1f}",
-                change=told(f"run_diff_text.change_{row.change}"),
+                change=told(f"run_diff.change_{row.change}"),
             )
 
 

@@ -16,7 +16,6 @@ from roundoff.studies.check_calibration.terminal import calibration_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
 from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.partial.terminal import partial_csv
-from roundoff.studies.run_diff.terminal import diff_csv
 from roundoff.studies.samples.terminal import worst_samples_csv
 from roundoff.studies.sensitivity.terminal import sensitivity_csv
 from roundoff.studies.transform.terminal import transform_csv
@@ -72,7 +71,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("trials.csv", document.tuning, tuning_csv),
         ("calibration.csv", document.calibration_check, calibration_csv),
         ("findings.csv", document.diagnosis, findings_csv),
-        ("diff.csv", document.diff, diff_csv),
     )
     written = {name: write(found) for name, found, write in tables if found is not None}
     return written | run_tables(all_pages(document))

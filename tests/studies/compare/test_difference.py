@@ -115,7 +115,6 @@ def test_nan_comes_before_everything_else() -> None:
     y = x * 3
     y[0, 0, 0, :5] = np.nan
     found = kind_of(x, y)
-    found = found
     assert (found.kind, str(found.text)) == (
         "nonfinite",
         "5 of 4096 elements are NaN or infinite in the candidate only",
