@@ -75,7 +75,8 @@ CHOSEN = [
     ("counts.", sensitivity.SubjectKind),
     ("accumulation_text.word_", accumulation.Dominance),
     ("accumulation_text.", accumulation.Dominance),
-    ("audit_text.", audit.Severity),
+    ("audit.", audit.Severity),
+    ("audit.ranked_", audit.Severity),
     ("distribution_text.kind_", distributions.InspectedKind),
     ("channels_text.risk_", channel_spread.Risk),
     ("run_diff.word_", run_diff.DiffKind),
@@ -83,7 +84,7 @@ CHOSEN = [
     ("run_diff.", run_diff.Pairing),
     ("diagnosis_text.word_", findings.DiagnosisKind),
     ("diagnosis_text.cost_", findings.CostClass),
-    ("calibration_text.kind_", calibration_check.FindingKind),
+    ("check_calibration.kind_", calibration_check.FindingKind),
     ("io_text.stage_", io_check.Stage),
 ]
 

@@ -189,7 +189,11 @@ def test_the_table_fits_eighty_columns_and_keeps_whole_names() -> None:
 
 def table_names(found: Comparison, *, sort: str = "order", most: int | None = None) -> tuple[list[str], str]:
     """The tensors of the table in its order, and the line below it."""
-    lines = [line.split() for line in table(found, 160, sort=sort, most=most).splitlines()[1:]]
+    lines = [
+        line.split()
+        for line in table(found, 160, sort=sort, most=most).splitlines()
+        if not line.lstrip().startswith("#")
+    ]
     last = " ".join(lines.pop()) if lines and "--rows" in lines[-1] else ""
     return [words[1] for words in lines], last
 
