@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     )
     from roundoff.api.tensors import convert, dump
     from roundoff.api.tuning import tune
+    from roundoff.case.bundle import bundle
+    from roundoff.case.reproduce import reproduce
     from roundoff.core.document import load_document
     from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
@@ -92,6 +94,7 @@ __all__ = [
     "analyze_layers",
     "audit",
     "bake_quantizers",
+    "bundle",
     "channels",
     "check_calibration",
     "check_io",
@@ -126,6 +129,7 @@ __all__ = [
     "read_quantized",
     "register_layer",
     "report",
+    "reproduce",
     "samples",
     "save_model",
     "score",
@@ -165,6 +169,7 @@ _HOMES = {
     "analyze_layers": "studies.layers.study",
     "audit": "api.studies",
     "bake_quantizers": "graph.insertion",
+    "bundle": "case.bundle",
     "channels": "api.studies",
     "check_calibration": "api.checks",
     "check_io": "api.checks",
@@ -199,6 +204,7 @@ _HOMES = {
     "read_quantized": "graph.reading.read",
     "register_layer": "graph.caffe.registry",
     "report": "api.runs",
+    "reproduce": "case.reproduce",
     "samples": "api.studies",
     "save_model": "graph.save",
     "score": "measure.metrics",
@@ -209,6 +215,11 @@ _HOMES = {
     "transform": "api.studies",
     "tune": "api.tuning",
 }
+
+# `roundoff.case` goes on from earlier runs. Who reads the words of their commands, and the folders of vendors'
+# builds by a file they have, is above it, and loaded when such a run is there.
+COMMAND_READER = "cli.earlier_runs"
+BUILD_READERS = {"build_context.json": "vendors.pulsar2.build_record"}
 
 # Packages of ours that are called like a function, and can be called as it: whatever was imported before, the same
 # thing has that name (`roundoff.core.callable_module`).

@@ -191,7 +191,7 @@ def tune(
         options: The chip, where the search begins, and what the model is fed.
     """
     from roundoff.search.delivery import discard_folder, open_folder
-    from roundoff.search.settings import Keeping
+    from roundoff.search.settings import TuneStore
     from roundoff.search.tune import tune as search_recipe
 
     asked = _Asked(
@@ -208,16 +208,16 @@ def tune(
     settings, data = _with_data(call, asked, settings, given.model)
     read = tuple(_read(call, asked, given, data))
     folder, again = None if output is None else as_path(output, option="-o"), False
-    keeping = Keeping(on_trial=on_trial)
+    store = TuneStore(on_trial=on_trial)
     if folder is not None:
         facts = dict(_facts(call, asked, settings, read, data))
         again = open_folder(folder, resume=resume, force=force)
         if resume and not again and tell is not None:
             tell(told("tuning_text.begins", folder=folder))
         delivery = _delivery(folder, given, settings.target, read[0][1].sha256)
-        keeping = Keeping(folder, facts, delivery.best_so_far, on_trial)
+        store = TuneStore(folder, facts, delivery.best_so_far, on_trial)
     try:
-        found = search_recipe(given.model, data, settings, keeping=keeping, progress=call.progress)
+        found = search_recipe(given.model, data, settings, keeping=store, progress=call.progress)
     except RoundoffError:
         if folder is not None and not again:
             discard_folder(folder)
@@ -310,7 +310,7 @@ def judge_options(
     Raises:
         BadInput: It is nothing of that kind.
     """
-    from roundoff.search.judges.loading import JudgeOptions
+    from roundoff.search.judge_options import JudgeOptions
 
     if evaluator is None or is_path(evaluator):
         path = None if evaluator is None else Path(evaluator)
@@ -352,7 +352,8 @@ def _strategy(given: Any) -> "Strategy":
 
 
 def _sensitivity(given: Any) -> Any:
-    from roundoff.search.ranking import SENSITIVITIES, load_sensitivity
+    from roundoff.search.ranking import SENSITIVITIES
+    from roundoff.studies.sensitivity.functions import load_sensitivity
 
     if not is_path(given):
         return given
@@ -377,8 +378,8 @@ def _with_data(
     call: Call, asked: _Asked, settings: "TuneSettings", model: "Model"
 ) -> "tuple[TuneSettings, TuneData]":
     """Open all samples, and the labels that go with them."""
-    from roundoff.search.judges.loading import calibration_in, with_evaluator
-    from roundoff.search.judges.user_functions import fed_samples
+    from roundoff.search.evaluators import fed_samples
+    from roundoff.search.judge_options import calibration_in, with_evaluator
     from roundoff.search.settings import TestSet, TuneData
 
     judge = with_evaluator(settings.judge)
@@ -460,8 +461,8 @@ def _facts(
     from importlib import metadata
 
     from roundoff import __version__
-    from roundoff.search.judges.user_functions import FedSamples
-    from roundoff.search.recipe_text import recipe_json
+    from roundoff.search.evaluators import FedSamples
+    from roundoff.search.journal import recipe_json
 
     files: dict[str, str] = {}
     for option, each in read:

@@ -21,7 +21,7 @@ from roundoff.cli.diff import (
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from roundoff.studies.run_diff.result import RunDiff
+    from roundoff.core.document import RunDocument
 
 SUMMARY = "fail when a run is worse than its baseline, for CI"
 
@@ -50,7 +50,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.api import gate
     from roundoff.core.document import to_json
     from roundoff.core.files import check_output_file, write_text
-    from roundoff.messages.sanitize import for_people
     from roundoff.report.junit import gate_junit
 
     check_diff_outputs(args)
@@ -73,20 +72,21 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.text(to_json(document))
     else:
-        _print(args, terminal, for_people(found))
+        _print(args, terminal, document)
     if written:
         terminal.written(written)
     return outcome.exit_code
 
 
-def _print(args: argparse.Namespace, terminal: Terminal, diff: "RunDiff") -> None:
-    from roundoff.studies.run_diff.terminal import annotations, gate_table, gate_verdict
+def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument") -> None:
+    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.studies.run_diff.page import annotations, diff_page
 
-    gate = diff.gate
-    if gate is None:
+    page, diff = diff_page(document, View(args.top)), for_people(document.diff)
+    if page is None or diff is None or diff.gate is None:
         return
-    terminal.print(gate_verdict(diff, gate))
-    terminal.print("")
-    terminal.print(gate_table(diff, gate, most=args.top))
-    if args.annotate and not gate.passed:
-        terminal.text(annotations(diff, gate))
+    terminal.print(terminal_page(page))
+    if args.annotate and not diff.gate.passed:
+        terminal.text(annotations(diff, diff.gate))
