@@ -1,7 +1,7 @@
 """roundoff finds where a quantized or deployed neural network loses accuracy, proves why, and repairs it.
 
-The names below are the public API: a function for each command, what they give, the errors they raise, and the parts
-they are made of. Each is loaded when first used, so that ``import roundoff`` costs nothing.
+The names below are the public API: a function for each command, what they give, the errors they raise, and the
+parts they are made of. Each is loaded when first used, so that ``import roundoff`` costs nothing.
 """
 
 import importlib

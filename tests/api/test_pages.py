@@ -23,7 +23,7 @@ def run_cells(page: Path, capsys: pytest.CaptureFixture[str]) -> int:
         elif cells:
             said = " ".join(printed.split())
             for line in text.splitlines():
-                assert all(word in said for word in line.split()), f"{page.name} shows {line!r}, but it is {said!r}"
+                assert all(word in said for word in line.split()), f"{page.name}: {line!r} is {said!r}"
     return cells
 
 

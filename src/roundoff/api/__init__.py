@@ -1,7 +1,7 @@
 """The public functions: one for each command, of the same name and with the same words.
 
-Each takes what the command takes, and gives an `Outcome` that prints its verdict, shows itself in a notebook, gives
-its rows and writes the files that the command writes. The command line parses, calls them, and prints.
+Each takes what the command takes, and gives an `Outcome` that prints its verdict, shows itself in a notebook,
+gives its rows and writes the files that the command writes. The command line parses, calls them, and prints.
 """
 
 import importlib

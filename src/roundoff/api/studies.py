@@ -1,4 +1,4 @@
-"""The studies of one network, as functions: layers, accumulate, sensitivity, partial, distribution, channels, ..."""
+"""The studies of one network, as functions: layers, accumulate, sensitivity, partial, channels, ..."""
 
 import fnmatch
 import time

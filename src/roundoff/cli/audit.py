@@ -9,14 +9,10 @@ Exits with 1 when anything differs that nothing accounts for.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.results import check_csv
 from roundoff.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    pass
 
 SUMMARY = "requested and effective precision of every node of a quantized model"
 
@@ -55,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Audit, print, write; 1 when there are silent differences."""
-    from roundoff.api import audit
+    from roundoff.api.studies import audit
     from roundoff.core.files import write_text
     from roundoff.pages.blocks import Table, View
     from roundoff.pages.csv import table_csv

@@ -10,13 +10,9 @@ node data that Model Explorer lays over the model.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
-
-if TYPE_CHECKING:
-    pass
 
 SUMMARY = "write a run as one HTML file, or as Markdown, CSV or JUnit"
 
@@ -40,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, render, write."""
-    from roundoff.api import report
+    from roundoff.api.runs import report
 
     written = report(args.run_path, args.output, format=args.format, title=args.title or "", force=args.force)
     terminal.written(written)

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Apply, quantize twice, judge, write, print."""
-    from roundoff.api import transform
+    from roundoff.api.studies import transform
     from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory
 
