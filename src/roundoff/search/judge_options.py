@@ -12,10 +12,9 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.run.evaluators import brief, class_predictions, evaluator_in, load_user_module, objects_with
 from roundoff.run.feeds import Samples
-from roundoff.search.judges.builtin import ClassJudge, SignalJudge
-from roundoff.search.judges.judge import Judge
-from roundoff.search.judges.outputs import OutputRunner
-from roundoff.search.judges.user_functions import FunctionJudge, VendorJudge
+from roundoff.search.evaluators import FunctionJudge, VendorJudge
+from roundoff.search.judges import ClassJudge, SignalJudge, TrialJudge
+from roundoff.search.output_runner import OutputRunner
 
 __all__ = ["JudgeOptions", "calibration_in", "make_judge", "with_evaluator"]
 
@@ -68,7 +67,7 @@ def calibration_in(options: JudgeOptions) -> Callable[[str], Any] | None:
 
 def make_judge(
     model: Model, samples: Samples, options: JudgeOptions, *, indices: Sequence[int] | None = None
-) -> Judge:
+) -> TrialJudge:
     """Make what candidates for a network are measured by, and measure the float network.
 
     Args:
@@ -98,7 +97,7 @@ def make_judge(
     return ClassJudge(runner, None) if any(found is not None for found in scores) else SignalJudge(runner)
 
 
-def _vendor(instance: Any, model: Model, *, path: Path) -> Judge:
+def _vendor(instance: Any, model: Model, *, path: Path) -> TrialJudge:
     name, higher = getattr(instance, "NAME", path.stem), getattr(instance, "HIGHER_IS_BETTER", True)
     return VendorJudge(instance, model, path=path, name=str(name), higher_is_better=bool(higher))
 

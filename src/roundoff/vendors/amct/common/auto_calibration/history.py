@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from roundoff.core.files import read_small, write_text
 from roundoff.errors import BadInput
-from roundoff.vendors.amct.common.auto_calibration.outcome import Trial
+from roundoff.search.strategies.roll_back import RollBackTrial
 from roundoff.vendors.amct.configuration.parsing import dump, parse_json, write_json
 from roundoff.vendors.errors import WrongValue
 
@@ -52,13 +52,22 @@ def read_ranking(path: Path) -> list[tuple[str, float]]:
     return [(str(name), float(value)) for name, value in found]
 
 
-def write_history(path: Path, trials: Sequence[Trial], *, form: HistoryForm) -> None:
+def write_history(path: Path, trials: Sequence[RollBackTrial], *, form: HistoryForm) -> None:
     """Write all trials so far, replacing an earlier file when it is complete."""
-    entries = [trial.document() for trial in trials]
+    entries = [_entry(trial) for trial in trials]
     write_text(path, dump(entries) if form == "json" else "".join(map(dump, entries)))
 
 
-def read_history(path: Path) -> list[Trial]:
+def _entry(trial: RollBackTrial) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "roll_back_config": dict(trial.roll_back_config),
+        # JSON has no infinity.
+        "metric_eval": [trial.satisfied, trial.loss if math.isfinite(trial.loss) else None],
+    }
+    return entry | ({"act_algo": trial.algorithm} if trial.algorithm else {})
+
+
+def read_history(path: Path) -> list[RollBackTrial]:
     """The trials of a history file of either form.
 
     Raises:
@@ -78,7 +87,7 @@ def read_history(path: Path) -> list[Trial]:
     return [_trial(entry, path) for entry in entries]
 
 
-def _trial(entry: Any, path: Path) -> Trial:
+def _trial(entry: Any, path: Path) -> RollBackTrial:
     config = entry.get("roll_back_config") if isinstance(entry, Mapping) else None
     verdict = entry.get("metric_eval") if isinstance(entry, Mapping) else None
     flags = isinstance(config, Mapping) and all(isinstance(stays, bool) for stays in config.values())
@@ -86,4 +95,4 @@ def _trial(entry: Any, path: Path) -> Trial:
         what = f"{path} holds an entry that is no trial: {json.dumps(entry)[:60]}."
         raise WrongValue(what, fix="give the file of a search")
     loss = math.inf if verdict[1] is None else float(verdict[1])
-    return Trial(dict(config), bool(verdict[0]), loss, str(entry.get("act_algo", "")))
+    return RollBackTrial(dict(config), bool(verdict[0]), loss, str(entry.get("act_algo", "")))

@@ -12,13 +12,18 @@ from roundoff.graph.load import Model
 from roundoff.measure.inference import mean_interval
 from roundoff.quantize.recipes import Built
 from roundoff.run.feeds import Samples
-from roundoff.search.judges.judge import Judge
-from roundoff.search.judges.loading import make_judge
-from roundoff.search.judges.user_functions import VendorJudge
+from roundoff.search.evaluators import VendorJudge
+from roundoff.search.judge_options import make_judge
+from roundoff.search.judges import TrialJudge
 from roundoff.search.result import HoldOut
 from roundoff.search.settings import TuneData, TuneSettings
 
-__all__ = ["Unseen", "make_unseen", "split_samples"]
+__all__ = [
+    "Unseen",
+    "make_unseen",
+    "split_samples",
+]
+
 
 _SEED = 1
 # Fewer say nothing of other samples.
@@ -34,7 +39,7 @@ class Unseen:
         indices: Which they are.
     """
 
-    judge: Judge
+    judge: TrialJudge
     indices: tuple[int, ...]
 
     def score(self, built: Built) -> HoldOut:
@@ -55,7 +60,7 @@ class Unseen:
 
 
 def make_unseen(
-    model: Model, judge: Judge, data: TuneData, *, settings: TuneSettings, held_out: Sequence[int]
+    model: Model, judge: TrialJudge, data: TuneData, *, settings: TuneSettings, held_out: Sequence[int]
 ) -> Unseen | None:
     """The samples a search does not use: those of a test set, or those that were held out; None without any.
 
@@ -81,7 +86,7 @@ def make_unseen(
     return Unseen(test, tuple(range(test.total)))
 
 
-def split_samples(judge: Judge, share: float) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
+def split_samples(judge: TrialJudge, share: float) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
     """The samples that the search uses, None for all of them, and those that it does not.
 
     Raises:

@@ -16,10 +16,13 @@ from roundoff.errors import BadInput
 from roundoff.measure.metrics import TensorScore
 from roundoff.measure.thresholds import Threshold, ThresholdSet
 from roundoff.messages.catalogue import speaking
+from roundoff.messages.message import verbatim
+from roundoff.pages.blocks import View
+from roundoff.pages.terminal import terminal_page
 from roundoff.report.junit import comparison_junit
-from roundoff.report.run_directory import write_run
+from roundoff.report.run_directory import run_files, write_run
+from roundoff.studies.compare.page import comparison_page
 from roundoff.studies.compare.result import Comparison, TensorComparison, Verdict
-from roundoff.studies.compare.terminal import Sort, comparison_csv, comparison_table, comparison_verdict
 
 HOSTILE = "=cmd|'/c calc'!A1 <b>&\"\x00[red]\n名前"
 
@@ -76,8 +79,10 @@ def make_comparison(*rows: TensorComparison, **changes: object) -> Comparison:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-BAD = make_row(1, "conv2", 0.7, kind="gain", difference="gain 0.5", role="introduces")
-VICTIM = make_row(2, "relu2", 0.8, kind="noise", difference="noise, 4.0 dB below the signal", role="victim")
+BAD = make_row(1, "conv2", 0.7, kind="gain", difference=verbatim("gain 0.5"), role="introduces")
+VICTIM = make_row(
+    2, "relu2", 0.8, kind="noise", difference=verbatim("noise, 4.0 dB below the signal"), role="victim"
+)
 FOUND = make_comparison(make_row(0, "conv1", 1.0), BAD, VICTIM)
 DOCUMENT = RunDocument(
     schema=SCHEMA,
@@ -94,15 +99,35 @@ def shown(renderable: RenderableType, width: int = 80) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
+def page(found: Comparison, *, sort: str = "", most: int | None = None) -> RenderableType:
+    made = comparison_page(replace(DOCUMENT, comparison=found), View(most, sort))
+    assert made is not None
+    return terminal_page(made)
+
+
+def verdict(found: Comparison, width: int = 120) -> str:
+    """What stands above the table."""
+    return shown(page(found), width).partition("\n\n")[0]
+
+
+def table(found: Comparison, width: int = 80, *, sort: str = "", most: int | None = None) -> str:
+    """The table and what stands below it."""
+    return shown(page(found, sort=sort, most=most), width).partition("\n\n")[2]
+
+
+def comparison_csv(found: Comparison) -> str:
+    return run_files(replace(DOCUMENT, comparison=found))["tensors.csv"]
+
+
 def test_the_verdict_says_it_in_a_few_lines() -> None:
-    text = shown(comparison_verdict(FOUND), 100)
+    text = verdict(FOUND, 100)
     lines = text.splitlines()
     assert [line.rstrip() for line in lines] == [
         "FAIL: 1 of 3 tensors passes (2 samples)",
         "  judged by      cosine >= 0.99",
         "  starts at      conv2 (Conv): gain 0.5",
-        "  worst          conv2 (Conv): cosine 0.700000, 2.2 dB, gain 0.5",
-        "                 relu2 (Conv): cosine 0.800000, 4.0 dB, noise, 4.0 dB below the signal",
+        "  worst          conv2 (Conv): cosine 0.70000, 2.2 dB, gain 0.5",
+        "                 relu2 (Conv): cosine 0.80000, 4.0 dB, noise, 4.0 dB below the signal",
         "  introduced by  conv2",
         "  victims        relu2 (their inputs were wrong already)",
         "  unmatched      1 only in the reference: lost",
@@ -110,7 +135,7 @@ def test_the_verdict_says_it_in_a_few_lines() -> None:
 
 
 def verdict_lines(*rows: TensorComparison, **changes: object) -> list[str]:
-    text = shown(comparison_verdict(make_comparison(*rows, unmatched_reference=(), **changes)), 120)
+    text = verdict(make_comparison(*rows, unmatched_reference=(), **changes))
     return [line.strip() for line in text.splitlines()]
 
 
@@ -124,12 +149,12 @@ def test_a_good_comparison_is_two_lines() -> None:
 
 def test_a_failure_that_does_not_gate_says_so() -> None:
     looking = replace(FOUND, verdict=replace(FOUND.verdict, gated=False))
-    first = shown(comparison_verdict(looking)).splitlines()[0]
+    first = verdict(looking).splitlines()[0]
     assert first.rstrip() == "FAIL: 1 of 3 tensors passes (2 samples), not a gate: exit code 0"
 
 
 def test_a_single_failing_tensor_is_named_once() -> None:
-    lines = verdict_lines(make_row(0, "conv1", 1.0), make_row(1, "conv2", 0.7, difference="gain 0.5"))
+    lines = verdict_lines(make_row(0, "conv1", 1.0), make_row(1, "conv2", 0.7, difference=verbatim("gain 0.5")))
     assert [line for line in lines if "conv2" in line] == ["starts at  conv2 (Conv): gain 0.5"]
 
 
@@ -140,7 +165,7 @@ def test_a_layout_of_few_tensors_names_them() -> None:
 
 
 NAN = make_row(
-    1, "nan", 1.0, passed=False, kind="nonfinite", difference="3 elements are NaN in the candidate only",
+    1, "nan", 1.0, passed=False, kind="nonfinite", difference=verbatim("3 elements are NaN in the candidate only"),
     score=TensorScore("nonfinite", {"cosine": 1.0, "sqnr_db": math.inf, "relative_euclidean": 0.0}, "3 left out"),
 )  # fmt: skip
 
@@ -148,25 +173,27 @@ NAN = make_row(
 def test_a_tensor_with_nan_never_looks_perfect() -> None:
     lines = verdict_lines(make_row(0, "conv1", 0.5), NAN)
     assert "nan (Conv): 3 elements are NaN in the candidate only" in lines
-    line = shown(comparison_table(make_comparison(NAN)), 120).splitlines()[1]
-    assert "(1.000000)" in line
-    assert "(>150)" in line
-    assert "(0.000)" in line
+    line = table(make_comparison(NAN), 120).splitlines()[1]
+    assert "(1.00000)" in line
+    assert "(exact)" in line
+    assert "(0)" in line
 
 
 def test_the_table_fits_eighty_columns_and_keeps_whole_names() -> None:
     name = "/backbone/stage4/block_17/depthwise/conv2d/BiasAdd_output_0"
-    text = shown(
-        comparison_table(make_comparison(make_row(0, name, 0.5, kind="noise", difference="noise, 0.0 dB")))
-    )
+    text = table(make_comparison(make_row(0, name, 0.5, kind="noise", difference=verbatim("noise, 0.0 dB"))))
     assert max(len(line) for line in text.splitlines()) <= 80
     assert name in "".join(line[2:22].strip() for line in text.splitlines()) or name[:10] in text
-    assert "0.500000" in text
+    assert "0.50000" in text
 
 
-def table_names(found: Comparison, *, sort: Sort = "order", most: int | None = None) -> tuple[list[str], str]:
+def table_names(found: Comparison, *, sort: str = "order", most: int | None = None) -> tuple[list[str], str]:
     """The tensors of the table in its order, and the line below it."""
-    lines = [line.split() for line in shown(comparison_table(found, sort=sort, most=most), 160).splitlines()[1:]]
+    lines = [
+        line.split()
+        for line in table(found, 160, sort=sort, most=most).splitlines()
+        if not line.lstrip().startswith("#")
+    ]
     last = " ".join(lines.pop()) if lines and "--rows" in lines[-1] else ""
     return [words[1] for words in lines], last
 
@@ -210,16 +237,16 @@ def test_what_fails_is_always_shown(found: Comparison, most: int, names: list[st
 
 
 def test_long_remarks_are_cut_and_unusual_layouts_are_said() -> None:
-    long = make_row(0, "t0", 0.5, difference="the file " + "x" * 100, layout="axes 2,3 swapped")
+    long = make_row(0, "t0", 0.5, difference=verbatim("the file " + "x" * 100), layout="axes 2,3 swapped")
     usual = [make_row(i, f"t{i}", 1.0, layout="NHWC -> NCHW") for i in (1, 2)]
-    text = shown(comparison_table(make_comparison(long, *usual)), 200)
+    text = table(make_comparison(long, *usual), 200)
     assert f"the file {'x' * 48}...; layout: axes 2,3 swapped" in text
     assert "NHWC" not in text
 
 
 def test_a_cosine_is_never_rounded_up_to_one() -> None:
-    assert "0.999999" in shown(comparison_table(make_comparison(make_row(0, "t", 0.99999996))))
-    assert "1.000000" in shown(comparison_table(make_comparison(make_row(0, "t", 1.0))))
+    assert "0.99999" in table(make_comparison(make_row(0, "t", 0.99999996)))
+    assert "1.00000" in table(make_comparison(make_row(0, "t", 1.0)))
 
 
 def test_hostile_names_are_text_everywhere() -> None:
@@ -230,7 +257,7 @@ def test_hostile_names_are_text_everywhere() -> None:
     suite = ET.fromstring(comparison_junit(found))  # noqa: S314 - our own text
     case = next(suite.iter("testcase"))
     assert case.get("name", "").startswith("=cmd|'/c calc'!A1 <b>&\"\ufffd[red]")
-    assert "[red]" in shown(comparison_table(found), 200)
+    assert "[red]" in table(found, 200)
 
 
 def test_csv_holds_every_row_and_every_metric() -> None:
@@ -262,11 +289,11 @@ def test_a_missing_output_is_a_failure() -> None:
     assert [suites.get(key) for key in ("tests", "failures", "skipped")] == ["3", "1", "1"]
     messages = [failure.get("message") for failure in suites.iter("failure")]
     assert messages == ["not judged: not in the candidate"]
-    lines = [line.strip() for line in shown(comparison_verdict(found), 120).splitlines()]
+    lines = [line.strip() for line in verdict(found).splitlines()]
     assert lines[0] == "INCOMPLETE: 1 of 1 tensor passes (2 samples), but not every output was judged"
     assert "outputs    1 of 2 outputs judged; not judged: logits (not in the candidate)" in lines
     with speaking("zh"):
-        chinese = shown(comparison_verdict(found), 120)
+        chinese = verdict(found)
     assert "不完整" in chinese
     assert "2 个输出中已判定 1 个" in chinese
     assert "待比对侧没有" in chinese

@@ -13,8 +13,8 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.quantize.targets.loading import load_target
 from roundoff.samples.sample_set import ArraySamples
-from roundoff.search.free_options import Lever
-from roundoff.search.problem import Promise
+from roundoff.search.free_options import FreeOption
+from roundoff.search.problem import ProxyScore
 from tests.models import conv_net, loaded
 from tests.search.synthetic import FakeJudge, FakeProblem, FakeWorkbench, search
 
@@ -24,7 +24,7 @@ IMAGES = np.random.default_rng(0).standard_normal((40, 3, 8, 8)).astype(np.float
 def test_more_bits_promise_more(tmp_path: Path) -> None:
     samples = ArraySamples({"image": IMAGES})
     builder = RecipeBuilder(loaded(conv_net(), tmp_path), samples, load_target("generic-int8"))
-    promise = Promise(builder.prepared.model, samples)
+    promise = ProxyScore(builder.prepared.model, samples)
     wide = Recipe(rules=(Rule("node", ("*",), Precision("u16", "s16", "u16")),))
     narrow_db, wide_db = (promise.decibels(builder.build(recipe).quantized) for recipe in (Recipe(), wide))
     assert narrow_db is not None
@@ -43,10 +43,10 @@ def test_outputs_that_are_no_numbers_promise_nothing(tmp_path: Path) -> None:
     )
     model = loaded(make_model(graph), tmp_path)
     samples = ArraySamples({"x": IMAGES[:4, :, 0, 0]})
-    assert Promise(model, samples).decibels(QuantizedModel(model, ())) is None
+    assert ProxyScore(model, samples).decibels(QuantizedModel(model, ())) is None
 
 
-def test_levers_that_promise_nothing_are_not_tried() -> None:
+def test_options_that_promise_nothing_are_not_tried() -> None:
     def accuracy(recipe: Recipe) -> float:
         return 1.0 if "good" in recipe.variations else 0.5
 
@@ -63,22 +63,22 @@ class Promising(FakeProblem):
 
     decibels: tuple[tuple[str, float], ...] = ()
 
-    def levers(self) -> tuple[Lever, ...]:
+    def free_options(self) -> tuple[FreeOption, ...]:
         return tuple(
-            Lever("correction" if name == "bias_correct" else "method", name) for name, _ in self.decibels
+            FreeOption("correction" if name == "bias_correct" else "method", name) for name, _ in self.decibels
         )
 
-    def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
-        if lever.kind == "method":
-            return replace(recipe, method=lever.name)
-        return replace(recipe, corrections=(Step(lever.name),))
+    def with_option(self, recipe: Recipe, option: FreeOption) -> Recipe:
+        if option.kind == "method":
+            return replace(recipe, method=option.name)
+        return replace(recipe, corrections=(Step(option.name),))
 
-    def promise(self, recipe: Recipe) -> float | None:
+    def proxy_db(self, recipe: Recipe) -> float | None:
         known = dict(self.decibels)
         return known.get(recipe.method, 0.0) + sum(known[step.name] for step in recipe.corrections)
 
-    def promises(self, recipe: Recipe, other: Recipe) -> bool:
-        ours, theirs = self.promise(recipe), self.promise(other)
+    def worth_trying(self, recipe: Recipe, other: Recipe) -> bool:
+        ours, theirs = self.proxy_db(recipe), self.proxy_db(other)
         assert ours is not None
         assert theirs is not None
         return ours > theirs
@@ -106,21 +106,25 @@ class Drowned(FakeProblem):
     dear: tuple[str, ...] = ()
     looked_at: list[str] = field(default_factory=list)
 
-    def levers(self) -> tuple[Lever, ...]:
-        return (Lever("correction", "bias_correct"), Lever("transform", "equalize"), Lever("transform", "smooth"))
+    def free_options(self) -> tuple[FreeOption, ...]:
+        return (
+            FreeOption("correction", "bias_correct"),
+            FreeOption("transform", "equalize"),
+            FreeOption("transform", "smooth"),
+        )
 
-    def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
-        if lever.kind == "transform":
-            return replace(recipe, transforms=(*recipe.transforms, Step(lever.name)))
-        return replace(recipe, corrections=(Step(lever.name),))
+    def with_option(self, recipe: Recipe, option: FreeOption) -> Recipe:
+        if option.kind == "transform":
+            return replace(recipe, transforms=(*recipe.transforms, Step(option.name)))
+        return replace(recipe, corrections=(Step(option.name),))
 
-    def promise(self, recipe: Recipe) -> float | None:
+    def proxy_db(self, recipe: Recipe) -> float | None:
         names = [step.name for step in (*recipe.transforms, *recipe.corrections)]
         self.looked_at.append("+".join(names))
         return self.plain_db + len(names)
 
-    def promises(self, recipe: Recipe, other: Recipe) -> bool:
-        return (self.promise(recipe) or 0.0) > (self.promise(other) or 0.0)
+    def worth_trying(self, recipe: Recipe, other: Recipe) -> bool:
+        return (self.proxy_db(recipe) or 0.0) > (self.proxy_db(other) or 0.0)
 
     def cost(self, recipe: Recipe) -> float:
         return 1.0 + sum(step.name in self.dear for step in recipe.transforms)
