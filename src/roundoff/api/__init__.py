@@ -11,7 +11,7 @@ __all__ = ["FUNCTIONS"]
 
 FUNCTIONS = {
     "accumulate": "studies",
-    "audit": "studies",
+    "audit": "quantization",
     "channels": "studies",
     "check_calibration": "checks",
     "check_io": "checks",
@@ -32,7 +32,7 @@ FUNCTIONS = {
     "samples": "studies",
     "sensitivity": "studies",
     "targets": "quantization",
-    "transform": "studies",
+    "transform": "transformation",
     "tune": "tuning",
 }
 """The module of each function."""
