@@ -145,14 +145,15 @@ def _check_journal(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace) -> "SensitivitySettings":
     """What was asked for; a misspelt metric should not be told after minutes of work."""
-    from roundoff.studies.sensitivity.scoring import Scorer
+    from roundoff.measure.metrics import require
+    from roundoff.measure.rows import ROW_FIELDS
     from roundoff.studies.sensitivity.settings import SensitivitySettings
 
     if args.exact and args.first_samples is not None:
         what = "--first-samples has no effect with --exact, which measures all on all samples."
         raise BadInput(what, fix="leave one of them out")
     metrics = tuple(name.strip() for name in args.metric.split(",") if name.strip())
-    Scorer(metrics)
+    require(metrics, command="sensitivity", offers=ROW_FIELDS)
     return SensitivitySettings(
         kinds=tuple(dict.fromkeys(args.kind)),
         metrics=metrics,

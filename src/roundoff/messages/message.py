@@ -112,12 +112,12 @@ def _from_document(content: Any) -> Message:
     if isinstance(content, str):  # a document of schema 1
         return verbatim(content)
     if not isinstance(content, Mapping) or not isinstance(content.get("text"), str):
-        raise ValueError("a text, or a message with its text, is needed")  # noqa: TRY004 - pydantic tells it
+        raise ValueError("a text, or a message with its text, is needed")
     if "key" not in content:
         return verbatim(content["text"])
     arguments = content.get("arguments", {})
     if not isinstance(content["key"], str) or not isinstance(arguments, Mapping):
-        raise ValueError("a message has a key and arguments by name")  # noqa: TRY004
+        raise ValueError("a message has a key and arguments by name")
     found = Message(content["key"], tuple((str(gap), _argument(value)) for gap, value in arguments.items()))
     try:
         str(found)

@@ -13,7 +13,7 @@ from roundoff.graph.interface import outputs, random_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.wiring import by_number
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
-from roundoff.measure.pairs import NOTHING, PairMoments, measure_pair
+from roundoff.measure.pairs import NOTHING, PairSums, measure_pair
 from roundoff.messages.numbers import counted
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
@@ -274,7 +274,7 @@ class _PreparationTally:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._moments: PairMoments | None = None
+        self._moments: PairSums | None = None
         self._problem = ""
 
     def add(self, ours: Array, theirs: Array) -> None:

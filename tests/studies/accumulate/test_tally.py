@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from roundoff.measure.light_pairs import LightMeter
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.pairs import measure_pair
-from roundoff.studies.accumulate.tally import PlaceTally, SampleMean, compare
+from roundoff.measure.aggregate import SampleMean
+from roundoff.studies.accumulate.tally import PlaceTally, compare
 
 
 def mean_of(metric: str, values: list[float]) -> SampleMean:
