@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+from roundoff.cli import main
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.diagnosis.study import diagnose_quantization
@@ -130,3 +131,17 @@ def test_either_side_may_be_wrong() -> None:
         "calibrate again on them: ranges do not tell which"
     )
     assert finding.remedy.cost == "outside"
+
+
+CALIBRATED_ON_PIXELS = (
+    Path(__file__).resolve().parents[3] / "shared" / "vectors" / "verdicts" / "remedy_feed_0_255"
+)
+
+
+@pytest.mark.skipif(not CALIBRATED_ON_PIXELS.is_dir(), reason="the shared vectors are not here")
+def test_right_samples_of_a_real_network_are_not_said_to_be_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    files = {name: str(CALIBRATED_ON_PIXELS / name) for name in ("ocrcls.onnx", "q.onnx", "x_x.npy")}
+    main(["diagnose", files["ocrcls.onnx"], "--quantized", files["q.onnx"], "--data", files["x_x.npy"]])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "the samples look like x / 127.5 - 1, those of calibration like plain pixels x" in text
+    assert "if on samples like these, calibrate again on them: ranges do not tell which" in text

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from roundoff.errors import BadInput
-from roundoff.preprocessing import steps as doubts
 from roundoff.preprocessing.colours import Csc, packed
-from roundoff.preprocessing.steps import InputProcessing, padded, sliced
+from roundoff.preprocessing.steps import InputProcessing, doubts, padded, sliced
 from tests.preprocessing.yuv import to_yuv
 from tests.samples.support import complaint
 

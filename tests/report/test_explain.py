@@ -12,14 +12,15 @@ from roundoff.diagnosis.registry import all_causes
 from roundoff.diagnosis.result import DiagnosedSide, Diagnosis, DiagnosisKind, Finding, Measure, Remedy
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import all_metrics
-from roundoff.report import explain as explain_with
+from roundoff.report.explain import explain as explain_with
 from roundoff.report.explain import term_names
 from roundoff.studies.layers.result import VerdictKind
 from roundoff.studies.run_diff.result import DiffKind
-from tests.report import test_layers, test_reports
+from tests.report import test_reports
 from tests.report.curves import curves_of
 from tests.report.diffs import diff_of
 from tests.report.documents import chain, empty_document
+from tests.studies.layers import test_layers
 
 FINDING = Finding(
     1, "clipping", ("conv",), ("t1",), "'t1' is cut off", {}, "its range widened",

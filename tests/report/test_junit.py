@@ -8,10 +8,12 @@ from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair
 from roundoff.report.junit import document_junit
 from roundoff.studies.check_io.result import IoCheck, StageCheck
 from roundoff.studies.run_diff.result import Change
-from tests.report import test_audit, test_layers, test_tuning
 from tests.report.curves import sweep_of, without_goal
 from tests.report.diffs import diff_of
 from tests.report.documents import HOSTILE, empty_document
+from tests.search import test_tuning
+from tests.studies.audit import test_audit
+from tests.studies.layers import test_layers
 
 
 def cases(document: RunDocument) -> dict[str, tuple[str, str]]:

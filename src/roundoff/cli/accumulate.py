@@ -75,8 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
     from roundoff.measure.metrics import get_metric
-    from roundoff.studies.accumulate import study as accumulate
-    from roundoff.studies.accumulate.study import AccumulationSettings
+    from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
 
     started = time.monotonic()
     take_model(args, (args.only, *args.leave_out))

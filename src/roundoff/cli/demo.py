@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     # The package imports its commands, so a command can import it only once it runs.
     from roundoff.cli import main
     from roundoff.core.files import output_directory
-    from roundoff.demo.scenarios import scenario
+    from roundoff.demo.scenarios.scenario import scenario
 
     story = scenario(args.story, target=args.target)
     inputs, results = args.output / "inputs", args.output / "results"

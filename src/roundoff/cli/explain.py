@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.core.document import load_document
     from roundoff.measure.metrics import all_metrics
     from roundoff.messages.sanitize import harmless
-    from roundoff.report import explain
+    from roundoff.report.explain import explain
 
     document = None if args.run_path is None else load_document(args.run_path)
     terminal.print(Text(harmless(explain(args.name, document, metrics=tuple(all_metrics())))))

@@ -96,8 +96,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     report = analyze_layers(subject.quantized, subject.samples, settings, progress=terminal)
     report = replace(report, quantized=subject.words)
     document = _document(args, subject.quantized.float_model, report, time.monotonic() - started)
-    written = _write(args, document, report)
-    _print(args, terminal, document, report)
+    written = _write(args, document)
+    _print(args, terminal, document)
     if written:
         terminal.written(written)
     return EXIT_OK
@@ -140,27 +140,24 @@ def _document(args: argparse.Namespace, model: "Model", report: "LayerReport", e
     return replace(document, inputs=(*document.inputs, input_file("arithmetic", Path(args.arithmetic))))
 
 
-def _write(args: argparse.Namespace, document: "RunDocument", report: "LayerReport") -> list[Path]:
+def _write(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     from roundoff.core.files import write_text
-    from roundoff.report.run_directory import write_run
-    from roundoff.studies.layers.terminal import layers_csv
+    from roundoff.report.run_directory import run_files, write_run
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.csv is not None:
-        write_text(args.csv, layers_csv(report))
+        write_text(args.csv, run_files(document)["layers.csv"])
         written.append(args.csv)
     return written + write_html(args, document)
 
 
-def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument", report: "LayerReport") -> None:
+def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument") -> None:
     from roundoff.core.document import to_json
-    from roundoff.messages.sanitize import for_people
-    from roundoff.studies.layers.terminal import layers_table, layers_verdict
+    from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.studies.layers.page import layers_page
 
     if args.json:
         terminal.text(to_json(document))
-        return
-    report = for_people(report)
-    terminal.print(layers_verdict(report))
-    terminal.print("")
-    terminal.print(layers_table(report, sort=args.sort, most=args.top))
+    elif (page := layers_page(document, View(args.top, args.sort))) is not None:
+        terminal.print(terminal_page(page))

@@ -83,9 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, rank, sweep, print, write."""
     from roundoff.run.evaluators import load_evaluator
-    from roundoff.studies.partial import study as sweep
     from roundoff.studies.partial.ranking_file import read_ranking
     from roundoff.studies.partial.settings import PartialSettings, check_settings
+    from roundoff.studies.partial.study import sweep
 
     started = time.monotonic()
     take_model(args, (args.nodes or [],))

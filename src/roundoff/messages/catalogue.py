@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 __all__ = [
@@ -161,22 +162,30 @@ def _in(language: Language, value: Any) -> Any:
 
 
 def catalogue() -> dict[str, dict[Language, str]]:
-    """All phrases; a key is the name of its file, a dot, and its name there."""
-    from importlib.resources import files
+    """All phrases; a key is the name of its file, or of the folder of its words.toml, a dot, and its name."""
+    return {f"{stem}.{name}": entry for stem in sorted(_homes()) for name, entry in _phrases(stem).items()}
 
-    names = sorted(file.name for file in files(__package__).iterdir())
-    stems = [name.removesuffix(".toml") for name in names if name.endswith(".toml")]
-    return {f"{stem}.{name}": entry for stem in stems for name, entry in _phrases(stem).items()}
+
+@cache
+def _homes() -> dict[str, list[Path]]:
+    """The files of phrases by their stems: those beside this module, and words.toml in folders of questions."""
+    package = Path(__file__).parents[1]
+    homes: dict[str, list[Path]] = {path.stem: [path] for path in Path(__file__).parent.glob("*.toml")}
+    for path in (*package.glob("*/words.toml"), *package.glob("studies/*/words.toml")):
+        homes.setdefault(path.parent.name, []).append(path)
+    return homes
 
 
 @cache
 def _phrases(stem: str) -> dict[str, dict[Language, str]]:
-    """The phrases of one file, by their names there."""
+    """The phrases of one stem, by their names there."""
     # Loaded with every command, most of which say little.
     import tomllib
-    from importlib.resources import files
 
-    found: dict[str, dict[Language, str]] = tomllib.loads(
-        files(__package__).joinpath(f"{stem}.toml").read_text(encoding="utf-8")
-    )
+    found: dict[str, dict[Language, str]] = {}
+    for path in _homes().get(stem, ()):
+        new = tomllib.loads(path.read_text(encoding="utf-8"))
+        if twice := found.keys() & new.keys():
+            raise ValueError(f"{path} has phrases that another file of {stem!r} has: {sorted(twice)}")
+        found |= new
     return found

@@ -4,16 +4,18 @@ A chart draws columns of a table of its page, so that every chart has its table 
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from roundoff.messages.catalogue import Phrase, in_all, named, plain, say
+from roundoff.messages.catalogue import LANGUAGES, Phrase, in_all, named, plain, say, speaking
+from roundoff.messages.message import Message, phrase_of
 from roundoff.messages.numbers import counted, decibels, number, percentage, score_text, time_text
 from roundoff.messages.sentences import known
 
 __all__ = [
     "NODE_COLUMNS",
+    "NUMBERS",
     "Block",
     "Cell",
     "Chart",
@@ -30,24 +32,51 @@ __all__ = [
     "Paragraph",
     "Picture",
     "Pictures",
+    "Place",
     "Series",
     "Table",
     "Tone",
+    "View",
     "cell_text",
     "cell_value",
     "few_names",
+    "headline_text",
     "metric_axis",
     "metric_column",
     "notes",
+    "preparation_note",
     "role_name",
+    "spoken_facts",
 ]
 
 
 Tone = Literal["good", "bad", "open", "plain"]
 # What a cell holds decides how it is written, aligned and compared: node and tensor names become links, decibels
-# have one decimal and may be exact, shares are shown in per cent, seconds in the unit that suits them.
+# have one decimal and may be exact, shares are shown in per cent, seconds in the unit that suits them. A phrase in
+# the place of a number says why there is none.
+NUMBERS = frozenset({"count", "number", "decibels", "share", "score", "seconds"})
+"""Kinds of columns that hold numbers."""
 ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth", "seconds"]
 Cell = str | int | float | bool | Phrase | None
+Place = Literal["terminal", "html", "csv"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a reader asked of a page.
+
+    Attributes:
+        most: Rows of each table in a terminal; all when None.
+        sort: Name of an order that the page offers; its own when empty.
+    """
+
+    most: int | None = None
+    sort: str = ""
+
+
+def headline_text(word: str, text: str) -> str:
+    """A verdict's word and what it is about: no space stands before a colon or between Chinese characters."""
+    return f"{word}{' ' if text[:1].isascii() and text[:1] != ':' else ''}{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +85,22 @@ class Headline:
 
     Attributes:
         tone: Whether it is good news.
-        text: The answer.
+        text: The answer; where there is a word, what follows it, which may begin with a colon.
         term: Entry of the glossary that explains the verdict; empty when there is none.
+        word: The verdict in one word, in capitals where the language has them; None when the sentence is all.
     """
 
     tone: Tone
     text: Phrase
     term: str = ""
+    word: Phrase | None = None
+
+    @property
+    def whole(self) -> Phrase:
+        """Word and sentence together."""
+        if self.word is None:
+            return self.text
+        return Phrase(*(headline_text(self.word.within(each), self.text.within(each)) for each in LANGUAGES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +128,10 @@ class Column:
         kind: What its cells hold.
         help: What it means, in one sentence; None when its heading says it all.
         higher_is_better: For colouring; None when neither way is better.
+        on: Where it is shown; CSV files have everything, terminals little.
+        short: Its heading in a terminal, with a bar between two lines; the label when None.
+        digits: Significant digits of a plain number.
+        wide: Whether only a wide terminal has room for it.
     """
 
     id: str
@@ -97,6 +139,10 @@ class Column:
     kind: ColumnKind
     help: Phrase | None = None
     higher_is_better: bool | None = None
+    on: tuple[Place, ...] = ("terminal", "html", "csv")
+    short: Phrase | None = None
+    digits: int = 4
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +158,9 @@ class Table:
             the rows as they are.
         folded: Whether it waits behind its caption to be opened.
         cards: Whether each row is a story of its own that is read whole, rather than compared with the others.
+        file: The CSV file of a run directory that has these rows; empty when it has none.
+        most: In a terminal, show at most so many rows, and say how many were left out; all when None.
+        order: In a terminal, the rows by their places here, what matters most first; as they stand when empty.
     """
 
     id: str
@@ -121,6 +170,17 @@ class Table:
     sort: str = ""
     folded: bool = False
     cards: bool = False
+    file: str = ""
+    most: int | None = None
+    order: tuple[int, ...] = ()
+
+    def shown_on(self, place: Place) -> "Table":
+        """The table with only the columns of one place."""
+        kept = [index for index, column in enumerate(self.columns) if place in column.on]
+        if len(kept) == len(self.columns):
+            return self
+        rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +372,8 @@ def _number_text(value: float, column: Column) -> str:
     if column.kind == "seconds":
         return time_text(value)
     if column.kind == "score":
-        return score_text(column.id, value)
-    return number(value)
+        return score_text("cosine" if column.id.endswith("cosine") else column.id, value)
+    return number(value, column.digits)
 
 
 def cell_value(value: Cell) -> str:
@@ -343,9 +403,13 @@ _MOST_NAMED = 5
 _SHARES = frozenset({"accuracy", "same_top1"})
 
 
-def notes(*groups: Iterable[str]) -> tuple[Paragraph, ...]:
-    """Remarks of a run, each as a note; those that are not known again are in English."""
-    return tuple(Paragraph(known(note), note=True) for group in groups for note in group)
+def notes(*groups: Iterable[str | Message]) -> tuple[Paragraph, ...]:
+    """Remarks of a run, each as a note; plain texts that are not known again are in English."""
+    return tuple(
+        Paragraph(phrase_of(note) if isinstance(note, Message) else known(note), note=True)
+        for group in groups
+        for note in group
+    )
 
 
 def few_names(names: Sequence[str]) -> Phrase:
@@ -374,3 +438,25 @@ def metric_axis(name: str) -> Phrase:
 def role_name(role: str) -> Phrase:
     """What a file was to a run: the model, its samples, the other side."""
     return named(f"about.role_{role}") or plain(role)
+
+
+def spoken_facts(lines: Callable[[], Iterable[tuple[str, str]]]) -> Facts:
+    """Lines that a function says in the language of the terminal, in every language.
+
+    Args:
+        lines: Gives a word, which is empty where a line goes on with what the one above is about, and a text; as
+            many in each language.
+    """
+    said = []
+    for language in LANGUAGES:
+        with speaking(language):
+            said.append(list(lines()))
+    rows = [[Phrase(*texts) for texts in zip(*both, strict=True)] for both in zip(*said, strict=True)]
+    return Facts(tuple((word, text) for word, text in rows))
+
+
+def preparation_note(preparation: Sequence[object]) -> tuple[Paragraph, ...]:
+    """A single note for all remarks on how a model was prepared, the same in every run that looks into it."""
+    if not preparation:
+        return ()
+    return (Paragraph(say("terminal.preparation", count=len(preparation)), note=True),)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from roundoff.messages.catalogue import Language, Phrase
 from roundoff.messages.sanitize import safe_cell
-from roundoff.pages.blocks import Cell, Page, Table, cell_value
+from roundoff.pages.blocks import NUMBERS, Cell, Page, Table
 
-__all__ = ["page_tables"]
+__all__ = ["page_tables", "run_tables", "table_csv"]
 
 # Tables whose rows are in a file of another name.
 _ELSEWHERE = {
@@ -35,7 +35,7 @@ def page_tables(pages: Sequence[Page], taken: Collection[str], *, language: Lang
         # Parts of a table have its name, and a number or a word behind it.
         whole = table.id.partition("-")[0]
         if name not in taken and _ELSEWHERE.get(whole, f"{whole}.csv") not in taken:
-            found[name] = _csv(table, language)
+            found[name] = table_csv(table, language)
     return found
 
 
@@ -45,12 +45,28 @@ def _tables(pages: Sequence[Page]) -> Iterator[Table]:
         yield from _tables(page.sections)
 
 
-def _csv(table: Table, language: Language) -> str:
+def table_csv(table: Table, language: Language = "en") -> str:
+    """A table with everything it holds; what does not exist is an empty cell, and no cell is run as a formula.
+
+    Args:
+        table: Its columns for CSV files are written, by their ids.
+        language: Of sentences in cells.
+    """
+    whole = table.shown_on("csv")
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.id for column in table.columns])
-    writer.writerows([_cell(value, language) for value in row] for row in table.rows)
+    writer = csv.writer(text)
+    writer.writerow([column.id for column in whole.columns])
+    for row in whole.rows:
+        cells = zip(row, whole.columns, strict=True)
+        # What is said in the place of a number is for people.
+        kept = (None if isinstance(value, Phrase) and each.kind in NUMBERS else value for value, each in cells)
+        writer.writerow([_cell(value, language) for value in kept])
     return text.getvalue()
+
+
+def run_tables(pages: Sequence[Page]) -> dict[str, str]:
+    """The files of a run directory that tables of its pages name, by their names."""
+    return {table.file: table_csv(table) for table in _tables(pages) if table.file}
 
 
 def _cell(value: Cell, language: Language) -> str:
@@ -58,6 +74,8 @@ def _cell(value: Cell, language: Language) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return cell_value(value)
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return str(value)
     return safe_cell(value.within(language) if isinstance(value, Phrase) else value)

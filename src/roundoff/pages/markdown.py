@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from roundoff.messages.catalogue import Language
 from roundoff.messages.sanitize import for_people
 from roundoff.pages.blocks import (
+    NUMBERS,
     Block,
     Commands,
     Contents,
@@ -19,8 +20,6 @@ from roundoff.pages.blocks import (
 )
 
 __all__ = ["markdown_report"]
-
-_NUMBERS = frozenset({"count", "number", "decibels", "share", "score", "seconds"})
 
 
 def markdown_report(pages: Sequence[Page], *, title: str, language: Language = "en") -> str:
@@ -45,7 +44,7 @@ def _page(page: Page, level: int, language: Language) -> list[str]:
 
 def _block(block: Block, language: Language) -> Iterator[str]:
     if isinstance(block, Headline):
-        yield f"**{_escaped(block.text.within(language))}**"
+        yield f"**{_escaped(block.whole.within(language))}**"
     elif isinstance(block, Paragraph):
         yield _escaped(block.text.within(language))
     elif isinstance(block, Facts):
@@ -57,7 +56,7 @@ def _block(block: Block, language: Language) -> Iterator[str]:
     elif isinstance(block, Contents):
         yield from (f"- {_escaped(_entry(each, language))}" for each in block.entries)
     elif isinstance(block, Table):
-        yield from _table(block, language)
+        yield from _table(block.shown_on("html"), language)
     elif isinstance(block, Network):
         # A drawing only; what colours it stands in a table of another page.
         return
@@ -72,7 +71,7 @@ def _table(table: Table, language: Language) -> Iterator[str]:
     yield _escaped(table.caption.within(language)) + ":"
     yield ""
     yield _line(column.label.within(language) for column in table.columns)
-    yield "|" + "|".join("---:" if column.kind in _NUMBERS else "---" for column in table.columns) + "|"
+    yield "|" + "|".join("---:" if column.kind in NUMBERS else "---" for column in table.columns) + "|"
     for row in table.rows:
         cells = zip(row, table.columns, strict=True)
         yield _line(cell_text(value, column).within(language) for value, column in cells)

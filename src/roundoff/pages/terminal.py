@@ -1,21 +1,128 @@
-"""A verdict for people: a headline, then a few lines with a word in front of each."""
+"""Pages in a terminal: verdict, facts, tables and notes, in its language and as wide as it is.
 
-from collections.abc import Iterable, Sequence
+Charts, pictures and networks are left out; their tables are not.
+"""
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from roundoff.messages.catalogue import told
+from roundoff.messages.catalogue import spoken, told
+from roundoff.messages.sanitize import for_people, short_name
 from roundoff.messages.sentences import sentence
+from roundoff.pages.blocks import (
+    NUMBERS,
+    Block,
+    Cell,
+    Column,
+    Commands,
+    Facts,
+    Headline,
+    Page,
+    Paragraph,
+    Table,
+    cell_text,
+    headline_text,
+)
 
-__all__ = [
-    "VerdictLine",
-    "left_out_lines",
-    "note_lines",
-    "verdict_lines",
-    "verdict_page",
-]
+__all__ = ["VerdictLine", "left_out_lines", "note_lines", "terminal_page", "verdict_lines", "verdict_page"]
+
+# From this width on a table has room for its wide columns.
+_WIDE_COLUMNS = 150
+_STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}
+# Names keep so many columns whatever stands beside them; operations are cut to so many.
+_NAMES_MIN, _OPERATION_MAX = 10, 8
+
+
+def terminal_page(page: Page) -> RenderableType:
+    """A page as rich renders it; an empty line stands before each table."""
+    return Group(*_parts(for_people(page)))
+
+
+def _parts(page: Page) -> Iterator[RenderableType]:
+    for number, block in enumerate(page.blocks):
+        if isinstance(block, Table):
+            if not block.rows:
+                continue
+            if number:
+                yield Text("")
+        yield from _block(block)
+    for below in page.sections:
+        yield Text("")
+        yield from _parts(below)
+
+
+def _block(block: Block) -> Iterator[RenderableType]:
+    if isinstance(block, Headline):
+        yield _headline(block)
+    elif isinstance(block, Facts):
+        yield verdict_lines((label.within(spoken()), text.within(spoken())) for label, text in block.rows)
+    elif isinstance(block, Table):
+        yield _TerminalTable(block)
+        yield from left_out_lines(len(block.rows) - len(_shown(block)))
+    elif isinstance(block, Paragraph):
+        text = block.text.within(spoken())
+        yield Text(told("terminal.note", text=text) if block.note else text, style="dim")
+    elif isinstance(block, Commands):
+        yield from (Text(f"  {line}") for line in block.lines)
+
+
+def _headline(block: Headline) -> Text:
+    """One word that stands out, and what it is about, which may begin with a colon."""
+    text = block.text.within(spoken())
+    if block.word is None:
+        return Text(text, style=_STYLES[block.tone])
+    word = block.word.within(spoken())
+    whole = Text(headline_text(word, text))
+    whole.stylize(_STYLES[block.tone], 0, len(word))
+    return whole
+
+
+def _shown(table: Table) -> list[tuple[Cell, ...]]:
+    """The rows that find room, by `order` where the table has one."""
+    order = table.order or range(len(table.rows))
+    return [table.rows[index] for index in order[: table.most]]
+
+
+@dataclass(frozen=True, slots=True)
+class _TerminalTable:
+    """A table that has as many columns as there is room for."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.max_width >= _WIDE_COLUMNS
+        chosen = [
+            (index, column)
+            for index, column in enumerate(self.table.columns)
+            if "terminal" in column.on and (wide or not column.wide)
+        ]
+        drawn = RichTable(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+        for _, column in chosen:
+            _add_column(drawn, column)
+        for row in _shown(self.table):
+            drawn.add_row(*(_cell(row[index], column) for index, column in chosen))
+        yield drawn
+
+
+def _add_column(drawn: RichTable, column: Column) -> None:
+    heading = (column.short or column.label).within(spoken()).replace("|", "\n")
+    if column.kind in NUMBERS:
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    elif column.kind == "node":
+        drawn.add_column(heading, overflow="fold", min_width=_NAMES_MIN)
+    elif column.id == "op_type":
+        drawn.add_column(heading, overflow="ellipsis", no_wrap=True, max_width=_OPERATION_MAX)
+    else:
+        drawn.add_column(heading, overflow="fold")
+
+
+def _cell(value: Cell, column: Column) -> Text:
+    text = cell_text(value, column).within(spoken())
+    return Text(short_name(text) if column.kind == "node" else text)
 
 
 VerdictLine = tuple[str, str]
@@ -27,9 +134,9 @@ def verdict_page(headline: Text, lines: Iterable[VerdictLine]) -> RenderableType
     return Group(headline, verdict_lines(lines))
 
 
-def verdict_lines(lines: Iterable[VerdictLine]) -> Table:
+def verdict_lines(lines: Iterable[VerdictLine]) -> RichTable:
     """The lines alone."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in lines:

@@ -7,13 +7,14 @@ from typing import Any
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, to_json
 from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.diagnosis.terminal import findings_csv
+from roundoff.pages.csv import run_tables
+from roundoff.report.pages import all_pages
 from roundoff.search.terminal import tuning_csv
 from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.studies.channels.terminal import channels_csv
 from roundoff.studies.check_calibration.terminal import calibration_csv
 from roundoff.studies.compare.terminal import comparison_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
-from roundoff.studies.layers.terminal import layers_csv
 from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.partial.terminal import partial_csv
 from roundoff.studies.run_diff.terminal import diff_csv
@@ -61,7 +62,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
     """The tables of what was found, by file name."""
     tables: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
         ("tensors.csv", document.comparison, comparison_csv),
-        ("layers.csv", document.layers, layers_csv),
         ("distribution.csv", document.distributions, distribution_csv),
         ("histograms.csv", document.distributions, histogram_csv),
         ("channels.csv", document.channels, channels_csv),
@@ -76,4 +76,5 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("findings.csv", document.diagnosis, findings_csv),
         ("diff.csv", document.diff, diff_csv),
     )
-    return {name: write(found) for name, found, write in tables if found is not None}
+    written = {name: write(found) for name, found, write in tables if found is not None}
+    return written | run_tables(all_pages(document))

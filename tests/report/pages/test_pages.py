@@ -11,9 +11,11 @@ from roundoff.pages.blocks import Chart, Headline, Network, Page, Table, cell_te
 from roundoff.report.pages import PAGES, all_pages
 from roundoff.search.result import Tuning
 from roundoff.studies.audit.result import Audit
-from tests.report import test_audit, test_layers, test_tuning
 from tests.report.curves import sweep_of, without_goal
 from tests.report.documents import HOSTILE, chain, empty_document, full_document
+from tests.search import test_tuning
+from tests.studies.audit import test_audit
+from tests.studies.layers import test_layers
 
 Kind = TypeVar("Kind")
 

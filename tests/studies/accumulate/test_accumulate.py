@@ -13,9 +13,8 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
-from roundoff.studies.accumulate import study as accumulate
 from roundoff.studies.accumulate.result import BASE_LINE, Curve
-from roundoff.studies.accumulate.study import AccumulationSettings
+from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
 from roundoff.studies.switches import Switches
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers
 from tests.models import random_feed

@@ -12,7 +12,10 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument, load_document, to_json
-from roundoff.report.run_directory import write_run
+from roundoff.pages.blocks import View
+from roundoff.pages.terminal import terminal_page
+from roundoff.report.run_directory import run_files, write_run
+from roundoff.studies.layers.page import layers_page
 from roundoff.studies.layers.result import (
     Cause,
     Culprit,
@@ -24,7 +27,6 @@ from roundoff.studies.layers.result import (
     LayerVerdict,
     Overflow,
 )
-from roundoff.studies.layers.terminal import layers_csv, layers_table, layers_verdict
 
 GOOD = LayerScore("ok", "", 0.99999, 1e-4, 44.4, 0.3, 1.5, 240, 3, 41.0, "s1", 43.0)
 BAD = LayerScore("ok", "", 0.8, 0.5, 4.5, 40.0, 300.0, 256, 1, 0.5, "s0", 3.3)
@@ -100,8 +102,24 @@ def shown(renderable: RenderableType, width: int = 80) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
+def page(report: LayerReport, *, most: int | None = None, sort: str = "") -> RenderableType:
+    found = layers_page(replace(DOCUMENT, layers=report), View(most, sort))
+    assert found is not None
+    return terminal_page(found)
+
+
+def verdict(report: LayerReport) -> str:
+    """What stands above the table."""
+    return shown(page(report), 200).partition("\n\n")[0]
+
+
+def table(report: LayerReport, width: int = 80, *, most: int | None = None, sort: str = "") -> str:
+    """The table and what stands below it."""
+    return shown(page(report, most=most, sort=sort), width).partition("\n\n")[2]
+
+
 def said(report: LayerReport) -> str:
-    return " ".join(shown(layers_verdict(report), 200).split())
+    return " ".join(verdict(report).split())
 
 
 def test_a_local_loss_names_the_node_the_tensor_and_the_cause() -> None:
@@ -110,9 +128,9 @@ def test_a_local_loss_names_the_node_the_tensor_and_the_cause() -> None:
         "LOCAL: 1 of 12 units in float brings the output from 4.8 to 29.8 dB (measured on 8 samples)"
     )
     assert "logits: 44.4 dB, cosine 0.99999 accumulated; misses cosine >= 0.99" in text
-    assert "relu2 (Relu after conv2): 25% of its values are clipped; local 4.5 dB remedy" in text
+    assert "relu2 (Relu after conv2): 25 % of its values are clipped; local 4.5 dB remedy" in text
     assert "remedy --set conv2=weight=float --set 'tensor:spoilt/卷积层=float'" in text
-    assert "%" not in text.replace("25% of its values", "")
+    assert "%" not in text.replace("25 % of its values", "")
 
 
 def test_what_was_run_is_said() -> None:
@@ -152,13 +170,13 @@ def test_a_culprit_of_which_both_parts_matter_says_so() -> None:
     both = replace(CULPRIT, result_again=Experiment((), 6.1, 0.9, False))
     weights = replace(both, introduced=replace(CULPRIT.introduced, cause="weights"))
     text = said(replace(REPORT, verdict=replace(VERDICT, culprits=(both, weights))))
-    assert "25% of its values are clipped, and weights; local" in text
+    assert "25 % of its values are clipped, and weights; local" in text
     assert "its weights, and the rounding of its result; local" in text
 
 
 def test_a_distributed_loss_says_over_how_many() -> None:
-    verdict = replace(VERDICT, kind="distributed", culprits=(), tried=("a", "b"))
-    text = said(replace(REPORT, verdict=verdict))
+    changed = replace(VERDICT, kind="distributed", culprits=(), tried=("a", "b"))
+    text = said(replace(REPORT, verdict=changed))
     assert text.startswith(
         "DISTRIBUTED: no few units are the cause; the 2 tried in float bring the output from 4.8 to 29.8 dB "
         "(measured on 8 samples)"
@@ -166,21 +184,21 @@ def test_a_distributed_loss_says_over_how_many() -> None:
     # These are not those that head the table, which is explained.
     assert "tried a, b (worst by themselves, which gains more than those that head the table" in text
     top = max((row for row in REPORT.rows if row.introduced), key=lambda row: row.introduced.output_share)  # type: ignore[union-attr]
-    text = said(replace(REPORT, verdict=replace(verdict, tried=(top.tensor,))))
+    text = said(replace(REPORT, verdict=replace(changed, tried=(top.tensor,))))
     assert f"tried {top.tensor} run" in text
 
 
 def test_a_distributed_loss_says_whether_it_is_the_weights() -> None:
     weights, activations = Experiment((), 22.0, 0.99, True), Experiment((), 5.0, 0.8, False)
-    verdict = replace(
+    changed = replace(
         VERDICT, kind="distributed", culprits=(), float_weights=weights, float_activations=activations
     )
-    text = said(replace(REPORT, verdict=verdict))
+    text = said(replace(REPORT, verdict=changed))
     assert "all weights in float give 22.0 dB, all activations in float 5.0 dB: it is the weights of many" in text
     assert "next roundoff transform with equalize,bias-correct evens out channels" in text
-    turned = replace(verdict, float_weights=activations, float_activations=weights)
+    turned = replace(changed, float_weights=activations, float_activations=weights)
     assert "next roundoff quantize with --calibration" in said(replace(REPORT, verdict=turned))
-    close = replace(verdict, float_activations=Experiment((), 20.0, 0.9, True))
+    close = replace(changed, float_activations=Experiment((), 20.0, 0.9, True))
     assert "it is the" not in said(replace(REPORT, verdict=close))
     assert "next roundoff partial tells how many" in said(replace(REPORT, verdict=close))
 
@@ -193,33 +211,33 @@ def test_a_fine_network_is_called_so() -> None:
 
 def test_weights_that_are_not_judged_are_never_called_fine() -> None:
     unjudged = ("weights are not judged: no float model with unrounded weights was given",)
-    verdict = LayerVerdict("fine", ("logits",), True, "cosine >= 0.99", not_judged=unjudged)
-    text = said(replace(REPORT, verdict=verdict))
+    changed = LayerVerdict("fine", ("logits",), True, "cosine >= 0.99", not_judged=unjudged)
+    text = said(replace(REPORT, verdict=changed))
     assert text.startswith("FINE as far as activations go: ")
     assert f"beware {unjudged[0]}" in text
-    nothing = said(replace(REPORT, verdict=replace(verdict, kind="open")))
+    nothing = said(replace(REPORT, verdict=replace(changed, kind="open")))
     assert nothing.startswith("OPEN: nothing of it could be judged")
     assert "44.4 dB" not in nothing
 
 
 @pytest.mark.parametrize("method", ["local", "accumulated"])
 def test_one_method_alone_says_how_to_get_a_verdict(method: str) -> None:
-    verdict = LayerVerdict("open", (), None, "")
-    text = said(replace(REPORT, method=method, verdict=verdict))  # type: ignore[arg-type]
+    changed = LayerVerdict("open", (), None, "")
+    text = said(replace(REPORT, method=method, verdict=changed))  # type: ignore[arg-type]
     assert text.startswith(f"OPEN: only {method} errors were measured")
     assert "--method both" in text
 
 
 def test_an_input_of_the_network_can_be_the_culprit() -> None:
     culprit = replace(CULPRIT, node="", op_type="", weighted="", tensor="image")
-    assert "input image: 25% of its values are clipped remedy" in said(
+    assert "input image: 25 % of its values are clipped remedy" in said(
         replace(REPORT, verdict=replace(VERDICT, culprits=(culprit,)))
     )
 
 
 def test_many_culprits_are_named_in_one_line_after_the_first() -> None:
     culprits = tuple(replace(CULPRIT, node=f"conv{index}") for index in range(6))
-    text = shown(layers_verdict(replace(REPORT, verdict=replace(VERDICT, culprits=culprits))), 200)
+    text = verdict(replace(REPORT, verdict=replace(VERDICT, culprits=culprits)))
     begins = [line.split()[0] for line in text.splitlines()]
     assert begins[:7] == ["LOCAL:", "output", "caused", "conv1", "conv2", "and", "remedy"]
     assert "and conv3, conv4, conv5" in text
@@ -247,47 +265,47 @@ def test_the_table_fits_a_terminal_whatever_the_names() -> None:
     long = replace(ROWS[0], tensor="/model/" + "很长的名字" * 20, op_type="BatchNormalization")
     report = replace(REPORT, rows=(*ROWS, replace(long, order=4)))
     for width in (80, 200):
-        lines = shown(layers_table(report), width).splitlines()
+        lines = table(report, width).splitlines()
         assert max(cell_len(line) for line in lines) <= width
-    assert "卷积层" in shown(layers_table(report), 200)
+    assert "卷积层" in table(report, 200)
 
 
 def test_worst_rows_come_first_and_the_rest_is_counted() -> None:
-    lines = shown(layers_table(REPORT, most=2)).splitlines()
+    lines = table(REPORT, most=2).splitlines()
     numbers = [line.split()[0] for line in lines if line.split() and line.split()[0].isdigit()]
     assert numbers[:3] == ["2", "0", "2"]  # two rows, and how many are left out
     text = " ".join(" ".join(lines).split())
     assert "2 rows that matter less are left out; --top all shows them dB: SQNR; local: " in text
     assert "adds: estimated share of the outputs' error, only to rank what to try note: 2 passes" in text
     assert text.endswith("note: for 1 remark on how the model was prepared see the document (--json, -o)")
-    in_order = shown(layers_table(REPORT, sort="order"))
+    in_order = table(REPORT, sort="order")
     assert in_order.index("inner") < in_order.index("spoilt") < in_order.index("logits")
 
 
 def test_rows_without_a_score_come_before_all_others() -> None:
     broken = replace(ROWS[3], local=LayerScore("shape", "1x2 against 1x3"), accumulated=GOOD)
-    lines = shown(layers_table(replace(REPORT, rows=(*ROWS[:3], broken)))).splitlines()
+    lines = table(replace(REPORT, rows=(*ROWS[:3], broken))).splitlines()
     assert "logits" in lines[2]
     assert "shape" in lines[2]
 
 
 def test_a_wide_table_has_every_column() -> None:
-    head = " ".join(shown(layers_table(REPORT), 200).splitlines()[:2])
+    head = " ".join(table(REPORT, 200).splitlines()[:2])
     for name in ("shape", "cosine", "steps", "max", "mse", "channel", "clip", "levels", "adds", "est."):
         assert name in head
-    assert "1: 0.5" in shown(layers_table(REPORT), 200)
+    assert "1: 0.5" in table(REPORT, 200)
 
 
 def test_only_what_was_measured_has_a_column() -> None:
     rows = tuple(replace(each, accumulated=None, introduced=None) for each in ROWS)
-    head = " ".join(shown(layers_table(replace(REPORT, method="local", rows=rows))).splitlines()[:2])
+    head = " ".join(table(replace(REPORT, method="local", rows=rows)).splitlines()[:2])
     assert "local" in head
     assert "accum" not in head
     assert "adds" not in head
 
 
 def test_the_csv_has_all_scores_and_no_formulas() -> None:
-    records = list(csv.DictReader(io.StringIO(layers_csv(REPORT))))
+    records = list(csv.DictReader(io.StringIO(run_files(DOCUMENT)["layers.csv"])))
     assert len(records) == len(ROWS)
     assert records[0]["tensor"] == "'=HYPERLINK(1)"
     spoilt = records[2]
@@ -317,13 +335,13 @@ def test_a_document_mentions_only_its_own_kind_of_result() -> None:
 def test_outputs_without_a_score_are_named() -> None:
     output = next(row for row in REPORT.rows if row.output)
     text = replace(output, tensor="label", accumulated=LayerScore("unreadable", "it holds text, not numbers"))
-    verdict = replace(REPORT.verdict, outputs=(output.tensor, "label"))
-    assert "; 1 other, without a score: label" in said(replace(REPORT, rows=(*REPORT.rows, text), verdict=verdict))
+    changed = replace(REPORT.verdict, outputs=(output.tensor, "label"))
+    assert "; 1 other, without a score: label" in said(replace(REPORT, rows=(*REPORT.rows, text), verdict=changed))
 
 
 def test_what_has_no_score_leaves_room_for_the_other_columns() -> None:
     scores = [LayerScore(status, "") for status in ("unreadable", "nonfinite", "degenerate")]
-    rows = [replace(REPORT.rows[0], local=score, accumulated=score) for score in scores]
-    text = shown(layers_table(replace(REPORT, rows=tuple(rows))))
+    rows = [*REPORT.rows, *(replace(REPORT.rows[0], local=score, accumulated=score) for score in scores)]
+    text = table(replace(REPORT, rows=tuple(rows)))
     assert max(map(len, text.splitlines())) <= 80
     assert [word in text for word in ("n/a", "NaN/inf", "empty", "unreadable")] == [True, True, True, False]

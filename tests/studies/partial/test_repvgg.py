@@ -11,11 +11,10 @@ from roundoff.graph.load import load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.loading import load_target
-from roundoff.studies.accumulate import study as accumulate
-from roundoff.studies.partial import study as sweep
+from roundoff.studies.accumulate.study import accumulate
 from roundoff.studies.partial.result import Raise
 from roundoff.studies.partial.settings import PartialSettings
-from roundoff.studies.partial.study import ranked_subjects
+from roundoff.studies.partial.study import ranked_subjects, sweep
 from roundoff.studies.sensitivity.result import Subject
 from tests.run.samples import MemorySamples
 

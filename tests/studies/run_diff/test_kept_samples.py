@@ -9,7 +9,7 @@ import pytest
 from roundoff.align.matching import align
 from roundoff.core.document import load_document, to_json
 from roundoff.measure.inference import MOST_KEPT, keep_samples
-from roundoff.studies.accumulate import study as accumulate
+from roundoff.studies.accumulate.study import accumulate
 from roundoff.studies.compare.study import compare
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from tests.report.documents import empty_document

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ def html_report(
         home: The list of reports that it belongs to, by name and address; None for a file of its own.
     """
     script, style = _asset("report.js"), _asset("report.css")
-    safe = tuple(for_people(page) for page in pages)
+    safe = tuple(_for_browsers(for_people(page)) for page in pages)
     text: str = _template().render(
         pages=safe,
         title=title,
@@ -49,6 +50,12 @@ def html_report(
         data=_data(safe),
     )
     return text.lstrip()
+
+
+def _for_browsers(page: Page) -> Page:
+    """A page with the columns that browsers show."""
+    blocks = tuple(each.shown_on("html") if isinstance(each, Table) else each for each in page.blocks)
+    return replace(page, blocks=blocks, sections=tuple(_for_browsers(each) for each in page.sections))
 
 
 def _policy(script: str, style: str) -> str:

@@ -1,70 +1,443 @@
 """What quantization costs each layer: verdict, curve along the network, table."""
 
+import math
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, in_all, plain, say
-from roundoff.messages.numbers import decibels, shape_text
-from roundoff.pages.blocks import Cell, Chart, Column, Headline, Page, Series, Table, Tone, notes
-from roundoff.studies.layers.result import LayerReport, LayerRow
+from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.numbers import percentage, score_text, shape_text
+from roundoff.messages.phrases import commas, count_of, semicolons
+from roundoff.messages.sentences import sentence
+from roundoff.pages.blocks import (
+    Cell,
+    Chart,
+    Column,
+    Headline,
+    Page,
+    Paragraph,
+    Series,
+    Table,
+    Tone,
+    View,
+    notes,
+    preparation_note,
+    spoken_facts,
+)
+from roundoff.studies.layers.result import Culprit, LayerReport, LayerRow, LayerScore
 
 __all__ = ["layers_page"]
 
-_TONES: dict[str, Tone] = {"fine": "good", "local": "bad", "distributed": "bad", "open": "open"}
-
-_COLUMNS = (
-    Column("order", plain("#"), "count"),
-    Column("node", say("common.node"), "node"),
-    Column("op_type", say("common.operation"), "text"),
-    Column("tensor", say("common.tensor"), "text"),
-    Column("shape", say("common.shape"), "text"),
-    Column("quantized", say("common.type"), "text"),
-    Column("local_sqnr_db", say("layers.local_db"), "decibels", higher_is_better=True),
-    Column("accumulated_sqnr_db", say("layers.accumulated_db"), "decibels", higher_is_better=True),
-    Column("adds", say("layers.adds"), "share", higher_is_better=False),
-    Column("clipped", say("layers.clipped"), "share", higher_is_better=False),
-    Column("used_levels", say("layers.levels"), "count"),
-)
+_LISTED = 3
+# A channel is told of when it is this bad, and so much worse than its tensor.
+_BAD_CHANNEL_DB, _WORSE_DB = 10.0, 10.0
+# So much better without weights than without activations, or the reverse: it is the former, or the latter.
+_CLEAR_DB = 6.0
+# What stands in a narrow column for a tensor without a score; documents have the whole word.
+_NO_SCORE = {"nonfinite": "NaN/inf", "unreadable": "n/a"}
 _AXES = (say("common.place_axis"), say("common.sqnr_axis"))
+_Line = tuple[str, str]
 
 
-def layers_page(document: RunDocument) -> Page | None:
-    """The page on layers; None when none were measured."""
+def layers_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on layers; None when none were measured.
+
+    Args:
+        document: The run.
+        view: Rows in a terminal; ``order`` sorts them by execution, otherwise those that matter most come first.
+    """
     report = document.layers
     if report is None:
         return None
-    table = Table("layers", say("layers.rows"), _COLUMNS, tuple(_row(row) for row in report.rows), sort="-adds")
-    series = (
-        Series(("local_sqnr_db",), say("layers.local_db")),
-        Series(("accumulated_sqnr_db",), say("layers.accumulated_db")),
+    curve = Chart("layers-along", say("layers.along"), "layers", "order", _series(report), *_AXES)
+    return Page(
+        "layers",
+        say("layers.title"),
+        (
+            _headline(report),
+            spoken_facts(lambda: (line for part in _FACTS for line in part(report))),
+            curve,
+            _table(report, view),
+            Paragraph(in_all(lambda: _legend(report))),
+            *notes(report.notes),
+            *preparation_note(report.preparation),
+        ),
     )
-    curve = Chart("layers-along", say("layers.along"), "layers", "order", series, *_AXES)
-    headline = Headline(_TONES[report.verdict.kind], _headline(report), f"layers_{report.verdict.kind}")
-    return Page("layers", say("layers.title"), (headline, curve, table, *notes(report.notes)))
 
 
-def _headline(report: LayerReport) -> Phrase:
+def _headline(report: LayerReport) -> Headline:
+    kind, verdict = report.verdict.kind, report.verdict
+    tone: Tone = "bad"
+    if kind == "open":
+        tone, text = "open", in_all(lambda: _why_open(report))
+    elif kind == "local":
+        few, all_units = len(verdict.culprits), verdict.contributors
+        text = in_all(lambda: told("layers.local", few=few, all=all_units, gain=_gain(report)).rstrip())
+    elif kind == "distributed" and verdict.after is not None:
+        tone = "open" if verdict.agrees else "bad"
+        text = in_all(lambda: told("layers.distributed_tried", tried=len(verdict.tried), gain=_gain(report)))
+    elif kind == "distributed":
+        tone, text = "open" if verdict.agrees else "bad", say("layers.distributed")
+    else:
+        unknown = _weights_unknown(report)
+        tone, text = ("open", say("layers.fine_activations")) if unknown else ("good", say("layers.fine"))
+    return Headline(tone, text, f"layers_{kind}", say(f"layers.word_{kind}"))
+
+
+def _series(report: LayerReport) -> tuple[Series, ...]:
+    found = (("local", "accumulated"), ("accumulated", "local"))
+    return tuple(
+        Series((f"{method}_sqnr_db",), say(f"layers.{method}_db"))
+        for method, other in found
+        if report.method != other
+    )
+
+
+def _why_open(report: LayerReport) -> str:
+    if report.method != "both":
+        return told("layers.open_method", method=told(f"layers.method_{report.method}"))
+    if _damaged(report):
+        return told("layers.open_damaged")
+    if report.verdict.agrees is not None and not _weights_unknown(report):
+        return told("layers.open_partly")
+    return told("layers.open_unjudged")
+
+
+def _weights_unknown(report: LayerReport) -> bool:
+    return any(text.startswith("weights are not judged") for text in report.verdict.not_judged)
+
+
+def _damaged(report: LayerReport) -> bool:
+    return any(row.output and row.accumulated and row.accumulated.status == "nonfinite" for row in report.rows)
+
+
+def _gain(report: LayerReport) -> str:
     verdict = report.verdict
-    before, after = verdict.before, verdict.after
-    return say(
-        f"layers.{verdict.kind}",
-        few=len(verdict.culprits),
-        all=verdict.contributors,
-        before=in_all(lambda: decibels(None if before is None else before.sqnr_db)),
-        after=in_all(lambda: decibels(None if after is None else after.sqnr_db)),
+    if verdict.before is None or verdict.after is None:
+        return ""
+    return told(
+        "layers.gain",
+        tried=len(verdict.tried),
+        outputs=len(verdict.outputs),
+        before=_db(verdict.before.sqnr_db),
+        after=_db(verdict.after.sqnr_db),
+        samples=count_of(verdict.samples, "sample"),
     )
 
 
-def _row(row: LayerRow) -> tuple[Cell, ...]:
-    local, accumulated, added = row.local, row.accumulated, row.introduced
-    return (
-        row.order,
-        row.node,
-        row.op_type,
-        row.tensor,
-        shape_text(row.shape),
-        row.quantized,
-        None if local is None else local.sqnr_db,
-        None if accumulated is None else accumulated.sqnr_db,
-        None if added is None else added.output_share,
-        row.clipped,
-        None if accumulated is None else accumulated.used_levels,
+def _outputs(report: LayerReport) -> Iterator[_Line]:
+    rows = {row.tensor: row for row in report.rows}
+    outputs = report.verdict.outputs
+    if not outputs or (report.verdict.kind == "open" and _weights_unknown(report)):
+        return
+    score = rows[outputs[0]].accumulated
+    text = told("layers.score", name=outputs[0], score=_in_words(score))
+    if len(outputs) > 1:
+        text = told("layers.worst_output", text=text, count=len(outputs) - 1)
+        mute = [name for name in outputs if (found := rows[name].accumulated) and found.sqnr_db is None]
+        text = commas(text, told("layers.mute", names=_listed(mute)) if mute else "")
+    if report.verdict.agrees is False:
+        text = semicolons(text, told("layers.misses", limits=report.verdict.thresholds))
+    yield told("layers.output") if len(outputs) == 1 else told("layers.outputs"), text
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_LISTED])}{' ...' * (len(names) > _LISTED)}"
+
+
+def _culprits(report: LayerReport) -> Iterator[_Line]:
+    culprits = report.verdict.culprits
+    rows = {row.tensor: row for row in report.rows}
+    for index, each in enumerate(culprits[:_LISTED]):
+        yield "" if index else told("layers.caused_by"), _culprit(each, rows.get(each.tensor))
+    if len(culprits) > _LISTED:
+        names = ", ".join(each.node or each.tensor for each in culprits[_LISTED:])
+        yield "", told("layers.and_these", names=names)
+    if culprits:
+        rules = [rule for each in culprits for rule in each.remedy]
+        yield told("layers.remedy"), " ".join(f"--set {shlex.quote(rule)}" for rule in rules)
+    if report.verdict.masked:
+        yield told("layers.also"), told("layers.masked", names=_listed(report.verdict.masked))
+
+
+def _culprit(each: Culprit, row: LayerRow | None) -> str:
+    local = None if row is None or row.local is None else row.local.sqnr_db
+    local_text = "" if local is None else told("layers.unit_db", db=_db(local))
+    parts = [_how(each, row), commas(local_text, _channels(each, local))]
+    if each.quantized_again is not None:
+        parts.append(told("layers.again", db=_db(each.quantized_again.sqnr_db)))
+    return told("layers.score", name=_who(each), score=semicolons(*parts))
+
+
+def _who(each: Culprit) -> str:
+    if not each.node:
+        return told("layers.culprit_input", tensor=each.tensor)
+    names = {"node": each.node, "op": each.op_type}
+    if each.weighted != each.node:
+        return told("layers.culprit_after", weighted=each.weighted, **names)
+    if each.tensor != each.node:
+        return told("layers.culprit_at", tensor=each.tensor, **names)
+    return told("layers.culprit", **names)
+
+
+def _how(each: Culprit, row: LayerRow | None) -> str:
+    cause = each.introduced.cause
+    if cause == "clipping":
+        how = told("layers.clipping", share=percentage(each.clipped))
+    elif cause == "rounding":
+        how = told("layers.rounding", levels=_levels(row) if row else each.used_levels)
+    else:
+        how = told("layers.weights") if cause == "weights" else told("layers.integer")
+    if each.result_again is not None and len(each.remedy) > 1:  # both parts were measured to matter
+        more = told("layers.and_result") if cause == "weights" else told("layers.and_weights")
+        return commas(how, more)
+    return how
+
+
+def _channels(each: Culprit, local: float | None) -> str:
+    """The worst channel, where it is much worse than the tensor."""
+    worst = each.worst_channel_sqnr_db
+    if local is None or worst is None or worst > min(_BAD_CHANNEL_DB, local - _WORSE_DB):
+        return ""
+    text = told("layers.channel", channel=each.worst_channel, db=_db(worst))
+    if not each.lost_channels:
+        return text
+    return told("layers.lost_channels", text=text, lost=each.lost_channels, all=each.channels)
+
+
+def _adding_most(report: LayerReport, count: int) -> set[str]:
+    """The tensors that are estimated to add most, by which the table is ordered."""
+    shares = {row.tensor: row.introduced.output_share for row in report.rows if row.introduced is not None}
+    return set(sorted(shares, key=shares.__getitem__, reverse=True)[:count])
+
+
+def _tried(report: LayerReport) -> Iterator[_Line]:
+    verdict = report.verdict
+    if verdict.kind != "distributed":
+        return
+    if verdict.tried:
+        names = ", ".join(verdict.tried)
+        most = _adding_most(report, len(verdict.tried))
+        if most and set(verdict.tried) != most:
+            names = told("layers.tried_by_own", names=names)
+        yield told("layers.tried"), names
+    if verdict.float_weights is not None and verdict.float_activations is not None:
+        weights, activations = verdict.float_weights.sqnr_db, verdict.float_activations.sqnr_db
+        text = told("layers.sides", weights=_db(weights), activations=_db(activations))
+        clear = abs(weights - activations) >= _CLEAR_DB
+        side = "weights" if weights > activations else "activations"
+        yield told("layers.besides"), told(f"layers.side_{side}", text=text) if clear else text
+        yield told("layers.next"), told(f"layers.next_{side if clear else 'both'}")
+
+
+def _limits(report: LayerReport) -> Iterator[_Line]:
+    for text in report.verdict.not_judged:
+        yield told("layers.beware"), sentence(text)
+    samples = count_of(len(report.samples), "sample")
+    yield told("layers.run"), semicolons(sentence(report.quantized), sentence(report.arithmetic), samples)
+
+
+def _integers(report: LayerReport) -> Iterator[_Line]:
+    if report.overflows:
+        first = report.overflows[0]
+        more = len(report.overflows) - 1
+        text = f"{first.node} ({first.op_type}): {first.text}"
+        text = told("layers.overflow_more", text=text, count=more) if more else text
+        yield told("layers.overflow"), text
+    if report.float_nodes:
+        nodes = count_of(len(report.float_nodes), "node")
+        yield (
+            told("layers.run_float"),
+            told("layers.score", name=nodes, score=_listed(tuple(report.float_nodes))),
+        )
+
+
+_FACTS = (_outputs, _culprits, _tried, _integers, _limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowColumn:
+    """A column, and what a row has in it."""
+
+    column: Column
+    cell: Callable[[LayerRow], Cell]
+
+
+def _table(report: LayerReport, view: View) -> Table:
+    """All rows in execution order; a terminal shows those first that matter most, unless asked for the order."""
+    columns = _columns(report)
+    rows = tuple(tuple(each.cell(row) for each in columns) for row in report.rows)
+    worst = sorted(range(len(rows)), key=lambda index: _badness(report.rows[index]))
+    # In execution order, too, it is the rows that matter least for which there is no room.
+    order = sorted(worst[: view.most]) if view.sort == "order" else worst
+    return Table(
+        "layers",
+        say("layers.rows"),
+        tuple(each.column for each in columns),
+        rows,
+        sort="-output_share",
+        file="layers.csv",
+        most=view.most,
+        order=tuple(order),
     )
+
+
+def _columns(report: LayerReport) -> list[_RowColumn]:
+    """The columns of a report: what terminals and browsers show, then the rest of what is known, for CSV files."""
+    everywhere, drawn = ("terminal", "html", "csv"), ("terminal", "html")
+    found = [
+        _RowColumn(Column("order", plain("#"), "count", on=everywhere), lambda row: row.order),
+        _RowColumn(Column("node", say("common.node"), "node", on=("html", "csv")), lambda row: row.node),
+        _RowColumn(Column("shown_tensor", say("common.tensor"), "node", on=drawn), lambda row: row.tensor),
+        _RowColumn(
+            Column("op_type", say("common.operation"), "text", on=everywhere, short=say("terminal.operation")),
+            lambda row: row.op_type,
+        ),
+        _RowColumn(Column("unit", plain("unit"), "text", on=("csv",)), lambda row: row.unit),
+        _RowColumn(Column("tensor", plain("tensor"), "text", on=("csv",)), lambda row: row.tensor),
+        _RowColumn(Column("shown_type", say("layers.column_type"), "count", on=drawn), lambda row: row.quantized),
+        _RowColumn(
+            Column("shape", say("layers.column_shape"), "count", on=everywhere, wide=True),
+            lambda row: shape_text(row.shape) if row.shape else "",
+        ),
+        *(_plain_column(name) for name in ("dtype", "quantized", "output", "samples", "levels")),
+        _RowColumn(
+            Column("clipped", say("layers.clipped"), "share", higher_is_better=False, on=("csv",)),
+            lambda row: row.clipped,
+        ),
+    ]
+    for method in ("local", "accumulated"):
+        found += _score_columns(method, shown=report.method in (method, "both"))
+    clip = Column("shown_clipped", say("layers.clipped"), "share", on=drawn, short=say("layers.column_clip"))
+    codes = Column("used_levels", say("layers.levels"), "count", on=drawn, short=say("layers.column_levels"))
+    found += [_RowColumn(clip, lambda row: row.clipped), _RowColumn(codes, lambda row: _levels(row) or None)]
+    found += _added_columns(shown=report.method == "both")
+    differ = ("html", "terminal", "csv") if report.mode == "integer" else ("csv",)
+    different = Column("differing_codes", say("layers.column_differ"), "share", on=differ, wide=True)
+    return [*found, _RowColumn(different, lambda row: row.differing_codes), _plain_column("distant_codes")]
+
+
+def _plain_column(name: str) -> _RowColumn:
+    """A field of a row that only CSV files have."""
+    return _RowColumn(Column(name, plain(name), "text", on=("csv",)), lambda row: getattr(row, name))
+
+
+def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
+    """What is known of a tensor by one method; a terminal leaves most of it out."""
+
+    def column(name: str, kind: Any, short: Phrase, *, wide: bool = False) -> Column:
+        label = say(f"layers.{method}_db") if name == "sqnr_db" else plain(f"{method} {name}")
+        on = (
+            ("terminal", "html", "csv")
+            if shown and name == "sqnr_db"
+            else ("terminal", "csv")
+            if shown
+            else ("csv",)
+        )
+        better = True if name in ("sqnr_db", "cosine") else None
+        return Column(
+            f"{method}_{name}", label, kind, higher_is_better=better, on=on, short=short, digits=3, wide=wide
+        )
+
+    def cell(name: str) -> Callable[[LayerRow], Cell]:
+        def value(row: LayerRow) -> Cell:
+            score: LayerScore | None = getattr(row, method)
+            if score is not None and name == "sqnr_db" and score.sqnr_db is None:
+                return _no_score(score)
+            return None if score is None else getattr(score, name)
+
+        return value
+
+    heading = say(f"layers.column_{method}")
+    shapes: dict[str, tuple[Any, Phrase, bool]] = {
+        "sqnr_db": ("decibels", Phrase(f"{heading.en}|dB", f"{heading.zh}|dB"), False),
+        "cosine": ("score", say("layers.column_cosine"), method == "local"),
+        "rms_steps": ("number", say("layers.column_steps"), method != "local"),
+        "max_steps": ("number", say("layers.column_max"), True),
+        "mse": ("number", plain("mse"), True),
+    }
+    found = []
+    for name in (field.name for field in fields(LayerScore) if field.name != "sample_sqnr_db"):
+        if name in shapes:
+            kind, short, wide = shapes[name]
+            found.append(_RowColumn(column(name, kind, short, wide=wide), cell(name)))
+        else:
+            hidden = Column(f"{method}_{name}", plain(f"{method} {name}"), "text", on=("csv",))
+            found.append(_RowColumn(hidden, cell(name)))
+    if shown:
+        worst = Column(
+            f"shown_{method}_channel", say("layers.column_channel"), "count", on=("terminal",), wide=True
+        )
+        found.append(_RowColumn(worst, lambda row: _worst_channel(getattr(row, method))))
+    return found
+
+
+def _worst_channel(score: LayerScore | None) -> str:
+    if score is None or score.worst_channel is None or score.worst_channel_sqnr_db is None:
+        return ""
+    return f"{score.worst_channel}: {_db(score.worst_channel_sqnr_db)}"
+
+
+def _no_score(score: LayerScore) -> Phrase:
+    """What stands in the place of decibels that there are none of; documents have the whole reason."""
+    if score.status == "degenerate":
+        return say("layers.empty")
+    return plain(_NO_SCORE.get(score.status, score.status))
+
+
+def _added_columns(*, shown: bool) -> list[_RowColumn]:
+    def cell(name: str) -> Callable[[LayerRow], Cell]:
+        return lambda row: None if row.introduced is None else getattr(row.introduced, name)
+
+    share = Column(
+        "output_share",
+        say("layers.adds"),
+        "share",
+        higher_is_better=False,
+        on=("terminal", "html", "csv") if shown else ("csv",),
+        short=say("layers.column_adds"),
+    )
+    names = {"introduced_sqnr_db": "sqnr_db", "introduced_channel_sqnr_db": "channel_sqnr_db"}
+    hidden = [_RowColumn(Column(id_, plain(id_), "text", on=("csv",)), cell(name)) for id_, name in names.items()]
+    cause = Column("cause", plain("cause"), "text", on=("csv",))
+    return [*hidden, _RowColumn(share, cell("output_share")), _RowColumn(cause, cell("cause"))]
+
+
+def _badness(row: LayerRow) -> tuple[bool, float, float]:
+    """Smaller is worse: what has no score, then what adds most to the outputs' error, then the largest error."""
+    scores = [score for score in (row.local, row.accumulated) if score is not None]
+    scored = all(score.sqnr_db is not None and score.status != "nonfinite" for score in scores)
+    share = 0.0 if row.introduced is None else row.introduced.output_share
+    levels = [math.inf if score.sqnr_db is None else score.sqnr_db for score in scores]
+    return scored, -share, min(levels, default=math.inf)
+
+
+def _legend(report: LayerReport) -> str:
+    """What the columns mean that do not say it themselves."""
+    words = [told("layers.legend_db")]
+    if report.method != "accumulated":
+        words.append(told("layers.legend_local"))
+    if report.method != "local":
+        words.append(told("layers.legend_accumulated"))
+    words += [told("layers.legend_steps"), told("layers.legend_levels")]
+    if report.method == "both":
+        words.append(told("layers.legend_adds"))
+    return semicolons(*words)
+
+
+def _in_words(score: LayerScore | None) -> str:
+    if score is None or score.sqnr_db is None:
+        return told("terminal.no_score") if score is None else score.detail
+    text = told("layers.in_words", db=_db(score.sqnr_db), cosine=score_text("cosine", score.cosine))
+    return told("layers.nonfinite", text=text, detail=score.detail) if score.status == "nonfinite" else text
+
+
+def _levels(row: LayerRow) -> str:
+    score = row.local or row.accumulated
+    return "" if score is None or score.used_levels is None else f"{score.used_levels}/{row.levels}"
+
+
+def _db(value: float) -> str:
+    return score_text("sqnr_db", value)

@@ -8,9 +8,8 @@ from roundoff.core.document import json_text
 from roundoff.core.files import write_text
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.report.plots.curves import accumulation_picture
-from roundoff.studies.accumulate import study as accumulate
 from roundoff.studies.accumulate.result import Curve
-from roundoff.studies.accumulate.study import AccumulationSettings
+from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
 from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.vendors.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.arguments import NodeLists, node_lists, one_metric, our_metric

@@ -11,9 +11,8 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import rename_captured
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.wiring import by_dtype
-from roundoff.preprocessing import steps as doubts
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
-from roundoff.preprocessing.steps import InputProcessing
+from roundoff.preprocessing.steps import InputProcessing, doubts
 from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.checks import YUV
 from roundoff.vendors.pulsar2.config.resolution import InputSettings, Settled
