@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.measure.metrics import all_metrics, get_metric, metric, score
+from roundoff.measure.metrics import all_metrics, get_metric, score
 from roundoff.measure.pairs import measure_pair
 from tests.contracts.metric_contract import MetricContract
 
@@ -160,8 +160,3 @@ def test_nonfinite_is_said_with_counts() -> None:
 def test_an_unknown_metric_names_the_nearest() -> None:
     with pytest.raises(BadInput, match=r"no metric 'cosin'[\s\S]*did you mean 'cosine'"):
         get_metric("cosin")
-
-
-def test_a_name_is_taken_once() -> None:
-    with pytest.raises(ValueError, match="registered twice"):
-        metric("cosine", direction="higher", perfect=1.0)(lambda _: 1.0)

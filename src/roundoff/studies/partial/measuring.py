@@ -356,7 +356,6 @@ def by_outputs(
         ModelFailed: The model cannot be run.
     """
     name = settings.score or (SHOWN_METRICS[0] if settings.labels is None else ACCURACY)
-    text = settings.goal or default_goal(name)
     metrics = score_metrics(settings.score)
     indices = range(len(samples.names))[: settings.samples]
     trial = Trial(model, samples, indices, metrics, settings.labels, settings.max_memory, settings.threads)
@@ -368,6 +367,7 @@ def by_outputs(
     # What the float network scores against itself.
     perfect, higher = float_side(name)
     whole = perfect if perfect is not None else accuracy or 0.0
+    text = settings.goal or default_goal(whole)
     return Measured(
         name=name,
         higher_is_better=higher,
@@ -410,7 +410,7 @@ def by_evaluator(
     try:
         whole = evaluator(make_run(model, threads=settings.threads), seen)
         goal = parse_goal(
-            settings.goal or default_goal(""), score=name, float_score=whole, higher_is_better=higher
+            settings.goal or default_goal(whole), score=name, float_score=whole, higher_is_better=higher
         )
         progress.advance()
         for at, quantizers in enumerate(choices):

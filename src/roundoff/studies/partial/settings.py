@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput
-from roundoff.measure.metrics import Metric, get_metric, require
+from roundoff.errors import BadInput, nearest
+from roundoff.measure.metrics import Metric, get_metric, judging, require
 from roundoff.measure.rows import ROW_FIELDS
 from roundoff.run.evaluators import Evaluator
 from roundoff.studies.partial.result import Goal, Raise
@@ -40,10 +40,9 @@ _SHARE = re.compile(r"(?P<number>[0-9]*\.?[0-9]+)\s*%")
 _DEFAULT_SHARE, _DEFAULT_DB = "99%", "20"
 
 
-def default_goal(score: str) -> str:
+def default_goal(float_score: float) -> str:
     """What is asked for when nobody says: 99 % of float; in decibels, of which float has endless ones, 20."""
-    perfect, _ = float_side(score)
-    return _DEFAULT_DB if perfect == math.inf else _DEFAULT_SHARE
+    return _DEFAULT_DB if float_score == math.inf else _DEFAULT_SHARE
 
 
 def parse_goal(text: str, *, score: str, float_score: float | None, higher_is_better: bool) -> Goal:
@@ -122,7 +121,11 @@ def score_metrics(score: str) -> tuple[Metric, ...]:
     Raises:
         BadInput: There is no such score, or it needs what is not gathered of outputs.
     """
-    names = SHOWN_METRICS if score in ("", SAME_TOP1, ACCURACY) else (score, *SHOWN_METRICS)
+    known = (*judging(ROW_FIELDS), SAME_TOP1, ACCURACY)
+    try:
+        names = SHOWN_METRICS if score in ("", SAME_TOP1, ACCURACY) else (get_metric(score).name, *SHOWN_METRICS)
+    except BadInput as error:
+        raise BadInput(f"There is no score {score!r}.", fix=nearest(score, known)) from error
     return require(names, command="partial", offers=ROW_FIELDS)
 
 
