@@ -25,19 +25,7 @@ SOURCES = Path(__file__).parents[2] / "src/roundoff"
 
 def code() -> str:
     """All code that makes results, with strings that go on in the next line in one."""
-    folders = (
-        "analysis",
-        "cli",
-        "core",
-        "data",
-        "diagnosis",
-        "graph",
-        "preprocessing",
-        "quantize",
-        "search",
-        "vendors",
-    )
-    text = "\n".join(path.read_text("utf-8") for name in folders for path in (SOURCES / name).rglob("*.py"))
+    text = "\n".join(path.read_text("utf-8") for path in SOURCES.rglob("*.py"))
     text += (SOURCES / "preprocessing/conventions.toml").read_text("utf-8")
     return re.sub(r'"\s*f?"', "", text)
 
