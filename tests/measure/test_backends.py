@@ -184,9 +184,7 @@ def test_a_metric_of_a_contributor_is_served_where_its_sums_are_gathered_and_ref
     with registered("span_error", ("max_abs_error", "extremes"), span_error):
         assert [each.name for each in require(["span_error"], command="compare")] == ["span_error"]
         for offers in (ROW_FIELDS, LIGHT_FIELDS):
-            with pytest.raises(
-                BadInput, match="it does not gather extremes"
-            ) as caught:
+            with pytest.raises(BadInput, match="it does not gather extremes") as caught:
                 require(["span_error"], command="sensitivity", offers=offers)
             assert "choose from: cosine, sqnr_db" in caught.value.fix
             assert "span_error" not in caught.value.fix

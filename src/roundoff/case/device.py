@@ -22,6 +22,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.shapes import Value
 from roundoff.graph.subgraph import Parts
+from roundoff.messages.numbers import decibels_text
 
 __all__ = ["reproduce_device"]
 
@@ -63,8 +64,8 @@ def reproduce_device(
     faulty, healthy = sqnr_at(spot, exact, found), BEST_DB if everywhere else _healthy_db(bench, tensor)
     if healthy - faulty < _SMALLEST_DB:
         what = (
-            f"On the device {tensor!r} follows from what it reads to {faulty:.1f} dB, as other tensors do "
-            f"({healthy:.1f} dB)."
+            f"On the device {tensor!r} follows from what it reads to {decibels_text(faulty)}, as other tensors do "
+            f"({decibels_text(healthy)})."
         )
         raise BadInput(what, fix="choose another finding with --finding")
     span = bench.spans[tensor]

@@ -13,6 +13,7 @@ from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
+from roundoff.messages.numbers import decibels_text
 from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.run.feeds import Samples
 from roundoff.samples.sample_set import copy_samples
@@ -171,7 +172,7 @@ def _close(one: float | None, two: float | None, most: float) -> bool:
 
 
 def _db(value: float | None) -> str:
-    return "without a score" if value is None else f"{value:.1f} dB"
+    return "without a score" if value is None else decibels_text(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

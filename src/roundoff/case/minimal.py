@@ -14,6 +14,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.shapes import Value
 from roundoff.graph.subgraph import Part, Parts
+from roundoff.messages.numbers import decibels_text
 
 __all__ = [
     "NotLocal",
@@ -116,8 +117,10 @@ def reproduce_quantized(
 
 
 def _harmless(found: Reproducer) -> str:
-    told = "" if found.complement is None else f"{found.complement.before:.1f} dB as it is and "
-    after = "" if found.complement is None else f"{found.complement.after:.1f} dB with these quantizers off"
+    told = "" if found.complement is None else f"{decibels_text(found.complement.before)} as it is and "
+    after = (
+        "" if found.complement is None else f"{decibels_text(found.complement.after)} with these quantizers off"
+    )
     return f"{found.nodes[0][0]!r} is not what makes the loss: the whole model has {told}{after}."
 
 
@@ -151,7 +154,7 @@ class _Search:
         if start is None or start.db < _SMALLEST_DB:
             nodes, start = self.parts.computing, self._gap(self.parts.computing)
         if start is None or start.db < _SMALLEST_DB:
-            shown = "nothing can be compared" if start is None else f"at most {max(0.0, start.db):.1f} dB"
+            shown = "nothing can be compared" if start is None else f"at most {decibels_text(max(0.0, start.db))}"
             raise NotLocal(
                 f"No part of the network shows finding {finding.number} ({finding.cause}) by itself: {shown} "
                 "between its quantizers and better ones, fed with what the float network computes.",

@@ -17,6 +17,7 @@ from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Finding, Measure
 from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
+from roundoff.measure.metrics import ratio_db
 from roundoff.messages.numbers import counted
 
 __all__ = [
@@ -148,11 +149,7 @@ def _energies(exact: Sequence[Array], other: Sequence[Array]) -> tuple[float, fl
 
 
 def _db(signal: float, noise: float) -> float:
-    if noise == 0:
-        return BEST_DB
-    if signal == 0 or not math.isfinite(noise):
-        return -BEST_DB
-    return max(-BEST_DB, min(BEST_DB, 10 * math.log10(signal / noise)))
+    return max(-BEST_DB, min(BEST_DB, ratio_db(signal, noise)))
 
 
 def _slices(tensor: str, exact: Array, faulty: Array, mended: Array) -> Iterator[Gap]:

@@ -26,10 +26,16 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from rich.text import Text
 
     from roundoff.core.document import load_document
-    from roundoff.measure.metrics import all_metrics
+    from roundoff.measure.metrics import all_metrics, get_metric, judging, mean_of
     from roundoff.messages.sanitize import harmless
     from roundoff.report.explain import explain
 
     document = None if args.run_path is None else load_document(args.run_path)
-    terminal.print(Text(harmless(explain(args.name, document, metrics=tuple(all_metrics())))))
+    terminal.print(
+        Text(
+            harmless(
+                explain(args.name, document, metrics=(*all_metrics(), *map(get_metric, map(mean_of, judging()))))
+            )
+        )
+    )
     return EXIT_OK

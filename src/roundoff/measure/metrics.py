@@ -26,6 +26,7 @@ __all__ = [
     "chebyshev",
     "cosine",
     "get_metric",
+    "is_metric",
     "judging",
     "kl_divergence",
     "linear_fit",
@@ -45,6 +46,7 @@ __all__ = [
     "score",
     "sqnr_db",
     "status_of",
+    "summary_of",
     "within_1e3",
     "within_5e3",
 ]
@@ -68,6 +70,7 @@ class Metric:
         summary: What it tells, in one sentence.
         compute: Its value from the sums of a pair that is not empty.
         needs: The sums it is a function of.
+        quadratic: Whether its distance from perfect grows with the energy of the error, not with its size.
         per_sample: Whether several samples are scored each alone and their scores averaged; otherwise their sums
             are merged, as if all samples were one tensor.
     """
@@ -79,6 +82,7 @@ class Metric:
     summary: str
     compute: Callable[[PairSums], float]
     needs: frozenset[Field]
+    quadratic: bool = False
     per_sample: bool = False
 
     def value(self, sums: PairSums) -> float:
@@ -99,7 +103,13 @@ _METRICS: dict[str, Metric] = {}
 
 
 def metric(
-    name: str, *, needs: Collection[Field], unit: str = "", direction: Direction, perfect: float | None
+    name: str,
+    *,
+    needs: Collection[Field],
+    unit: str = "",
+    direction: Direction,
+    perfect: float | None,
+    quadratic: bool = False,
 ) -> Callable[[Callable[[PairSums], float]], Callable[[PairSums], float]]:
     """Register a function of the sums as a metric; its docstring's first line is the summary.
 
@@ -109,6 +119,7 @@ def metric(
         unit: See `Metric`.
         direction: Which way is better.
         perfect: Its value for equal tensors.
+        quadratic: Whether its distance from that grows with the energy of the error, not with its size.
     """
     if not frozenset(needs) <= ALL_FIELDS:
         raise ValueError(f"metric {name!r} needs {sorted(frozenset(needs) - ALL_FIELDS)}, which nobody gathers")
@@ -119,7 +130,7 @@ def metric(
         summary = (compute.__doc__ or "").strip().partition("\n")[0]
         if not summary:
             raise ValueError(f"metric {name!r} has no docstring to say what it tells")
-        _METRICS[name] = Metric(name, unit, direction, perfect, summary, compute, frozenset(needs))
+        _METRICS[name] = Metric(name, unit, direction, perfect, summary, compute, frozenset(needs), quadratic)
         return compute
 
     return register
@@ -139,6 +150,17 @@ def get_metric(name: str) -> Metric:
         raise BadInput(f"There is no metric {name!r}.", fix=nearest(name, _METRICS))
     summary = f"Mean over samples, each scored alone. {base.summary}"
     return replace(base, name=name, summary=summary, per_sample=True)
+
+
+def is_metric(name: str) -> bool:
+    """Whether there is a metric of that name; evaluators and labels give scores that are none."""
+    base = _METRICS.get(name) or _METRICS.get(name.removeprefix(MEAN))
+    return base is not None and (base.name == name or base.direction != "none")
+
+
+def summary_of(name: str) -> str:
+    """What a metric tells, in one sentence; empty for scores that are no metric."""
+    return get_metric(name).summary if is_metric(name) else ""
 
 
 def mean_of(name: str) -> str:
@@ -227,10 +249,7 @@ _SMOOTHING = 0.5
 
 
 @metric(
-    "cosine",
-    needs=[*_ENERGIES, "candidate_energy", "product"],
-    direction="higher",
-    perfect=1.0,
+    "cosine", needs=[*_ENERGIES, "candidate_energy", "product"], direction="higher", perfect=1.0, quadratic=True
 )
 def cosine(sums: PairSums) -> float:
     """Cosine of the angle between the tensors; blind to gain."""
@@ -282,7 +301,7 @@ def norm_error(sums: PairSums) -> float:
     return abs(math.sqrt(sums.candidate.energy / sums.reference.energy) - 1)
 
 
-@metric("mse", needs=["error_energy"], unit="value", direction="lower", perfect=0.0)
+@metric("mse", needs=["error_energy"], unit="value", direction="lower", perfect=0.0, quadratic=True)
 def mse(sums: PairSums) -> float:
     """Mean of the squared errors."""
     return sums.error_energy / sums.count
@@ -355,13 +374,13 @@ def accumulated_relative_error(sums: PairSums) -> float:
     return sums.relative_error if sums.relative_count else _without_reference(sums)
 
 
-@metric("within_1e3", needs=["near_counts"], unit="share", direction="higher", perfect=1.0)
+@metric("within_1e3", needs=["near_counts"], unit="share", direction="higher", perfect=1.0, quadratic=True)
 def within_1e3(sums: PairSums) -> float:
     """Share of elements whose relative error is below 1e-3 (zero for zero counts)."""
     return sums.within_1e3 / sums.count
 
 
-@metric("within_5e3", needs=["near_counts"], unit="share", direction="higher", perfect=1.0)
+@metric("within_5e3", needs=["near_counts"], unit="share", direction="higher", perfect=1.0, quadratic=True)
 def within_5e3(sums: PairSums) -> float:
     """Share of elements whose relative error is below 5e-3 (zero for zero counts)."""
     return sums.within_5e3 / sums.count

@@ -109,7 +109,7 @@ class SignalJudge:
         BadInput: No output holds numbers.
     """
 
-    name, higher_is_better, by_sample, limits = "sqnr_db", True, True, None
+    name, higher_is_better, by_sample, limits = "mean_sqnr_db", True, True, None
     notes = (f"an output without any error counts as {_MOST_DB:g} dB",)
 
     def __init__(self, runner: OutputRunner) -> None:

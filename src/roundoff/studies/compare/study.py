@@ -11,6 +11,7 @@ from roundoff.errors import BadInput
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import TensorScore, score
 from roundoff.measure.thresholds import ThresholdSet, load_profile
+from roundoff.messages.numbers import decibels_text
 from roundoff.studies.compare.coverage import output_coverage
 from roundoff.studies.compare.culprits import roles, stand_ins
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
@@ -310,8 +311,9 @@ def _remarked(
         text = job.look_again(pairs[place], measured[place]).text
         told[place] = replace(rows[place], difference=text)
         own, around = rows[place].score.values["sqnr_db"], surroundings_db(rows, place, ordered=ordered)
-        near = "dB, its worst neighbour" if ordered else "dB, the worst other"
-        remarks.append(f"{rows[place].reference} stands out: {own:.1f} {near} {around:.1f} dB: {text}")
+        near = "its worst neighbour" if ordered else "the worst other"
+        worst = "" if around is None else decibels_text(around)
+        remarks.append(f"{rows[place].reference} stands out: {decibels_text(own)}, {near} {worst}: {text}")
     return tuple(told), remarks
 
 

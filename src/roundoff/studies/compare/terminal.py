@@ -299,8 +299,7 @@ def _cosine(row: TensorComparison) -> str:
     value = row.score.values.get("cosine")
     if value is None:
         return "-"
-    # 1.000000 is shown only for what really is 1: rounding up would hide a difference.
-    return f"{math.floor(value * 1e6) / 1e6:.6f}"
+    return score_text("cosine", value, decimals=6)
 
 
 def _db(row: TensorComparison) -> str:

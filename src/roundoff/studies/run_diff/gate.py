@@ -11,6 +11,7 @@ from pathlib import Path
 from roundoff.core.document import RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.numbers import decibels_text
 from roundoff.studies.run_diff.result import Gate, GateRow, RowDiff, RunDiff
 from roundoff.studies.run_diff.study import LEVEL
 
@@ -215,7 +216,7 @@ def _broken(row: RowDiff) -> str:
 def _below(row: RowDiff, least: float | None) -> str:
     if least is None or (row.after is not None and row.after >= least):
         return ""
-    found = "no score" if row.after is None else f"{row.after:.1f} dB"
+    found = "no score" if row.after is None else decibels_text(row.after)
     return f"{found}, must reach {least:g} dB"
 
 

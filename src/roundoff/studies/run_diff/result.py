@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
+    "CEILING_DB",
     "Change",
     "DiffKind",
     "Gate",
@@ -17,6 +18,9 @@ __all__ = [
     "RunKind",
     "names_of",
 ]
+
+CEILING_DB = 80.0
+"""Above this an error is that of float arithmetic, which other machines and versions make otherwise."""
 
 RunKind = Literal["comparison", "layers", "sensitivity", "accumulation", "diagnosis"]
 DiffKind = Literal["same", "better", "worse", "mixed", "unclear", "untested"]

@@ -7,12 +7,21 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.messages.catalogue import told
-from roundoff.messages.numbers import counted, csv_text
+from roundoff.messages.numbers import counted, csv_text, decibels
 from roundoff.messages.phrases import commas, count_of, headline, semicolons
 from roundoff.messages.sanitize import short_name
 from roundoff.messages.sentences import sentence
 from roundoff.pages.terminal import VerdictLine, left_out_lines, note_lines, verdict_page
-from roundoff.studies.run_diff.result import Change, Gate, GateRow, InputChange, RowDiff, RunDiff, names_of
+from roundoff.studies.run_diff.result import (
+    CEILING_DB,
+    Change,
+    Gate,
+    GateRow,
+    InputChange,
+    RowDiff,
+    RunDiff,
+    names_of,
+)
 
 __all__ = [
     "annotations",
@@ -35,8 +44,6 @@ _COLUMNS = (
     "change_db", "samples", "probability", "loss_probability", "change", "starts", "detail",
     "allowed_db", "at_least_db", "passed", "why",
 )  # fmt: skip
-# Above this an error counts as that of float arithmetic.
-_EXACT_DB = 80.0
 _OP_WIDTH = 9
 # Scores that have a name in words.
 _MEASURES = ("local", "accumulated", "compared", "diagnosed")
@@ -140,7 +147,12 @@ def _change_text(row: RowDiff) -> str:
     if row.detail:
         return row.detail
     change = _signed(row.change_db)
-    return told("run_diff_text.change", before=_db(row.before), after=_db(row.after), change=change)
+    return told(
+        "run_diff_text.change",
+        before=decibels(row.before, exact=CEILING_DB),
+        after=decibels(row.after, exact=CEILING_DB),
+        change=change,
+    )
 
 
 def _conditions(diff: RunDiff) -> Iterator[VerdictLine]:
@@ -255,8 +267,8 @@ def _table(rows: Sequence[RowDiff]) -> Table:
             short_name(row.tensor),
             row.op_type,
             told("run_diff_text.accumulated") if row.measure == "accumulated" else measure_name(row),
-            _db(row.before),
-            _db(row.after),
+            decibels(row.before, exact=CEILING_DB),
+            decibels(row.after, exact=CEILING_DB),
             _signed(row.change_db),
             _chance(row.probability),
             f"{told(f'run_diff_text.change_{row.change}')}{'*' if row.starts else ''}",
@@ -300,12 +312,6 @@ def _escaped(text: str, *, more: str = "") -> str:
     for character in ("%", "\r", "\n", *more):
         text = text.replace(character, f"%{ord(character):02X}")
     return text
-
-
-def _db(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f">{_EXACT_DB:g}" if value >= _EXACT_DB else f"{value:.1f}"
 
 
 def _signed(value: float | None) -> str:
