@@ -124,7 +124,7 @@ def test_a_metric_over_samples_is_pooled_or_a_mean_and_never_both(samples: list[
 def poisoned(sums: PairSums, keep: frozenset[Field]) -> PairSums:
     """Sums in which everything that is not kept is wrong."""
     bad = math.nan
-    sides = {}
+    sides: dict[str, Any] = {}
     for name in ("reference", "candidate"):
         side: SideSums = getattr(sums, name)
         changes: dict[str, Any] = {}

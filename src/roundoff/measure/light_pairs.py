@@ -120,7 +120,7 @@ class ErrorTotals:
     def sums(self) -> PairSums:
         """The same in the form that metrics are functions of."""
         # Without channels the worst of them would be the whole tensor.
-        offers = LIGHT_FIELDS if self.channels is None else LIGHT_FIELDS | {"channels"}
+        more: frozenset[Field] = frozenset() if self.channels is None else frozenset({"channels"})
         return PairSums(
             count=self.count,
             excluded=self.excluded,
@@ -130,7 +130,7 @@ class ErrorTotals:
             error_energy=self.error,
             max_abs_error=self.max_error,
             channels=self.channels,
-            offers=offers,
+            offers=LIGHT_FIELDS | more,
         )
 
     def begin(self, channels: int | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from roundoff.messages.catalogue import LANGUAGES, Phrase, in_all, named, plain, say, speaking
+from roundoff.messages.catalogue import LANGUAGES, Phrase, explained, in_all, named, plain, say, speaking
 from roundoff.messages.message import Message, phrase_of
 from roundoff.messages.numbers import counted, decibels, in_decibels, number, percentage, score_text, time_text
 from roundoff.messages.sentences import known

@@ -21,9 +21,8 @@ def row(signal: float, noise: float) -> list[float]:
     """What is gathered of one sample with these energies; nothing where one is NaN."""
     if math.isnan(signal + noise):
         return [math.nan] * ROW_NUMBERS
-    return row_table(np.array([[math.sqrt(signal), 0.0]]), np.array([[math.sqrt(signal), math.sqrt(noise)]]))[
-        0
-    ].tolist()
+    sides = (np.array([[math.sqrt(signal), other]]) for other in (0.0, math.sqrt(noise)))
+    return list(row_table(*sides)[0].tolist())
 
 
 def decibels(value: float) -> list[float]:

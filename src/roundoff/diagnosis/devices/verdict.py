@@ -139,7 +139,7 @@ def kept_text(loss: Loss) -> str:
     nothing = float(loss.ratios.max(initial=0.0)) >= ENDLESS
     if nothing:
         return "nothing (NaN, infinite, or beyond all measure)"
-    return "everything (exact)" if loss.sqnr_db > EXACT_DB else decibels_text(loss.sqnr_db)
+    return "everything (exact)" if loss.sqnr_db >= EXACT_DB else decibels_text(loss.sqnr_db)
 
 
 def _culprits_text(bench: Bench, proven: Sequence[Finding], keeps: str) -> str:

@@ -77,8 +77,9 @@ class OutputTally:
         for row, name in enumerate(names):
             for tallies, numbers in zip(self._tallies, table[row], strict=True):
                 sums = sums_of_row(numbers)
-                for tally in tallies if sums is not None else ():
-                    tally.add(sums, name)
+                if sums is not None:
+                    for tally in tallies:
+                        tally.add(sums, name)
         for place, (reference, candidate) in enumerate(zip(references, candidates, strict=True)):
             left, right = class_predictions(reference), class_predictions(candidate)
             if left is not None and right is not None and left.shape == right.shape:
