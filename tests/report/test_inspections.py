@@ -167,7 +167,7 @@ def test_worst_samples() -> None:
         "The worst of 3 samples is x.jpg: no score, median 15.0; the largest output moves in 1 of 3"
     )
     assert "1 sample without a score" in text
-    assert "2 y.jpg 12 0.9 1 of 1" in text
+    assert "2 y.jpg 12.0 0.90000 1 of 1" in text
     assert "z.jpg" not in text
 
 

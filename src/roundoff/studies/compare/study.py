@@ -311,9 +311,9 @@ def _remarked(
         text = job.look_again(pairs[place], measured[place]).text
         told[place] = replace(rows[place], difference=text)
         own, around = rows[place].score.values["sqnr_db"], surroundings_db(rows, place, ordered=ordered)
-        near = "its worst neighbour" if ordered else "the worst other"
+        near = ", its worst neighbour" if ordered else ", the worst other"
         worst = "" if around is None else decibels_text(around)
-        remarks.append(f"{rows[place].reference} stands out: {decibels_text(own)}, {near} {worst}: {text}")
+        remarks.append(f"{rows[place].reference} stands out: {decibels_text(own)}{near} {worst}: {text}")
     return tuple(told), remarks
 
 
