@@ -264,7 +264,7 @@ def _lines(found: "Reproducer", checked: "Verified") -> "Iterator[tuple[str, str
         after, before = found.complement.after, found.complement.before
         yield (
             "complement",
-            f"the whole model has {decibels_text(after)} {told}, {decibels_text(before)} as it is: {verdict}",
+            f"output SQNR {decibels_text(after)} {told}, {decibels_text(before)} as it is: {verdict}",
         )
     if found.alone is not None:
         yield "", f"{decibels_text(found.alone)} with only these on"
