@@ -15,7 +15,7 @@ from roundoff.search.journal import Journal
 from roundoff.search.recipe_text import recipe_key
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.strategy import Strategy
-from roundoff.search.trials import Bench
+from roundoff.search.trials import TrialRunner
 from roundoff.search.tune import Budget, Found, run_search
 
 __all__ = ["FakeJudge", "FakeProblem", "FakeWorkbench", "Killed", "search"]
@@ -141,7 +141,7 @@ def search(
     memory = Journal(journal, {"problem": "made up"})
     try:
         reading = Reading(workbench.judge, TuneGoal("made up", goal), early=strategy.early)
-        bench = Bench(workbench, reading, journal=memory, plain=problem.base)
+        bench = TrialRunner(workbench, reading, journal=memory, plain=problem.base)
         return run_search(problem, bench, strategy, budget=budget)
     finally:
         memory.close()

@@ -15,7 +15,7 @@ from roundoff.case.reproducer import (
 )
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.local_errors import OutputLoss
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.errors import BadInput
@@ -32,7 +32,7 @@ _SMALLEST_DB = 3.0
 
 
 def reproduce_device(
-    bench: Bench, finding: Finding, *, values: Sequence[Value], most_samples: int = _MOST_SAMPLES
+    bench: DeviceReplay, finding: Finding, *, values: Sequence[Value], most_samples: int = _MOST_SAMPLES
 ) -> Reproducer:
     """What a device computed of one tensor, next to what follows from its own inputs.
 
@@ -105,13 +105,13 @@ def reproduce_device(
     )
 
 
-def _feed(bench: Bench, sample: int, names: tuple[str, ...]) -> dict[str, Array]:
+def _feed(bench: DeviceReplay, sample: int, names: tuple[str, ...]) -> dict[str, Array]:
     """What the device itself had of these tensors."""
     view = bench.view(sample)
     return {name: view[name] for name in names}
 
 
-def _healthy_db(bench: Bench, tensor: str) -> float:
+def _healthy_db(bench: DeviceReplay, tensor: str) -> float:
     """How well the device's other tensors follow from what they read."""
     others = [name for name in bench.tensors if name != tensor]
     every = max(1, len(others) // _MOST_OTHERS)

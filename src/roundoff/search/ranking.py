@@ -12,15 +12,11 @@ import numpy as np
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.subgraph import tap
-from roundoff.quantize.agreement import spread
-from roundoff.run.capture import read_feed
+from roundoff.run.bench import Bench, spread
 from roundoff.run.evaluators import call_user_code, load_user_module
 from roundoff.run.feeds import Samples
-from roundoff.run.session import open_session
 from roundoff.studies.sensitivity.scoring import Scorer
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 from roundoff.studies.sensitivity.study import analyze_sensitivity
@@ -158,9 +154,8 @@ class Ranker:
     def _one_by_one(self, quantized: QuantizedModel, user: UserSensitivity) -> Ranked:
         """Rank by running the network once for each node, with that alone quantized."""
         model = quantized.float_model
-        feeds = [
-            read_feed(model, self.samples, index) for index in spread(len(self.samples.names), _FIRST_SAMPLES)
-        ]
+        bench = Bench(model, self.samples, threads=self.threads, keep=True)
+        indices = spread(len(self.samples.names), _FIRST_SAMPLES)
         subjects = find_subjects(quantized, ["node"])
         by_name = {each.name: each for each in quantized.quantizers}
         ends = outputs(model)
@@ -170,18 +165,17 @@ class Ranker:
         try:
             for subject in subjects:
                 wanted = handed_on[subject.node][:1] if self.local else ends
-                alone = switch_on(model, [by_name[name] for name in subject.quantizers])
-                pair = [
-                    open_session(each, outputs=tap(each, wanted), threads=self.threads) for each in (model, alone)
-                ]
-                found = [_compared(user, *(session.run(feed) for session in pair)) for feed in feeds]
+                alone = [by_name[name] for name in subject.quantizers]
+                pair = [bench.open(each, tensors=wanted) for each in ((), alone)]
+                ran = bench.run(indices, *pair)
+                found = [_compared(user, *(list(each.values()) for each in both)) for both in ran]
                 scores[subject.name] = float(np.mean(found))
                 self.progress.advance()
         finally:
             self.progress.finish()
         sign = 1 if user.higher_is_better else -1
         names = tuple(sorted(scores, key=lambda name: sign * scores[name]))
-        return Ranked(names, 1, 2 * len(subjects) * len(feeds))
+        return Ranked(names, 1, 2 * len(subjects) * len(indices))
 
 
 def _by_metric(name: str) -> UserSensitivity:

@@ -19,7 +19,7 @@ from roundoff.search.judges.judge import Judge
 from roundoff.search.recipe_text import recipe_json, recipe_key
 from roundoff.search.result import Trial
 
-__all__ = ["Bench", "Measured", "Workbench"]
+__all__ = ["Measured", "TrialRunner", "Workbench"]
 
 # A model is built again rather than kept when others came after it.
 _MOST_BUILT = 2
@@ -80,7 +80,7 @@ class Measured:
     seconds: float
 
 
-class Bench:
+class TrialRunner:
     """Tries recipes; what was measured before, in this run or an earlier one, is not measured again.
 
     Args:

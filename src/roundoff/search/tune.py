@@ -28,7 +28,7 @@ from roundoff.search.settings import JOURNAL_NAME, MODEL_FACT, NOTHING_KEPT, Kee
 from roundoff.search.strategies.pareto import pareto_front
 from roundoff.search.strategies.prune import one_less
 from roundoff.search.strategies.strategy import Strategy
-from roundoff.search.trials import Bench, Workbench
+from roundoff.search.trials import TrialRunner, Workbench
 from roundoff.search.unseen import make_unseen, split_samples
 
 __all__ = [
@@ -87,7 +87,7 @@ class Found:
 
 def run_search(
     problem: Problem,
-    bench: Bench,
+    bench: TrialRunner,
     strategy: Strategy,
     *,
     budget: Budget | None = None,
@@ -130,7 +130,7 @@ class _Listeners:
 
 class _Loop:
     def __init__(
-        self, problem: Problem, bench: Bench, strategy: Strategy, budget: Budget, listeners: _Listeners
+        self, problem: Problem, bench: TrialRunner, strategy: Strategy, budget: Budget, listeners: _Listeners
     ) -> None:
         self._problem, self._bench, self._strategy, self._budget = problem, bench, strategy, budget
         self._listeners = listeners
@@ -299,7 +299,7 @@ class _Search:
         )
         self.workbench = Workbench(builder, judge)
         reading = Reading(judge, self.goal, early=settings.strategy.early, indices=used)
-        self.bench = Bench(self.workbench, reading, journal=journal, plain=settings.base, progress=progress)
+        self.bench = TrialRunner(self.workbench, reading, journal=journal, plain=settings.base, progress=progress)
 
     def teller(self, on_best: Callable[[Built, Trial], None] | None) -> Callable[[Trial], None] | None:
         """Tells somebody of the best model so far."""

@@ -18,8 +18,8 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
-from roundoff.quantize.agreement import spread
 from roundoff.quantize.step_table import WorkContext
+from roundoff.run.bench import spread
 from roundoff.run.blocks.chain import TensorStore
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import complete_values

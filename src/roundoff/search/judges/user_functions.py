@@ -14,7 +14,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
-from roundoff.quantize.agreement import spread
+from roundoff.run.bench import spread
 from roundoff.run.blocks.chain import TensorStore
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, brief, call_user_code, make_run
 from roundoff.run.feeds import Samples

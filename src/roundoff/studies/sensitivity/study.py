@@ -15,7 +15,7 @@ from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import Metric, get_metric
 from roundoff.messages.numbers import counted
-from roundoff.quantize.agreement import spread
+from roundoff.run.bench import spread
 from roundoff.run.feeds import Samples
 from roundoff.run.session import release_shared_memory
 from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine
