@@ -14,9 +14,9 @@ from roundoff.diagnosis.repair import Fixed, Goal, RepairSource, aim, better_of,
 from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
 from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.quantize.targets.loading import load_target
-from roundoff.search.judges.loading import JudgeOptions
+from roundoff.search.judge_options import JudgeOptions
 from roundoff.search.result import Trial, Tuning
-from roundoff.search.settings import Keeping, TuneData, TuneSettings
+from roundoff.search.settings import TuneData, TuneSettings, TuneStore
 from roundoff.search.tune import tune
 
 __all__ = ["RepairSearch", "repair_diagnosis"]
@@ -112,7 +112,7 @@ def _search(
         source.quantized.float_model if source.model is None else source.model,
         TuneData(source.samples, source.samples),
         how,
-        keeping=Keeping(on_trial=search.on_trial),
+        keeping=TuneStore(on_trial=search.on_trial),
         progress=settings.progress,
         builder=source.builder,
     )
