@@ -29,7 +29,7 @@ from roundoff.case.parts import (
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.local_errors import OutputLoss
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.file_check import check_file
 from roundoff.diagnosis.result import Finding, Measure
 from roundoff.diagnosis.static_checks import accumulators
@@ -40,6 +40,7 @@ from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.shapes import Value
 from roundoff.graph.shapes import values as shapes_of
 from roundoff.graph.subgraph import Part, Parts
+from roundoff.messages.numbers import decibels_text
 from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = [
@@ -218,8 +219,10 @@ def reproduce_quantized(case: Case, finding: Finding, *, most_samples: int = MOS
 
 
 def _harmless(found: Reproducer) -> str:
-    told = "" if found.complement is None else f"{found.complement.before:.1f} dB as it is and "
-    after = "" if found.complement is None else f"{found.complement.after:.1f} dB with these quantizers off"
+    told = "" if found.complement is None else f"{decibels_text(found.complement.before)} as it is and "
+    after = (
+        "" if found.complement is None else f"{decibels_text(found.complement.after)} with these quantizers off"
+    )
     return f"{found.nodes[0][0]!r} is not what makes the loss: the whole model has {told}{after}."
 
 
@@ -253,7 +256,7 @@ class _PartSearch:
         if start is None or start.db < _SMALLEST_DB:
             nodes, start = self.parts.computing, self._gap(self.parts.computing)
         if start is None or start.db < _SMALLEST_DB:
-            shown = "nothing can be compared" if start is None else f"at most {max(0.0, start.db):.1f} dB"
+            shown = "nothing can be compared" if start is None else f"at most {decibels_text(max(0.0, start.db))}"
             raise NotLocal(
                 f"No part of the network shows finding {finding.number} ({finding.cause}) by itself: {shown} "
                 "between its quantizers and better ones, fed with what the float network computes.",
@@ -528,7 +531,7 @@ _MOST_OTHERS = 12
 
 
 def reproduce_device(
-    bench: Bench, finding: Finding, *, values: Sequence[Value], most_samples: int = MOST_SAMPLES
+    bench: DeviceReplay, finding: Finding, *, values: Sequence[Value], most_samples: int = MOST_SAMPLES
 ) -> Reproducer:
     """What a device computed of one tensor, next to what follows from its own inputs.
 
@@ -559,8 +562,8 @@ def reproduce_device(
     faulty, healthy = sqnr_at(spot, exact, found), BEST_DB if everywhere else _healthy_db(bench, tensor)
     if healthy - faulty < _SMALLEST_DB:
         what = (
-            f"On the device {tensor!r} follows from what it reads to {faulty:.1f} dB, as other tensors do "
-            f"({healthy:.1f} dB)."
+            f"On the device {tensor!r} follows from what it reads to {decibels_text(faulty)}, as other tensors do "
+            f"({decibels_text(healthy)})."
         )
         raise BadInput(what, fix="choose another finding with --finding")
     span = bench.spans[tensor]
@@ -599,7 +602,7 @@ def reproduce_device(
     )
 
 
-def _healthy_db(bench: Bench, tensor: str) -> float:
+def _healthy_db(bench: DeviceReplay, tensor: str) -> float:
     """How well the device's other tensors follow from what they read."""
     others = [name for name in bench.tensors if name != tensor]
     every = max(1, len(others) // _MOST_OTHERS)
