@@ -34,6 +34,9 @@ _DEFAULT_ROWS = 10
 _DEFAULT_TARGET = "generic-int8"
 _DEFAULT_SHARE = 0.2
 
+# By this an earlier table of ours is known.
+_CSV_START = "tensor,low,high,half,lone_sample"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
@@ -68,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what is chosen at random (default: 0)"
     )
-    output = add_result_options(parser, table="check_calibration.csv")
+    output = add_result_options(parser, table="calibration.csv")
     output.add_argument(
         "--top", type=rows, default=_DEFAULT_ROWS, metavar="N|all", help="ranges shown (default: 10)"
     )
@@ -91,10 +94,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.graph.interface import inputs
     from roundoff.graph.load import load_model
     from roundoff.studies.check_calibration.study import check_calibration
-    from roundoff.studies.check_calibration.terminal import CALIBRATION_CSV_START
 
     started = time.monotonic()
-    check_results(args, csv_start=CALIBRATION_CSV_START)
+    check_results(args, csv_start=_CSV_START)
     settings = _settings(args)
     model = load_model(args.model)
     specs = inputs(model)
@@ -157,13 +159,17 @@ def _document(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: fl
 
 
 def _results(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: float) -> Results:
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import terminal_page
     from roundoff.report.plots.calibration_check import calibration_picture
-    from roundoff.studies.check_calibration.terminal import calibration_csv, calibration_page
+    from roundoff.report.run_directory import run_files
+    from roundoff.studies.check_calibration.page import calibration_page
 
+    document = _document(args, found, elapsed_s)
+    page = calibration_page(document, View(args.top))
     return Results(
-        document=_document(args, found, elapsed_s),
-        csv=calibration_csv(found),
+        document=document,
+        csv=run_files(document)["calibration.csv"],
         picture=lambda form: calibration_picture(found, form=form),
-        pages=(calibration_page(for_people(found), most=args.top),),
+        pages=() if page is None else (terminal_page(page),),
     )

@@ -12,7 +12,6 @@ from roundoff.report.pages import all_pages
 from roundoff.search.terminal import tuning_csv
 from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.studies.channels.terminal import channels_csv
-from roundoff.studies.check_calibration.terminal import calibration_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
 from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.partial.terminal import partial_csv
@@ -69,7 +68,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
-        ("check_calibration.csv", document.calibration_check, calibration_csv),
         ("findings.csv", document.diagnosis, findings_csv),
     )
     written = {name: write(found) for name, found, write in tables if found is not None}
