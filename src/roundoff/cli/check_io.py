@@ -75,9 +75,10 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, explain, print; 1 when a stage differs."""
     from roundoff.core.document import DOCUMENT_NAME, to_json
     from roundoff.core.files import check_output_directory
+    from roundoff.pages.terminal import terminal_page
     from roundoff.report.run_directory import write_run
+    from roundoff.studies.check_io.page import io_check_page
     from roundoff.studies.check_io.study import check_io
-    from roundoff.studies.check_io.terminal import io_check_page
     from roundoff.vendors.pulsar2.io_fields import with_fields
 
     started = time.monotonic()
@@ -94,8 +95,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     written += write_html(args, document)
     if args.json:
         terminal.text(to_json(document))
-    else:
-        terminal.print(io_check_page(found))
+    elif (page := io_check_page(document)) is not None:
+        terminal.print(terminal_page(page))
     if written:
         terminal.written(written)
     return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED

@@ -199,8 +199,11 @@ def _write(args: argparse.Namespace, terminal: Terminal, trial: "TransformTrial"
     from roundoff.core.document import to_json
     from roundoff.graph.insertion import deploy_model, fake_quant_model
     from roundoff.graph.save import save_model
+    from roundoff.messages.catalogue import told
+    from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import terminal_page, verdict_lines
     from roundoff.report.run_directory import write_run
-    from roundoff.studies.transform.terminal import transform_table, transform_verdict
+    from roundoff.studies.transform.page import transform_page
 
     quantized, stem = trial.quantized, model_stem(args.model)
     fake = f"{stem}_fake_quant_model.onnx"
@@ -214,9 +217,9 @@ def _write(args: argparse.Namespace, terminal: Terminal, trial: "TransformTrial"
     write_run(document, args.output, force=args.force, more=models)
     if args.json:
         terminal.text(to_json(document))
-    else:
-        terminal.print(transform_verdict(trial.report, written=str(args.output / fake)))
-        terminal.text("")
-        terminal.print(transform_table(trial.report, rows=args.rows))
+    elif (page := transform_page(document, View(args.rows))) is not None:
+        terminal.print(terminal_page(page))
+        step = told("transform.left", file=str(args.output / fake))
+        terminal.print(verdict_lines([(told("transform.next"), step)]))
     written = [args.output, *write_html(args, document)]
     terminal.written(written)

@@ -17,7 +17,6 @@ from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.partial.terminal import partial_csv
 from roundoff.studies.samples.terminal import worst_samples_csv
 from roundoff.studies.sensitivity.terminal import sensitivity_csv
-from roundoff.studies.transform.terminal import transform_csv
 
 __all__ = ["run_files", "write_run"]
 
@@ -66,7 +65,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("curves.csv", document.accumulation, accumulation_csv),
         ("partial.csv", document.partial, partial_csv),
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
-        ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
         ("findings.csv", document.diagnosis, findings_csv),
     )

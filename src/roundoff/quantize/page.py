@@ -1,0 +1,125 @@
+"""A quantization: how outputs agree, what became of every wish, what stayed in float."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from roundoff.core.plan import QuantPlan, Resolution, rule_text
+from roundoff.measure.metrics import OutputAgreement
+from roundoff.measure.thresholds import ThresholdSet
+from roundoff.messages.catalogue import Phrase, in_all, plain, say, spoken, told
+from roundoff.messages.numbers import score_text
+from roundoff.messages.phrases import commas, count_of, few
+from roundoff.pages.blocks import Column, Headline, Page, Table, Tone, spoken_facts
+
+__all__ = ["agreement_line", "quantization_page"]
+
+_LISTED = 4
+_TONES: dict[str, Tone] = {"fine": "good", "lossy": "bad", "not_judged": "open"}
+_METHODS = (
+    Column("method", say("quantize.column_method"), "text"),
+    Column("outputs", say("quantize.column_outputs"), "text"),
+    Column("taken", plain(""), "text"),
+)
+_RULES = (
+    Column("rule", say("quantize.column_rule"), "text"),
+    Column("nodes", say("quantize.nodes"), "count"),
+    Column("applied", say("quantize.column_applied"), "count"),
+    Column("why", say("quantize.column_why"), "text"),
+)
+
+
+def quantization_page(
+    title: Phrase,
+    trials: Mapping[str, Sequence[OutputAgreement]],
+    plan: QuantPlan,
+    *,
+    taken: str,
+    limits: ThresholdSet,
+    advice: Phrase,
+) -> Page:
+    """What a busy person reads: whether outputs agree with those of the float model, and what is quantized.
+
+    Args:
+        title: What was quantized, for what, and how.
+        trials: How outputs agree, by calibration method.
+        plan: What is quantized.
+        taken: The method that was taken.
+        limits: What outputs must keep to be called fine.
+        advice: What to type next when they do not.
+    """
+    agreements = trials[taken]
+    judged = [each.score.values for each in agreements if each.score.values]
+    fine = all(limits.holds(values) for values in judged)
+    kind = ("fine" if fine else "lossy") if judged else "not_judged"
+    headline = Headline(_TONES[kind], say("quantize.titled", title=title), word=say(f"quantize.word_{kind}"))
+
+    def lines() -> Iterator[tuple[str, str]]:
+        for index, agreement in enumerate(agreements):
+            yield "" if index else told("quantize.output"), agreement_line(agreement)
+        judged_by = told("quantize.no_numbers") if agreements else told("quantize.no_samples")
+        if judged:
+            samples = count_of(agreements[0].samples, "sample")
+            judged_by = told("quantize.against_float", samples=samples, limits=limits.describe())
+        yield told("quantize.judged"), judged_by
+        for index, line in enumerate(_plan_lines(plan)):
+            yield "" if index else told("quantize.nodes"), line
+
+    methods = tuple(
+        (method, in_all(lambda each=each: "; ".join(map(agreement_line, each))), _mark(method, taken))  # type: ignore[misc]
+        for method, each in trials.items()
+    )
+    tables = [Table("methods", say("quantize.methods"), _METHODS, methods)] if len(methods) > 1 else []
+    if plan.resolutions:
+        rules = tuple(map(_resolution, plan.resolutions))
+        tables.append(Table("rules", say("quantize.rules"), _RULES, rules))
+    last = () if fine else (spoken_facts(lambda: [(told("quantize.next"), advice.within(spoken()))]),)
+    return Page("quantization", title, (headline, spoken_facts(lines), *tables, *last))
+
+
+def _mark(method: str, taken: str) -> Phrase:
+    return say("quantize.taken") if method == taken else plain("")
+
+
+def _resolution(resolution: Resolution) -> tuple[str, int, int, Phrase]:
+    """What became of a rule: how many nodes it named, how many have what it asked for, and why others not."""
+    why: dict[str, list[str]] = {}
+    for node, reason in (*resolution.reasons.items(), *resolution.remarks.items()):
+        why.setdefault(reason, []).append(node)
+    text = in_all(lambda: "; ".join(f"{few(nodes, _LISTED)}: {reason}" for reason, nodes in why.items()))
+    return rule_text(resolution.rule), len(resolution.matched), len(resolution.applied), text
+
+
+def agreement_line(agreement: OutputAgreement) -> str:
+    """One output in words: ``prob: cosine 0.9987, sqnr 25.3 dB, same top-1 99.0 %``."""
+    values = agreement.score.values
+    if not values:
+        return told("quantize.said", name=agreement.output, text=agreement.score.detail)
+    cosine = score_text("cosine", values["cosine"])
+    text = told("quantize.agreement", cosine=cosine, db=f"{values['sqnr_db']:.1f}")
+    if agreement.same_top1 is not None:
+        text = commas(text, told("quantize.same_top", share=f"{100 * agreement.same_top1:.1f}"))
+    text = commas(text, agreement.score.detail)
+    return told("quantize.said", name=agreement.output, text=text)
+
+
+def _plan_lines(plan: QuantPlan) -> Iterator[str]:
+    """What is quantized and what is not, in a few lines."""
+    left = [node for node in plan.nodes if node.in_float]
+    kinds = Counter(each.kind for each in plan.quantizers)
+    yield told(
+        "quantize.placed",
+        count=len(plan.nodes) - len(left),
+        all=len(plan.nodes),
+        activations=kinds["activation"],
+        weights=kinds["weight"],
+        biases=kinds["bias"],
+    )
+    by_type = Counter(node.op_type for node in left)
+    if by_type:
+        types = ", ".join(f"{count} {op_type}" for op_type, count in by_type.most_common(_LISTED))
+        if len(by_type) > _LISTED:
+            types = told("quantize.more_types", types=types, count=len(by_type) - _LISTED)
+        yield told("quantize.in_float", types=types)
+    between = sum(node.float_between_integers for node in plan.nodes)
+    if between:
+        yield told("quantize.between", count=between)
