@@ -217,8 +217,8 @@ def _cost(best: "Trial") -> "CostClass":
 
 def _keeping(terminal: "Terminal") -> "Keeping":
     """Tells of each trial in a line."""
+    from roundoff.search.page import trial_line
     from roundoff.search.settings import Keeping
-    from roundoff.search.terminal import trial_line
 
     return Keeping(on_trial=lambda trial, best, metric: terminal.wrapped(trial_line(trial, best, metric)))
 

@@ -134,7 +134,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         facts["what calibration() feeds"] = data.calibration.digest
     again = open_folder(args.output, resume=args.resume, force=args.force)
     if args.resume and not again:
-        terminal.remark(told("tuning_text.begins", folder=args.output))
+        terminal.remark(told("search.begins", folder=args.output))
     delivery = Delivery(
         args.output, model_stem(args.model), str(args.model), origin.sha256, settings.target, __version__
     )
@@ -147,7 +147,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         raise
     except KeyboardInterrupt:
         terminal.finish()
-        terminal.remark(told("tuning_text.resume", folder=args.output))
+        terminal.remark(told("search.resume", folder=args.output))
         raise
     document = _document(args, model, found.tuning, elapsed_s=time.monotonic() - started)
     files = run_files(document)
@@ -157,7 +157,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         *_write_graph(args, dialects, found.built),
         *write_html(args, document),
     ]
-    _print(args, terminal, found.tuning, files, settings=dialects)
+    _print(args, terminal, document, settings=dialects)
     terminal.written(written)
     return EXIT_THRESHOLD_MISSED if found.tuning.verdict == "best_effort" else EXIT_OK
 
@@ -195,13 +195,13 @@ def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, T
     """Tells of each trial in a line, so that a long search can be watched, and how long it may still take."""
     from roundoff.messages.numbers import TimeLeft, duration_text
     from roundoff.messages.phrases import semicolons
-    from roundoff.search.terminal import trial_line
+    from roundoff.search.page import trial_line
 
     left = TimeLeft(args.max_trials, args.time)
 
     def tell(trial: "Trial", best: "Trial", metric: str) -> None:
         seconds = left.step(trial.number)
-        most = "" if seconds is None else told("tuning_text.time_left", time=duration_text(seconds))
+        most = "" if seconds is None else told("search.time_left", time=duration_text(seconds))
         terminal.note(semicolons(trial_line(trial, best, metric), most))
 
     return tell
@@ -356,26 +356,18 @@ def _document(args: argparse.Namespace, model: "Model", found: "Tuning", *, elap
 
 
 def _print(
-    args: argparse.Namespace,
-    terminal: Terminal,
-    found: "Tuning",
-    files: dict[str, str],
-    *,
-    settings: "Settings | None",
+    args: argparse.Namespace, terminal: Terminal, document: "RunDocument", *, settings: "Settings | None"
 ) -> None:
-    from roundoff.core.document import DOCUMENT_NAME
-    from roundoff.search.terminal import tuning_table, tuning_verdict
+    from roundoff.core.document import to_json
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.search.page import tuning_page
 
     if args.json:
-        terminal.text(files[DOCUMENT_NAME])
-        return
-    terminal.print(tuning_verdict(found))
-    terminal.text("")
-    terminal.print(tuning_table(found))
-    if settings is not None:
-        print_settings(terminal, settings, args.output)
-    for note in found.notes:
-        terminal.remark(note)
+        terminal.text(to_json(document))
+    elif (page := tuning_page(document)) is not None:
+        terminal.print(terminal_page(page))
+        if settings is not None:
+            print_settings(terminal, settings, args.output)
 
 
 def _finite(text: str) -> float:

@@ -426,10 +426,12 @@ def few_names(names: Sequence[str]) -> Phrase:
     return Phrase(f"{listed} and {counted(more, 'other')}", f"{listed} 等 {len(names)} 个")
 
 
-def metric_column(name: str, *, higher_is_better: bool | None) -> Column:
+def metric_column(
+    name: str, *, higher_is_better: bool | None, on: tuple[Place, ...] = ("terminal", "html", "csv")
+) -> Column:
     """A column of scores, called as users know the metric."""
     kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
-    return Column(name, plain(name), kind, higher_is_better=higher_is_better)
+    return Column(name, plain(name), kind, higher_is_better=higher_is_better, on=on)
 
 
 def metric_axis(name: str) -> Phrase:

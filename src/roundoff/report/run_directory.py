@@ -9,7 +9,6 @@ from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.diagnosis.terminal import findings_csv
 from roundoff.pages.csv import run_tables
 from roundoff.report.pages import all_pages
-from roundoff.search.terminal import tuning_csv
 from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.studies.channels.terminal import channels_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
@@ -65,7 +64,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("curves.csv", document.accumulation, accumulation_csv),
         ("partial.csv", document.partial, partial_csv),
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
-        ("trials.csv", document.tuning, tuning_csv),
         ("findings.csv", document.diagnosis, findings_csv),
     )
     written = {name: write(found) for name, found, write in tables if found is not None}
