@@ -34,6 +34,7 @@ __all__ = [
     "Scores",
     "conclude",
     "diagnose_quantization",
+    "examine",
     "sample_losses",
 ]
 
@@ -268,12 +269,22 @@ _TOLERATED_DROP = 0.01
 def diagnose_quantization(
     quantized: QuantizedModel, samples: Samples, settings: DiagnoseSettings | None = None
 ) -> Diagnosis:
+    """Find out whether, where and why a quantized network loses accuracy; see `examine`."""
+    return examine(quantized, samples, settings)[0]
+
+
+def examine(
+    quantized: QuantizedModel, samples: Samples, settings: DiagnoseSettings | None = None
+) -> tuple[Diagnosis, Case]:
     """Find out whether, where and why a quantized network loses accuracy.
 
     Args:
         quantized: The float model and its quantizers.
         samples: What both are fed.
         settings: What else is known, and how long it may take.
+
+    Returns:
+        The diagnosis, and the network with all that was run and observed of it, for a repair to go on from.
 
     Raises:
         BadInput: Nothing is quantized, or samples do not fit the model.
@@ -299,7 +310,7 @@ class _Diagnosing:
     record: Record = field(default_factory=Record)
     worse: Loss | None = None
 
-    def run(self) -> Diagnosis:
+    def run(self) -> tuple[Diagnosis, Case]:
         settings = self.notebook.settings
         with self.notebook.check("numbers in the file") as check:
             remarks = lint(self.quantized, settings.arithmetic)
@@ -341,7 +352,7 @@ class _Diagnosing:
             worse=self.worse,
             hurried=hurried,
         )
-        return conclude(evidence, self.notebook)
+        return conclude(evidence, self.notebook), case
 
     def _asked(self, case: Case) -> None:
         """Whether what was asked for is what the model has."""

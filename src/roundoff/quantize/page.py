@@ -1,7 +1,7 @@
 """A quantization: how outputs agree, what became of every wish, what stayed in float."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from roundoff.core.plan import QuantPlan, Resolution, rule_text
 from roundoff.measure.metrics import OutputAgreement
@@ -9,7 +9,8 @@ from roundoff.measure.thresholds import ThresholdSet
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, spoken, told
 from roundoff.messages.numbers import score_text
 from roundoff.messages.phrases import commas, count_of, few
-from roundoff.pages.blocks import Column, Headline, Page, Table, Tone, spoken_facts
+from roundoff.pages.blocks import Block, Column, Headline, Page, Place, Table, Tone, notes, spoken_facts
+from roundoff.quantize.pipeline import Quantization
 
 __all__ = ["agreement_line", "quantization_page"]
 
@@ -26,31 +27,37 @@ _RULES = (
     Column("applied", say("quantize.column_applied"), "count"),
     Column("why", say("quantize.column_why"), "text"),
 )
+# A terminal says in lines what nodes became.
+_KEPT: tuple[Place, ...] = ("html", "csv")
+_NODES = (
+    Column("node", say("common.node"), "node", on=_KEPT),
+    Column("op_type", say("common.operation"), "text", on=_KEPT),
+    *(Column(name, plain(name), "text", on=_KEPT) for name in ("unit", "activation", "weight", "reason")),
+)
 
 
 def quantization_page(
-    title: Phrase,
-    trials: Mapping[str, Sequence[OutputAgreement]],
-    plan: QuantPlan,
-    *,
-    taken: str,
-    limits: ThresholdSet,
-    advice: Phrase,
+    result: Quantization, limits: ThresholdSet, *, model: str, advice: Phrase | None = None
 ) -> Page:
-    """What a busy person reads: whether outputs agree with those of the float model, and what is quantized.
+    """Whether outputs agree with those of the float model, what is quantized, and what every node became.
 
     Args:
-        title: What was quantized, for what, and how.
-        trials: How outputs agree, by calibration method.
-        plan: What is quantized.
-        taken: The method that was taken.
+        result: The quantization.
         limits: What outputs must keep to be called fine.
+        model: What the model is called.
         advice: What to type next when they do not.
     """
-    agreements = trials[taken]
+    agreements, plan = result.best.agreement, result.best.plan
     judged = [each.score.values for each in agreements if each.score.values]
     fine = all(limits.holds(values) for values in judged)
     kind = ("fine" if fine else "lossy") if judged else "not_judged"
+    title = say(
+        "quantize.title",
+        model=model,
+        target=result.target.name,
+        method=result.best.method,
+        samples=in_all(lambda: count_of(result.calibration.samples, "sample")),
+    )
     headline = Headline(_TONES[kind], say("quantize.titled", title=title), word=say(f"quantize.word_{kind}"))
 
     def lines() -> Iterator[tuple[str, str]]:
@@ -63,17 +70,29 @@ def quantization_page(
         yield told("quantize.judged"), judged_by
         for index, line in enumerate(_plan_lines(plan)):
             yield "" if index else told("quantize.nodes"), line
+        if advice is not None and not fine:
+            yield told("quantize.next"), advice.within(spoken())
 
-    methods = tuple(
-        (method, in_all(lambda each=each: "; ".join(map(agreement_line, each))), _mark(method, taken))  # type: ignore[misc]
-        for method, each in trials.items()
-    )
-    tables = [Table("methods", say("quantize.methods"), _METHODS, methods)] if len(methods) > 1 else []
+    blocks: list[Block] = [headline, spoken_facts(lines)]
+    if len(result.trials) > 1:
+        methods = tuple(
+            (
+                trial.method,
+                in_all(lambda trial=trial: "; ".join(map(agreement_line, trial.agreement))),  # type: ignore[misc]
+                _mark(trial.method, result.best.method),
+            )
+            for trial in result.trials
+        )
+        blocks.append(Table("methods", say("quantize.methods"), _METHODS, methods))
     if plan.resolutions:
         rules = tuple(map(_resolution, plan.resolutions))
-        tables.append(Table("rules", say("quantize.rules"), _RULES, rules))
-    last = () if fine else (spoken_facts(lambda: [(told("quantize.next"), advice.within(spoken()))]),)
-    return Page("quantization", title, (headline, spoken_facts(lines), *tables, *last))
+        blocks.append(Table("rules", say("quantize.rules"), _RULES, rules))
+    rows = tuple(
+        (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, each.reason)
+        for each in plan.nodes
+    )
+    blocks.append(Table("nodes", say("quantize.nodes"), _NODES, rows))
+    return Page("quantization", plain("quantization"), (*blocks, *notes(result.notes)))
 
 
 def _mark(method: str, taken: str) -> Phrase:
