@@ -288,7 +288,7 @@ def _image_value(flag: str, value: Any) -> Any:
         return sizes
     if flag in ("--scale", "--mean", "--std"):
         many = value if isinstance(value, list | tuple) else [value]
-        if flag == "--scale" and many is value or not all(isinstance(each, int | float) for each in many):
+        if (flag == "--scale" and many is value) or not all(isinstance(each, int | float) for each in many):
             raise BadInput(f"{flag} is {value!r}, which is no number.", fix=f"give {flag} numbers, as in 0.5")
         return tuple(map(float, many)) if many is value else float(value)
     return value

@@ -171,9 +171,10 @@ def explain(name: str | int, run: RunLike | None = None) -> str:
         name: What to explain.
         run: With it nodes and findings are explained with the numbers of that run.
     """
-    from roundoff.measure.metrics import all_metrics
+    from roundoff.measure.metrics import all_metrics, get_metric, judging, mean_of
     from roundoff.messages.sanitize import harmless
     from roundoff.report.explain import explain as explain_name
 
     document = None if run is None else _opened(run)[1]
-    return harmless(explain_name(str(name), document, metrics=tuple(all_metrics())))
+    metrics = (*all_metrics(), *(get_metric(mean_of(each)) for each in judging()))
+    return harmless(explain_name(str(name), document, metrics=metrics))

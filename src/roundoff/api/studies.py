@@ -278,7 +278,8 @@ def sensitivity(
         top: How many leading ones are measured on all samples.
         options: What is quantized or is to be, and what it is fed.
     """
-    from roundoff.studies.sensitivity.scoring import Scorer
+    from roundoff.measure.metrics import require
+    from roundoff.measure.rows import ROW_FIELDS
     from roundoff.studies.sensitivity.settings import SensitivitySettings
     from roundoff.studies.sensitivity.study import analyze_sensitivity
     from roundoff.studies.sensitivity.summary import report_sensitivity
@@ -291,7 +292,7 @@ def sensitivity(
         raise BadInput(what, fix="leave one of them out")
     metrics = words_in(metric, option="--metric")
     # A misspelt metric should not be told after minutes of work.
-    Scorer(metrics)
+    require(metrics, command="sensitivity", offers=ROW_FIELDS)
     kinds = [_choose("--kind", each, _KINDS) for each in words_in(kind, option="--kind")]
     groups = group if isinstance(group, Mapping) else {" + ".join(names): names for names in group}
     settings = SensitivitySettings(

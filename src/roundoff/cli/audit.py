@@ -9,14 +9,10 @@ Exits with 1 when anything differs that nothing accounts for.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.results import check_csv
 from roundoff.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    pass
 
 SUMMARY = "requested and effective precision of every node of a quantized model"
 

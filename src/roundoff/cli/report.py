@@ -10,13 +10,9 @@ node data that Model Explorer lays over the model.
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK
-
-if TYPE_CHECKING:
-    pass
 
 SUMMARY = "write a run as one HTML file, or as Markdown, CSV or JUnit"
 
