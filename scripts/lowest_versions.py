@@ -19,7 +19,9 @@ def lowest(requirements: list[str]) -> list[str]:
         if matched is None:
             raise SystemExit(f"{text!r} of pyproject.toml has no lowest version; write name>=version")
         # ``>=2.9`` means 2.9.0, which `~=` would not say and `==2.9.*` would leave open.
-        found.append(f"{matched['name']}=={matched['version']}{'.0' if matched['version'].count('.') == 0 else ''}")
+        found.append(
+            f"{matched['name']}=={matched['version']}{'.0' if matched['version'].count('.') == 0 else ''}"
+        )
     return found
 
 

@@ -24,7 +24,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.numbers import counted, decibels_text
+from roundoff.messages.numbers import EXACT_DB, counted, decibels_text, percent_digits, score_text
 from roundoff.run.feeds import Samples
 from roundoff.run.session import open_session
 
@@ -192,6 +192,8 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Seque
     now, best = decibels_text(loss.sqnr_db), decibels_text(evidence.expected.sqnr_db)
     match kind:
         case "healthy":
+            if loss.sqnr_db >= EXACT_DB:
+                return "nothing is wrong in the quantization: the outputs are exact"
             more = "" if loss.sqnr_db >= evidence.expected.sqnr_db else f" ({best})"
             return (
                 f"nothing is wrong in the quantization: the outputs keep {now}, about what its bits can give{more}"
@@ -410,7 +412,7 @@ class _Diagnosing:
 
 
 def _outputs_text(loss: Loss) -> str:
-    top1 = "" if loss.top1 is None else f", same top-1 {loss.top1:.1%}"
+    top1 = "" if loss.top1 is None else f", same top-1 {percent_digits(loss.top1, 1)}%"
     name = loss.parts[loss.worst]
-    samples = counted(loss.samples, "sample")
-    return f"{name!r}: SQNR {decibels_text(loss.sqnr_db)}, cosine {loss.cosine:.5f}{top1} ({samples})"
+    samples, cosine = counted(loss.samples, "sample"), score_text("cosine", loss.cosine)
+    return f"{name!r}: SQNR {decibels_text(loss.sqnr_db)}, cosine {cosine}{top1} ({samples})"
