@@ -426,17 +426,24 @@ def few_names(names: Sequence[str]) -> Phrase:
     return Phrase(f"{listed} and {counted(more, 'other')}", f"{listed} 等 {len(names)} 个")
 
 
-def metric_column(name: str, *, higher_is_better: bool | None, summary: str = "") -> Column:
+def metric_column(
+    name: str,
+    *,
+    higher_is_better: bool | None,
+    summary: str = "",
+    on: tuple[Place, ...] = ("terminal", "html", "csv"),
+) -> Column:
     """A column of scores, called as users know the metric.
 
     Args:
         name: The metric.
         higher_is_better: Which way it is better; None where nothing is to be coloured.
         summary: What it tells, for metrics that the glossary does not have.
+        on: Where it is shown.
     """
     kind: ColumnKind = "decibels" if in_decibels(name) else "score"
     meaning = None if explained(name) or not summary else plain(summary)
-    return Column(name, plain(name), kind, meaning, higher_is_better=higher_is_better)
+    return Column(name, plain(name), kind, meaning, higher_is_better=higher_is_better, on=on)
 
 
 def metric_axis(name: str) -> Phrase:
