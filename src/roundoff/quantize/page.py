@@ -7,7 +7,7 @@ from roundoff.core.plan import QuantPlan, Resolution, rule_text
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.measure.thresholds import ThresholdSet
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, spoken, told
-from roundoff.messages.numbers import score_text
+from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
 from roundoff.messages.phrases import commas, count_of, few
 from roundoff.pages.blocks import Block, Column, Headline, Page, Place, Table, Tone, notes, spoken_facts
 from roundoff.quantize.pipeline import Quantization
@@ -113,10 +113,10 @@ def agreement_line(agreement: OutputAgreement) -> str:
     values = agreement.score.values
     if not values:
         return told("quantize.said", name=agreement.output, text=agreement.score.detail)
-    cosine = score_text("cosine", values["cosine"])
-    text = told("quantize.agreement", cosine=cosine, db=f"{values['sqnr_db']:.1f}")
+    cosine, sqnr = score_text("cosine", values["cosine"]), decibels_with_unit(values["sqnr_db"])
+    text = told("quantize.agreement", cosine=cosine, db=sqnr)
     if agreement.same_top1 is not None:
-        text = commas(text, told("quantize.same_top", share=f"{100 * agreement.same_top1:.1f}"))
+        text = commas(text, told("quantize.same_top", share=percent_digits(agreement.same_top1, 1)))
     text = commas(text, agreement.score.detail)
     return told("quantize.said", name=agreement.output, text=text)
 
