@@ -29,7 +29,7 @@ from roundoff.case.parts import (
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.local_errors import OutputLoss
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.file_check import check_file
 from roundoff.diagnosis.result import Finding, Measure
 from roundoff.diagnosis.static_checks import accumulators
@@ -531,7 +531,7 @@ _MOST_OTHERS = 12
 
 
 def reproduce_device(
-    bench: Bench, finding: Finding, *, values: Sequence[Value], most_samples: int = MOST_SAMPLES
+    bench: DeviceReplay, finding: Finding, *, values: Sequence[Value], most_samples: int = MOST_SAMPLES
 ) -> Reproducer:
     """What a device computed of one tensor, next to what follows from its own inputs.
 
@@ -602,7 +602,7 @@ def reproduce_device(
     )
 
 
-def _healthy_db(bench: Bench, tensor: str) -> float:
+def _healthy_db(bench: DeviceReplay, tensor: str) -> float:
     """How well the device's other tensors follow from what they read."""
     others = [name for name in bench.tensors if name != tensor]
     every = max(1, len(others) // _MOST_OTHERS)

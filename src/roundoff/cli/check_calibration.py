@@ -85,7 +85,7 @@ def _share(text: str) -> float:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run the model over the samples, judge, print, write; 1 when there is a fault."""
-    from roundoff.api import check_calibration
+    from roundoff.api.checks import check_calibration
 
     check_results(args, csv_start=_CSV_START)
     outcome = check_calibration(

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, explain, print; 1 when a stage differs."""
-    from roundoff.api import check_io
+    from roundoff.api.checks import check_io
     from roundoff.core.document import DOCUMENT_NAME, to_json
     from roundoff.core.files import check_output_directory
     from roundoff.pages.terminal import terminal_page

@@ -53,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize, write, print."""
-    from roundoff.api import quantize
-    from roundoff.api.quantization import file_prefix
+    from roundoff.api.quantization import file_prefix, quantize
     from roundoff.core.files import check_output_directory
     from roundoff.quantize.plan_file import PLAN_NAME
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the targets."""
-    from roundoff.api import targets as find_targets
+    from roundoff.api.quantization import targets as find_targets
     from roundoff.pages.terminal import terminal_page
     from roundoff.quantize.targets.page import target_page, targets_json, targets_page
 

@@ -26,7 +26,7 @@ from roundoff.cli.quantize_options import add_quantize_options, quantize_words
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from roundoff.api.studies import TransformOutcome
+    from roundoff.api.transformation import TransformOutcome
 
 SUMMARY = "smooth, equalize, correct or round, and see what it brings"
 
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Apply, quantize twice, judge, write, print."""
-    from roundoff.api import transform
+    from roundoff.api.transformation import transform
     from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory
 

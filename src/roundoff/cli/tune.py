@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Search, write, print."""
-    from roundoff.api import tune
+    from roundoff.api.tuning import tune
 
     check_html(args)
     try:

@@ -17,7 +17,6 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights, tensor_dtype
 from roundoff.messages.numbers import decibels_text
-from roundoff.run.session import open_session
 
 __all__ = [
     "check_file",
@@ -159,12 +158,8 @@ def _loss(case: Case, model: Model) -> Loss | None:
     """What a file loses; None where its outputs are of another kind."""
     lab = case.lab
     names = dict(zip(outputs(lab.model), outputs(model), strict=False))
-    session = open_session(model, threads=None)
     meter = LossMeter(lab.parts)
-    for place in lab.few():
-        sample, feed = lab.feeds()[place]
-        arrays = dict(zip(outputs(model), session.run(feed, sample=sample), strict=True))
-        exact = lab.float_outputs()[place]
+    for exact, arrays in lab.pairs(model, lab.few()):
         found = {name: arrays[names[name]] for name in exact if name in names}
         if any(name not in found or found[name].dtype != array.dtype for name, array in exact.items()):
             return None

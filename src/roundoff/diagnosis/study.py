@@ -22,11 +22,9 @@ from roundoff.diagnosis.static_checks import accumulator_finding, lint, remarks_
 from roundoff.diagnosis.subject import Case, loss_measures, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.numbers import EXACT_DB, counted, decibels_text, percent_digits, score_text
 from roundoff.run.feeds import Samples
-from roundoff.run.session import open_session
 
 __all__ = [
     "DiagnoseSettings",
@@ -52,12 +50,10 @@ def sample_losses(lab: Lab, quantizers: Sequence[Quantizer]) -> list[Loss]:
     Raises:
         ModelFailed: The model cannot be run.
     """
-    model = switch_on(lab.model, quantizers)
-    session = open_session(model, threads=lab.threads, fused=can_fuse(quantizers))
-    names, losses = outputs(model), []
-    for (sample, feed), exact in zip(lab.feeds(), lab.float_outputs(), strict=True):
+    losses = []
+    for exact, found in lab.pairs(quantizers, fused=can_fuse(quantizers)):
         meter = LossMeter(lab.parts)
-        meter.add(exact, dict(zip(names, session.run(feed, sample=sample), strict=True)))
+        meter.add(exact, found)
         losses.append(meter.loss())
     return losses
 

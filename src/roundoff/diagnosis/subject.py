@@ -7,7 +7,7 @@ from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.diagnosis.evidence import Facts, observe
-from roundoff.diagnosis.interventions import MORE_SAMPLES, Lab
+from roundoff.diagnosis.interventions import Lab
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
 from roundoff.diagnosis.suspects import Suspect
@@ -15,6 +15,7 @@ from roundoff.graph.channel_axes import channel_axes
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
+from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
 

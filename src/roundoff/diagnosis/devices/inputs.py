@@ -9,7 +9,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import Expected
 from roundoff.diagnosis.devices.local_errors import LocalError
 from roundoff.diagnosis.devices.numbers import grid_step
-from roundoff.diagnosis.devices.replay import Bench, Pair
+from roundoff.diagnosis.devices.replay import DeviceReplay, Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 
 __all__ = [
@@ -24,7 +24,7 @@ _ROUNDED = 2.0**-10
 _ONE_STEP = 1.02
 
 
-def input_suspects(bench: Bench) -> list[DeviceSuspect]:
+def input_suspects(bench: DeviceReplay) -> list[DeviceSuspect]:
     """Inputs that the device wrote and that are not the user's samples."""
     found = []
     for name in bench.inputs:
@@ -41,14 +41,14 @@ def input_suspects(bench: Bench) -> list[DeviceSuspect]:
     return found
 
 
-def _coded(bench: Bench, name: str, sample: int) -> Array:
+def _coded(bench: DeviceReplay, name: str, sample: int) -> Array:
     """The user's input as the device should hold it."""
     wanted = np.asarray(bench.feed(sample)[name]).astype(np.float32)
     quantizer = bench.golden.coded.get(name)
     return wanted if quantizer is None else fake_quantize(wanted, quantizer.params, quantizer.spec)
 
 
-def _expected(bench: Bench, name: str) -> Expected:
+def _expected(bench: DeviceReplay, name: str) -> Expected:
     quantizer = bench.golden.coded.get(name)
     if quantizer is not None:
         scale = float(quantizer.params.scale.max())

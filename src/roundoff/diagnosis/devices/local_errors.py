@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import Expected
 from roundoff.diagnosis.devices.not_finite import NotFinite
 from roundoff.diagnosis.devices.readout import View
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.loss import Loss, LossMeter, output_parts
 from roundoff.graph.interface import topology
 from roundoff.measure.metrics import ratio_db
@@ -139,7 +139,7 @@ class OutputLoss:
         bench: The device.
     """
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: DeviceReplay) -> None:
         self._bench = bench
         infos = {info.name: info.shape for info in bench.readout.reference.tensors if not info.problem}
         seen = stand_ins(topology(bench.model), bench.readout.pairs)
@@ -190,7 +190,7 @@ class OutputLoss:
         return meter.loss()
 
 
-def judged_outputs(bench: Bench, not_finite: NotFinite) -> OutputCoverage:
+def judged_outputs(bench: DeviceReplay, not_finite: NotFinite) -> OutputCoverage:
     """Which outputs of the network were judged on a device, and why others were not.
 
     Args:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.messages.numbers import counted
 
 __all__ = ["NotFinite", "find_not_finite"]
@@ -27,7 +27,7 @@ class NotFinite:
     as_float: frozenset[str] = frozenset()
     readers: frozenset[str] = frozenset()
 
-    def without_wrong_dumps(self, dumps: Collection[str], bench: Bench) -> "NotFinite":
+    def without_wrong_dumps(self, dumps: Collection[str], bench: DeviceReplay) -> "NotFinite":
         """The same, given that the device itself had numbers in these tensors."""
         wrong = frozenset(self.tensors).difference(dumps)
         return replace(self, readers=_readers(bench, wrong))
@@ -49,7 +49,7 @@ class NotFinite:
         return (f"{counted(len(self.readers), 'tensor')} read NaN or infinite values, and {verb} not judged",)
 
 
-def find_not_finite(bench: Bench) -> NotFinite:
+def find_not_finite(bench: DeviceReplay) -> NotFinite:
     """Look for NaN and infinite values in what the device wrote."""
     names = (*bench.inputs, *bench.tensors)
     tensors = [name for name in names if _any(bench, name, float_model=False)]
@@ -57,10 +57,10 @@ def find_not_finite(bench: Bench) -> NotFinite:
     return NotFinite(tuple(tensors), as_float, _readers(bench, frozenset(tensors)))
 
 
-def _readers(bench: Bench, wrong: frozenset[str]) -> frozenset[str]:
+def _readers(bench: DeviceReplay, wrong: frozenset[str]) -> frozenset[str]:
     return frozenset(name for name in bench.tensors if wrong.intersection(bench.spans[name].reads))
 
 
-def _any(bench: Bench, name: str, *, float_model: bool) -> bool:
+def _any(bench: DeviceReplay, name: str, *, float_model: bool) -> bool:
     read = bench.readout.exact if float_model else bench.readout.read
     return any(not np.isfinite(read(name, sample)).all() for sample in bench.indices)

@@ -15,7 +15,7 @@ from roundoff.diagnosis.devices.inputs import input_suspects
 from roundoff.diagnosis.devices.local_errors import LocalError, OutputLoss, judged_outputs
 from roundoff.diagnosis.devices.not_finite import find_not_finite
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey, find_suspects, survey
 from roundoff.diagnosis.devices.verdict import Evidence, conclude, kept_text
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
@@ -27,7 +27,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.numbers import counted, decibels_text
-from roundoff.quantize.agreement import spread
+from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource
 from roundoff.run.feeds import Samples
 
@@ -49,7 +49,7 @@ _HELD = 4
 _EXPLAINED = 0.8
 
 
-def rounding_findings(bench: Bench, found: Survey, accused: frozenset[str]) -> list[Finding]:
+def rounding_findings(bench: DeviceReplay, found: Survey, accused: frozenset[str]) -> list[Finding]:
     """Tensors whose codes are off to one side, one by one or as one finding when they are everywhere."""
     if not bench.quantizers:
         return []
@@ -75,7 +75,7 @@ def _is_biased(finding: Finding) -> bool:
     return finding.remedy is not None and any("rounds down" in each.value for each in finding.remedy.changes)
 
 
-def _everywhere(bench: Bench, shifted: list[str]) -> Finding | None:
+def _everywhere(bench: DeviceReplay, shifted: list[str]) -> Finding | None:
     """One way of rounding that explains all of them."""
     tried_on = shifted[:: max(1, len(shifted) // _TRIED_ON)][:_TRIED_ON]
     before = _wrong_share(bench, tried_on, None)
@@ -109,7 +109,7 @@ def _everywhere(bench: Bench, shifted: list[str]) -> Finding | None:
     )
 
 
-def _wrong_share(bench: Bench, names: list[str], arithmetic: Arithmetic | None) -> float:
+def _wrong_share(bench: DeviceReplay, names: list[str], arithmetic: Arithmetic | None) -> float:
     """Share of codes that are not the reference's, with its own arithmetic or another."""
     golden = bench.golden if arithmetic is None else bench.golden.with_arithmetic(arithmetic)
     error = LocalError()
@@ -176,7 +176,7 @@ def open_bench(
     *,
     settings: DiagnoseSettings | None = None,
     names: KnownNames | None = None,
-) -> Iterator[Bench]:
+) -> Iterator[DeviceReplay]:
     """A device on the bench, as `diagnose_device` takes it apart; for those who go on from what that found.
 
     Raises:
@@ -196,7 +196,7 @@ def _bench(
     sources: tuple[LiveSource, TensorSource],
     notebook: Investigation,
     names: KnownNames | None,
-) -> Bench:
+) -> DeviceReplay:
     settings = notebook.settings
     coded: dict[str, Quantizer] = {}
     for each in quantized.quantizers:
@@ -210,7 +210,7 @@ def _bench(
         names=names,
         progress=settings.progress,
     )
-    bench = Bench(
+    bench = DeviceReplay(
         quantized.float_model,
         quantized.quantizers,
         samples,
@@ -230,7 +230,7 @@ def _bench(
     return replace(bench, readout=replace(whole, left_out=left_out))
 
 
-def _what_was_read(bench: Bench) -> str:
+def _what_was_read(bench: DeviceReplay) -> str:
     computed = sum(1 for node in bench.model.proto.graph.node for name in node.output if name)
     told = f"{len(bench.tensors)} of {computed} tensors in {counted(len(bench.readout.samples), 'sample')}"
     kinds = {
@@ -243,7 +243,7 @@ def _what_was_read(bench: Bench) -> str:
 
 
 class _Diagnosing:
-    def __init__(self, bench: Bench, notebook: Investigation) -> None:
+    def __init__(self, bench: DeviceReplay, notebook: Investigation) -> None:
         self._bench, self._notebook = bench, notebook
         self._outputs = OutputLoss(bench)
         # What the outputs lose when the worst that was found is right.

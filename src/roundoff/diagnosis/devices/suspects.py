@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.progress import SILENT, Progress
 from roundoff.diagnosis.devices.local_errors import LocalError, compare_local
-from roundoff.diagnosis.devices.replay import Bench, Pair
+from roundoff.diagnosis.devices.replay import DeviceReplay, Pair
 
 __all__ = ["DeviceSuspect", "Survey", "find_suspects", "survey"]
 
@@ -58,7 +58,7 @@ class Survey:
     floor: float
 
 
-def survey(bench: Bench, progress: Progress = SILENT) -> Survey:
+def survey(bench: DeviceReplay, progress: Progress = SILENT) -> Survey:
     """Measure every tensor that the device wrote, sample by sample."""
     local = {name: LocalError() for name in bench.tensors}
     sums = {name: [0.0, 0.0] for name in bench.tensors}
@@ -85,7 +85,7 @@ def survey(bench: Bench, progress: Progress = SILENT) -> Survey:
     return Survey(local, total, floor)
 
 
-def find_suspects(bench: Bench, found: Survey, progress: Progress = SILENT) -> list[DeviceSuspect]:
+def find_suspects(bench: DeviceReplay, found: Survey, progress: Progress = SILENT) -> list[DeviceSuspect]:
     """Go through suspect tensors in execution order; a wrong dump is set right before those that read it."""
     suspects = []
     guessed = not bench.quantizers
@@ -108,7 +108,7 @@ def find_suspects(bench: Bench, found: Survey, progress: Progress = SILENT) -> l
     return suspects
 
 
-def _again(bench: Bench, name: str) -> LocalError:
+def _again(bench: DeviceReplay, name: str) -> LocalError:
     error = LocalError()
     for sample in bench.indices:
         pair = bench.pair(name, sample)
@@ -116,7 +116,7 @@ def _again(bench: Bench, name: str) -> LocalError:
     return error
 
 
-def _flow(bench: Bench, name: str, floor: float) -> Flow:
+def _flow(bench: DeviceReplay, name: str, floor: float) -> Flow:
     """Whether what reads a tensor fits its dump, or what it should have been."""
     as_dumped = as_computed = 0.0
     readers = bench.consumers.get(name, ())

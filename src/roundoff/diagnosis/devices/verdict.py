@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from roundoff.core.coverage import OutputCoverage
 from roundoff.core.names import shown
 from roundoff.diagnosis.devices.not_finite import NotFinite
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import ENDLESS, Loss
@@ -40,7 +40,7 @@ class Evidence:
         outputs: Which outputs of the network were judged.
     """
 
-    bench: Bench
+    bench: DeviceReplay
     survey: Survey
     findings: tuple[Finding, ...]
     suspects: tuple[DeviceSuspect, ...]
@@ -101,7 +101,7 @@ def _kind(evidence: Evidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
     return "not_enough_evidence" if _computes_in_float(evidence.bench) else "elsewhere"
 
 
-def _computes_in_float(bench: Bench) -> bool:
+def _computes_in_float(bench: DeviceReplay) -> bool:
     """Whether no quantization can be what costs the outputs: there is none, and no value lies on a grid."""
     return not bench.quantizers and bench.numbers.kind != "integer"
 
@@ -142,7 +142,7 @@ def kept_text(loss: Loss) -> str:
     return "everything (exact)" if loss.sqnr_db >= EXACT_DB else decibels_text(loss.sqnr_db)
 
 
-def _culprits_text(bench: Bench, proven: Sequence[Finding], keeps: str) -> str:
+def _culprits_text(bench: DeviceReplay, proven: Sequence[Finding], keeps: str) -> str:
     tensors = counted(len(bench.tensors), "tensor")
     if all(len(each.tensors) > 1 for each in proven):
         wrong = sum(len(each.tensors) for each in proven)

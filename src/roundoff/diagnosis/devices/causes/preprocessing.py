@@ -10,7 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.causes.wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.inputs import fitted_input
 from roundoff.diagnosis.devices.proof import called, left_over, tried
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
@@ -39,15 +39,15 @@ _ALIKE = 0.01
 class Preprocessing:
     """The device's input is not what the float model is fed: it was prepared in another way."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """Whether it is an input, or computed from an input that was not dumped."""
         return Signal(1.0, {}) if suspect.tensor in case.inputs or _hidden_inputs(case, suspect) else None
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """Samples prepared in the way that explains the difference."""
         return _at_input(suspect) if suspect.tensor in case.inputs else _behind_input(case, suspect)
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Prepare it as the float model's."""
         how = f" ({proof.changes[0].value})" if proof.changes and proof.changes[0].value else ""
         return Remedy(f"prepare the device's input as the float model's{how}", "outside", proof.changes)
@@ -101,7 +101,7 @@ def _order_text(other: Sequence[int]) -> str:
     return f"its sample {first} is sample {other[first]} of --data"
 
 
-def _hidden_inputs(case: Bench, suspect: DeviceSuspect) -> tuple[str, ...]:
+def _hidden_inputs(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[str, ...]:
     if suspect.tensor not in case.spans:
         return ()
     reads = case.spans[suspect.tensor].reads
@@ -125,7 +125,7 @@ class _Try:
     left: float
 
 
-def _behind_input(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+def _behind_input(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
     found = [each for name in _hidden_inputs(case, suspect) for each in _explanations(case, suspect, name)]
     if not found:
         return None
@@ -136,7 +136,7 @@ def _behind_input(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
     return replace(best.proof, summary=f"{best.proof.summary}; not told apart from {' | '.join(equal)}")
 
 
-def _explanations(case: Bench, suspect: DeviceSuspect, name: str) -> list[_Try]:
+def _explanations(case: DeviceReplay, suspect: DeviceSuspect, name: str) -> list[_Try]:
     """What explains a result by its input; a usual way only when no other gain and offset do far better."""
     usual = [
         _fed(case, suspect, name, words, way) for words, way in _usual_mistakes(case.feed(suspect.places[0])[name])
@@ -151,7 +151,7 @@ def _explanations(case: Bench, suspect: DeviceSuspect, name: str) -> list[_Try]:
     return [fitted] if fitted.left < _CLEARLY * nearest and fitted.proof.recovered >= ENOUGH else found
 
 
-def _fed(case: Bench, suspect: DeviceSuspect, name: str, words: str, way: _Way) -> _Try:
+def _fed(case: DeviceReplay, suspect: DeviceSuspect, name: str, words: str, way: _Way) -> _Try:
     """What follows when an input was prepared in one way."""
     made = _made(case, suspect, name, way)
     proof = tried(
@@ -164,7 +164,7 @@ def _fed(case: Bench, suspect: DeviceSuspect, name: str, words: str, way: _Way) 
     return _Try(words, _WHERE in words, proof, left_over(suspect, made))
 
 
-def _made(case: Bench, suspect: DeviceSuspect, name: str, way: _Way) -> list[Array]:
+def _made(case: DeviceReplay, suspect: DeviceSuspect, name: str, way: _Way) -> list[Array]:
     made = []
     for sample in suspect.places:
         view = case.view(sample)
@@ -173,7 +173,7 @@ def _made(case: Bench, suspect: DeviceSuspect, name: str, way: _Way) -> list[Arr
     return made
 
 
-def _fitted(case: Bench, suspect: DeviceSuspect, name: str) -> _Try | None:
+def _fitted(case: DeviceReplay, suspect: DeviceSuspect, name: str) -> _Try | None:
     """The gain and offset that explain it best."""
     view, first = case.view(suspect.places[0]), suspect.pairs[0]
     if view[name].dtype.kind != "f":

@@ -3,7 +3,7 @@
 from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.local_errors import LocalError
 from roundoff.diagnosis.devices.proof import called, where
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
@@ -16,13 +16,13 @@ __all__ = ["WrongDump"]
 class WrongDump:
     """The dump of a tensor is wrong in a way of its own; what reads it on the device had the right values."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """How many values are off by more than arithmetic explains."""
         if suspect.flow != "dump only":
             return None
         return Signal(1.0, {"share_off": suspect.error.share_beyond(), "largest_steps": suspect.error.largest})
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """What reads it, computed from the reference instead of the dump."""
         as_dumped, as_computed = LocalError(), LocalError()
         for sample in suspect.places:
@@ -55,7 +55,7 @@ class WrongDump:
             (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Write it again."""
         title = f"dump {called(suspect)} again, and check how it is written; the device itself is right"
         return Remedy(title, "outside")
