@@ -125,8 +125,8 @@ class _Record:
     def read(cls, file: Path) -> "_Record":
         from roundoff.core.document import Environment, InputFile
         from roundoff.core.files import read_small
-        from roundoff.vendors.pulsar2.config.loading import parse_config
-        from roundoff.vendors.pulsar2.config.reading import Document
+        from roundoff.vendors.pulsar2.config.decoding import Document
+        from roundoff.vendors.pulsar2.config.files import parse_config
 
         try:
             found = json.loads(read_small(file, what="The record of the build"))

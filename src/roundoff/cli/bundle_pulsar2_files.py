@@ -177,7 +177,7 @@ class BuildExtras:
         self, members: dict[str, bytes], config: "BuildConfig", rebuilt: "Rebuilt", fed: "CaseSamples"
     ) -> Extra:
         from roundoff.messages.numbers import counted, number
-        from roundoff.vendors.pulsar2.config.reading import to_json
+        from roundoff.vendors.pulsar2.config.decoding import to_json
         from roundoff.vendors.pulsar2.ticket import analysis_places, vocabulary
 
         if config.quant.input_sample_dir:

@@ -94,7 +94,7 @@ def _in_layout(args: argparse.Namespace, terminal: Terminal) -> int:
     """Tensors of device dumps in a memory format that was asked for."""
     from roundoff.tensors import ascend_dump
     from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
-    from roundoff.vendors.ascend.converting import FAILED_NAME, Conversion, convert_dumps
+    from roundoff.vendors.ascend.conversion import FAILED_NAME, Conversion, convert_dumps
 
     if args.to not in (None, "npy"):
         what = f"--format writes .npy files, not {args.to}."

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from roundoff.cli.terminal import Terminal
     from roundoff.graph.load import Model
     from roundoff.vendors.dialects.decisions import Decisions
-    from roundoff.vendors.dialects.written import Dialect, Written
+    from roundoff.vendors.dialects.dialect import Dialect, Written
 
 __all__ = ["DIALECT_HELP", "SETTINGS_NAME", "Settings", "float_model_name", "print_settings", "settings_for"]
 

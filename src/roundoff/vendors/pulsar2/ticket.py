@@ -31,8 +31,7 @@ from roundoff.vendors.pulsar2.config.schema import (
     InputQuantConfig,
     LayerConfig,
 )
-from roundoff.vendors.pulsar2.layers.entries import Frontend, read_entries
-from roundoff.vendors.pulsar2.layers.resolution import refuse_unknown
+from roundoff.vendors.pulsar2.layer_configs import Frontend, read_entries, refuse_unknown
 from roundoff.vendors.pulsar2.operators import target_of
 from roundoff.vendors.pulsar2.tables import precision_table
 
