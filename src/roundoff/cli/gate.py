@@ -8,8 +8,6 @@ cannot be judged.
 """
 
 import argparse
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +16,12 @@ from roundoff.cli.diff import (
     add_diff_outputs,
     check_diff_outputs,
     decibels_option,
-    diff_document,
-    made_diff,
     write_diff,
 )
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
 if TYPE_CHECKING:
-    from roundoff.studies.run_diff.result import RunDiff
+    from roundoff.core.document import RunDocument
 
 SUMMARY = "fail when a run is worse than its baseline, for CI"
 
@@ -52,48 +47,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, judge, print, write; 1 when the run does not pass."""
+    from roundoff.api import gate
     from roundoff.core.document import to_json
     from roundoff.core.files import check_output_file, write_text
-    from roundoff.messages.sanitize import for_people
     from roundoff.report.junit import gate_junit
-    from roundoff.studies.run_diff.gate import Budgets, judge_diff, new_problems, read_budgets
 
-    started = time.monotonic()
     check_diff_outputs(args)
     if args.junit is not None:
         check_output_file(args.junit, force=args.force, option="--junit")
-    budgets = Budgets() if args.budget is None else read_budgets(args.budget)
-    before, after, diff = made_diff(args, args.baseline, args.run_path)
-    gate = judge_diff(
-        diff,
-        budgets=budgets,
-        max_regression_db=args.max_regression,
-        problems=new_problems(before, after, diff),
+    outcome = gate(
+        args.run_path,
+        args.baseline,
+        max_regression=args.max_regression,
+        budget=args.budget,
         strict=args.strict,
+        floor=args.floor,
+        paired=args.paired,
     )
-    diff = replace(diff, gate=gate)
-    document = diff_document(args, (before, after), diff, time.monotonic() - started)
+    document, found = outcome.document, outcome.result
     written = write_diff(args, document)
-    if args.junit is not None:
-        write_text(args.junit, gate_junit(diff, gate))
+    if args.junit is not None and found.gate is not None:
+        write_text(args.junit, gate_junit(found, found.gate))
         written.append(args.junit)
     if args.json:
         terminal.text(to_json(document))
     else:
-        _print(args, terminal, for_people(diff))
+        _print(args, terminal, document)
     if written:
         terminal.written(written)
-    return EXIT_OK if gate.passed else EXIT_THRESHOLD_MISSED
+    return outcome.exit_code
 
 
-def _print(args: argparse.Namespace, terminal: Terminal, diff: "RunDiff") -> None:
-    from roundoff.studies.run_diff.terminal import annotations, gate_table, gate_verdict
+def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument") -> None:
+    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.studies.run_diff.page import annotations, diff_page
 
-    gate = diff.gate
-    if gate is None:
+    page, diff = diff_page(document, View(args.top)), for_people(document.diff)
+    if page is None or diff is None or diff.gate is None:
         return
-    terminal.print(gate_verdict(diff, gate))
-    terminal.print("")
-    terminal.print(gate_table(diff, gate, most=args.top))
-    if args.annotate and not gate.passed:
-        terminal.text(annotations(diff, gate))
+    terminal.print(terminal_page(page))
+    if args.annotate and not diff.gate.passed:
+        terminal.text(annotations(diff, diff.gate))

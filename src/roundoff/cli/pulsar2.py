@@ -138,7 +138,7 @@ def _build(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
-    from roundoff.cli.bundle_pulsar2 import build_record
+    from roundoff.vendors.pulsar2.build_record import build_record
     from roundoff.vendors.pulsar2.building.build import BuildOptions
 
     # Paths may start in the folder of the configuration, too.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from roundoff.messages.catalogue import LANGUAGES, Phrase, in_all, named, plain, say, speaking
+from roundoff.messages.catalogue import LANGUAGES, Phrase, explained, in_all, named, plain, say, speaking
 from roundoff.messages.message import Message, phrase_of
-from roundoff.messages.numbers import counted, decibels, number, percentage, score_text, time_text
+from roundoff.messages.numbers import counted, decibels, in_decibels, number, percentage, score_text, time_text
 from roundoff.messages.sentences import known
 
 __all__ = [
@@ -161,6 +161,8 @@ class Table:
         file: The CSV file of a run directory that has these rows; empty when it has none.
         most: In a terminal, show at most so many rows, and say how many were left out; all when None.
         order: In a terminal, the rows by their places here, what matters most first; as they stand when empty.
+        csv_order: Ids of the columns of the file, where it has them in another order than the page.
+        left_out: What a terminal says of rows that found no room; how many they are when None.
     """
 
     id: str
@@ -173,11 +175,15 @@ class Table:
     file: str = ""
     most: int | None = None
     order: tuple[int, ...] = ()
+    csv_order: tuple[str, ...] = ()
+    left_out: Phrase | None = None
 
     def shown_on(self, place: Place) -> "Table":
         """The table with only the columns of one place."""
         kept = [index for index, column in enumerate(self.columns) if place in column.on]
-        if len(kept) == len(self.columns):
+        if place == "csv" and self.csv_order:
+            kept.sort(key=lambda index: self.csv_order.index(self.columns[index].id))
+        elif len(kept) == len(self.columns):
             return self
         rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
         return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
@@ -420,10 +426,17 @@ def few_names(names: Sequence[str]) -> Phrase:
     return Phrase(f"{listed} and {counted(more, 'other')}", f"{listed} 等 {len(names)} 个")
 
 
-def metric_column(name: str, *, higher_is_better: bool | None) -> Column:
-    """A column of scores, called as users know the metric."""
-    kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
-    return Column(name, plain(name), kind, higher_is_better=higher_is_better)
+def metric_column(name: str, *, higher_is_better: bool | None, summary: str = "") -> Column:
+    """A column of scores, called as users know the metric.
+
+    Args:
+        name: The metric.
+        higher_is_better: Which way it is better; None where nothing is to be coloured.
+        summary: What it tells, for metrics that the glossary does not have.
+    """
+    kind: ColumnKind = "decibels" if in_decibels(name) else "score"
+    meaning = None if explained(name) or not summary else plain(summary)
+    return Column(name, plain(name), kind, meaning, higher_is_better=higher_is_better)
 
 
 def metric_axis(name: str) -> Phrase:
@@ -432,7 +445,7 @@ def metric_axis(name: str) -> Phrase:
         return say("common.sqnr_axis")
     if name in _SHARES:
         return say("common.share_axis", name=name)
-    return plain(f"{name.removesuffix('_db')}, dB" if name.endswith("_db") else name)
+    return plain(f"{name.removesuffix('_db')}, dB" if in_decibels(name) else name)
 
 
 def role_name(role: str) -> Phrase:

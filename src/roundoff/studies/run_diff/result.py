@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.messages.message import NOTHING, Message
+
 __all__ = [
+    "CEILING_DB",
     "Change",
     "DiffKind",
     "Gate",
@@ -17,6 +20,9 @@ __all__ = [
     "RunKind",
     "names_of",
 ]
+
+CEILING_DB = 80.0
+"""Above this an error is that of float arithmetic, which other machines and versions make otherwise."""
 
 RunKind = Literal["comparison", "layers", "sensitivity", "accumulation", "diagnosis"]
 DiffKind = Literal["same", "better", "worse", "mixed", "unclear", "untested"]
@@ -106,7 +112,7 @@ class GateRow:
     allowed_db: float | None
     at_least_db: float | None
     passed: bool | None
-    why: str = ""
+    why: Message = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,7 @@ class Gate:
 
     max_regression_db: float
     rows: tuple[GateRow, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[Message, ...] = ()
     unused: tuple[str, ...] = ()
 
     @property
@@ -174,7 +180,7 @@ class RunDiff:
     samples: tuple[int, int]
     floor_db: float
     level: float
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     gate: Gate | None = None
 
     @property

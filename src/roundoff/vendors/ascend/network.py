@@ -8,7 +8,7 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.tensors import Array
 from roundoff.measure.blocks import release_pages
-from roundoff.vendors.ascend.algorithms import AlgorithmCase, GoldenPair, compare_values
+from roundoff.vendors.ascend.algorithms import ComparedTensors, GoldenPair, compare_values
 from roundoff.vendors.ascend.counterparts import (
     CompareJob,
     counterpart,
@@ -203,7 +203,7 @@ def sides(job: CompareJob, fitted: Fitted, *, mine: str, golden: str) -> tuple[l
     left, right = (_most(side, job.most) for side in (fitted.mine, fitted.golden))
     scalar = all(size == 1 for size in fitted.shape)
     return compare_values(
-        AlgorithmCase(GoldenPair(left, right), scalar, mine, golden), job.algorithms, warn=job.warn
+        ComparedTensors(GoldenPair(left, right), scalar, mine, golden), job.algorithms, warn=job.warn
     )
 
 

@@ -12,7 +12,7 @@ from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array
 from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.layouts import restore, way_back
-from roundoff.vendors.ascend.algorithms import Algorithm, AlgorithmCase, GoldenPair, compare_values
+from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values
 from roundoff.vendors.ascend.counterparts import CompareJob
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.folders import Folder, FoundFile, Loaded, Tensor, load_operator
@@ -189,7 +189,7 @@ def compare_files(
             what, code=Code.SHAPE, fix="give arrays of one shape, or use 'roundoff compare', which aligns"
         )
     flat = [side.reshape(-1)[: most or None] for side in (left, right)]
-    case = AlgorithmCase(GoldenPair(*flat), all(size == 1 for size in left.shape), str(mine), str(golden))
+    case = ComparedTensors(GoldenPair(*flat), all(size == 1 for size in left.shape), str(mine), str(golden))
     values, messages = compare_values(case, algorithms, warn=warn)
     return dict(zip(algorithms, values, strict=True)), messages
 
