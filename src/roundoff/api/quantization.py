@@ -167,19 +167,12 @@ def targets(target: Any = None) -> "PageOutcome[tuple[Target, ...]]":
     Args:
         target: The name of one, or the path of a TOML file; all that are shipped when None.
     """
-    from roundoff.pages.blocks import Column, Page, Table
     from roundoff.quantize.targets.loading import load_target, target_names
+    from roundoff.quantize.targets.page import target_page, targets_page
 
     call = Call("targets", {}, Limits, {"target": target})
     found = tuple(map(load_target, target_names())) if target is None else (target_of(target),)
-    columns = (
-        Column("name", plain("name"), "text"),
-        Column("activation", plain("activation"), "text"),
-        Column("weight", plain("weight"), "text"),
-        Column("description", plain("description"), "text"),
-    )
-    rows = tuple((each.name, each.activation, each.weight, each.description) for each in found)
-    page = Page("targets", plain("targets"), (Table("targets", plain("targets"), columns, rows),))
+    page = targets_page(found) if target is None else target_page(found[0])
     read = file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
     return PageOutcome(found, call.document(read), shown=page)
 

@@ -213,7 +213,7 @@ def tune(
         facts = dict(_facts(call, asked, settings, read, data))
         again = open_folder(folder, resume=resume, force=force)
         if resume and not again and tell is not None:
-            tell(told("tuning_text.begins", folder=folder))
+            tell(told("search.begins", folder=folder))
         delivery = _delivery(folder, given, settings.target, read[0][1].sha256)
         store = TuneStore(folder, facts, delivery.best_so_far, on_trial)
     try:

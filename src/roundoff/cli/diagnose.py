@@ -99,7 +99,7 @@ def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: T
     from roundoff.diagnosis.terminal import diagnosis_verdict
     from roundoff.messages.sanitize import for_people
     from roundoff.messages.sentences import sentence
-    from roundoff.search.terminal import trial_line
+    from roundoff.search.page import trial_line
 
     unrepaired = argparse.Namespace(**{**vars(args), "fix": False})
     first = outcome.telling(next_steps=tuple(next_steps(unrepaired, outcome.result)))
