@@ -62,7 +62,7 @@ def test_gaps_are_filled_in_each_language() -> None:
 
 
 CHOSEN = [
-    ("layers_text.word_", layer_scores.VerdictKind),
+    ("layers.word_", layer_scores.VerdictKind),
     ("explain_text.cause_", layer_scores.Cause),
     ("comparison_text.", comparison.Role),
     ("sensitivity_text.word_", sensitivity_report.Standing),
@@ -72,8 +72,8 @@ CHOSEN = [
     ("sensitivity_text.", sensitivity.Mode),
     ("explain_text.", sensitivity.Mode),
     ("counts.", sensitivity.SubjectKind),
-    ("accumulation_text.word_", accumulation.Dominance),
-    ("accumulation_text.", accumulation.Dominance),
+    ("accumulate.word_", accumulation.Dominance),
+    ("accumulate.", accumulation.Dominance),
     ("audit_text.", audit.Severity),
     ("distribution_text.kind_", distributions.InspectedKind),
     ("channels_text.risk_", channel_spread.Risk),

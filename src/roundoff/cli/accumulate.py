@@ -10,7 +10,6 @@ or one of the words weight, activation and all; op:Conv goes by operation.
 """
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -135,16 +134,14 @@ def _but(names: list[str]) -> str:
 
 
 def _results(args: argparse.Namespace, model: "Model", found: "Accumulation", elapsed_s: float) -> Results:
-    from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
     from roundoff.report.plots.curves import accumulation_picture
-    from roundoff.studies.accumulate.terminal import accumulation_csv, accumulation_tables, accumulation_verdict
+    from roundoff.studies.accumulate.page import accumulation_page
 
-    blocks = BLOCKS if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_BLOCKS
-    shown = for_people(found)
+    document = document_of(args, model, elapsed_s, accumulation=found)
     return Results(
-        document=document_of(args, model, elapsed_s, accumulation=found),
-        csv=accumulation_csv(found),
+        document=document,
+        table="curves.csv",
         picture={"curves": lambda form: accumulation_picture(found, form=form)},
-        pages=(accumulation_verdict(shown), accumulation_tables(shown, most=args.top, blocks=blocks)),
+        page=accumulation_page(document, View(args.top)),
     )

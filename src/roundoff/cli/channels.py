@@ -62,14 +62,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _results(args: argparse.Namespace, model: "Model", report: "ChannelReport", elapsed_s: float) -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.channels import channels_picture
-    from roundoff.studies.channels.terminal import channels_csv, channels_page
+    from roundoff.studies.channels.terminal import channels_page
 
     def painter(each: "ChannelSpread") -> "Painter":
         return lambda form: channels_picture(each, form=form)
 
     return Results(
         document=document_of(args, model, elapsed_s, channels=report),
-        csv=channels_csv(report),
+        table="channels.csv",
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.spreads},
-        pages=(channels_page(for_people(report)),),
+        page=(channels_page(for_people(report)),),
     )

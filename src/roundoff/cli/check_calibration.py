@@ -159,11 +159,11 @@ def _document(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: fl
 def _results(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: float) -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.calibration_check import calibration_picture
-    from roundoff.studies.check_calibration.terminal import calibration_csv, calibration_page
+    from roundoff.studies.check_calibration.terminal import calibration_page
 
     return Results(
         document=_document(args, found, elapsed_s),
-        csv=calibration_csv(found),
+        table="calibration.csv",
         picture=lambda form: calibration_picture(found, form=form),
-        pages=(calibration_page(for_people(found), most=args.top),),
+        page=(calibration_page(for_people(found), most=args.top),),
     )

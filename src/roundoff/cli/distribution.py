@@ -66,14 +66,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _results(args: argparse.Namespace, model: "Model", report: "DistributionReport", elapsed_s: float) -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.distribution import distribution_picture
-    from roundoff.studies.distribution.terminal import distribution_csv, distribution_page
+    from roundoff.studies.distribution.terminal import distribution_page
 
     def painter(each: "Distribution") -> "Painter":
         return lambda form: distribution_picture(each, form=form)
 
     return Results(
         document=document_of(args, model, elapsed_s, distributions=report),
-        csv=distribution_csv(report),
+        table="distribution.csv",
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.distributions},
-        pages=(distribution_page(for_people(report)),),
+        page=(distribution_page(for_people(report)),),
     )

@@ -67,11 +67,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _results(args: argparse.Namespace, model: "Model", report: "OutlierReport", elapsed_s: float) -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.outliers import outliers_picture
-    from roundoff.studies.outliers.terminal import outliers_csv, outliers_page
+    from roundoff.studies.outliers.terminal import outliers_page
 
     return Results(
         document=document_of(args, model, elapsed_s, outliers=report),
-        csv=outliers_csv(report),
+        table="outliers.csv",
         picture={"outliers": lambda form: outliers_picture(report, form=form)},
-        pages=(outliers_page(for_people(report), sort=args.sort, most=args.top),),
+        page=(outliers_page(for_people(report), sort=args.sort, most=args.top),),
     )

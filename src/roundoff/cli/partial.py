@@ -166,7 +166,7 @@ def _results(args: argparse.Namespace, model: "Model", found: "PartialQuantizati
     from roundoff.cli.provenance import input_file
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.curves import partial_picture
-    from roundoff.studies.partial.terminal import partial_csv, partial_table, partial_verdict
+    from roundoff.studies.partial.terminal import partial_table, partial_verdict
 
     given = (("ranking", args.ranking), ("labels", args.labels), ("evaluator", args.evaluator))
     more = tuple(input_file(role, path) for role, path in given if path is not None)
@@ -174,7 +174,7 @@ def _results(args: argparse.Namespace, model: "Model", found: "PartialQuantizati
     document = document_of(args, model, elapsed_s, partial=found)
     return Results(
         document=replace(document, inputs=(*document.inputs, *more)),
-        csv=partial_csv(found),
+        table="partial.csv",
         picture={"partial": lambda form: partial_picture(found, form=form)},
-        pages=(partial_verdict(shown), partial_table(shown)),
+        page=(partial_verdict(shown), partial_table(shown)),
     )

@@ -103,11 +103,11 @@ def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst:
 def _results(args: argparse.Namespace, model: "Model", worst: "WorstSamples", elapsed_s: float) -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.worst_samples import worst_samples_picture
-    from roundoff.studies.samples.terminal import worst_samples_csv, worst_samples_page
+    from roundoff.studies.samples.terminal import worst_samples_page
 
     return Results(
         document=document_of(args, model, elapsed_s, worst_samples=worst),
-        csv=worst_samples_csv(worst),
+        table="samples.csv",
         picture={"samples": lambda form: worst_samples_picture(worst, form=form)},
-        pages=(worst_samples_page(for_people(worst), most=args.top),),
+        page=(worst_samples_page(for_people(worst), most=args.top),),
     )

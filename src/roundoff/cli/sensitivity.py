@@ -175,7 +175,7 @@ def _results(args: argparse.Namespace, model: "Model", report: "SensitivityRepor
 
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.sensitivity import sensitivity_picture
-    from roundoff.studies.sensitivity.terminal import sensitivity_csv, sensitivity_tables, sensitivity_verdict
+    from roundoff.studies.sensitivity.terminal import sensitivity_tables, sensitivity_verdict
 
     def painter(kind: str, form: "PictureForm") -> bytes:
         return sensitivity_picture(report, kind, form=form)
@@ -183,7 +183,7 @@ def _results(args: argparse.Namespace, model: "Model", report: "SensitivityRepor
     shown = for_people(report)
     return Results(
         document=document_of(args, model, elapsed_s, sensitivity=report),
-        csv=sensitivity_csv(report),
+        table="sensitivity.csv",
         picture={f"sensitivity_of_{kind}": partial(painter, kind) for kind in report.rankings},
-        pages=(sensitivity_verdict(shown), sensitivity_tables(shown, most=args.top)),
+        page=(sensitivity_verdict(shown), sensitivity_tables(shown, most=args.top)),
     )

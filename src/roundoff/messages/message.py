@@ -10,7 +10,7 @@ from typing import Any, Union
 
 from roundoff.messages.catalogue import Language, Phrase, speaking, spoken, told
 
-__all__ = ["Argument", "Message", "joined", "message", "phrase_of", "shown", "verbatim"]
+__all__ = ["Argument", "Message", "Remark", "joined", "message", "phrase_of", "shown", "verbatim"]
 
 Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
 """What may stand in a gap: names and numbers, or another message; several are listed with commas."""
@@ -51,6 +51,10 @@ class Message:
         return core_schema.no_info_plain_validator_function(
             _from_document, serialization=core_schema.plain_serializer_function_ser_schema(_to_document)
         )
+
+
+Remark = str | Message
+"""What a result notes: a message, or a sentence of a part of the program, or of a document, that has none yet."""
 
 
 def message(key: str, **arguments: Argument) -> Message:

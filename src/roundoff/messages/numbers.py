@@ -23,6 +23,7 @@ __all__ = [
     "duration_text",
     "exactness",
     "format_size",
+    "level_text",
     "nonfinite_note",
     "number",
     "parse_size",
@@ -228,6 +229,13 @@ def decibels(value: float | None) -> str:
     if value is None:
         return ""
     return told("common.exact") if value > EXACT_DB else f"{value:.1f}"
+
+
+def level_text(value: float | None) -> str:
+    """Decibels in a sentence, in the language of the terminal: ``31.5 dB``, ``exact``, ``no score``."""
+    if value is None:
+        return told("terminal.no_score")
+    return decibels(value) if value > EXACT_DB else f"{decibels(value)} dB"
 
 
 def time_text(seconds: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from roundoff.messages.catalogue import LANGUAGES, Phrase, in_all, named, plain, say, speaking
-from roundoff.messages.message import Message, phrase_of
+from roundoff.messages.message import Message, Remark, phrase_of
 from roundoff.messages.numbers import counted, decibels, number, percentage, score_text, time_text
 from roundoff.messages.sentences import known
 
@@ -41,6 +41,7 @@ __all__ = [
     "cell_value",
     "few_names",
     "headline_text",
+    "is_hidden",
     "metric_axis",
     "metric_column",
     "notes",
@@ -105,10 +106,17 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """Sentences; a note is what the reader should know of how the result came about."""
+    """Sentences.
+
+    Attributes:
+        text: What they say.
+        note: Whether they are what the reader should know of how the result came about.
+        on: Where they are shown.
+    """
 
     text: Phrase
     note: bool = False
+    on: tuple[Place, ...] = ("terminal", "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +140,7 @@ class Column:
         short: Its heading in a terminal, with a bar between two lines; the label when None.
         digits: Significant digits of a plain number.
         wide: Whether only a wide terminal has room for it.
+        metric: The metric of a score; its id when empty.
     """
 
     id: str
@@ -143,6 +152,7 @@ class Column:
     short: Phrase | None = None
     digits: int = 4
     wide: bool = False
+    metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +356,13 @@ class Page:
     sections: tuple["Page", ...] = field(default=())
 
 
+def is_hidden(block: Block, place: Place) -> bool:
+    """Whether a block has nothing to show in a place: sentences for another one, a table of columns for others."""
+    if isinstance(block, Paragraph):
+        return place not in block.on
+    return isinstance(block, Table) and not any(place in column.on for column in block.columns)
+
+
 # Cells of tables as people read them, and the values behind them as programs do.
 
 
@@ -372,7 +389,7 @@ def _number_text(value: float, column: Column) -> str:
     if column.kind == "seconds":
         return time_text(value)
     if column.kind == "score":
-        return score_text("cosine" if column.id.endswith("cosine") else column.id, value)
+        return score_text(column.metric or ("cosine" if column.id.endswith("cosine") else column.id), value)
     return number(value, column.digits)
 
 
@@ -403,7 +420,7 @@ _MOST_NAMED = 5
 _SHARES = frozenset({"accuracy", "same_top1"})
 
 
-def notes(*groups: Iterable[str | Message]) -> tuple[Paragraph, ...]:
+def notes(*groups: Iterable[Remark]) -> tuple[Paragraph, ...]:
     """Remarks of a run, each as a note; plain texts that are not known again are in English."""
     return tuple(
         Paragraph(phrase_of(note) if isinstance(note, Message) else known(note), note=True)

@@ -55,7 +55,7 @@ def table_csv(table: Table, language: Language = "en") -> str:
     whole = table.shown_on("csv")
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([column.id for column in whole.columns])
+    writer.writerow([safe_cell(column.id) for column in whole.columns])
     for row in whole.rows:
         cells = zip(row, whole.columns, strict=True)
         # What is said in the place of a number is for people.

@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from roundoff.messages.catalogue import spoken, told
+from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
 from roundoff.messages.sanitize import for_people, short_name
 from roundoff.messages.sentences import sentence
 from roundoff.pages.blocks import (
@@ -26,6 +27,7 @@ from roundoff.pages.blocks import (
     Table,
     cell_text,
     headline_text,
+    is_hidden,
 )
 
 __all__ = ["VerdictLine", "left_out_lines", "note_lines", "terminal_page", "verdict_lines", "verdict_page"]
@@ -35,6 +37,7 @@ _WIDE_COLUMNS = 150
 _STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}
 # Names keep so many columns whatever stands beside them; operations are cut to so many.
 _NAMES_MIN, _OPERATION_MAX = 10, 8
+_PLAIN_CURVES = str.maketrans(BLOCKS, PLAIN_BLOCKS)
 
 
 def terminal_page(page: Page) -> RenderableType:
@@ -44,6 +47,8 @@ def terminal_page(page: Page) -> RenderableType:
 
 def _parts(page: Page) -> Iterator[RenderableType]:
     for number, block in enumerate(page.blocks):
+        if is_hidden(block, "terminal"):
+            continue
         if isinstance(block, Table):
             if not block.rows:
                 continue
@@ -104,12 +109,13 @@ class _TerminalTable:
         for _, column in chosen:
             _add_column(drawn, column)
         for row in _shown(self.table):
-            drawn.add_row(*(_cell(row[index], column) for index, column in chosen))
+            cells = [_cell(row[index], column) for index, column in chosen]
+            drawn.add_row(*(_in_ascii(cell) if options.ascii_only else cell for cell in cells))
         yield drawn
 
 
 def _add_column(drawn: RichTable, column: Column) -> None:
-    heading = (column.short or column.label).within(spoken()).replace("|", "\n")
+    heading = Text((column.short or column.label).within(spoken()).replace("|", "\n"))
     if column.kind in NUMBERS:
         drawn.add_column(heading, justify="right", no_wrap=True)
     elif column.kind == "node":
@@ -123,6 +129,11 @@ def _add_column(drawn: RichTable, column: Column) -> None:
 def _cell(value: Cell, column: Column) -> Text:
     text = cell_text(value, column).within(spoken())
     return Text(short_name(text) if column.kind == "node" else text)
+
+
+def _in_ascii(cell: Text) -> Text:
+    """Curves as terminals that know ASCII alone can draw them."""
+    return Text(cell.plain.translate(_PLAIN_CURVES))
 
 
 VerdictLine = tuple[str, str]

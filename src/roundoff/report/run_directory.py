@@ -10,7 +10,6 @@ from roundoff.diagnosis.terminal import findings_csv
 from roundoff.pages.csv import run_tables
 from roundoff.report.pages import all_pages
 from roundoff.search.terminal import tuning_csv
-from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.studies.channels.terminal import channels_csv
 from roundoff.studies.check_calibration.terminal import calibration_csv
 from roundoff.studies.compare.terminal import comparison_csv
@@ -67,7 +66,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("channels.csv", document.channels, channels_csv),
         ("outliers.csv", document.outliers, outliers_csv),
         ("samples.csv", document.worst_samples, worst_samples_csv),
-        ("curves.csv", document.accumulation, accumulation_csv),
         ("partial.csv", document.partial, partial_csv),
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
         ("transform.csv", document.transform, transform_csv),

@@ -1,16 +1,16 @@
 """Curves of accumulated error."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from roundoff.core.document import json_text
 from roundoff.core.files import write_text
+from roundoff.pages.csv import table_csv
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.report.plots.curves import accumulation_picture
+from roundoff.studies.accumulate.page import curves_table
 from roundoff.studies.accumulate.result import Curve
 from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
-from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.vendors.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.arguments import NodeLists, node_lists, one_metric, our_metric
 from roundoff.vendors.horizon.calibration_nodes import CalibrationNodes
@@ -108,8 +108,8 @@ def draw_curves(
     found = accumulate(opened.quantized, opened.data, curves, settings, progress=progress())
     stem = _STEM if only and leave_out else f"{_STEM}_quantize_node" if only else f"{_STEM}_non_quantize_node"
     save_pictures(folder, [(stem, lambda: accumulation_picture(found))])
-    write_text(folder / f"{stem}.csv", accumulation_csv(found))
-    write_text(folder / f"{stem}.json", json_text(dataclasses.asdict(found)))
+    write_text(folder / f"{stem}.csv", table_csv(curves_table(found)))
+    write_text(folder / f"{stem}.json", json_text(found))
 
 
 def _curves(nodes: CalibrationNodes, entries: Sequence[str | list[str]], first: int) -> Iterator[Curve]:
