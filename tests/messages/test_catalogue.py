@@ -54,10 +54,10 @@ def test_no_phrase_is_unused() -> None:
 
 
 def test_gaps_are_filled_in_each_language() -> None:
-    found = say("sensitivity.spread", all=3, kind=say("sensitivity.node"))
-    assert found.en == "The error is spread over 3 nodes; none stands out."
-    assert found.zh.startswith("误差分散在 3 个节点上")
-    assert found.within("zh").startswith("误差")
+    found = say("sensitivity.chart", kind=say("sensitivity.node"))
+    assert found.en == "The leading nodes, with where the mean lies at 95 % confidence"
+    assert found.zh.startswith("排名靠前的节点")
+    assert found.within("zh") == found.zh
     assert plain("x") == Phrase("x", "x")
 
 
@@ -65,11 +65,11 @@ CHOSEN = [
     ("layers.word_", layer_scores.VerdictKind),
     ("explain_text.cause_", layer_scores.Cause),
     ("comparison_text.", comparison.Role),
-    ("sensitivity_text.word_", sensitivity_report.Standing),
-    ("sensitivity_text.", sensitivity_report.Standing),
-    ("sensitivity_text.kind_", sensitivity.SubjectKind),
-    ("sensitivity_text.behind_", sensitivity.SubjectKind),
-    ("sensitivity_text.", sensitivity.Mode),
+    ("sensitivity.word_", sensitivity_report.Standing),
+    ("sensitivity.", sensitivity_report.Standing),
+    ("sensitivity.kind_", sensitivity.SubjectKind),
+    ("sensitivity.behind_", sensitivity.SubjectKind),
+    ("sensitivity.", sensitivity.Mode),
     ("explain_text.", sensitivity.Mode),
     ("counts.", sensitivity.SubjectKind),
     ("accumulate.word_", accumulation.Dominance),

@@ -107,9 +107,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
+    from roundoff.studies.sensitivity.page import SENSITIVITY_CSV_START
     from roundoff.studies.sensitivity.study import analyze_sensitivity
     from roundoff.studies.sensitivity.summary import report_sensitivity
-    from roundoff.studies.sensitivity.terminal import SENSITIVITY_CSV_START
 
     started = time.monotonic()
     check_subject(args)
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     report = report_sensitivity(found, subject.quantized)
     show_results(args, terminal, _results(args, subject.quantized.float_model, report, time.monotonic() - started))
     if interrupted and args.resume is not None:
-        terminal.note(told("sensitivity_text.interrupted", file=args.resume))
+        terminal.note(told("sensitivity.interrupted", file=args.resume))
     return EXIT_INTERRUPTED if interrupted else EXIT_OK
 
 
@@ -173,17 +173,17 @@ def _settings(args: argparse.Namespace) -> "SensitivitySettings":
 def _results(args: argparse.Namespace, model: "Model", report: "SensitivityReport", elapsed_s: float) -> Results:
     from functools import partial
 
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
     from roundoff.report.plots.sensitivity import sensitivity_picture
-    from roundoff.studies.sensitivity.terminal import sensitivity_tables, sensitivity_verdict
+    from roundoff.studies.sensitivity.page import sensitivity_page
 
     def painter(kind: str, form: "PictureForm") -> bytes:
         return sensitivity_picture(report, kind, form=form)
 
-    shown = for_people(report)
+    document = document_of(args, model, elapsed_s, sensitivity=report)
     return Results(
-        document=document_of(args, model, elapsed_s, sensitivity=report),
+        document=document,
         table="sensitivity.csv",
         picture={f"sensitivity_of_{kind}": partial(painter, kind) for kind in report.rankings},
-        page=(sensitivity_verdict(shown), sensitivity_tables(shown, most=args.top)),
+        page=sensitivity_page(document, View(args.top)),
     )

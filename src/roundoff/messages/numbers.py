@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import told
+from roundoff.messages.message import Message, message
 from roundoff.messages.sanitize import safe_cell
 
 __all__ = [
@@ -54,7 +55,7 @@ def decibels_text(value: float) -> str:
     return f">{EXACT_DB:.0f} dB" if value > EXACT_DB else f"{value:.1f} dB"
 
 
-def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[str, ...]:
+def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[Message, ...]:
     """A note on things whose values are not all finite; none when there are no such things.
 
     Args:
@@ -64,7 +65,7 @@ def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         return ()
     named = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
-    return (f"{counted(len(names), noun)} with NaN or infinite values, which are left out: {named}",)
+    return (message("counts.nonfinite", things=message(f"counts.{noun}", count=len(names)), names=named),)
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from roundoff.messages.catalogue import LANGUAGES, Phrase, in_all, named, plain, say, speaking
-from roundoff.messages.message import Message, Remark, phrase_of
+from roundoff.messages.message import Remark
 from roundoff.messages.numbers import counted, decibels, number, percentage, score_text, time_text
 from roundoff.messages.sentences import known
 
@@ -44,6 +44,7 @@ __all__ = [
     "is_hidden",
     "metric_axis",
     "metric_column",
+    "metric_heading",
     "notes",
     "preparation_note",
     "role_name",
@@ -417,16 +418,13 @@ NODE_COLUMNS = (
 )
 
 _MOST_NAMED = 5
+_HEADINGS = {"mean_relative_error": "mre", "same_top1": "same top-1"}
 _SHARES = frozenset({"accuracy", "same_top1"})
 
 
 def notes(*groups: Iterable[Remark]) -> tuple[Paragraph, ...]:
     """Remarks of a run, each as a note; plain texts that are not known again are in English."""
-    return tuple(
-        Paragraph(phrase_of(note) if isinstance(note, Message) else known(note), note=True)
-        for group in groups
-        for note in group
-    )
+    return tuple(Paragraph(known(note), note=True) for group in groups for note in group)
 
 
 def few_names(names: Sequence[str]) -> Phrase:
@@ -441,6 +439,13 @@ def metric_column(name: str, *, higher_is_better: bool | None) -> Column:
     """A column of scores, called as users know the metric."""
     kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
     return Column(name, plain(name), kind, higher_is_better=higher_is_better)
+
+
+def metric_heading(name: str) -> str:
+    """What a metric is called above a narrow column."""
+    if name.endswith("_db"):
+        return f"{name.removesuffix('_db').replace('_', ' ')} dB"
+    return _HEADINGS.get(name, name)
 
 
 def metric_axis(name: str) -> Phrase:

@@ -120,7 +120,7 @@ def _add_column(drawn: RichTable, column: Column) -> None:
         drawn.add_column(heading, justify="right", no_wrap=True)
     elif column.kind == "node":
         drawn.add_column(heading, overflow="fold", min_width=_NAMES_MIN)
-    elif column.id == "op_type":
+    elif column.id.endswith("op_type"):
         drawn.add_column(heading, overflow="ellipsis", no_wrap=True, max_width=_OPERATION_MAX)
     else:
         drawn.add_column(heading, overflow="fold")

@@ -164,7 +164,7 @@ def _rank(document: RunDocument, name: str) -> Iterator[str]:
             if score is not None:
                 metric = report.metrics[0]
                 doing = told("explain_text.at_outputs", doing=doing, metric=metric, score=f"{score:.4g}")
-            named = told(f"sensitivity_text.kind_{kind}")
+            named = told(f"sensitivity.kind_{kind}")
             yield told("explain_text.rank", count=len(rows), kind=named, rank=row.rank, doing=doing)
 
 

@@ -18,7 +18,6 @@ from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.partial.terminal import partial_csv
 from roundoff.studies.run_diff.terminal import diff_csv
 from roundoff.studies.samples.terminal import worst_samples_csv
-from roundoff.studies.sensitivity.terminal import sensitivity_csv
 from roundoff.studies.transform.terminal import transform_csv
 
 __all__ = ["run_files", "write_run"]
@@ -67,7 +66,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("outliers.csv", document.outliers, outliers_csv),
         ("samples.csv", document.worst_samples, worst_samples_csv),
         ("partial.csv", document.partial, partial_csv),
-        ("sensitivity.csv", document.sensitivity, sensitivity_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
         ("calibration.csv", document.calibration_check, calibration_csv),

@@ -35,7 +35,7 @@ def tuning_page(document: RunDocument) -> Page | None:
         Column("cost", say("tuning.cost"), "number", higher_is_better=False),
         Column("met", say("tuning.goal_met"), "truth"),
         *((Column("front", say("tuning.on_front"), "truth", say("tuning.on_front_help")),) if found.front else ()),
-        Column("samples", say("sensitivity.samples"), "count"),
+        Column("samples", say("sensitivity.column_samples"), "count"),
         Column("seconds", say("tuning.seconds"), "seconds"),
     )
     table = Table("trials", say("tuning.history"), columns, tuple(_row(found, each) for each in found.trials))

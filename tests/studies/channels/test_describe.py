@@ -201,7 +201,7 @@ def test_computed_values_need_samples_and_channels(network: QuantizedModel, tmp_
     two = QuantizedModel(loaded(wrapped(nodes, [value("x", (1, 4))], [value("y"), value("r")]), tmp_path), ())
     report = describe_channels(two, samples, ChannelSettings(("*t*",)))
     assert [each.name for each in report.spreads] == ["act"]
-    assert report.notes == ("without such channels, and left out: total",)
+    assert [str(note) for note in report.notes] == ["without such channels, and left out: total"]
     with pytest.raises(BadInput, match="no axis 7"):
         describe_channels(two, samples, ChannelSettings(("*t*",), axis=7))
 

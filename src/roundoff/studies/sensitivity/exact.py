@@ -19,6 +19,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.identity import combined_hash, model_hash, quantizer_hash
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import Remark
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.run.blocks.network import BlockNetwork, Change, NetworkSettings, OpenedChange
 from roundoff.run.blocks.recording import Recording
@@ -95,7 +96,7 @@ class ExactEngine:
         self._nonfinite: dict[str, None] = {}
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What the reader should know of how it measures."""
         return (*self.network.notes, *nonfinite_note("output", list(self._nonfinite)))
 
