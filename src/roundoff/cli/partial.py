@@ -27,6 +27,7 @@ from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_THRESHOLD_MISSED, Ba
 if TYPE_CHECKING:
     from roundoff.core.tensors import Array
     from roundoff.graph.load import Model
+    from roundoff.messages.message import Message
     from roundoff.studies.partial.result import PartialQuantization
     from roundoff.studies.sensitivity.result import Subject as SwitchedSubject
 
@@ -141,13 +142,14 @@ def _labels(args: argparse.Namespace, subject: Subject) -> "Array | None":
 
 def _subjects(
     args: argparse.Namespace, terminal: Terminal, subject: Subject, names: "list[str] | tuple[str, ...] | None"
-) -> "tuple[tuple[SwitchedSubject, ...], str]":
+) -> "tuple[tuple[SwitchedSubject, ...], Message]":
     """What to change in which order, and where that comes from."""
-    from roundoff.messages.numbers import counted
+    from roundoff.messages.message import message
     from roundoff.studies.partial.study import named_subjects, ranked_subjects
 
     if names is not None:
-        origin = "as given" if args.ranking is None else f"as in {args.ranking}"
+        given = args.ranking is None
+        origin = message("partial.as_given") if given else message("partial.as_in", file=str(args.ranking))
         return named_subjects(subject.quantized, names), origin
     subjects, found = ranked_subjects(
         subject.quantized,
@@ -159,22 +161,20 @@ def _subjects(
     )
     rows = found.rankings[args.kind]
     most = max(len(row.score.samples) for row in rows)
-    return subjects, f"by {found.metrics[0]} when quantized alone ({counted(most, 'sample')})"
+    return subjects, message("partial.ranked_by", metric=found.metrics[0], count=most)
 
 
 def _results(args: argparse.Namespace, model: "Model", found: "PartialQuantization", elapsed_s: float) -> Results:
     from roundoff.cli.provenance import input_file
-    from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.curves import partial_picture
-    from roundoff.studies.partial.terminal import partial_table, partial_verdict
+    from roundoff.studies.partial.page import partial_page
 
     given = (("ranking", args.ranking), ("labels", args.labels), ("evaluator", args.evaluator))
     more = tuple(input_file(role, path) for role, path in given if path is not None)
-    shown = for_people(found)
     document = document_of(args, model, elapsed_s, partial=found)
     return Results(
         document=replace(document, inputs=(*document.inputs, *more)),
         table="partial.csv",
         picture={"partial": lambda form: partial_picture(found, form=form)},
-        page=(partial_verdict(shown), partial_table(shown)),
+        page=partial_page(document),
     )

@@ -15,7 +15,6 @@ from roundoff.studies.check_calibration.terminal import calibration_csv
 from roundoff.studies.compare.terminal import comparison_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
 from roundoff.studies.outliers.terminal import outliers_csv
-from roundoff.studies.partial.terminal import partial_csv
 from roundoff.studies.run_diff.terminal import diff_csv
 from roundoff.studies.samples.terminal import worst_samples_csv
 from roundoff.studies.transform.terminal import transform_csv
@@ -65,7 +64,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("channels.csv", document.channels, channels_csv),
         ("outliers.csv", document.outliers, outliers_csv),
         ("samples.csv", document.worst_samples, worst_samples_csv),
-        ("partial.csv", document.partial, partial_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
         ("calibration.csv", document.calibration_check, calibration_csv),

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import Remark, message
 from roundoff.run.evaluators import Evaluator
 from roundoff.studies.partial.result import Goal, Raise
 
@@ -107,6 +108,9 @@ OUTPUT_SCORES = ("cosine", "sqnr_db", "same_top1")
 ACCURACY = "accuracy"
 
 
+_AS_GIVEN = message("partial.as_given")
+
+
 @dataclass(frozen=True, slots=True)
 class PartialSettings:
     """How to sweep.
@@ -137,7 +141,7 @@ class PartialSettings:
     samples: int | None = None
     max_memory: int | None = None
     threads: int | None = None
-    ranking: str = "as given"
+    ranking: Remark = _AS_GIVEN
 
 
 def check_settings(settings: PartialSettings, *, labelled: bool) -> None:
