@@ -21,7 +21,6 @@ from roundoff.studies.distribution.terminal import (
     histogram_csv,
 )
 from roundoff.studies.outliers.terminal import OUTLIERS_CSV_START, outliers_csv, outliers_page
-from roundoff.studies.samples.terminal import WORST_SAMPLES_CSV_START, worst_samples_csv, worst_samples_page
 from tests import inspections
 from tests.inspections import HOSTILE
 
@@ -159,46 +158,12 @@ def test_outliers_as_csv() -> None:
     assert (rows[1]["level_3"], rows[1]["level_3_ratio"], rows[1]["sparse_ratio"]) == ("4", "0.02", "0.005")
 
 
-def test_worst_samples() -> None:
-    text = " ".join(
-        shown(worst_samples_page(inspections.worst_samples("x.jpg", "y.jpg", "z.jpg"), most=2)).split()
-    )
-    assert text.startswith(
-        "The worst of 3 samples is x.jpg: no score, median 15; the largest output moves in 1 of 3"
-    )
-    assert "1 sample without a score" in text
-    assert "2 y.jpg 12 0.9 1 of 1" in text
-    assert "z.jpg" not in text
-
-
-def test_of_several_outputs_the_worst_is_shown() -> None:
-    worst = inspections.worst_samples("a", "b", outputs=3)
-    worse = replace(worst.samples[1].outputs[2], values={"sqnr_db": 1.5, "cosine": 0.25}, rows=0, moved_top=0)
-    sample = replace(worst.samples[1], outputs=(*worst.samples[1].outputs[:2], worse))
-    page = worst_samples_page(replace(worst, samples=(worst.samples[0], sample)))
-    rows = {line[:1]: line.split() for line in shown(page).splitlines()}
-    assert rows["#"] == ["#", "sample", "worst", "output", "sqnr_db", "cosine", "top", "moved"]
-    assert rows["2"] == ["2", "b", "out2", "1.5", "0.25", "2", "of", "2"]
-    maps = [replace(each, outputs=tuple(replace(one, rows=0) for one in each.outputs)) for each in worst.samples]
-    text = shown(worst_samples_page(replace(worst, samples=tuple(maps), moved_top=None)))
-    assert "top moved" not in text
-    assert "largest output" not in text
-
-
-def test_worst_samples_as_csv() -> None:
-    text = worst_samples_csv(inspections.worst_samples(HOSTILE, "b", outputs=2))
-    assert text.startswith(WORST_SAMPLES_CSV_START)
-    first, second = table(text)
-    assert (first["score"], first["out0 status"], second["out1 sqnr_db"]) == ("", "nonfinite", "12.0")
-
-
 @pytest.mark.parametrize("width", [80, 160])
 def test_hostile_names_are_shown_as_they_are(width: int) -> None:
     for page in (
         distribution_page(inspections.distribution_report(HOSTILE)),
         channels_page(inspections.channel_report(HOSTILE)),
         outliers_page(inspections.outlier_report(HOSTILE)),
-        worst_samples_page(inspections.worst_samples(HOSTILE, outputs=2)),
     ):
         assert "[red]" in shown(page, width).replace("\n", "")
 

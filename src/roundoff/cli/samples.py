@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, compare, print, write."""
     from roundoff.measure.metrics import get_metric
+    from roundoff.studies.samples.page import WORST_SAMPLES_CSV_START
     from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
-    from roundoff.studies.samples.terminal import WORST_SAMPLES_CSV_START
 
     started = time.monotonic()
     check_subject(args)
@@ -97,17 +97,18 @@ def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst:
             ((each.sample, subject.samples.feed(each.index)) for each in worst.samples[: args.top]),
             heading=f"the worst samples of {worst.data} by {worst.metrics[0]}, worst first",
         )
-    terminal.note(told("samples_text.copied", folder=args.copy_to, list=args.copy_to / LIST_NAME))
+    terminal.note(told("samples.copied", folder=args.copy_to, list=args.copy_to / LIST_NAME))
 
 
 def _results(args: argparse.Namespace, model: "Model", worst: "WorstSamples", elapsed_s: float) -> Results:
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
     from roundoff.report.plots.worst_samples import worst_samples_picture
-    from roundoff.studies.samples.terminal import worst_samples_page
+    from roundoff.studies.samples.page import samples_page
 
+    document = document_of(args, model, elapsed_s, worst_samples=worst)
     return Results(
-        document=document_of(args, model, elapsed_s, worst_samples=worst),
+        document=document,
         table="samples.csv",
         picture={"samples": lambda form: worst_samples_picture(worst, form=form)},
-        page=(worst_samples_page(for_people(worst), most=args.top),),
+        page=samples_page(document, View(args.top)),
     )

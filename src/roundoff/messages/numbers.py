@@ -25,6 +25,8 @@ __all__ = [
     "exactness",
     "format_size",
     "level_text",
+    "metric_heading",
+    "metric_text",
     "nonfinite_note",
     "number",
     "parse_size",
@@ -237,6 +239,23 @@ def level_text(value: float | None) -> str:
     if value is None:
         return told("terminal.no_score")
     return decibels(value) if value > EXACT_DB else f"{decibels(value)} dB"
+
+
+_HEADINGS = {"mean_relative_error": "mre", "same_top1": "same top-1"}
+
+
+def metric_heading(name: str) -> str:
+    """What a metric is called above a narrow column."""
+    if name.endswith("_db"):
+        return f"{name.removesuffix('_db').replace('_', ' ')} dB"
+    return _HEADINGS.get(name, name)
+
+
+def metric_text(name: str, value: float) -> str:
+    """A score with the name of its metric, as in a sentence: ``sqnr 31.5 dB``, ``cosine 0.99012``."""
+    if name.endswith("_db"):
+        return f"{metric_heading(name).removesuffix(' dB')} {level_text(value)}"
+    return f"{metric_heading(name)} {score_text(name, value)}"
 
 
 def time_text(seconds: float) -> str:

@@ -44,7 +44,6 @@ __all__ = [
     "is_hidden",
     "metric_axis",
     "metric_column",
-    "metric_heading",
     "notes",
     "preparation_note",
     "role_name",
@@ -418,7 +417,6 @@ NODE_COLUMNS = (
 )
 
 _MOST_NAMED = 5
-_HEADINGS = {"mean_relative_error": "mre", "same_top1": "same top-1"}
 _SHARES = frozenset({"accuracy", "same_top1"})
 
 
@@ -439,13 +437,6 @@ def metric_column(name: str, *, higher_is_better: bool | None) -> Column:
     """A column of scores, called as users know the metric."""
     kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
     return Column(name, plain(name), kind, higher_is_better=higher_is_better)
-
-
-def metric_heading(name: str) -> str:
-    """What a metric is called above a narrow column."""
-    if name.endswith("_db"):
-        return f"{name.removesuffix('_db').replace('_', ' ')} dB"
-    return _HEADINGS.get(name, name)
 
 
 def metric_axis(name: str) -> Phrase:

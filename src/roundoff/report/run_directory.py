@@ -16,7 +16,6 @@ from roundoff.studies.compare.terminal import comparison_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
 from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.run_diff.terminal import diff_csv
-from roundoff.studies.samples.terminal import worst_samples_csv
 from roundoff.studies.transform.terminal import transform_csv
 
 __all__ = ["run_files", "write_run"]
@@ -63,7 +62,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("histograms.csv", document.distributions, histogram_csv),
         ("channels.csv", document.channels, channels_csv),
         ("outliers.csv", document.outliers, outliers_csv),
-        ("samples.csv", document.worst_samples, worst_samples_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
         ("calibration.csv", document.calibration_check, calibration_csv),

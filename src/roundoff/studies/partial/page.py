@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import in_all, plain, say, told
-from roundoff.messages.numbers import level_text, score_text, share_text
+from roundoff.messages.numbers import metric_heading, metric_text, score_text, share_text
 from roundoff.messages.phrases import count_of, few, semicolons
 from roundoff.messages.sentences import sentence
 from roundoff.pages.blocks import (
@@ -20,7 +20,6 @@ from roundoff.pages.blocks import (
     Tone,
     metric_axis,
     metric_column,
-    metric_heading,
     notes,
     preparation_note,
     spoken_facts,
@@ -85,17 +84,10 @@ def _against_float(found: PartialQuantization) -> bool:
 
 
 def _goal(found: PartialQuantization) -> str:
-    value = _named(found.score, found.goal.value)
+    value = metric_text(found.score, found.goal.value)
     if not found.goal.text.endswith("%"):
         return value
     return told("partial.goal", share=found.goal.text, value=value)
-
-
-def _named(name: str, value: float) -> str:
-    """A score with its name, as in a sentence."""
-    if name.endswith("_db"):
-        return f"{metric_heading(name).removesuffix(' dB')} {level_text(value)}"
-    return f"{metric_heading(name)} {score_text(name, value)}"
 
 
 def _lines(found: PartialQuantization) -> Iterator[_Line]:
@@ -141,11 +133,11 @@ def _levels_off(found: PartialQuantization) -> str:
     step, last = found.steps[found.levels_off], found.steps[-1].count
     if found.levels_off == last:
         return told("partial.not_before", count=last)
-    return told("partial.off_at", count=step.count, score=_named(found.score, step.score), last=last)
+    return told("partial.off_at", count=step.count, score=metric_text(found.score, step.score), last=last)
 
 
 def _score(found: PartialQuantization, step: PartialStep) -> str:
-    text = _named(found.score, step.score)
+    text = metric_text(found.score, step.score)
     if step.share is None or found.float_score == 1:
         return text
     return told("partial.of_float", score=text, share=share_text(step.share))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
-from roundoff.messages.numbers import decibels, percentage, score_text
+from roundoff.messages.numbers import decibels, metric_heading, percentage, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.blocks import (
     Block,
@@ -22,7 +22,6 @@ from roundoff.pages.blocks import (
     View,
     metric_axis,
     metric_column,
-    metric_heading,
     notes,
     preparation_note,
     spoken_facts,
