@@ -20,7 +20,6 @@ from roundoff.studies.distribution.terminal import (
     distribution_page,
     histogram_csv,
 )
-from roundoff.studies.outliers.terminal import OUTLIERS_CSV_START, outliers_csv, outliers_page
 from tests import inspections
 from tests.inspections import HOSTILE
 
@@ -130,40 +129,11 @@ def test_a_tensor_that_nothing_quantizes_says_so() -> None:
         assert ("quantizer  none: computed as one with what follows it" in shown(page)) is words
 
 
-def test_outliers() -> None:
-    report = inspections.outlier_report("a", "b", "c")
-    text = " ".join(shown(outliers_page(report), 100).split())
-    assert text.startswith("2 of 3 tensors have channels of level 3 or more (2 samples); worst is c with 5.5 %")
-    assert "level = log2(largest of the tensor / largest of the channel)" in text
-    lines = [line.split() for line in shown(outliers_page(report), 100).splitlines()]
-    order = [line[1] for line in lines if line and line[0] in "012" and "Conv" in line]
-    assert order == ["c", "b", "a"]
-    assert "1 tensor without a row: ids (its values are of the type int64)" in text
-    cut = shown(outliers_page(report, sort="order", most=2), 100)
-    assert "1 row that matters less is left out; --top all shows them" in cut
-    assert cut.index("1 b ") < cut.index("2 c ")
-    fused = replace(report, rows=(*report.rows[:2], replace(report.rows[2], quantized="fused")))
-    text = " ".join(shown(outliers_page(fused), 100).split())
-    assert text.startswith("1 of 2 tensors has channels of level 3 or more (2 samples); worst is b with 2 %")
-    assert "; not counted: 1 fused tensor, never stored" in text
-    assert text.index(" b Conv") < text.index(" a Conv") < text.index(" c Conv")
-    quiet = replace(report, rows=report.rows[:1], skipped={})
-    assert shown(outliers_page(quiet)).startswith("No channel is of level 3 or more in 1 tensor (2 samples)")
-
-
-def test_outliers_as_csv() -> None:
-    text = outliers_csv(inspections.outlier_report("a", HOSTILE))
-    assert text.startswith(OUTLIERS_CSV_START)
-    rows = table(text)
-    assert (rows[1]["level_3"], rows[1]["level_3_ratio"], rows[1]["sparse_ratio"]) == ("4", "0.02", "0.005")
-
-
 @pytest.mark.parametrize("width", [80, 160])
 def test_hostile_names_are_shown_as_they_are(width: int) -> None:
     for page in (
         distribution_page(inspections.distribution_report(HOSTILE)),
         channels_page(inspections.channel_report(HOSTILE)),
-        outliers_page(inspections.outlier_report(HOSTILE)),
     ):
         assert "[red]" in shown(page, width).replace("\n", "")
 

@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
+    from roundoff.studies.outliers.page import OUTLIERS_CSV_START
     from roundoff.studies.outliers.study import OutlierSettings, find_outliers
-    from roundoff.studies.outliers.terminal import OUTLIERS_CSV_START
 
     started = time.monotonic()
     check_subject(args)
@@ -65,13 +65,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, model: "Model", report: "OutlierReport", elapsed_s: float) -> Results:
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
     from roundoff.report.plots.outliers import outliers_picture
-    from roundoff.studies.outliers.terminal import outliers_page
+    from roundoff.studies.outliers.page import outliers_page
 
+    document = document_of(args, model, elapsed_s, outliers=report)
     return Results(
-        document=document_of(args, model, elapsed_s, outliers=report),
+        document=document,
         table="outliers.csv",
         picture={"outliers": lambda form: outliers_picture(report, form=form)},
-        page=(outliers_page(for_people(report), sort=args.sort, most=args.top),),
+        page=outliers_page(document, View(args.top, args.sort)),
     )

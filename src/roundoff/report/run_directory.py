@@ -14,7 +14,6 @@ from roundoff.studies.channels.terminal import channels_csv
 from roundoff.studies.check_calibration.terminal import calibration_csv
 from roundoff.studies.compare.terminal import comparison_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
-from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.run_diff.terminal import diff_csv
 from roundoff.studies.transform.terminal import transform_csv
 
@@ -61,7 +60,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("distribution.csv", document.distributions, distribution_csv),
         ("histograms.csv", document.distributions, histogram_csv),
         ("channels.csv", document.channels, channels_csv),
-        ("outliers.csv", document.outliers, outliers_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
         ("calibration.csv", document.calibration_check, calibration_csv),
