@@ -1,141 +1,13 @@
-"""What people and programs read of distributions, channels, outliers and samples."""
+"""What looking at tensors finds is written and read again."""
 
-import csv
-import io
 import math
-from dataclasses import replace
 from pathlib import Path
 
-import pytest
-from rich.cells import cell_len
-from rich.console import Console, RenderableType
-
 from roundoff.core.document import SCHEMA, Environment, RunDocument, load_document
-from roundoff.messages.numbers import decibels, exactness, number, percentage
+from roundoff.messages.numbers import decibels, number, percentage
 from roundoff.report.run_directory import write_run
-from roundoff.studies.channels.terminal import CHANNELS_CSV_START, channels_csv, channels_page
-from roundoff.studies.distribution.terminal import (
-    DISTRIBUTION_CSV_START,
-    distribution_csv,
-    distribution_page,
-    histogram_csv,
-)
 from tests import inspections
 from tests.inspections import HOSTILE
-
-
-def shown(page: RenderableType, width: int = 80) -> str:
-    console = Console(width=width, file=io.StringIO(), highlight=False)
-    console.print(page)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert max(map(cell_len, text.splitlines())) <= width
-    return str(text)
-
-
-def table(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
-
-
-def test_few_distributions_are_cards() -> None:
-    text = " ".join(shown(distribution_page(inspections.distribution_report("conv1", "conv2"))).split())
-    assert text.startswith("0 of 2 distributions suit quantization (2 samples)")
-    assert "conv1 node, Conv, 1x8x4x4" in text
-    assert "peaks 1, near 0.01" in text
-    assert "q: s8, step 0.02, 0.2 % clipped beyond -2.56 and 2.54" in text
-    assert "200 of 256 used, 6.50 of 8 bits of information, 38.2 dB" in text
-    assert "so 0.2 % of the values are clipped: do something" in text
-    assert "exactness quantiles, peaks and histograms are read off bins 0.391 % of the value wide" in text
-    assert "note: [a] note" in text
-
-
-def test_many_distributions_are_a_table() -> None:
-    report = inspections.distribution_report(*(f"conv{index}" for index in range(12)))
-    first = report.distributions[0]
-    report = replace(
-        report, distributions=(inspections.distribution("x", quantized=False), first, *report.distributions)
-    )
-    text = shown(distribution_page(report))
-    assert "1 of 14 distributions suits quantization" in text
-    (row,) = [line.split() for line in text.splitlines() if line.startswith("conv3 ") and "do" not in line]
-    assert row == ["conv3", "s8", "-3", "2.5", "0.7", "0.2", "%", "200/256", "6.5", "38.2", "1"]
-    assert "conv3: 0.2 % of the values are clipped" in text
-    assert "5 more do not suit: conv7, conv8, conv9, conv10, conv11; CSV says why" in text
-
-
-def test_a_distribution_without_values_or_noise() -> None:
-    one = inspections.distribution()
-    assert one.quantizer is not None
-    empty = replace(one.before, minimum=None, maximum=None, bins=None)
-    exact = replace(one, before=empty, peaks=(), quantizer=replace(one.quantizer, sqnr_db=math.inf, axis=0))
-    text = shown(distribution_page(replace(inspections.distribution_report(), distributions=(exact,))))
-    assert "no finite values" in text
-    assert "nothing lost" in text
-    assert "(narrowest channel)" in " ".join(text.split())
-
-
-def test_distributions_as_csv() -> None:
-    report = inspections.distribution_report("conv1", HOSTILE)
-    text = distribution_csv(report)
-    assert text.startswith(DISTRIBUTION_CSV_START)
-    first, second = table(text)
-    assert (first["before_minimum"], first["quantizer_levels_used"], first["unimodal"]) == ("-3.0", "200", "yes")
-    assert second["name"] == f"'{HOSTILE}"
-    bins = table(histogram_csv(report))
-    assert {row["values"] for row in bins} == {"before", "after", "difference"}
-    counts = [float(row["count"]) for row in bins if row["values"] == "before" and row["name"] == "conv1"]
-    before = report.distributions[0].before.bins
-    assert before is not None
-    assert counts == list(before.counts)
-
-
-def test_channels() -> None:
-    text = shown(channels_page(inspections.channel_report("conv1")))
-    assert text.startswith("1 of 1 tensor has channels with few levels (1 sample)")
-    (row,) = [line.split() for line in text.splitlines() if line.startswith("conv1 ")]
-    assert row == ["conv1", "1", "8", "1", "(u8)", "2", "2", "2", "0", "5.2", "high"]
-    assert "conv1: many channels have fewer than 16 levels" in text
-    assert "note: quantiles are read off bins up to 12.5 % of the value wide" in text
-    lines = [line.split() for line in text.splitlines()]
-    poorest = next(place for place, line in enumerate(lines) if line[:2] == ["channel", "levels"]) + 1
-    assert lines[poorest][:3] == ["3", "3.5", "255"]
-
-
-def test_of_many_tensors_the_worst_are_spoken_of() -> None:
-    report = inspections.channel_report(*(f"conv{index}" for index in range(9)))
-    spreads = [
-        replace(each, below={"16": index, "4": index % 5, "1": 0}) for index, each in enumerate(report.spreads)
-    ]
-    text = shown(channels_page(replace(report, spreads=tuple(spreads))))
-    told = [line.split(":")[0] for line in text.splitlines() if ": many channels" in line]
-    assert told == ["conv4", "conv8", "conv3", "conv7", "conv2", "conv6"]
-    assert "3 more with few levels stand in the table" in text
-
-
-def test_channels_as_csv() -> None:
-    report = inspections.channel_report("conv1", HOSTILE)
-    text = channels_csv(report)
-    assert text.startswith(CHANNELS_CSV_START)
-    rows = table(text)
-    assert len(rows) == 16
-    assert [float(row["levels"]) for row in rows[:8]] == [box.levels for box in report.spreads[0].boxes]
-    shown(channels_page(report))
-
-
-def test_a_tensor_that_nothing_quantizes_says_so() -> None:
-    for each, words in ((inspections.distribution(), True), (inspections.distribution(quantized=False), False)):
-        page = distribution_page(
-            replace(inspections.distribution_report(), distributions=(replace(each, quantizer=None),))
-        )
-        assert ("quantizer  none: computed as one with what follows it" in shown(page)) is words
-
-
-@pytest.mark.parametrize("width", [80, 160])
-def test_hostile_names_are_shown_as_they_are(width: int) -> None:
-    for page in (
-        distribution_page(inspections.distribution_report(HOSTILE)),
-        channels_page(inspections.channel_report(HOSTILE)),
-    ):
-        assert "[red]" in shown(page, width).replace("\n", "")
 
 
 def test_documents_can_be_read_again(tmp_path: Path) -> None:
@@ -162,4 +34,3 @@ def test_numbers_say_what_they_are() -> None:
         "", "0 %", "100 %", ">99.9 %", "<0.001 %", "12.3 %",
     ]  # fmt: skip
     assert [decibels(value) for value in (None, math.inf, 38.25)] == ["", "exact", "38.2"]
-    assert exactness(0) == "every value is known"

@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
+    from roundoff.studies.channels.page import CHANNELS_CSV_START
     from roundoff.studies.channels.study import ChannelSettings, describe_channels
-    from roundoff.studies.channels.terminal import CHANNELS_CSV_START
 
     started = time.monotonic()
     names = names_from(args)
@@ -60,16 +60,16 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, model: "Model", report: "ChannelReport", elapsed_s: float) -> Results:
-    from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.channels import channels_picture
-    from roundoff.studies.channels.terminal import channels_page
+    from roundoff.studies.channels.page import channels_page
 
     def painter(each: "ChannelSpread") -> "Painter":
         return lambda form: channels_picture(each, form=form)
 
+    document = document_of(args, model, elapsed_s, channels=report)
     return Results(
-        document=document_of(args, model, elapsed_s, channels=report),
+        document=document,
         table="channels.csv",
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.spreads},
-        page=(channels_page(for_people(report)),),
+        page=channels_page(document),
     )

@@ -49,8 +49,8 @@ def _bins(text: str) -> int:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
+    from roundoff.studies.distribution.page import DISTRIBUTION_CSV_START
     from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
-    from roundoff.studies.distribution.terminal import DISTRIBUTION_CSV_START
 
     started = time.monotonic()
     names = names_from(args)
@@ -64,16 +64,16 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, model: "Model", report: "DistributionReport", elapsed_s: float) -> Results:
-    from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.distribution import distribution_picture
-    from roundoff.studies.distribution.terminal import distribution_page
+    from roundoff.studies.distribution.page import distribution_page
 
     def painter(each: "Distribution") -> "Painter":
         return lambda form: distribution_picture(each, form=form)
 
+    document = document_of(args, model, elapsed_s, distributions=report)
     return Results(
-        document=document_of(args, model, elapsed_s, distributions=report),
+        document=document,
         table="distribution.csv",
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.distributions},
-        page=(distribution_page(for_people(report)),),
+        page=distribution_page(document),
     )

@@ -22,7 +22,6 @@ __all__ = [
     "decibels",
     "decibels_text",
     "duration_text",
-    "exactness",
     "format_size",
     "level_text",
     "metric_heading",
@@ -269,13 +268,6 @@ def time_text(seconds: float) -> str:
 def shape_text(shape: Sequence[int]) -> str:
     """A shape as in 1x3x224x224."""
     return "x".join(map(str, shape)) or "scalar"
-
-
-def exactness(resolution: float) -> str:
-    """How exactly quantiles are known."""
-    if not resolution:
-        return told("distribution_text.every_value")
-    return told("distribution_text.bins", width=percentage(resolution))
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -58,7 +58,7 @@ Tone = Literal["good", "bad", "open", "plain"]
 NUMBERS = frozenset({"count", "number", "decibels", "share", "score", "seconds"})
 """Kinds of columns that hold numbers."""
 ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth", "seconds"]
-Cell = str | int | float | bool | Phrase | None
+Cell = str | int | float | bool | Phrase | tuple[float, ...] | None
 Place = Literal["terminal", "html", "csv"]
 
 
@@ -372,12 +372,13 @@ def cell_text(value: Cell, column: Column) -> Phrase:
         return plain("")
     if isinstance(value, Phrase):
         return value
+    if isinstance(value, tuple):
+        return in_all(lambda: ", ".join(_number_text(each, column) for each in value))
     if isinstance(value, bool):
         return Phrase("yes" if value else "no", "是" if value else "否")
     if isinstance(value, int | float) and column.kind not in ("node", "text"):
-        if column.kind == "count":
-            return plain(str(value))
-        return in_all(lambda: _number_text(float(value), column))
+        count = column.kind == "count"
+        return plain(str(value)) if count else in_all(lambda: _number_text(float(value), column))
     return plain(str(value))
 
 

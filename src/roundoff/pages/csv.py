@@ -78,4 +78,6 @@ def _cell(value: Cell, language: Language) -> str:
         return repr(value)
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, tuple):
+        return " ".join(map(repr, value))
     return safe_cell(value.within(language) if isinstance(value, Phrase) else value)

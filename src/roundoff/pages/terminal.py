@@ -46,18 +46,23 @@ def terminal_page(page: Page) -> RenderableType:
 
 
 def _parts(page: Page) -> Iterator[RenderableType]:
-    for number, block in enumerate(page.blocks):
+    shown = False
+    for block in page.blocks:
         if is_hidden(block, "terminal"):
             continue
         if isinstance(block, Table):
             if not block.rows:
                 continue
-            if number:
+            if shown:
                 yield Text("")
-        yield from _block(block)
+        for part in _block(block):
+            shown = True
+            yield part
     for below in page.sections:
-        yield Text("")
-        yield from _parts(below)
+        parts = list(_parts(below))
+        if parts:
+            yield Text("")
+        yield from parts
 
 
 def _block(block: Block) -> Iterator[RenderableType]:

@@ -10,10 +10,8 @@ from roundoff.diagnosis.terminal import findings_csv
 from roundoff.pages.csv import run_tables
 from roundoff.report.pages import all_pages
 from roundoff.search.terminal import tuning_csv
-from roundoff.studies.channels.terminal import channels_csv
 from roundoff.studies.check_calibration.terminal import calibration_csv
 from roundoff.studies.compare.terminal import comparison_csv
-from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
 from roundoff.studies.run_diff.terminal import diff_csv
 from roundoff.studies.transform.terminal import transform_csv
 
@@ -57,9 +55,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
     """The tables of what was found, by file name."""
     tables: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
         ("tensors.csv", document.comparison, comparison_csv),
-        ("distribution.csv", document.distributions, distribution_csv),
-        ("histograms.csv", document.distributions, histogram_csv),
-        ("channels.csv", document.channels, channels_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
         ("calibration.csv", document.calibration_check, calibration_csv),

@@ -53,7 +53,7 @@ def samples_page(document: RunDocument, view: View = View()) -> Page | None:  # 
 
 def _headline(worst: WorstSamples) -> str:
     metric, total = worst.metrics[0], len(worst.samples)
-    if worst.unscored == total:
+    if not total or worst.unscored == total:
         return told("samples.no_score", count=worst.unscored)
     first = worst.samples[0]
     score = told("terminal.no_score") if first.score is None else metric_text(metric, first.score)

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.errors import BadInput
+from roundoff.pages.csv import table_csv
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.report.plots.channels import channels_picture
 from roundoff.report.plots.distribution import distribution_picture
 from roundoff.studies.channels.result import ChannelSpread
 from roundoff.studies.channels.study import ChannelSettings, describe_channels
+from roundoff.studies.distribution.page import distribution_table
 from roundoff.studies.distribution.result import Distribution, DistributionReport
 from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
-from roundoff.studies.distribution.terminal import distribution_csv
 from roundoff.vendors.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.arguments import flat_names
 from roundoff.vendors.horizon.inputs import Opened, open_calibrated
@@ -117,8 +118,8 @@ def tensor_analysis(
         folder,
         "tensor_analysis",
         log=table,
-        csv=distribution_csv(report),
-        data=dataclasses.asdict(report),
+        csv=table_csv(distribution_table(report)),
+        data=report,
     )
 
 
