@@ -14,6 +14,8 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if TYPE_CHECKING:
     from roundoff.align.matching import align as pair_tensors
     from roundoff.align.names import read_aliases
+    from roundoff.case.bundle import bundle
+    from roundoff.case.reproduce import reproduce
     from roundoff.core.document import load_document
     from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
@@ -64,6 +66,7 @@ __all__ = [
     "all_metrics",
     "analyze_layers",
     "bake_quantizers",
+    "bundle",
     "compare",
     "import_caffe",
     "inputs",
@@ -82,6 +85,7 @@ __all__ = [
     "read_aliases",
     "read_quantized",
     "register_layer",
+    "reproduce",
     "save_model",
     "score",
     "target_names",
@@ -89,49 +93,56 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ArraySamples": "data",
-    "CompareSettings": "analysis.compare",
-    "Comparison": "core.comparison",
-    "ImageOptions": "data",
+    "ArraySamples": "samples.sample_set",
+    "CompareSettings": "studies.compare.study",
+    "Comparison": "studies.compare.result",
+    "ImageOptions": "samples.options",
     "InputSpec": "core.tensors",
-    "IntegerRunner": "runtime.integer",
-    "LayerSettings": "analysis.layers",
-    "LiveSource": "runtime.capture",
-    "QuantParams": "core.quantizer",
-    "QuantSpec": "core.quantizer",
+    "IntegerRunner": "run.integer.runner",
+    "LayerSettings": "studies.layers.study",
+    "LiveSource": "run.capture",
+    "QuantParams": "core.quantizers",
+    "QuantSpec": "core.quantizers",
     "QuantizeSettings": "quantize.pipeline",
     "QuantizedModel": "graph.quantized_model",
-    "Quantizer": "core.quantizer",
+    "Quantizer": "core.quantizers",
     "RoundoffError": "errors",
-    "SampleOptions": "data",
+    "SampleOptions": "samples.options",
     "TensorInfo": "core.tensors",
     "TensorSource": "core.tensors",
-    "all_metrics": "metrics",
-    "analyze_layers": "analysis.layers",
+    "all_metrics": "measure.metrics",
+    "analyze_layers": "studies.layers.study",
     "bake_quantizers": "graph.insertion",
-    "compare": "analysis.compare",
-    "import_caffe": "graph.caffe.importing",
+    "bundle": "case.bundle",
+    "compare": "studies.compare.study",
+    "import_caffe": "graph.caffe.convert",
     "inputs": "graph.interface",
     "insert_quantizers": "graph.insertion",
-    "load_document": "report.documents",
+    "load_document": "core.document",
     "load_model": "graph.load",
-    "load_profile": "metrics.thresholds",
-    "load_target": "quantize.targets",
-    "measure_pair": "core.measure",
-    "open_samples": "data",
-    "open_source": "formats",
-    "pair_tensors": "align",
-    "parse_rule": "quantize.planning",
-    "parse_thresholds": "metrics.thresholds",
+    "load_profile": "measure.thresholds",
+    "load_target": "quantize.targets.loading",
+    "measure_pair": "measure.pairs",
+    "open_samples": "samples.sample_set",
+    "open_source": "tensors",
+    "pair_tensors": "align.matching",
+    "parse_rule": "quantize.planning.rules",
+    "parse_thresholds": "measure.thresholds",
     "quantize_model": "quantize.pipeline",
-    "read_aliases": "align",
-    "read_quantized": "graph.reading",
+    "read_aliases": "align.names",
+    "read_quantized": "graph.reading.read",
     "register_layer": "graph.caffe.registry",
-    "save_model": "graph.saving",
-    "score": "metrics",
-    "target_names": "quantize.targets",
+    "reproduce": "case.reproduce",
+    "save_model": "graph.save",
+    "score": "measure.metrics",
+    "target_names": "quantize.targets.loading",
     "topology": "graph.interface",
 }
+
+# `roundoff.case` goes on from earlier runs. Who reads the words of their commands, and the folders of vendors'
+# builds by a file they have, is above it, and loaded when such a run is there.
+COMMAND_READER = "cli.earlier_runs"
+BUILD_READERS = {"build_context.json": "vendors.pulsar2.build_record"}
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
 Call = Callable[..., tuple[int, str, str]]
 BROKEN = "this lever is broken"
-COMMON = ("--data", "calibration.npy", "--target", "generic-int8-per-tensor")
+COMMON = ("--data", "check_calibration.npy", "--target", "generic-int8-per-tensor")
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def call(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     images, labels = load_split("test")
-    np.save("calibration.npy", images[:24])
+    np.save("check_calibration.npy", images[:24])
     np.save("images.npy", images[100:260])
     np.save("labels.npy", labels[100:260])
     onnx.save(plant(onnx.load(model_path())), "ill.onnx")
@@ -88,16 +88,16 @@ def test_a_failing_lever_is_a_row_of_the_history(
 
 
 def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.search.trials import Workbench
+    from roundoff.search.trials import TrialModels
 
-    right = Workbench.measure
+    right = TrialModels.measure
 
-    def measure(bench: Workbench, recipe: Any, indices: list[int]) -> Any:
+    def measure(bench: TrialModels, recipe: Any, indices: list[int]) -> Any:
         if recipe.transforms:
             raise RuntimeError(BROKEN)
         return right(bench, recipe, indices)
 
-    monkeypatch.setattr(Workbench, "measure", measure)
+    monkeypatch.setattr(TrialModels, "measure", measure)
     words = ("--eval-data", "images.npy", "--labels", "labels.npy", "-o", "out")
     code, out, err = call("tune", "ill.onnx", *COMMON, *words)
     found = load_document(Path("out")).tuning
@@ -108,12 +108,12 @@ def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch
 
 def test_the_plain_recipe_failing_is_the_end(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from roundoff.errors import ModelFailed
-    from roundoff.search.trials import Workbench
+    from roundoff.search.trials import TrialModels
 
-    def measure(bench: Workbench, recipe: Any, indices: list[int]) -> Any:
+    def measure(bench: TrialModels, recipe: Any, indices: list[int]) -> Any:
         raise ModelFailed("It cannot be run.", fix="none")
 
-    monkeypatch.setattr(Workbench, "measure", measure)
+    monkeypatch.setattr(TrialModels, "measure", measure)
     words = ("--eval-data", "images.npy", "--labels", "labels.npy", "-o", "out")
     assert call("tune", "ill.onnx", *COMMON, *words)[0] == 4
 
@@ -204,7 +204,7 @@ def test_remedies_that_cannot_even_begin_are_listed(call: Call, monkeypatch: pyt
     def fix_recipe(*_: Any, **__: Any) -> Any:
         raise RuntimeError(BROKEN)
 
-    monkeypatch.setattr(roundoff.diagnosis.fixing, "fix_recipe", fix_recipe)
+    monkeypatch.setattr(roundoff.diagnosis.repair, "fix_recipe", fix_recipe)
     call("diagnose", "ill.onnx", *COMMON, "--fix", "-o", "out")
     found = load_document(Path("out")).diagnosis
     assert found is not None

@@ -10,7 +10,18 @@ from typing import Any, Union
 
 from roundoff.messages.catalogue import Language, Phrase, speaking, spoken, told
 
-__all__ = ["Argument", "Message", "Remark", "joined", "message", "phrase_of", "shown", "some", "verbatim"]
+__all__ = [
+    "NOTHING",
+    "Argument",
+    "Message",
+    "Remark",
+    "joined",
+    "message",
+    "phrase_of",
+    "shown",
+    "some",
+    "verbatim",
+]
 
 Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
 """What may stand in a gap: names and numbers, or another message; several are listed with commas."""
@@ -43,6 +54,9 @@ class Message:
     def __str__(self) -> str:
         return self.within("en")
 
+    def __bool__(self) -> bool:
+        return self.key != _VERBATIM or bool(dict(self.arguments)["text"])
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         # Documents hold the English text, too, for people and programs that only read; it is not read back.
@@ -65,6 +79,10 @@ def message(key: str, **arguments: Argument) -> Message:
 def verbatim(text: str) -> Message:
     """A text that is the same in every language."""
     return Message(_VERBATIM, (("text", text),))
+
+
+NOTHING = verbatim("")
+"""In the place of a text that there is none of."""
 
 
 def joined(parts: Iterable[Message]) -> Message:
@@ -109,7 +127,9 @@ def _filled(value: Argument, language: Language) -> Any:
     return value
 
 
-def _to_document(text: Message) -> dict[str, Any]:
+def _to_document(text: Message) -> str | dict[str, Any]:
+    if not text:
+        return ""
     content: dict[str, Any] = {"text": str(text)}
     if text.key != _VERBATIM:
         content |= {"key": text.key, "arguments": {gap: _plain(value) for gap, value in text.arguments}}

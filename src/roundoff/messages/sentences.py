@@ -24,6 +24,12 @@ SENTENCES = (
 )
 """The files that hold them."""
 
+# Findings on devices say how tensors differ in the words of comparisons; from the most particular on.
+_OF_COMPARISONS = (
+    "is_codes", "nonfinite_candidate", "nonfinite_reference", "all_zero", "gain_and_offset", "is_offset",
+    "is_gain", "about_few", "few", "one_channel", "one_channel_line", "cut_off", "permuted",
+)  # fmt: skip
+
 _JOINT = "; "
 _QUOTED = r"(?:'[^']*'|\"[^\"]*\")(?: \([^()]*\))?"
 _PART = "(?:(?!; ).)+?"
@@ -102,7 +108,8 @@ def _filled(value: str) -> str | int:
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     """What each sentence looks like, by its key."""
-    keys = [f"{stem}.{name}" for stem in SENTENCES for name in phrase_names(stem)]
+    keys = [f"compare.{name}" for name in _OF_COMPARISONS]
+    keys += [f"{stem}.{name}" for stem in SENTENCES for name in phrase_names(stem)]
     return tuple((key, re.compile("".join(_parts(english(key))), re.DOTALL)) for key in keys)
 
 

@@ -11,8 +11,6 @@ from roundoff.pages.csv import run_tables
 from roundoff.report.pages import all_pages
 from roundoff.search.terminal import tuning_csv
 from roundoff.studies.check_calibration.terminal import calibration_csv
-from roundoff.studies.compare.terminal import comparison_csv
-from roundoff.studies.run_diff.terminal import diff_csv
 from roundoff.studies.transform.terminal import transform_csv
 
 __all__ = ["run_files", "write_run"]
@@ -54,12 +52,10 @@ def run_files(document: RunDocument) -> dict[str, str]:
 def _tables(document: RunDocument) -> dict[str, str]:
     """The tables of what was found, by file name."""
     tables: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
-        ("tensors.csv", document.comparison, comparison_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
         ("calibration.csv", document.calibration_check, calibration_csv),
         ("findings.csv", document.diagnosis, findings_csv),
-        ("diff.csv", document.diff, diff_csv),
     )
     written = {name: write(found) for name, found, write in tables if found is not None}
     return written | run_tables(all_pages(document))

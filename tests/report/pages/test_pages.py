@@ -96,14 +96,14 @@ def test_the_network_is_coloured_by_what_units_add() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "start"),
-    [("fine", "Fine"), ("local", "Local: 1 of 12"), ("distributed", "Distributed"), ("open", "Open")],
+    [("fine", "FINE: "), ("local", "LOCAL: 1 of 12"), ("distributed", "DISTRIBUTED: "), ("open", "OPEN: ")],
 )
 def test_headlines_of_layers(kind: str, start: str) -> None:
     report = replace(test_layers.REPORT, verdict=replace(test_layers.REPORT.verdict, kind=kind))  # type: ignore[arg-type]
     headline = page_of(empty_document(layers=report), "layers").blocks[0]
     assert isinstance(headline, Headline)
-    assert headline.text.en.startswith(start)
-    assert headline.text.zh != headline.text.en
+    assert headline.whole.en.startswith(start)
+    assert headline.whole.zh != headline.whole.en
 
 
 def test_headlines_of_sweeps_and_searches() -> None:
@@ -124,7 +124,7 @@ def test_cells_as_people_and_programs_read_them() -> None:
     columns = {
         column.id: column for table in blocks(all_pages(full_document()), Table) for column in table.columns
     }
-    decibels, share = columns["local_sqnr_db"], columns["adds"]
+    decibels, share = columns["local_sqnr_db"], columns["output_share"]
     assert cell_text(float("inf"), decibels) == Phrase("exact", "完全一致")
     assert (cell_text(0.5, share).en, cell_text(None, share).en) == ("50 %", "")
     assert cell_text(True, columns["passed"]).zh == "是"
@@ -139,7 +139,7 @@ def test_hostile_names_stay_what_they_are() -> None:
 
 def test_an_audit_without_a_request_has_no_columns_for_it() -> None:
     page = page_of(empty_document(audit=test_audit.AUDIT), "audit")
-    table = next(block for block in page.blocks if isinstance(block, Table))
+    table = next(block.shown_on("html") for block in page.blocks if isinstance(block, Table))
     assert [row[0] for row in table.rows] == ["stem", "pool", "=cmd('x')", "last"]
     assert [column.id for column in table.columns][2:5] == [
         "requested_activation",
@@ -147,9 +147,9 @@ def test_an_audit_without_a_request_has_no_columns_for_it() -> None:
         "requested_output",
     ]
     assert isinstance(page.blocks[0], Headline)
-    assert page.blocks[0].text.en.startswith("Silent differences: 1, in 4 nodes")
+    assert page.blocks[0].whole.en.startswith("SILENT DIFFERENCES: 1 in 4 nodes")
     alone = page_of(
         empty_document(audit=Audit("m", "", (replace(test_audit.CLEAN, requested=Precision()),))), "audit"
     )
-    columns = next(block for block in alone.blocks if isinstance(block, Table)).columns
+    columns = next(block.shown_on("html") for block in alone.blocks if isinstance(block, Table)).columns
     assert not [column.id for column in columns if column.id.startswith("requested")]

@@ -92,7 +92,7 @@ def _kind(pairs: tuple[Pair, ...]) -> str:
     with np.errstate(all="ignore"):
         moments = measure_pair(worst.exact, worst.found, channel_axis=channel_axis_of(worst.exact.shape))
         found = describe(moments, worst.exact, worst.found)
-    return "" if found.kind == "noise" else found.text
+    return "" if found.kind == "noise" else str(found.text)
 
 
 # Single channels of a tensor that have a gain or an offset of their own.

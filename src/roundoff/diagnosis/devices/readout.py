@@ -219,7 +219,7 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         reasons = "; ".join(f"{each.name}: {each.detail}" for each in left_out[:3])
         what = f"No tensor of {device.label} could be used: {reasons or 'none is known'}."
         raise CannotAlign(what, fix="dump outputs of nodes under the names of the model, or give --aliases")
-    notes = [matched.note] if matched.note else []
+    notes = [str(matched.note)] if matched.note else []
     if fits:
         notes.append(f"{len(fits)} tensors are codes of unknown scale: it was fitted to the float model")
     return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes))

@@ -10,8 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names, run_batches
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.caffe.flavour import CaffeFlavour
-from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
-from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
+from roundoff.vendors.amct.common.auto_calibration.driver import AutoCalibrationResult, SearchOptions
 from roundoff.vendors.amct.flavour import Files
 from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.modified import Stage
@@ -83,7 +82,7 @@ def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     activation_offset: bool = True,
     config_defination: str | None = None,
 ) -> None:
-    """Write the configuration of a model; see `roundoff.vendors.amct.onnx.functions.create_quant_config`."""
+    """Write the configuration of a model; see `roundoff.vendors.amct.onnx.create_quant_config`."""
     create_config(
         _CAFFE,
         _files(model_file, weights_file),
