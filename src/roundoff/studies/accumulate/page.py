@@ -149,9 +149,16 @@ def _summary(found: Accumulation) -> Table:
     line = "accumulate.column_averages" if found.average else "accumulate.column_line"
     columns = (
         Column("curve", say("accumulate.column_curve"), "text"),
-        Column("quantizers_on", say("accumulate.column_on"), "count"),
-        replace(_score(found), id="at_output", label=say("accumulate.column_output")),
-        replace(_score(found), id="worst", label=say("accumulate.column_worst")),
+        Column("quantizers_on", say("accumulate.column_on"), "count", say("accumulate.help_on")),
+        replace(
+            _score(found),
+            id="at_output",
+            label=say("accumulate.column_output"),
+            help=say("accumulate.help_output"),
+        ),
+        replace(
+            _score(found), id="worst", label=say("accumulate.column_worst"), help=say("accumulate.help_worst")
+        ),
         Column("line", say(line, metric=found.metric), "text", on=("terminal",)),
     )
     known = [value for curve in found.curves for value in found.shown(curve) if value is not None]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.catalogue import explained, in_all, plain, say, told
 from roundoff.messages.numbers import number, percentage, shape_text
 from roundoff.messages.phrases import count_of, semicolons
 from roundoff.messages.sentences import known
@@ -123,12 +123,20 @@ def _columns() -> tuple[Column, ...]:
         Column("axis", plain("axis"), "count", on=hidden),
         Column("quantized", say("common.type"), "text", short=say("outliers.column_type")),
         Column("channels", say("outliers.channels"), "count"),
-        Column("sparse_ratio", say("outliers.sparse"), "share", short=say("outliers.column_zero")),
+        Column(
+            "sparse_ratio",
+            say("outliers.sparse"),
+            "share",
+            explained("sparse"),
+            higher_is_better=False,
+            short=say("outliers.column_zero"),
+        ),
         *(
             Column(
                 f"level_{level}_ratio",
                 say("outliers.level", level=level),
                 "share",
+                explained("level"),
                 higher_is_better=False,
                 short=plain(f">={level}"),
             )
