@@ -14,6 +14,7 @@ from roundoff.pages.blocks import (
     Headline,
     Page,
     Paragraph,
+    Place,
     Series,
     Table,
     Tone,
@@ -192,7 +193,8 @@ def curves_table(found: Accumulation, view: View = View()) -> Table:  # noqa: B0
         view: Rows in a terminal.
     """
     several = {node.node for at, node in enumerate(found.nodes) if node.node in {n.node for n in found.nodes[:at]}}
-    everywhere, hidden = ("html", "csv"), ("csv",)
+    everywhere: tuple[Place, ...] = ("html", "csv")
+    hidden: tuple[Place, ...] = ("csv",)
     columns = (
         Column("order", plain("#"), "count"),
         Column("node", say("common.node"), "node", on=everywhere),

@@ -15,6 +15,7 @@ from roundoff.pages.blocks import (
     Column,
     Headline,
     Page,
+    Place,
     Series,
     Table,
     Tone,
@@ -145,7 +146,8 @@ def _score(found: PartialQuantization, step: PartialStep) -> str:
 
 def _table(found: PartialQuantization) -> Table:
     """One line per step; the knee is marked."""
-    drawn, hidden = ("terminal", "html"), ("csv",)
+    drawn: tuple[Place, ...] = ("terminal", "html")
+    hidden: tuple[Place, ...] = ("csv",)
     everywhere = (*drawn, *hidden)
     compared = found.float_score != 1 and found.steps[0].share is not None
     others = list(dict.fromkeys(name for step in found.steps for name in step.scores))

@@ -12,6 +12,7 @@ from roundoff.pages.blocks import (
     Column,
     Headline,
     Page,
+    Place,
     Table,
     View,
     metric_column,
@@ -73,7 +74,8 @@ def _table(worst: WorstSamples, view: View) -> Table:
     """All samples, the worst first; of several outputs people see the worst, files all."""
     outputs = worst.samples[0].outputs if worst.samples else ()
     has_rows = any(output.rows for each in worst.samples for output in each.outputs)
-    drawn, hidden = ("terminal", "html"), ("csv",)
+    drawn: tuple[Place, ...] = ("terminal", "html")
+    hidden: tuple[Place, ...] = ("csv",)
     columns = (
         Column("rank", plain("#"), "count"),
         Column("sample", say("samples.sample"), "text", on=("html", "csv")),

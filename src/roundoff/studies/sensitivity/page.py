@@ -16,6 +16,7 @@ from roundoff.pages.blocks import (
     Headline,
     Page,
     Paragraph,
+    Place,
     Series,
     Table,
     Tone,
@@ -177,7 +178,9 @@ def _ranking(
 
 def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> tuple[Column, ...]:
     first = report.metrics[0]
-    drawn, browsers, terminals = ("terminal", "html"), ("html",), ("terminal",)
+    drawn: tuple[Place, ...] = ("terminal", "html")
+    browsers: tuple[Place, ...] = ("html",)
+    terminals: tuple[Place, ...] = ("terminal",)
     score = replace(metric_column(first, higher_is_better=None), metric=first, on=browsers)
     # Of what nodes read, the operation that reads it first is known; nothing reads the outputs of the network.
     operation = say("sensitivity.column_reader" if _is_read(kind) else "terminal.operation")
@@ -203,7 +206,7 @@ def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> 
 
 def _metric(report: SensitivityReport, place: int) -> Column:
     name = report.metrics[place]
-    on = ("terminal", "html") if place < _SHOWN_METRICS else ("html",)
+    on: tuple[Place, ...] = ("terminal", "html") if place < _SHOWN_METRICS else ("html",)
     return replace(metric_column(name, higher_is_better=None), on=on, short=plain(metric_heading(name)))
 
 
