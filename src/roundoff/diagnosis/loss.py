@@ -14,6 +14,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.measure.metrics import ratio_db
 from roundoff.measure.thresholds import load_profile
 
 __all__ = [
@@ -107,8 +108,7 @@ class Loss:
     @property
     def sqnr_db(self) -> float:
         """Of the worst part."""
-        worst = float(self.ratios.max(initial=0.0))
-        return -10 * math.log10(worst) if worst > 0 else math.inf
+        return ratio_db(1.0, float(self.ratios.max(initial=0.0)))
 
     @property
     def cosine(self) -> float:
@@ -146,7 +146,7 @@ class Loss:
     def excess_db(self, expected: "Loss") -> float:
         """By how many decibels some part is worse than expected; what is below `NEGLIGIBLE` is all the same."""
         ours, theirs = (np.maximum(each.ratios, NEGLIGIBLE) for each in (self, expected))
-        return float((10 * np.log10(ours / theirs)).max(initial=0.0))
+        return max((ratio_db(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)), default=0.0)
 
 
 def _ratios(noise: Array, signal: Array) -> Array:

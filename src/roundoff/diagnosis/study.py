@@ -24,7 +24,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.numbers import counted, decibels_text
+from roundoff.messages.numbers import EXACT_DB, counted, decibels_text, percent_digits, score_text
 from roundoff.run.feeds import Samples
 from roundoff.run.session import open_session
 
@@ -34,6 +34,7 @@ __all__ = [
     "Scores",
     "conclude",
     "diagnose_quantization",
+    "examine",
     "sample_losses",
 ]
 
@@ -191,6 +192,8 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Seque
     now, best = decibels_text(loss.sqnr_db), decibels_text(evidence.expected.sqnr_db)
     match kind:
         case "healthy":
+            if loss.sqnr_db >= EXACT_DB:
+                return "nothing is wrong in the quantization: the outputs are exact"
             more = "" if loss.sqnr_db >= evidence.expected.sqnr_db else f" ({best})"
             return (
                 f"nothing is wrong in the quantization: the outputs keep {now}, about what its bits can give{more}"
@@ -268,12 +271,22 @@ _TOLERATED_DROP = 0.01
 def diagnose_quantization(
     quantized: QuantizedModel, samples: Samples, settings: DiagnoseSettings | None = None
 ) -> Diagnosis:
+    """Find out whether, where and why a quantized network loses accuracy; see `examine`."""
+    return examine(quantized, samples, settings)[0]
+
+
+def examine(
+    quantized: QuantizedModel, samples: Samples, settings: DiagnoseSettings | None = None
+) -> tuple[Diagnosis, Case]:
     """Find out whether, where and why a quantized network loses accuracy.
 
     Args:
         quantized: The float model and its quantizers.
         samples: What both are fed.
         settings: What else is known, and how long it may take.
+
+    Returns:
+        The diagnosis, and the network with all that was run and observed of it, for a repair to go on from.
 
     Raises:
         BadInput: Nothing is quantized, or samples do not fit the model.
@@ -299,7 +312,7 @@ class _Diagnosing:
     record: Record = field(default_factory=Record)
     worse: Loss | None = None
 
-    def run(self) -> Diagnosis:
+    def run(self) -> tuple[Diagnosis, Case]:
         settings = self.notebook.settings
         with self.notebook.check("numbers in the file") as check:
             remarks = lint(self.quantized, settings.arithmetic)
@@ -341,7 +354,7 @@ class _Diagnosing:
             worse=self.worse,
             hurried=hurried,
         )
-        return conclude(evidence, self.notebook)
+        return conclude(evidence, self.notebook), case
 
     def _asked(self, case: Case) -> None:
         """Whether what was asked for is what the model has."""
@@ -399,7 +412,7 @@ class _Diagnosing:
 
 
 def _outputs_text(loss: Loss) -> str:
-    top1 = "" if loss.top1 is None else f", same top-1 {loss.top1:.1%}"
+    top1 = "" if loss.top1 is None else f", same top-1 {percent_digits(loss.top1, 1)}%"
     name = loss.parts[loss.worst]
-    samples = counted(loss.samples, "sample")
-    return f"{name!r}: SQNR {decibels_text(loss.sqnr_db)}, cosine {loss.cosine:.5f}{top1} ({samples})"
+    samples, cosine = counted(loss.samples, "sample"), score_text("cosine", loss.cosine)
+    return f"{name!r}: SQNR {decibels_text(loss.sqnr_db)}, cosine {cosine}{top1} ({samples})"

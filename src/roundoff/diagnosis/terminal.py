@@ -12,7 +12,7 @@ from rich.text import Text
 
 from roundoff.diagnosis.result import Diagnosis, Finding, Measure, Repair
 from roundoff.messages.catalogue import named, spoken, told
-from roundoff.messages.numbers import EXACT_DB
+from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, headline, semicolons
 from roundoff.messages.sanitize import short_name
 from roundoff.messages.sentences import sentence
@@ -68,20 +68,20 @@ def check_line(name: str, result: str, seconds: float) -> str:
 def measure_text(measure: Measure) -> str:
     """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``."""
     before, after = _number(measure.before, measure), _number(measure.after, measure)
-    if measure.unit == "dB" and measure.after > EXACT_DB:
+    if measure.unit == "dB" and measure.after >= EXACT_DB:
         return f"{sentence(measure.what)} {before} {measure.unit} -> {after}"
     unit = f" {measure.unit}" if measure.unit else ""
     return f"{sentence(measure.what)} {before} -> {after}{unit}"
 
 
 def _number(value: float, measure: Measure) -> str:
-    if measure.unit == "dB" and value > EXACT_DB:
+    if measure.unit == "dB" and value >= EXACT_DB:
         return told("common.exact")
     if not math.isfinite(value):
         return str(value)
     if measure.unit == "dB":
         return f"{value:.1f}" if value > _FEWEST_DB else told("diagnosis_text.under", limit=f"{_FEWEST_DB:.0f}")
-    return f"{value:.1%}" if measure.what == "same top-1" else f"{value:.4g}"
+    return f"{percent_digits(value, 1)}%" if measure.what == "same top-1" else score_text("", value)
 
 
 def _outputs(found: Diagnosis) -> Iterator[VerdictLine]:
@@ -91,7 +91,7 @@ def _outputs(found: Diagnosis) -> Iterator[VerdictLine]:
 def _loss(found: Diagnosis) -> Iterator[VerdictLine]:
     parts: dict[int, list[str]] = {}
     for measure in found.measures:
-        exact = measure.unit == "dB" and measure.before > EXACT_DB
+        exact = measure.unit == "dB" and measure.before >= EXACT_DB
         unit = f" {measure.unit}" if measure.unit and not exact else ""
         text = f"{sentence(measure.what)} {_number(measure.before, measure)}{unit}"
         value = _number(measure.after, measure)

@@ -13,8 +13,8 @@ from roundoff.graph.interface import outputs, random_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.wiring import by_number
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
-from roundoff.measure.pairs import NOTHING, PairMoments, measure_pair
-from roundoff.messages.numbers import counted
+from roundoff.measure.pairs import NOTHING, PairSums, measure_pair
+from roundoff.messages.numbers import counted, decibels_text
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
 from roundoff.run.session import open_session
@@ -224,7 +224,7 @@ class PreparationCheck:
     def _figures(self, output: OutputCheck) -> str:
         return (
             f"largest difference {output.max_abs_error:.3g} at values up to {output.magnitude:.3g}, "
-            f"{output.sqnr_db:.1f} dB, {counted(self.samples, 'sample')}; "
+            f"{decibels_text(output.sqnr_db)}, {counted(self.samples, 'sample')}; "
             f"up to {self.tolerance:g} of the largest value counts as rounding"
         )
 
@@ -274,7 +274,7 @@ class _PreparationTally:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._moments: PairMoments | None = None
+        self._moments: PairSums | None = None
         self._problem = ""
 
     def add(self, ours: Array, theirs: Array) -> None:

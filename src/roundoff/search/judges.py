@@ -8,10 +8,11 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
+from roundoff.measure.metrics import get_metric
+from roundoff.measure.rows import RowMeter, sample_scores
 from roundoff.messages.numbers import counted
 from roundoff.run.evaluators import class_predictions
 from roundoff.search.output_runner import OutputRunner
-from roundoff.studies.sensitivity.scoring import Scorer
 
 __all__ = [
     "ClassJudge",
@@ -165,11 +166,11 @@ class SignalJudge:
         BadInput: No output holds numbers.
     """
 
-    name, higher_is_better, by_sample, limits = "sqnr_db", True, True, None
+    name, higher_is_better, by_sample, limits = "mean_sqnr_db", True, True, None
     notes = (f"an output without any error counts as {_MOST_DB:g} dB",)
 
     def __init__(self, runner: OutputRunner) -> None:
-        self._runner, self._scorer = runner, Scorer(["sqnr_db"])
+        self._runner, self._meter = runner, RowMeter([get_metric(self.name)])
         self._known: dict[tuple[int, ...], list[tuple[tuple[int, ...], list[Array]]]] = {}
         self._room = _KEPT_BYTES
         self.total = len(runner.samples.names)
@@ -190,10 +191,11 @@ class SignalJudge:
         found = []
         pairs = zip(self._in_float(indices), self._runner.run(model, indices), strict=True)
         for (chunk, ours), (_, theirs) in pairs:
-            values = self._scorer.score(
+            table = self._meter.measure(
                 [ours[at] for at in self._places], [theirs[at] for at in self._places], len(chunk)
             )
-            found.append(np.clip(np.nan_to_num(values[:, :, 0], nan=_MOST_DB), -_MOST_DB, _MOST_DB).mean(axis=1))
+            values = sample_scores(table, [get_metric(self.name)])[:, :, 0]
+            found.append(np.clip(np.nan_to_num(values, nan=_MOST_DB), -_MOST_DB, _MOST_DB).mean(axis=1))
         return np.concatenate(found)
 
     def _in_float(self, indices: Sequence[int]) -> Iterator[tuple[tuple[int, ...], list[Array]]]:

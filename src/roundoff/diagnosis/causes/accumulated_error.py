@@ -10,7 +10,7 @@ from roundoff.diagnosis.result import Change, Measure, Remedy
 from roundoff.diagnosis.searching import takes_most
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
-from roundoff.messages.numbers import counted
+from roundoff.messages.numbers import counted, decibels_text
 
 __all__ = ["AccumulatedError"]
 
@@ -97,7 +97,7 @@ def _listed(sizes: Sequence[int]) -> str:
 
 
 def _decibels(values: Sequence[float]) -> str:
-    return ", ".join(f"{each:.1f}" for each in values)
+    return ", ".join(decibels_text(each).removesuffix(" dB") for each in values)
 
 
 def _kinds(case: Case) -> tuple[Measure, ...]:

@@ -13,7 +13,7 @@ from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import ENDLESS, Loss
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding
 from roundoff.diagnosis.subject import loss_measures
-from roundoff.messages.numbers import counted, decibels_text
+from roundoff.messages.numbers import EXACT_DB, counted, decibels_text
 
 __all__ = ["Evidence", "conclude", "kept_text"]
 
@@ -137,7 +137,9 @@ def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, 
 def kept_text(loss: Loss) -> str:
     """What outputs keep, in words: decibels, or nothing where they are NaN or beyond all measure."""
     nothing = float(loss.ratios.max(initial=0.0)) >= ENDLESS
-    return "nothing (NaN, infinite, or beyond all measure)" if nothing else decibels_text(loss.sqnr_db)
+    if nothing:
+        return "nothing (NaN, infinite, or beyond all measure)"
+    return "everything (exact)" if loss.sqnr_db >= EXACT_DB else decibels_text(loss.sqnr_db)
 
 
 def _culprits_text(bench: Bench, proven: Sequence[Finding], keeps: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, in_all, named, plain, say, told
-from roundoff.messages.numbers import level_text, score_text, text_curve
+from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
 from roundoff.messages.phrases import count_of, semicolons
 from roundoff.pages.blocks import (
     Chart,
@@ -80,7 +80,7 @@ def _headline(found: Accumulation) -> Headline:
     if worst is None:
         text = say("accumulate.no_score", samples=samples)
         return Headline("bad", text, "", say("accumulate.word_no_score"))
-    level = in_all(lambda: level_text(found.base_line.sqnr_db[worst.order]))
+    level = in_all(lambda: decibels_with_unit(found.base_line.sqnr_db[worst.order]))
     key = "accumulate.open_exact" if verdict.exact_weights else "accumulate.open"
     text = say(key, output=verdict.output, db=level, samples=samples)
     return Headline("open", text, "", say("accumulate.word_open"))
@@ -106,9 +106,9 @@ def _splits(found: Accumulation) -> Iterator[_Line]:
 def _split(split: Split) -> str:
     return told(
         "accumulate.split",
-        weights=level_text(split.weights),
-        activations=level_text(split.activations),
-        everything=level_text(split.everything),
+        weights=decibels_with_unit(split.weights),
+        activations=decibels_with_unit(split.activations),
+        everything=decibels_with_unit(split.everything),
     )
 
 
@@ -132,8 +132,8 @@ def _falls(found: Accumulation) -> Iterator[_Line]:
 
 def _jumps(found: Accumulation) -> Iterator[_Line]:
     for index, jump in enumerate(found.verdict.jumps[:_LISTED_JUMPS]):
-        before = told("accumulate.inputs") if jump.before_db is None else level_text(jump.before_db)
-        change = f"{before} -> {level_text(jump.after_db)}"
+        before = told("accumulate.inputs") if jump.before_db is None else decibels_with_unit(jump.before_db)
+        change = f"{before} -> {decibels_with_unit(jump.after_db)}"
         label = "" if index else told("accumulate.jumps_at")
         yield label, told("accumulate.said", name=_name(found.nodes[jump.order]), text=change)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
-from roundoff.messages.numbers import BLOCKS, level_text, number, percentage, shape_text
+from roundoff.messages.numbers import BLOCKS, decibels_with_unit, number, percentage, shape_text
 from roundoff.messages.phrases import commas, count_of
 from roundoff.messages.sentences import known, sentence
 from roundoff.pages.blocks import (
@@ -169,7 +169,7 @@ def _facts_in_words(facts: QuantizerFacts, tensor: str) -> Iterator[_Line]:
         entropy=f"{facts.entropy_bits:.2f}",
         bits=facts.bits,
     )
-    yield told("distribution.label_levels"), commas(levels, level_text(facts.sqnr_db))
+    yield told("distribution.label_levels"), commas(levels, decibels_with_unit(facts.sqnr_db))
 
 
 def _sketch(bins: Bins) -> str:

@@ -356,7 +356,7 @@ def _outcome(totals: Sequence[ErrorTotals | None], off: Sequence[str], threshold
         if total is None or total.noise_ratio == math.inf:
             worst, agrees = (-math.inf, 0.0), False
         elif total.count:
-            moments = total.moments()
+            moments = total.sums()
             scores = {"sqnr_db": sqnr_db(moments), "cosine": cosine(moments)}
             agrees &= thresholds.holds(scores | {"relative_euclidean": relative_euclidean(moments)})
             agrees &= not any(total.nonfinite)

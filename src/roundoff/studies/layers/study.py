@@ -155,7 +155,7 @@ def layer_score(tally: Tally, variant: Variant) -> LayerScore:
     part = tally.variants[variant]
     if part.failure is not None:
         return LayerScore(*part.failure)
-    moments = part.totals.moments()
+    moments = part.totals.sums()
     status, detail = status_of(moments)
     if moments.count == 0:
         return LayerScore(status, detail)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roundoff.core.document import RunDocument
+from roundoff.measure.metrics import is_metric, summary_of
 from roundoff.messages.catalogue import in_all, plain, say, told
-from roundoff.messages.numbers import metric_heading, metric_text, score_text, share_text
+from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
 from roundoff.messages.phrases import count_of, few, semicolons
 from roundoff.messages.sentences import sentence
 from roundoff.pages.blocks import (
@@ -26,13 +27,12 @@ from roundoff.pages.blocks import (
     spoken_facts,
 )
 from roundoff.studies.partial.result import PartialQuantization, PartialStep
+from roundoff.studies.partial.settings import SAME_TOP1
 
 __all__ = ["partial_page"]
 
 _LISTED = 8
 _CHANGES = {"float": "to_float", "s16": "to_s_bits", "u16": "to_u_bits"}
-# What is compared with the float network itself, which then has to be the true one.
-_AGREEMENT = frozenset({"cosine", "same_top1"})
 _Line = tuple[str, str]
 
 
@@ -81,11 +81,11 @@ def _headline(found: PartialQuantization) -> Headline:
 
 def _against_float(found: PartialQuantization) -> bool:
     """Whether the goal means nothing without the true float network."""
-    return found.goal.text.endswith("%") or found.score.endswith("sqnr_db") or found.score in _AGREEMENT
+    return found.goal.text.endswith("%") or found.score == SAME_TOP1 or is_metric(found.score)
 
 
 def _goal(found: PartialQuantization) -> str:
-    value = metric_text(found.score, found.goal.value)
+    value = named_score(found.score, found.goal.value)
     if not found.goal.text.endswith("%"):
         return value
     return told("partial.goal", share=found.goal.text, value=value)
@@ -134,11 +134,11 @@ def _levels_off(found: PartialQuantization) -> str:
     step, last = found.steps[found.levels_off], found.steps[-1].count
     if found.levels_off == last:
         return told("partial.not_before", count=last)
-    return told("partial.off_at", count=step.count, score=metric_text(found.score, step.score), last=last)
+    return told("partial.off_at", count=step.count, score=named_score(found.score, step.score), last=last)
 
 
 def _score(found: PartialQuantization, step: PartialStep) -> str:
-    text = metric_text(found.score, step.score)
+    text = named_score(found.score, step.score)
     if step.share is None or found.float_score == 1:
         return text
     return told("partial.of_float", score=text, share=share_text(step.share))
@@ -176,8 +176,8 @@ def _table(found: PartialQuantization) -> Table:
 
 
 def _score_column(name: str, *, higher_is_better: bool | None = None) -> Column:
-    column = metric_column(name, higher_is_better=higher_is_better)
-    return replace(column, short=plain(metric_heading(name)))
+    column = metric_column(name, higher_is_better=higher_is_better, summary=summary_of(name))
+    return replace(column, short=plain(score_heading(name)))
 
 
 def _row(found: PartialQuantization, step: PartialStep, others: list[str]) -> tuple[Cell, ...]:

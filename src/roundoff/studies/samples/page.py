@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from roundoff.core.document import RunDocument
+from roundoff.measure.metrics import summary_of
 from roundoff.messages.catalogue import in_all, plain, say, told
-from roundoff.messages.numbers import level_text, metric_heading, metric_text, score_text
+from roundoff.messages.numbers import decibels_with_unit, in_decibels, named_score, score_heading, score_text
 from roundoff.messages.phrases import commas, semicolons
 from roundoff.pages.blocks import (
     Cell,
@@ -57,11 +58,11 @@ def _headline(worst: WorstSamples) -> str:
     if not total or worst.unscored == total:
         return told("samples.no_score", count=worst.unscored)
     first = worst.samples[0]
-    score = told("terminal.no_score") if first.score is None else metric_text(metric, first.score)
+    score = told("terminal.no_score") if first.score is None else named_score(metric, first.score)
     name = first.sample or told("samples.only")
     text = told("samples.worst", count=total, sample=name, score=score)
     if worst.median is not None:
-        median = level_text(worst.median) if metric.endswith("_db") else score_text(metric, worst.median)
+        median = decibels_with_unit(worst.median) if in_decibels(metric) else score_text(metric, worst.median)
         text = commas(text, told("samples.median", value=median))
     if worst.moved_top is not None:
         text = semicolons(text, told("samples.moves", count=worst.moved_top, all=total))
@@ -99,8 +100,9 @@ def _table(worst: WorstSamples, view: View) -> Table:
 
 def _metric(worst: WorstSamples, place: int) -> Column:
     name = worst.metrics[place]
-    column = metric_column(name, higher_is_better=worst.higher_is_better if place == 0 else None)
-    heading = plain(metric_heading(name))
+    better = worst.higher_is_better if place == 0 else None
+    column = metric_column(name, higher_is_better=better, summary=summary_of(name))
+    heading = plain(score_heading(name))
     return replace(column, on=("terminal", "html"), short=heading, wide=place >= _NARROW_METRICS)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from roundoff.core.document import RunDocument
+from roundoff.measure.metrics import mean_of, summary_of
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
-from roundoff.messages.numbers import decibels, metric_heading, percentage, score_text
+from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.blocks import (
     Block,
@@ -37,6 +38,7 @@ SENSITIVITY_CSV_START = "kind,rank,name,node,"
 _LISTED = 5
 # The one that ranks, and another; a terminal of 80 columns has no room for more.
 _SHOWN_METRICS = 2
+_SHORT = {"mean_relative_error": "mre"}
 _TIE, _UNKNOWN = "~", "?"
 # What alone leaves this little of the outputs has to be mended, whatever else is.
 _BAD_DB = 15
@@ -103,10 +105,10 @@ def _lines(report: SensitivityReport) -> Iterator[_Line]:
         yield told(f"sensitivity.{verdict.kind}"), _said(verdict, report.rankings[verdict.kind], report)
     metric = report.metrics[0]
     if report.quantized is not None:
-        score = _score(metric, report.quantized[metric])
+        score = score_text(metric, report.quantized[metric])
         yield (
             told("sensitivity.quantized"),
-            told("sensitivity.with_everything", metric=metric_heading(metric), score=score),
+            told("sensitivity.with_everything", metric=_heading(metric), score=score),
         )
     behind = _behind(report)
     if behind:
@@ -118,7 +120,7 @@ def _behind(report: SensitivityReport) -> str:
     """Says when those that stand out are not all that has to be mended, as the others spoil the outputs, too."""
     metric = report.metrics[0]
     first = report.verdicts[0] if report.verdicts else None
-    if first is None or first.standing != "stand_out" or report.mode != "alone" or not metric.endswith("sqnr_db"):
+    if first is None or first.standing != "stand_out" or report.mode != "alone" or not in_decibels(metric):
         return ""
     others = [row for row in report.rankings[first.kind] if row.name not in first.names]
     bad = sum(row.scores[metric] < _BAD_DB for row in others)
@@ -146,12 +148,12 @@ def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: Sensitiv
 def _worst(rows: Sequence[SensitivityRow], metric: str) -> str:
     if not rows:
         return ""
-    score = _score(metric, rows[0].scores[metric])
-    return told("sensitivity.worst", name=rows[0].name, metric=metric_heading(metric), score=score)
+    score = score_text(metric, rows[0].scores[metric])
+    return told("sensitivity.worst", name=rows[0].name, metric=_heading(metric), score=score)
 
 
-def _score(metric: str, value: float) -> str:
-    return decibels(value) if metric.endswith("_db") else score_text(metric, value)
+def _heading(metric: str) -> str:
+    return _SHORT.get(metric) or score_heading(metric)
 
 
 def _ranking(
@@ -181,7 +183,9 @@ def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> 
     drawn: tuple[Place, ...] = ("terminal", "html")
     browsers: tuple[Place, ...] = ("html",)
     terminals: tuple[Place, ...] = ("terminal",)
-    score = replace(metric_column(first, higher_is_better=None), metric=first, on=browsers)
+    score = Column(
+        "low", say("sensitivity.low"), "decibels" if in_decibels(first) else "score", on=browsers, metric=first
+    )
     # Of what nodes read, the operation that reads it first is known; nothing reads the outputs of the network.
     operation = say("sensitivity.column_reader" if _is_read(kind) else "terminal.operation")
     name = Phrase(kind, say(f"sensitivity.{kind}").zh)
@@ -194,7 +198,7 @@ def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> 
         Column("op_type", say("common.operation"), "text", on=browsers),
         Column("shown_op_type", operation, "text", on=terminals),
         _metric(report, 0),
-        replace(score, id="low", label=say("sensitivity.low")),
+        score,
         replace(score, id="high", label=say("sensitivity.high")),
         Column("interval", say("sensitivity.column_interval"), "number", on=terminals),
         *(_metric(report, place) for place in range(1, len(report.metrics))),
@@ -207,7 +211,8 @@ def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> 
 def _metric(report: SensitivityReport, place: int) -> Column:
     name = report.metrics[place]
     on: tuple[Place, ...] = ("terminal", "html") if place < _SHOWN_METRICS else ("html",)
-    return replace(metric_column(name, higher_is_better=None), on=on, short=plain(metric_heading(name)))
+    column = metric_column(name, higher_is_better=None, summary=summary_of(name))
+    return replace(column, on=on, short=plain(_heading(name)))
 
 
 def _is_read(kind: SubjectKind) -> bool:
@@ -217,7 +222,7 @@ def _is_read(kind: SubjectKind) -> bool:
 def _row(report: SensitivityReport, kind: SubjectKind, row: SensitivityRow, *, last: bool) -> tuple[Cell, ...]:
     first, *others = report.metrics
     low, high = row.intervals.get(first) or (None, None)
-    between = "" if low is None or high is None else f"{_score(first, low)} .. {_score(first, high)}"
+    between = "" if low is None or high is None else f"{score_text(first, low)} .. {score_text(first, high)}"
     read = row.op_type or (say("sensitivity.output") if _is_read(kind) else "")
     return (
         row.rank,
@@ -260,7 +265,9 @@ def rankings_table(report: SensitivityReport) -> Table:
     names = ["kind", "rank", "name", "node", "op_type", "tensor", "quantizers", "samples", "told_apart_from_next"]
     names.append("worst_sample")
     for metric in report.metrics:
-        names += [metric, f"{metric} low", f"{metric} high", *(f"{metric} at {each}" for each in report.outputs)]
+        mean = mean_of(metric)
+        names += [metric, *([mean] if mean != metric else []), f"{mean} low", f"{mean} high"]
+        names += [f"{metric} at {each}" for each in report.outputs]
     columns = tuple(Column(name, plain(name), "text", on=("csv",)) for name in names)
     rows = tuple(_cells(kind, row, report) for kind, ranked in report.rankings.items() for row in ranked)
     return Table("sensitivity", say("sensitivity.title"), columns, rows, file="sensitivity.csv")
@@ -271,5 +278,7 @@ def _cells(kind: str, row: SensitivityRow, report: SensitivityReport) -> tuple[C
     cells: list[Cell] = [kind, row.rank, row.name, row.node, row.op_type, row.tensor, " ".join(row.quantizers)]
     cells += [row.samples, apart, row.worst_sample]
     for metric in report.metrics:
-        cells += [row.scores[metric], *(row.intervals[metric] or (None, None)), *row.per_output[metric]]
+        # What the interval is of: the mean over samples, where the metric itself is not one.
+        mean = [] if mean_of(metric) == metric else [row.means.get(metric)]
+        cells += [row.scores[metric], *mean, *(row.intervals[metric] or (None, None)), *row.per_output[metric]]
     return tuple(cells)
