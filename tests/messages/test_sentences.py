@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from roundoff.messages.catalogue import english, phrase_names, speaking
+from roundoff.messages.message import message
 from roundoff.messages.sentences import SENTENCES, known, sentence
 
 # Put together from words that say nothing alone.
@@ -48,17 +49,11 @@ def test_every_sentence_is_one_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("one peak", ["单峰"]),
+        ("as given", ["按给定次序"]),
         ("13.28% of the values are cut off at [0, 1.299]", ["13.28% 的数值在 [0, 1.299] 处被截断"]),
         ("gain 2 and offset +1", ["增益 2", "偏移 +1"]),
-        ("by sqnr_db when quantized alone (1 sample)", ["按单独量化时的 sqnr_db", "1 个样本"]),
-        (
-            "every channel has at least 16 levels; the widest has 1.5 times the range of the median one",
-            ["每个通道至少有 16 级", "最宽通道的范围是中位通道的 1.5 倍"],
-        ),
-        ("nobody has ever said this; one peak", ["nobody has ever said this", "单峰"]),
+        ("nobody has ever said this; as given", ["nobody has ever said this", "按给定次序"]),
         ("nobody has ever said this", ["nobody has ever said this"]),
-        ("all values are {x}", ["所有数值均为 {x}"]),
         ("gain of something else", ["gain of something else"]),
     ],
 )
@@ -88,10 +83,12 @@ def test_nothing_is_half_translated() -> None:
 
 def test_inputs_as_in_data_are_equal_to_them() -> None:
     assert known("as in --data").zh == "与 --data 一致"
-    assert known("as in order.txt").zh == "按 order.txt 中的次序"
 
 
 def test_pages_have_them_in_every_language() -> None:
-    found = known("one peak")
-    assert (found.en, found.zh) == ("one peak", "单峰")
+    found = known("as given")
+    assert (found.en, found.zh) == ("as given", "按给定次序")
+    told = known(message("partial.as_in", file="order (3x3); it's {odd}.txt"))
+    assert told.en == "as in order (3x3); it's {odd}.txt"
+    assert told.zh == "按 order (3x3); it's {odd}.txt 中的次序"
     assert known("").zh == ""

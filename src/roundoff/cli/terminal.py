@@ -70,7 +70,9 @@ class Terminal:
             color_system=self.out.color_system,  # type: ignore[arg-type]
             highlight=False,
         )
-        for line in page.render_lines(renderable, pad=False):
+        options = page.options.copy()
+        options.encoding = self.out.encoding
+        for line in page.render_lines(renderable, options, pad=False):
             page.print(Segments([*_stripped(_harmless(line)), Segment.line()]), crop=False)
         self._write(page.file.getvalue())  # type: ignore[attr-defined]
 

@@ -6,7 +6,7 @@ and imported when a document is read or written.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +15,7 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Topology
 from roundoff.errors import BadInput
+from roundoff.messages.message import Message
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -185,7 +186,7 @@ def to_json(document: RunDocument) -> str:
 
 
 def json_text(content: object) -> str:
-    """Dictionaries, lists, texts and numbers as JSON; infinities and NaN are written as strings."""
+    """Dictionaries, lists, results, texts and numbers as JSON; infinities and NaN are written as strings."""
     # Should a float that JSON lacks be left, it refuses it loudly.
     return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -223,6 +224,10 @@ def _first(wrong: "Sequence[ErrorDetails]") -> str:
 
 def _plain(value: object) -> object:
     """The same content in JSON's types, with floats JSON lacks as the strings Python reads back."""
+    if isinstance(value, Message):
+        value = str(value)
+    elif is_dataclass(value):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, dict):

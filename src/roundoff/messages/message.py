@@ -4,13 +4,24 @@ Results hold messages, never sentences. Words are made when a message is shown, 
 name in a gap stays what it is and nothing is ever parsed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
 from roundoff.messages.catalogue import Language, Phrase, speaking, spoken, told
 
-__all__ = ["NOTHING", "Argument", "Message", "joined", "message", "phrase_of", "shown", "verbatim"]
+__all__ = [
+    "NOTHING",
+    "Argument",
+    "Message",
+    "Remark",
+    "joined",
+    "message",
+    "phrase_of",
+    "shown",
+    "some",
+    "verbatim",
+]
 
 Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
 """What may stand in a gap: names and numbers, or another message; several are listed with commas."""
@@ -56,6 +67,10 @@ class Message:
         )
 
 
+Remark = str | Message
+"""What a result notes: a message, or a sentence of a part of the program, or of a document, that has none yet."""
+
+
 def message(key: str, **arguments: Argument) -> Message:
     """A text of the catalogue with what goes into its gaps."""
     return Message(key, tuple(arguments.items()))
@@ -80,6 +95,18 @@ def joined(parts: Iterable[Message]) -> Message:
     for part in others:
         first = message(_JOINED, before=first, after=part)
     return first
+
+
+def some(names: Sequence[str], most: int, *, quoted: bool = False) -> Argument:
+    """The first names for a gap of a message, and how many more there are.
+
+    Args:
+        names: All of them.
+        most: Name at most so many.
+        quoted: In quotation marks, as Python writes them.
+    """
+    listed = ", ".join(repr(name) if quoted else name for name in names[:most])
+    return message("terminal.and_more", names=listed, count=len(names) - most) if len(names) > most else listed
 
 
 def phrase_of(text: Message) -> Phrase:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from roundoff.messages.catalogue import Phrase, english, phrase_names, speaking, spoken, told
+from roundoff.messages.message import Message, Remark, phrase_of, shown
 
 __all__ = ["SENTENCES", "known", "sentence"]
 
@@ -48,8 +49,10 @@ _MORE = re.compile(r"(?P<names>.+) and (?P<count>\d+) more", re.DOTALL)
 _WORDS = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}")
 
 
-def sentence(text: str) -> str:
+def sentence(text: Remark) -> str:
     """What a sentence of a result is in the language of the terminal, as far as it is known."""
+    if isinstance(text, Message):
+        return shown(text)
     if spoken() == "en":
         return text
     whole = _known(text)
@@ -62,8 +65,10 @@ def sentence(text: str) -> str:
     return joined
 
 
-def known(text: str) -> Phrase:
+def known(text: Remark) -> Phrase:
     """A sentence of a result in every language, as far as it is known."""
+    if isinstance(text, Message):
+        return phrase_of(text)
     with speaking("zh"):
         return Phrase(text, sentence(text))
 

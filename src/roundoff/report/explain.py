@@ -168,7 +168,7 @@ def _rank(document: RunDocument, name: str) -> Iterator[str]:
                 metric = report.metrics[0]
                 said = score_text(metric, score)
                 doing = told("explain_text.at_outputs", doing=doing, metric=metric, score=said)
-            named = told(f"sensitivity_text.kind_{kind}")
+            named = told(f"sensitivity.kind_{kind}")
             yield told("explain_text.rank", count=len(rows), kind=named, rank=row.rank, doing=doing)
 
 
