@@ -19,6 +19,7 @@ from roundoff.diagnosis.subject import Case, open_case
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.reading.read import read_quantized
+from roundoff.messages.message import verbatim
 from tests.diagnosis.planting import biased, demo, for_target
 
 
@@ -69,9 +70,9 @@ def test_a_node_of_the_file_shows_a_wrong_dequantization(input_at: int, change: 
 
 def test_other_findings_are_not_the_files() -> None:
     case, given = edited(1, 1.6)
-    assert not is_of_file(case, given, Finding(1, "clipping", ("block2/relu",), ("block2/relu",), ""))
+    assert not is_of_file(case, given, Finding(1, "clipping", ("block2/relu",), ("block2/relu",), verbatim("")))
     with pytest.raises(NotLocal, match="No single node of the file shows finding 1"):
-        reproduce_file(case, given, Finding(1, "clipping", ("logits",), (), ""))
+        reproduce_file(case, given, Finding(1, "clipping", ("logits",), (), verbatim("")))
 
 
 def test_a_sum_that_does_not_fit_is_shown_in_integers(tmp_path: Path) -> None:
@@ -89,6 +90,6 @@ def test_a_sum_that_does_not_fit_is_shown_in_integers(tmp_path: Path) -> None:
 
 def test_sums_that_fit_are_not_shown() -> None:
     case = open_case(*for_target(*biased()), arithmetic=Arithmetic(accumulator_bits=32))
-    finding = Finding(1, "overflow", ("conv1",), (), "", evidence={"worst_ratio": 2.0})
+    finding = Finding(1, "overflow", ("conv1",), (), verbatim(""), evidence={"worst_ratio": 2.0})
     with pytest.raises(NotLocal, match="No node of finding 1"):
         reproduce_accumulator(case, finding)

@@ -20,6 +20,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.anonymous import texts_of
 from roundoff.graph.load import load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import verbatim
 from roundoff.run.feeds import Samples
 from tests.diagnosis.planting import changed, coded, demo, detector, for_target, narrower, scaled, unbalanced
 from tests.models import value, weight, wrapped
@@ -157,7 +158,7 @@ def test_the_node_that_shows_it_need_not_be_the_one_that_is_blamed() -> None:
     data = np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32)
     subject = for_target(model, {"x": data})
     assert any(each.tensor == "b" for each in subject[0].quantizers)
-    finding = Finding(1, "resolution", ("there",), ("b",), "b is coarse")
+    finding = Finding(1, "resolution", ("there",), ("b",), verbatim("b is coarse"))
     found, _ = _reproduced(subject, finding)
     assert [name for name, _ in found.nodes] == ["back"]
     assert found.spot.tensor == "c"
@@ -165,11 +166,11 @@ def test_the_node_that_shows_it_need_not_be_the_one_that_is_blamed() -> None:
 
 def test_a_finding_without_quantizers_is_refused() -> None:
     with pytest.raises(BadInput, match=r"Finding 3 \(bias-shift\) blames no quantizer"):
-        _reproduced(demo(), Finding(3, "bias-shift", ("nobody",), ("nothing",), ""))
+        _reproduced(demo(), Finding(3, "bias-shift", ("nobody",), ("nothing",), verbatim("")))
 
 
 def test_what_makes_no_loss_is_not_shown() -> None:
-    finding = Finding(1, "rounding", ("logits",), (), "")
+    finding = Finding(1, "rounding", ("logits",), (), verbatim(""))
     with pytest.raises(NotLocal, match=r"'logits' is not what makes the loss: the whole model has 3\d"):
         _reproduced(demo(), finding)
 
@@ -177,6 +178,6 @@ def test_what_makes_no_loss_is_not_shown() -> None:
 def test_what_no_part_shows_is_said_to_be_in_none() -> None:
     quantized, samples = demo()
     subject = changed(quantized, "block2/relu", narrower(16)), samples
-    finding = Finding(1, "resolution", ("block2/relu",), ("block2/relu",), "", proven=True)
+    finding = Finding(1, "resolution", ("block2/relu",), ("block2/relu",), verbatim(""), proven=True)
     with pytest.raises(NotLocal, match="No part of the network shows finding 1"):
         _reproduced(subject, finding)

@@ -211,4 +211,4 @@ def test_remedies_that_cannot_even_begin_are_listed(call: Call, monkeypatch: pyt
     assert found.repair is not None
     assert found.repair.steps[0].why == f"failed: RuntimeError: {BROKEN}"
     # The search goes on where remedies of single places came to nothing.
-    assert found.repair.steps[-1].title.startswith("search, ")
+    assert str(found.repair.steps[-1].title).startswith("search, ")

@@ -52,7 +52,7 @@ def test_a_file_that_computes_what_it_says_is_healthy() -> None:
     found = diagnosed(*plain())
     assert found.kind == "healthy"
     check = next(each for each in found.checks if each.name == "the file itself")
-    assert check.result.startswith("it computes what its quantizers say")
+    assert str(check.result).startswith("it computes what its quantizers say")
 
 
 def test_codes_that_are_dequantized_with_another_scale() -> None:
@@ -106,5 +106,5 @@ def test_a_file_that_cannot_be_run_is_said() -> None:
     other = Model(broken, Path("broken.onnx"), 0)
     found = diagnose_quantization(quantized, samples, DiagnoseSettings(given=other))
     check = next(each for each in found.checks if each.name == "the file itself")
-    assert check.result.startswith("it could not be run here, so that its quantizers stand for it")
+    assert str(check.result).startswith("it could not be run here, so that its quantizers stand for it")
     assert found.kind == "healthy"

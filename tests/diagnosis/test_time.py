@@ -74,7 +74,7 @@ def test_no_more_runs_than_there_is_time_for(tmp_path: Path, clock: Clock, secon
 def test_with_little_time_nobody_is_accused_and_what_was_left_out_is_told(tmp_path: Path, clock: Clock) -> None:
     found = diagnosed(tmp_path, clock, 40)
     assert found.kind == "not_enough_evidence"
-    assert "in the time that was given" in found.verdict
+    assert "in the time that was given" in str(found.verdict)
     assert found.not_looked_at
     assert 1 <= found.samples < 32
 
@@ -84,11 +84,11 @@ def test_with_all_the_time_everything_is_looked_at(tmp_path: Path, clock: Clock)
     assert (found.kind, found.not_looked_at, found.samples) == ("distributed", (), 32)
     (finding,) = found.findings
     assert finding.cause == "accumulated-error"
-    assert finding.intervention.startswith("with the 1, 3, ")
+    assert str(finding.intervention).startswith("with the 1, 3, ")
     golden, *others = finding.measures
     assert golden.after > golden.before
-    worst = [each for each in others if "worst places in float" in each.what]
-    chance = [each for each in others if "at random" in each.what]
+    worst = [each for each in others if "worst places in float" in str(each.what)]
+    chance = [each for each in others if "at random" in str(each.what)]
     assert len(worst) == len(chance) == 3
     assert all(each.before == golden.before for each in others)
 

@@ -14,6 +14,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.shapes import Value
 from roundoff.graph.subgraph import Part, Parts
+from roundoff.messages.message import message
 
 __all__ = [
     "NotLocal",
@@ -222,7 +223,9 @@ class _Search:
         off = dict.fromkeys(self.blamed.quantizers)
         before, after = self.case.loss(more=True), self.case.loss(off, more=True)
         only = [each for each in self.case.facts.quantized.quantizers if each.name in self.blamed.quantizers]
-        measure = Measure("SQNR of the outputs", "dB", before.sqnr_db, after.sqnr_db, samples=before.samples)
+        measure = Measure(
+            message("diagnosis.measure_outputs"), "dB", before.sqnr_db, after.sqnr_db, samples=before.samples
+        )
         return Reproducer(
             nodes=tuple((name, kinds[name]) for name in part.nodes),
             float_model=model,

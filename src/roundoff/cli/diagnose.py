@@ -36,6 +36,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
 from roundoff.core.progress import Deadline
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+from roundoff.messages.message import message
 
 if TYPE_CHECKING:
     from roundoff.cli.settings_files import Settings
@@ -98,8 +99,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     written = [*written, *write_html(args, document)]
     _print(args, terminal, document, found)
     if args.fix and helpful is None:
-        left_out = "no model" if args.dialect is None else "no model and no settings of --dialect"
-        terminal.remark(f"nothing was repaired, so {left_out} had to be written")
+        key = "diagnosis.not_repaired_nothing" if args.dialect is None else "diagnosis.not_repaired_settings"
+        terminal.remark(message(key))
     if dialects is not None and not args.json:
         print_settings(terminal, dialects, args.output)
     if written:
@@ -126,9 +127,10 @@ def _before_repair(
 
 def _diagnosed(args: argparse.Namespace, subject: Subject, settings: "DiagnoseSettings") -> "Diagnosis":
     from roundoff.diagnosis.study import diagnose_quantization
+    from roundoff.messages.message import verbatim
 
     if args.dumps is not None:
-        return diagnose_dumps(args, subject, replace(settings, subject=str(args.dumps)))
+        return diagnose_dumps(args, subject, replace(settings, subject=verbatim(str(args.dumps))))
     return diagnose_quantization(subject.quantized, subject.samples, settings)
 
 
@@ -154,9 +156,10 @@ def _check_output(args: argparse.Namespace) -> None:
 def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) -> "DiagnoseSettings":
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.diagnosis.terminal import check_line
+    from roundoff.messages.sentences import recognised
 
     def tell(check: "Check") -> None:
-        terminal.wrapped(check_line(check.name, check.result, check.seconds))
+        terminal.wrapped(check_line(check))
 
     return DiagnoseSettings(
         arithmetic=subject.arithmetic,
@@ -165,7 +168,7 @@ def _settings(args: argparse.Namespace, subject: Subject, terminal: Terminal) ->
         max_memory=args.max_memory,
         progress=terminal,
         tell=tell,
-        subject=subject.words,
+        subject=recognised(subject.words),
         given=given_file(args),
         plan=_plan(args),
     )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.quantize_options import settings_from
 from roundoff.errors import BadInput, RoundoffError, reason
-from roundoff.messages.sentences import sentence
+from roundoff.messages.message import Message, message, shown
+from roundoff.messages.sentences import recognised
 
 if TYPE_CHECKING:
     from roundoff.cli.subject import Subject
@@ -60,9 +61,10 @@ def _better_of(mended: "Fixed", searched: "Fixed") -> "Fixed":
     step, ours = searched.repair.steps[0], mended.repair
     begun, got = ours.measures[0], step.measure
     if not step.kept or not replace(got, before=begun.after).improved:
-        last = replace(step, kept=False, why=step.why or "no better")
+        last = replace(step, kept=False, why=step.why or message("diagnosis.repair_no_better"))
         return replace(mended, repair=replace(ours, steps=(*ours.steps, last)))
-    steps = [replace(each, kept=False, why="the search does better") if each.kept else each for each in ours.steps]
+    better = message("diagnosis.search_better")
+    steps = [replace(each, kept=False, why=better) if each.kept else each for each in ours.steps]
     return replace(searched, repair=replace(searched.repair, steps=(*steps, step)))
 
 
@@ -90,7 +92,8 @@ def _mended(
         builder, recipe = _recipe(args, subject, terminal)
         return fix_recipe(found, builder, recipe, subject.samples, settings=settings)
     except Exception as error:  # noqa: BLE001 - a search may still find something
-        return Fixed(subject.quantized, untried(found, f"failed: {reason(error)}"))
+        why = message("diagnosis.repair_failed", reason=reason(error))
+        return Fixed(subject.quantized, untried(found, why))
 
 
 def _recipe(args: argparse.Namespace, subject: "Subject", terminal: "Terminal") -> "tuple[RecipeBuilder, Recipe]":
@@ -125,13 +128,13 @@ def _searched(
     from roundoff.diagnosis.result import RepairStep
 
     number = next((each.number for each in found.accused), 0)
-    plain = RepairStep("search for a better recipe", "free", number, _measured(found, settings), kept=False)
+    plain = RepairStep(message("diagnosis.search"), "free", number, _measured(found, settings), kept=False)
     try:
         return _search(args, subject, found, settings, terminal=terminal, plain=plain)
     except RoundoffError as error:
-        return _unsearched(subject, plain, error.what)
+        return _unsearched(subject, plain, recognised(error.what))
     except Exception as error:  # noqa: BLE001 - the diagnosis does not depend on it
-        return _unsearched(subject, plain, f"failed: {reason(error)}")
+        return _unsearched(subject, plain, message("diagnosis.repair_failed", reason=reason(error)))
 
 
 def _search(
@@ -151,13 +154,12 @@ def _search(
     target, why = _target(args, subject)
     left = settings.deadline.left
     if target is None or left <= _least_seconds(found, settings):
-        return _unsearched(subject, plain, why or "no time was left")
+        return _unsearched(subject, plain, why or message("diagnosis.repair_no_time"))
     model = _model(args, subject)
     goal = aim(found, subject.quantized.float_model, subject.samples, settings)
     before = goal.judged(subject.quantized)
     how = _tune_settings(args, subject, target, time_s=left * _FOR_SEARCH if args.time is not None else None)
-    text = f"searching for a better recipe for {target.name}, what is free on the chip first"
-    terminal.wrapped(sentence(text))
+    terminal.wrapped(shown(message("diagnosis.search_begins", target=target.name)))
     data = TuneData(subject.samples, subject.samples)
     result = tune(model, data, how, keeping=_keeping(terminal), progress=terminal)
     after = goal.judged(result.built.quantized)
@@ -171,18 +173,19 @@ def _search(
 
 def _measured(found: "Diagnosis", settings: "DiagnoseSettings") -> "Measure":
     """What was measured before: the user's metric if there is one."""
-    name = "" if settings.metric is None else settings.metric.name
-    return next((each for each in found.measures if each.what == name), found.measures[0])
+    metric = settings.metric
+    ours = (each for each in found.measures if metric is not None and each.what == metric.name)
+    return next(ours, found.measures[0])
 
 
 def _least_seconds(found: "Diagnosis", settings: "DiagnoseSettings") -> float:
     """What a search takes at least: samples are observed again, and two recipes are measured."""
-    metric = "" if settings.metric is None else settings.metric.name
     known = {each.name: each.seconds for each in found.checks}
-    return settings.opened_s + _TRIALS * (known.get(metric, 0.0) + known.get("outputs", 0.0))
+    scored = 0.0 if settings.metric is None else known.get(settings.metric.name, 0.0)
+    return settings.opened_s + _TRIALS * (scored + known.get(message("diagnosis.check_outputs"), 0.0))
 
 
-def _unsearched(subject: "Subject", plain: "RepairStep", why: str) -> "Fixed":
+def _unsearched(subject: "Subject", plain: "RepairStep", why: Message) -> "Fixed":
     """No search, and why."""
     from roundoff.diagnosis.repair import Fixed
     from roundoff.diagnosis.result import Repair
@@ -200,9 +203,9 @@ def _fixed(built: "Built", target: "Target", repair: "Repair") -> "Fixed":
 def _step(plain: "RepairStep", goal: "Goal", found: "Tuning", *, before: float, after: float) -> "RepairStep":
     """What the search came to."""
     measure = replace(goal.measure, before=goal.sign * before, after=goal.sign * after)
-    title = f"search, {len(found.trials)} trials: {found.best.change}"
+    title = message("diagnosis.search_trials", count=len(found.trials), change=recognised(found.best.change))
     step = replace(plain, title=title, cost=_cost(found.best), measure=measure, kept=after > before)
-    return step if step.kept else replace(step, why="no better")
+    return step if step.kept else replace(step, why=message("diagnosis.repair_no_better"))
 
 
 def _cost(best: "Trial") -> "CostClass":
@@ -260,21 +263,21 @@ def _model(args: argparse.Namespace, subject: "Subject") -> "Model":
     return subject.quantized.float_model if args.model is None else load_model(args.model)
 
 
-def _target(args: argparse.Namespace, subject: "Subject") -> "tuple[Target | None, str]":
+def _target(args: argparse.Namespace, subject: "Subject") -> "tuple[Target | None, Message | None]":
     """The chip to search for; for a model that another tool made, one that is like it. None, and why."""
     from roundoff.quantize.plan_file import load_plan
     from roundoff.quantize.targets.loading import load_target
 
     if args.target is not None:
-        return settings_from(args).target, ""
+        return settings_from(args).target, None
     if args.quantized.is_dir():
         name = load_plan(args.quantized).plan.target
         try:
-            return load_target(name), ""
+            return load_target(name), None
         except BadInput:
-            return None, f"{name} is not known: name its file with --target"
+            return None, message("diagnosis.search_unknown_target", name=name)
     quantizers = subject.quantized.quantizers
     if any(each.spec.bits != _EIGHT for each in quantizers if each.kind != "bias"):
-        return None, "not all of it has 8 bits: name a chip with --target"
+        return None, message("diagnosis.search_not_eight")
     sliced = any(each.params.scale.size > 1 for each in quantizers if each.kind == "weight")
-    return load_target("generic-int8" if sliced else "generic-int8-per-tensor"), ""
+    return load_target("generic-int8" if sliced else "generic-int8-per-tensor"), None

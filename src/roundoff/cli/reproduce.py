@@ -122,6 +122,7 @@ def _finding(args: argparse.Namespace, document: "RunDocument") -> "Finding":
 def _findings(document: "RunDocument") -> "Iterator[Finding]":
     """The faults of a run, worst first; rows of tables become findings without a cause."""
     from roundoff.diagnosis.result import Finding
+    from roundoff.messages.message import verbatim
 
     if document.diagnosis is not None:
         yield from document.diagnosis.findings
@@ -134,12 +135,13 @@ def _findings(document: "RunDocument") -> "Iterator[Finding]":
         for number, name in enumerate(dict.fromkeys((*(each for each in culprits if each in causes), *rest)), 1):
             row = causes[name]
             cause = "" if row.introduced is None else row.introduced.cause
-            yield Finding(number, cause, (row.node,), (name,), f"{name} adds much of the error")
+            summary = verbatim(f"{name} adds much of the error")
+            yield Finding(number, cause, (row.node,), (name,), summary)
     if document.comparison is not None:
         verdict = document.comparison.verdict
         nodes = {row.reference: row.node for row in document.comparison.rows}
         for number, name in enumerate(dict.fromkeys((*verdict.introduces, *verdict.worst)), 1):
-            yield Finding(number, "difference", (nodes.get(name, ""),), (name,), f"{name} differs")
+            yield Finding(number, "difference", (nodes.get(name, ""),), (name,), verbatim(f"{name} differs"))
 
 
 def _of_quantized(

@@ -9,14 +9,15 @@ from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_ran
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.interventions import reach
 from roundoff.diagnosis.loss import Loss, LossMeter
-from roundoff.diagnosis.proving import spoken
 from roundoff.diagnosis.result import Change, Finding, Remedy
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.errors import RoundoffError
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights, tensor_dtype
+from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import decibels_text
+from roundoff.messages.sentences import recognised
 from roundoff.run.session import open_session
 
 __all__ = [
@@ -59,20 +60,27 @@ def wrong_range(
     quantizer, after = best[1], best[2]
     suspect = next(each for each in case.facts.suspects if quantizer.name in each.quantizers)
     low, high = case.facts.observed[quantizer.tensor].range
-    ends = " .. ".join(map(spoken, reach(quantizer)))
-    data = f"{spoken(low)} .. {spoken(high)}"
+    code_low, code_high = reach(quantizer)
+    tensor = quantizer.tensor
     return Finding(
         number=0,
         cause="clipping",
         nodes=suspect.nodes,
         tensors=suspect.tensors,
-        summary=f"{quantizer.tensor!r} holds {data}, but its codes stand for {ends} (zero point "
-        f"{int(quantizer.params.zero_point)}), and the file leaves it to them to cut off the rest",
-        intervention=f"the codes of {quantizer.tensor!r} in the file stand for {data}",
+        summary=message(
+            "diagnosis.file_range_summary",
+            tensor=tensor,
+            low=low,
+            high=high,
+            code_low=code_low,
+            code_high=code_high,
+            zero=int(quantizer.params.zero_point),
+        ),
+        intervention=message("diagnosis.file_range_changed", tensor=tensor, low=low, high=high),
         measures=loss_measures(ours, after),
         share=1.0,
         remedy=Remedy(
-            f"set the range of {quantizer.tensor!r} to {data}",
+            message("diagnosis.set_range", tensor=tensor, low=low, high=high),
             "free",
             (Change("range", suspect.tensors, suspect.nodes, low=low, high=high),),
         ),
@@ -124,7 +132,7 @@ _BIAS_INPUT = 2
 _MOST_TRIED = 16
 
 
-def check_file(case: Case, given: Model) -> tuple[str, Finding | None, Loss | None]:
+def check_file(case: Case, given: Model) -> tuple[Message, Finding | None, Loss | None]:
     """Run the file, and compare its outputs with those of the float model and its quantizers.
 
     Args:
@@ -132,17 +140,17 @@ def check_file(case: Case, given: Model) -> tuple[str, Finding | None, Loss | No
         given: The file.
 
     Returns:
-        What came of it in words; where the file is worse than its quantizers a finding, and what it loses.
+        What came of it; where the file is worse than its quantizers a finding, and what it loses.
     """
     try:
         ours = _loss(case, given)
     except RoundoffError as error:
-        return f"it could not be run here, so that its quantizers stand for it: {error.what}", None, None
+        return message("diagnosis.file_not_run", reason=str(error.what)), None, None
     if ours is None:
-        return "its outputs are not those of the float model, so that its quantizers stand for it", None, None
+        return message("diagnosis.file_other_outputs"), None, None
     theirs = case.loss()
     if ours.excess_db(theirs) < _WORSE_DB:
-        return f"it computes what its quantizers say ({decibels_text(ours.sqnr_db)})", None, None
+        return message("diagnosis.file_computes", db=decibels_text(ours.sqnr_db)), None, None
     found = (
         _wrong_constant(case, given, ours)
         or _disagreement(case, ours, theirs)
@@ -150,8 +158,7 @@ def check_file(case: Case, given: Model) -> tuple[str, Finding | None, Loss | No
     )
     if found is None:
         keeps, alone = decibels_text(ours.sqnr_db), decibels_text(theirs.sqnr_db)
-        text = f"it keeps {keeps}, its quantizers alone {alone}: more is in it"
-        return text, None, ours
+        return message("diagnosis.file_more", db=keeps, other=alone), None, ours
     return found.summary, found, ours
 
 
@@ -185,11 +192,11 @@ def _disagreement(case: Case, ours: Loss, theirs: Loss) -> Finding | None:
         cause="wrong-dequantization",
         nodes=nodes,
         tensors=tuple(name for name in names if name in producers),
-        summary=odd[0].text,
-        intervention="dequantized with the scale and zero point they were quantized with",
+        summary=recognised(odd[0].text),
+        intervention=message("diagnosis.file_pairs_changed"),
         measures=loss_measures(ours, theirs),
         share=1.0,
-        remedy=Remedy("quantize and dequantize with the same scale and zero point", "free", ()),
+        remedy=Remedy(message("diagnosis.file_pairs_remedy"), "free", ()),
         proven=theirs.value < ours.value,
     )
 
@@ -205,17 +212,18 @@ def _wrong_constant(case: Case, given: Model, ours: Loss) -> Finding | None:
         return None
     _, name, node, position, after = best
     bias = position == _BIAS_INPUT or case.facts.nodes[node].op_type == "Add"
-    what = "bias" if bias else "constant"
+    summary = "diagnosis.file_bias_summary" if bias else "diagnosis.file_constant_summary"
+    title = message("diagnosis.file_constant_remedy", name=name)
     return Finding(
         number=0,
         cause="bias-shift" if bias else "corrupted-weights",
         nodes=(node,),
         tensors=(case.facts.nodes[node].input[position],),
-        summary=f"the {what} {name!r} of {node!r} in the file is not that of the float model",
-        intervention=f"{name!r} replaced by that of the float model",
+        summary=message(summary, name=name, node=node),
+        intervention=message("diagnosis.file_constant_changed", name=name),
         measures=loss_measures(ours, after),
         share=1.0,
-        remedy=Remedy(f"put the float model's values into {name!r}", "free", (Change("codes", nodes=(node,)),)),
+        remedy=Remedy(title, "free", (Change("codes", nodes=(node,)),)),
         proven=True,
     )
 

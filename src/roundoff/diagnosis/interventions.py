@@ -18,7 +18,7 @@ from roundoff.graph.interface import check_repeatable, outputs, random_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
 from roundoff.graph.subgraph import tap
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message
 from roundoff.quantize.agreement import spread
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
@@ -173,7 +173,7 @@ class Lab:
         runs = self._deadline.left * _FOR_A_START / max(self.sample_seconds, _A_MOMENT)
         return int(max(1, min(self._most, runs / _RUNS_AT_START)))
 
-    def _not_finite(self) -> tuple[str, ...]:
+    def _not_finite(self) -> tuple[Message, ...]:
         """What to know of float outputs that are NaN or infinite, which nothing can be compared with.
 
         Raises:
@@ -191,9 +191,9 @@ class Lab:
                 f"{self.model.path} in float gives nothing but NaN and infinite values, for every sample.",
                 fix=f"check the samples in {self.samples.label}, then the model with 'roundoff dump --stats-only'",
             )
-        many = counted(len(whole), "sample")
-        note = f"the float model gives nothing but NaN and infinite values for {many}, first"
-        return (f"{note} {shown(whole[0])}: left out",) if whole else ()
+        if not whole:
+            return ()
+        return (message("diagnosis.note_float_not_finite", count=len(whole), sample=shown(whole[0])),)
 
     def float_outputs(self) -> list[dict[str, Any]]:
         """The outputs of the float network, sample by sample."""

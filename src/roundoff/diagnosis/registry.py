@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from roundoff.diagnosis.result import Change, DiagnosedSide, Finding, Measure, Remedy
+from roundoff.messages.message import Argument, Message
 
 __all__ = [
     "ENOUGH",
@@ -52,22 +53,24 @@ class Intervention:
     """What was changed to prove a cause, and what came of it.
 
     Attributes:
-        changed: What, exactly, in words.
+        changed: What, exactly.
         measures: Numbers before and after; the first decides.
         recovered: Part of what the suspect costs that went away, 0 to 1.
         summary: The finding in one plain sentence with numbers, without its full stop.
         changes: What was changed, as data.
         nodes: Further nodes that have to do with it.
         tensors: Further tensors.
+        detail: What the remedy goes on to say; None when it has nothing to add.
     """
 
-    changed: str
+    changed: Message
     measures: tuple[Measure, ...]
     recovered: float
-    summary: str
+    summary: Message
     changes: tuple[Change, ...] = ()
     nodes: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
+    detail: Argument = None
 
 
 class Sought(Protocol[CaseT_contra, SuspectT_contra]):

@@ -17,6 +17,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
+from roundoff.messages.message import Argument, Message, message
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
@@ -45,13 +46,13 @@ class Attempt:
 
     Attributes:
         finding: Number of the finding it is for.
-        title: What it is, in words.
+        title: What it is.
         cost: What it costs on the chip.
         changes: The same as data.
     """
 
     finding: int
-    title: str
+    title: Message
     cost: CostClass
     changes: tuple[Change, ...]
 
@@ -74,13 +75,7 @@ Judged = Callable[[QuantizedModel], float]
 """Scores a network, higher being better."""
 
 _BITS_COST: CostClass = "16 bit"
-_TITLES = {
-    "bits": "16 bits for {}",
-    "float": "float for {}",
-    "transform": "{step} before it",
-    "variation": "a scale per channel for all weights",
-    "per_channel": "a scale per channel for the weight of {}",
-}
+_NO_TIME = message("diagnosis.repair_no_time")
 
 
 def attempts(findings: Sequence[Finding]) -> list[Attempt]:
@@ -99,11 +94,23 @@ def _of(finding: Finding) -> Iterator[Attempt]:
             continue
         cost: CostClass = _BITS_COST if change.kind == "bits" and change.value.endswith("16") else remedy.cost
         cost = "float" if change.kind == "float" else cost
+        yield Attempt(finding.number, _title(change, name) or remedy.title, cost, (change,))
+
+
+def _title(change: Change, name: str) -> Message | None:
+    """One change of several that a remedy makes; None where the remedy says it."""
+    others = len(change.tensors) - 1
+    where: Argument = f"'{name}'"
+    if others > 0:
+        where = message("terminal.and_more", names=where, count=others)
+    if change.kind in ("bits", "float", "per_channel"):
+        return message(f"diagnosis.repair_{change.kind}", where=where)
+    if change.kind == "transform":
         step = "" if change.step is None else change.step.name
-        others = len(change.tensors) - 1
-        where = f"{name!r} and {others} more" if others > 0 else repr(name)
-        title = _TITLES.get(change.kind, remedy.title).format(where, step=step)
-        yield Attempt(finding.number, title, cost, (change,))
+        return message(
+            "diagnosis.repair_equalize" if step == "equalize" else "diagnosis.repair_transform", step=step
+        )
+    return message("diagnosis.repair_variation") if change.kind == "variation" else None
 
 
 def repair(
@@ -137,23 +144,23 @@ def repair(
         if best >= goal:
             break
         if out_of_time():
-            steps.append(replace(step, why="no time was left"))
+            steps.append(replace(step, why=_NO_TIME))
             continue
         try:
             changed = piece.changed(attempt.changes)
             if changed is None:
-                steps.append(replace(step, why="not possible here"))
+                steps.append(replace(step, why=message("diagnosis.repair_not_possible")))
                 continue
             score = judged(changed.quantized())
         except Exception as error:  # noqa: BLE001 - whatever it is, the next remedy may do
-            steps.append(replace(step, why=f"failed: {reason(error)}"))
+            steps.append(replace(step, why=message("diagnosis.repair_failed", reason=str(reason(error)))))
             continue
         told = replace(told, after=sign * score)
         if score > best:
             piece, best = changed, score
             steps.append(replace(step, measure=told, kept=True))
         else:
-            steps.append(replace(step, measure=told, why="no better"))
+            steps.append(replace(step, measure=told, why=message("diagnosis.repair_no_better")))
     told = replace(measure, before=sign * first, after=sign * best)
     return piece, Repair(tuple(steps), (told,), reached=best >= goal)
 
@@ -251,7 +258,7 @@ class _Pace:
         return not self.deadline.allows(self._longest)
 
 
-def untried(found: Diagnosis, why: str = "no time was left") -> Repair:
+def untried(found: Diagnosis, why: Message = _NO_TIME) -> Repair:
     """All remedies, and why none of them was tried."""
     first = found.measures[0]
     told = replace(first, after=first.before)
@@ -268,7 +275,7 @@ def _with_file(done: Repair, found: Diagnosis) -> Repair:
     if given.unit != ours.unit or ours.before - given.before < _WORSE_DB:
         return done
     told = replace(ours, before=given.before, after=ours.before)
-    first = RepairStep("the file written anew from its quantizers", "free", 1, told, kept=True)
+    first = RepairStep(message("diagnosis.repair_written_anew"), "free", 1, told, kept=True)
     return replace(done, steps=(first, *done.steps), measures=(replace(ours, before=given.before),))
 
 
@@ -326,7 +333,7 @@ def aim(found: Diagnosis, model: Model, samples: Samples, settings: DiagnoseSett
         return labs[id(mine)][1].loss(quantized.quantizers, more=True).sqnr_db
 
     expected = found.measures[0]
-    name = "SQNR of the outputs"
+    name = message("diagnosis.measure_outputs")
     return Goal(judged, Measure(name, "dB", 0.0, 0.0, samples=found.samples), expected.after - _GOOD_DB)
 
 

@@ -16,7 +16,7 @@ from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.graph.insertion import Edges
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights, codes_of
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Argument, Message, joined, message
 from roundoff.run.integer.report import Overflow
 from roundoff.run.integer.runner import IntegerRunner
 
@@ -47,37 +47,30 @@ class Remark:
     Attributes:
         kind: ``bias``, ``accumulator``, ``scale``, ``dead``, ``joined``, ``ignored``.
         node: Where.
-        text: What, as a sentence without its full stop.
         number: How bad, in the unit of its kind.
     """
 
     kind: str
     node: str
-    text: str
     number: float = 0.0
 
 
-_WORDS = {
-    "bias": "a bias that does not fit its integers",
-    "accumulator": "sums that may not fit",
-    "scale": "channels with next to no weights",
-    "dead": "dead channels",
-    "joined": "ranges that differ where they are joined",
-    "ignored": "what the file says otherwise than its quantizers",
-}
+_KINDS = ("bias", "accumulator", "scale", "dead", "joined", "ignored")
 
 
-def remarks_text(remarks: Sequence[Remark]) -> str:
+def remarks_text(remarks: Sequence[Remark]) -> Message:
     """All remarks in a line."""
     if not remarks:
-        return "all scales, biases and sums look right"
+        return message("diagnosis.numbers_fine")
     parts = []
-    for kind, words in _WORDS.items():
+    for kind in _KINDS:
         nodes = [each.node for each in remarks if each.kind == kind]
         if nodes:
-            more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-            parts.append(f"{words} at {', '.join(map(repr, nodes[:_NAMED]))}{more}")
-    return "; ".join(parts)
+            names: Argument = tuple(f"'{node}'" for node in nodes[:_NAMED])
+            if len(nodes) > _NAMED:
+                names = message("terminal.and_more", names=names, count=len(nodes) - _NAMED)
+            parts.append(message(f"diagnosis.lint_{kind}", names=names))
+    return joined(parts)
 
 
 def lint(quantized: QuantizedModel, arithmetic: Arithmetic) -> list[Remark]:
@@ -93,7 +86,7 @@ def lint(quantized: QuantizedModel, arithmetic: Arithmetic) -> list[Remark]:
         found += _sums(node, edges, weights, arithmetic)
         found += _joined(node, edges)
     found += [
-        Remark("ignored", each.node, each.text)
+        Remark("ignored", each.node)
         for each in quantized.oddities
         if each.kind in ("disagreement", "not_represented", "dynamic")
     ]
@@ -110,8 +103,7 @@ def _constants(quantizers: Sequence[Quantizer], weights: Weights) -> Iterator[Re
             with np.errstate(divide="ignore", invalid="ignore"):
                 times = np.nan_to_num(values / each.params.scale / each.spec.code_max).max(initial=0.0)
             if times > 1:
-                text = f"the bias of {node!r} needs {times:.3g} times what {each.spec.bits} bits hold at its scale"
-                yield Remark("bias", node, text, float(times))
+                yield Remark("bias", node, float(times))
         elif each.kind == "weight" and each.params.scale.size > 1:
             yield from _channels(each, weights[each.tensor], node)
 
@@ -121,15 +113,11 @@ def _channels(quantizer: Quantizer, values: Array, node: str) -> Iterator[Remark
     reaches = np.abs(values.astype(np.float32)).max(axis=tuple(at for at in range(values.ndim) if at != axis))
     dead = int(np.count_nonzero(reaches == 0))
     if dead:
-        yield Remark(
-            "dead", node, f"{counted(dead, 'channel')} of {node!r} have no weights but zeros", float(dead)
-        )
+        yield Remark("dead", node, float(dead))
     scale = quantizer.params.scale[reaches > 0]
     tiny = int(np.count_nonzero(scale < _TINY_SCALE * np.median(scale))) if scale.size else 0
     if tiny:
-        yield Remark(
-            "scale", node, f"{counted(tiny, 'channel')} of {node!r} have scales next to zero", float(tiny)
-        )
+        yield Remark("scale", node, float(tiny))
 
 
 def _sums(node: Any, edges: Edges, weights: Weights, arithmetic: Arithmetic) -> Iterator[Remark]:
@@ -154,8 +142,7 @@ def _sums(node: Any, edges: Edges, weights: Weights, arithmetic: Arithmetic) -> 
     bound = int(sums.max(initial=0)) * largest
     times = bound / float((1 << (bits - 1)) - 1)
     if times > 1:
-        text = f"sums of {node.name!r} may reach {times:.3g} times what {bits} bits hold"
-        yield Remark("accumulator", node.name, text, times)
+        yield Remark("accumulator", node.name, times)
 
 
 def _output_axis(node: Any, rank: int) -> int:
@@ -173,9 +160,7 @@ def _joined(node: Any, edges: Edges) -> Iterator[Remark]:
     read = [edges.read_by(node.name, at) for at in range(len(node.input))]
     spans = [high - low for low, high in (reach(each) for each in read if each is not None)]
     if len(spans) == len(read) and min(spans) > 0 and max(spans) / min(spans) >= _UNBALANCED:
-        times = max(spans) / min(spans)
-        text = f"{node.name!r} ({node.op_type}) joins ranges that differ {times:.3g} times"
-        yield Remark("joined", node.name, text, times)
+        yield Remark("joined", node.name, max(spans) / min(spans))
 
 
 # What exact integers do otherwise than fake quantization: sums that do not fit their register.
@@ -223,14 +208,19 @@ def accumulator_finding(case: Case, nodes: Sequence[str]) -> Finding | None:
         cause="overflow",
         nodes=named,
         tensors=(),
-        summary=f"sums of {worst.node!r} reach {worst.worst_ratio:.3g} times what {bits} bits hold, and "
-        f"{arithmetic.overflow} ({share:.1%} of them)",
+        summary=message(
+            f"diagnosis.overflow_sums_{arithmetic.overflow}",
+            node=worst.node,
+            times=worst.worst_ratio,
+            bits=bits,
+            share=share,
+        ),
         evidence={"worst_ratio": worst.worst_ratio, "share": share, "nodes_that_may": float(len(nodes))},
-        intervention=f"the same integers with sums of {_WIDE_BITS} bits",
+        intervention=message("diagnosis.overflow_sums_changed", bits=_WIDE_BITS),
         measures=loss_measures(narrow, wide),
         share=1.0,
         remedy=Remedy(
-            f"narrower weights or inputs at {worst.node!r}, or float for it",
+            message("diagnosis.overflow_sums_remedy", node=worst.node),
             "float",
             (Change("float", nodes=named),),
         ),

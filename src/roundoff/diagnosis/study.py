@@ -24,7 +24,9 @@ from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.numbers import counted, decibels_text
+from roundoff.messages.message import Argument, Message, joined, message, verbatim
+from roundoff.messages.numbers import decibels_text
+from roundoff.messages.sentences import recognised
 from roundoff.run.feeds import Samples
 from roundoff.run.session import open_session
 
@@ -88,7 +90,7 @@ class Scores:
         samples: On how many samples.
     """
 
-    name: str
+    name: Message
     higher_is_better: bool
     in_float: float
     quantized: float
@@ -141,16 +143,16 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     quantized = evidence.case.facts.quantized
     return Diagnosis(
         reference=shown(quantized.float_model.path),
-        subject=notebook.settings.subject,
+        subject=notebook.settings.subject or verbatim(""),
         side="quantization",
         kind=kind,
-        verdict=_sentence(kind, evidence, loss, proven) + (_IN_TIME if hurried else ""),
+        verdict=_verdict(kind, evidence, loss, proven, hurried=hurried),
         findings=findings,
         measures=measures,
         victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *evidence.case.lab.notes, *quantized.notes),
+        notes=(*notebook.notes, *evidence.case.lab.notes, *map(recognised, quantized.notes)),
         samples=loss.samples,
         **_by_sample(evidence, notebook),
     )
@@ -164,9 +166,6 @@ def _by_sample(evidence: Evidence, notebook: Investigation) -> dict[str, Any]:
     worst = case.loss(more=True).worst
     found = [each.of_part(worst).sqnr_db for each in sample_losses(case.lab, case.quantizers())]
     return {"sample_names": case.lab.chosen.names, "sample_sqnr_db": tuple(found)}
-
-
-_IN_TIME = " in the time that was given"
 
 
 def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -187,61 +186,54 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
     return "elsewhere" if scores is not None and not fine else "healthy"
 
 
-def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding]) -> str:
+def _verdict(
+    kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding], *, hurried: bool
+) -> Message:
     now, best = decibels_text(loss.sqnr_db), decibels_text(evidence.expected.sqnr_db)
     match kind:
         case "healthy":
-            more = "" if loss.sqnr_db >= evidence.expected.sqnr_db else f" ({best})"
-            return (
-                f"nothing is wrong in the quantization: the outputs keep {now}, about what its bits can give{more}"
-            )
+            if loss.sqnr_db >= evidence.expected.sqnr_db:
+                return message("diagnosis.verdict_healthy", db=now)
+            return message("diagnosis.verdict_healthy_best", db=now, best=best)
         case "culprits":
             return _culprits_text(evidence, now, proven)
         case "distributed":
-            return f"the loss is distributed, not local: the outputs keep {now}, and no few places make it"
+            return message("diagnosis.verdict_distributed", db=now)
         case "elsewhere":
             return _elsewhere_text(evidence, now, agrees=loss.agrees)
         case _:
-            return f"the outputs keep {now}, {best} is possible, and no intervention proves why"
+            key = "diagnosis.verdict_no_proof_in_time" if hurried else "diagnosis.verdict_no_proof"
+            return message(key, db=now, best=best)
 
 
-def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> str:
+def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> Message:
     after = decibels_text(evidence.mended.loss(more=True).sqnr_db)
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
     others = sum(each.places for each in proven) - 1
-    who = f"{names[0]} makes" if not others else f"{names[0]} and {counted(others, 'other place')} make"
-    if evidence.distributed:
-        who = who.replace(" makes", " loses").replace(" make", " lose")
-        return (
-            f"{who} more than the bits explain: the outputs keep {now}, and {after} when that is put right; what "
-            "is left adds up over many places"
-        )
-    return f"{who} most of the loss: the outputs keep {now}, and {after} when that is put right"
+    key = f"diagnosis.verdict_culprit{'s' if others else ''}{'_part' if evidence.distributed else ''}"
+    who: dict[str, Argument] = {"name": names[0]} | ({"count": others} if others else {})
+    told = message(key, **who, db=now, after=after)
+    return joined([told, message("diagnosis.verdict_rest_adds_up")]) if evidence.distributed else told
 
 
-def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:
+def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> Message:
     scores = evidence.scores
     if scores is None:
-        return "nothing is wrong in the quantization"
+        return message("diagnosis.verdict_nothing_wrong")
     if not scores.fine and agrees:
-        return (
-            f"nothing is wrong in the quantization: the outputs keep {now}, yet {scores.name} goes from "
-            f"{scores.in_float:.4g} to {scores.quantized:.4g}{_by_chance(scores)}; look at what is done with the "
-            "outputs"
-        )
-    return (
-        f"the float model itself scores {scores.in_float:.4g}, about what guessing gives: look at how samples are "
-        "processed, and at their labels"
-    )
+        return joined([_drop_text(scores, now), message("diagnosis.verdict_look_behind")])
+    return message("diagnosis.verdict_float_guesses", score=scores.in_float)
 
 
-def _by_chance(scores: Scores) -> str:
-    """A word of caution where a share of samples differs by so few of them that others may not confirm it."""
+def _drop_text(scores: Scores, now: str) -> Message:
+    """What a metric loses; where a share of samples differs by few of them, others may not confirm it."""
+    drop: dict[str, Argument] = {"db": now, "metric": scores.name}
+    drop |= {"before": scores.in_float, "after": scores.quantized}
     share = min(scores.in_float, scores.quantized) >= 0 and max(scores.in_float, scores.quantized) <= 1
     lost = round(abs(scores.in_float - scores.quantized) * scores.samples)
     if not share or not 0 < lost <= _BY_CHANCE:
-        return ""
-    return f" ({lost} of {counted(scores.samples, 'sample')}, which may be chance: more samples tell)"
+        return message("diagnosis.verdict_metric_drops", **drop)
+    return message("diagnosis.verdict_metric_drops_chance", **drop, lost=lost, count=scores.samples)
 
 
 def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -301,7 +293,7 @@ class _Diagnosing:
 
     def run(self) -> Diagnosis:
         settings = self.notebook.settings
-        with self.notebook.check("numbers in the file") as check:
+        with self.notebook.check(message("diagnosis.check_numbers")) as check:
             remarks = lint(self.quantized, settings.arithmetic)
             check.result, check.ok = remarks_text(remarks), not remarks
         case = open_case(
@@ -314,7 +306,7 @@ class _Diagnosing:
             progress=settings.progress,
             deadline=settings.deadline,
         )
-        with self.notebook.check("outputs") as check:
+        with self.notebook.check(message("diagnosis.check_outputs")) as check:
             check.result = _outputs_text(case.loss(more=True))
             check.ok = case.loss(more=True).agrees
         hurried = len(case.lab.indices) < min(_FEWEST, len(self.samples.names))
@@ -347,10 +339,12 @@ class _Diagnosing:
         """Whether what was asked for is what the model has."""
         if self.notebook.settings.plan is None:
             return
-        with self.notebook.check("precision asked for") as check:
+        with self.notebook.check(message("diagnosis.check_precision")) as check:
             names = [case.facts.quantizers[name].tensor for name in case.facts.asked]
             check.ok = not names
-            check.result = "the model has it" if not names else f"not granted at {', '.join(names[:_NAMED])}"
+            check.result = message("diagnosis.precision_had")
+            if names:
+                check.result = message("diagnosis.precision_refused", names=tuple(names[:_NAMED]))
 
     def _file(self, case: Case) -> None:
         """Whether the file computes what its quantizers say."""
@@ -358,9 +352,9 @@ class _Diagnosing:
         if given is None:
             return
         if self.notebook.out_of_time(case.lab.seconds):
-            self.notebook.skip("whether the file computes what its quantizers say")
+            self.notebook.skip(message("diagnosis.skip_file"))
             return
-        with self.notebook.check("the file itself") as check:
+        with self.notebook.check(message("diagnosis.check_file")) as check:
             check.result, found, self.worse = check_file(case, given)
             check.ok = self.worse is None
             if found is not None:
@@ -371,11 +365,11 @@ class _Diagnosing:
         if not nodes:
             return
         if self.notebook.out_of_time():
-            self.notebook.skip("whether sums of products fit their register")
+            self.notebook.skip(message("diagnosis.skip_sums"))
             return
-        with self.notebook.check("sums of products") as check:
+        with self.notebook.check(message("diagnosis.check_sums")) as check:
             found = accumulator_finding(case, nodes)
-            check.result, check.ok = "all of them fit on the samples", found is None
+            check.result, check.ok = message("diagnosis.sums_fit"), found is None
             if found is not None:
                 check.result = found.summary
                 self.record.add_one(found, found.measures[0].after - found.measures[0].before)
@@ -386,7 +380,7 @@ class _Diagnosing:
             return None
         per_sample = case.lab.sample_seconds + case.lab.seconds / len(case.lab.indices)
         if self.notebook.out_of_time(metric.samples * per_sample):
-            self.notebook.skip(f"{metric.name} on {counted(metric.samples, 'sample')}")
+            self.notebook.skip(message("diagnosis.skip_metric", metric=metric.name, count=metric.samples))
             return None
         model = self.quantized.float_model
         with self.notebook.check(metric.name) as check:
@@ -394,12 +388,13 @@ class _Diagnosing:
             theirs = metric.measure(switch_on(model, self.quantized.quantizers))
             drop = metric.drop(ours, theirs)
             fine = drop <= _TOLERATED_DROP * max(abs(ours), abs(theirs))
-            check.result, check.ok = f"float {ours:.4g}, quantized {theirs:.4g}", fine
+            check.result, check.ok = message("diagnosis.metric_scored", before=ours, after=theirs), fine
         return Scores(metric.name, metric.higher_is_better, ours, theirs, fine, metric.chance, metric.samples)
 
 
-def _outputs_text(loss: Loss) -> str:
-    top1 = "" if loss.top1 is None else f", same top-1 {loss.top1:.1%}"
-    name = loss.parts[loss.worst]
-    samples = counted(loss.samples, "sample")
-    return f"{name!r}: SQNR {decibels_text(loss.sqnr_db)}, cosine {loss.cosine:.5f}{top1} ({samples})"
+def _outputs_text(loss: Loss) -> Message:
+    scores: dict[str, Argument] = {"name": loss.parts[loss.worst], "db": decibels_text(loss.sqnr_db)}
+    scores |= {"cosine": loss.cosine, "count": loss.samples}
+    if loss.top1 is None:
+        return message("diagnosis.outputs_scored", **scores)
+    return message("diagnosis.outputs_scored_top", **scores, share=loss.top1)

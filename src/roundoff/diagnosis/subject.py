@@ -15,6 +15,7 @@ from roundoff.graph.channel_axes import channel_axes
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
+from roundoff.messages.message import message
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
 
@@ -72,11 +73,20 @@ def loss_measures(before: Loss, after: Loss) -> tuple[Measure, ...]:
     name = before.parts[before.worst] if before.parts else ""
     ours, theirs = before.of_part(before.worst), after.of_part(before.worst)
     found = [
-        Measure(f"SQNR of {name!r}", "dB", ours.sqnr_db, theirs.sqnr_db, samples=before.samples),
-        Measure(f"cosine of {name!r}", "", ours.cosine, theirs.cosine, samples=before.samples),
+        Measure(
+            message("diagnosis.measure_sqnr", name=name),
+            "dB",
+            ours.sqnr_db,
+            theirs.sqnr_db,
+            samples=before.samples,
+        ),
+        Measure(
+            message("diagnosis.measure_cosine", name=name), "", ours.cosine, theirs.cosine, samples=before.samples
+        ),
     ]
     if before.top1 is not None and after.top1 is not None:
-        found.append(Measure("same top-1", "", before.top1, after.top1, samples=before.samples))
+        what = message("diagnosis.measure_top")
+        found.append(Measure(what, "", before.top1, after.top1, samples=before.samples))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.graph.channel_axes import channel_axes
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import message
 
 __all__ = ["CalibrationCoverage", "misfit"]
 
@@ -50,19 +50,19 @@ class CalibrationCoverage:
         possible = ours.value - best.value
         recovered = min(1.0, max(0.0, (ours.value - after.value) / possible)) if possible > 0 else 0.0
         clipped, wide = _misfits(case, _observed(case))
-        total = counted(len(suspect.tensors), "activation")
-        how = f"{clipped} reach beyond their ranges" if clipped >= wide else f"{wide} have ranges far too wide"
+        total, beyond = len(suspect.tensors), clipped >= wide
+        summary = "diagnosis.calibration_coverage_clipped" if beyond else "diagnosis.calibration_coverage_wide"
         return Intervention(
-            f"ranges of {total} found again on {len(seen)} of the samples, measured on {len(unseen)} others",
+            message("diagnosis.calibration_coverage_changed", count=total, some=len(seen), others=len(unseen)),
             loss_measures(ours, after),
             recovered,
-            f"the model was calibrated on other data: of {total} {how}",
+            message(summary, all=total, count=clipped if beyond else wide),
             (Change("recalibrate", tensors=suspect.tensors),),
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Calibrate on samples like these."""
-        return Remedy("calibrate again on samples like these (--data)", "free", proof.changes)
+        return Remedy(message("diagnosis.calibration_coverage_remedy"), "free", proof.changes)
 
 
 def misfit(case: Case) -> bool:

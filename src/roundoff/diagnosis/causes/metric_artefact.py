@@ -5,6 +5,7 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import message
 
 __all__ = ["MetricArtefact"]
 
@@ -39,11 +40,10 @@ class MetricArtefact:
         changed = abs(before.value - after.value) / before.value if before.value else 0.0
         what = called(suspect)
         return Intervention(
-            f"{what} in float",
+            message("diagnosis.metric_artefact_changed", what=what),
             case.measures(fixes),
             1.0 if changed < _NOTHING else 0.0,
-            f"{what} loses {damage.ratio:.0%} of its energy, but it is next to zero (rms {seen.rms:.2g}) and the "
-            "outputs do not notice",
+            message("diagnosis.metric_artefact_summary", what=what, share=damage.ratio, rms=seen.rms),
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy | None:

@@ -7,6 +7,7 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import message
 
 __all__ = ["Overflow"]
 
@@ -30,16 +31,15 @@ class Overflow:
             case,
             suspect,
             case.in_float(suspect),
-            changed=f"{what} in float instead of {bits} bits",
-            summary=f"{what} needs {_times(case, suspect):.3g} times what {bits} bits hold at its scale",
+            changed=message("diagnosis.overflow_changed", what=what, bits=bits),
+            summary=message("diagnosis.overflow_summary", what=what, times=_times(case, suspect), bits=bits),
             changes=[Change("accumulator", tensors=suspect.tensors, nodes=suspect.nodes, value="wide")],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Wider scales, so that it fits."""
         change = Change("float", tensors=suspect.tensors, nodes=suspect.nodes)
-        title = f"widen the weight's scale at {suspect.node!r} until its bias fits, or keep that bias in float"
-        return Remedy(title, "free", (change,))
+        return Remedy(message("diagnosis.overflow_remedy", node=suspect.node), "free", (change,))
 
 
 def _times(case: Case, suspect: Suspect) -> float:

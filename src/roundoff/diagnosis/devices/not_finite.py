@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.diagnosis.devices.replay import Bench
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message
 
 __all__ = ["NotFinite", "find_not_finite"]
 
@@ -33,20 +33,19 @@ class NotFinite:
         return replace(self, readers=_readers(bench, wrong))
 
     @property
-    def text(self) -> str:
-        """Where they come up first, in words."""
+    def text(self) -> Message:
+        """Where they come up first."""
         first = self.tensors[0]
         if first in self.as_float:
-            return f"first NaN or infinite at {first!r}, where the float model is so, too: look at the samples"
-        return f"first NaN or infinite at {first!r}, where the float model is finite"
+            return message("diagnosis.not_finite_first_both", tensor=first)
+        return message("diagnosis.not_finite_first", tensor=first)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What was not judged because of them."""
         if not self.readers:
             return ()
-        verb = "was" if len(self.readers) == 1 else "were"
-        return (f"{counted(len(self.readers), 'tensor')} read NaN or infinite values, and {verb} not judged",)
+        return (message("diagnosis.note_read_not_finite", count=len(self.readers)),)
 
 
 def find_not_finite(bench: Bench) -> NotFinite:

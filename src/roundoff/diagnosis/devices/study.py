@@ -26,7 +26,9 @@ from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.numbers import counted, decibels_text
+from roundoff.messages.message import Argument, Message, joined, message
+from roundoff.messages.numbers import decibels_text
+from roundoff.messages.sentences import recognised
 from roundoff.quantize.agreement import spread
 from roundoff.run.capture import LiveSource
 from roundoff.run.feeds import Samples
@@ -79,30 +81,28 @@ def _everywhere(bench: Bench, shifted: list[str]) -> Finding | None:
     """One way of rounding that explains all of them."""
     tried_on = shifted[:: max(1, len(shifted) // _TRIED_ON)][:_TRIED_ON]
     before = _wrong_share(bench, tried_on, None)
-    best: tuple[float, str, Arithmetic | None] = (before, "", None)
-    for words, arithmetic in arithmetics(bench.arithmetic):
+    best: tuple[float, Message] | None = None
+    for how, arithmetic in arithmetics(bench.arithmetic):
         share = _wrong_share(bench, tried_on, arithmetic)
-        if share < best[0]:
-            best = share, words, arithmetic
-    after, words, chosen = best
-    if chosen is None or after > (1 - _EXPLAINED) * before:
+        if share < (before if best is None else best[0]):
+            best = share, how
+    if best is None or best[0] > (1 - _EXPLAINED) * before:
         return None
+    after, how = best
     nodes = tuple(dict.fromkeys(bench.spans[name].nodes[0] for name in shifted))
     samples = len(bench.indices[:_HELD])
-    measure = Measure(
-        "codes that differ from the reference", "", before, after, higher_is_better=False, samples=samples
-    )
-    change = Change("report", nodes=nodes, tensors=tuple(shifted), value=words)
-    title = "ask the vendor for rounding, or add half a step to the biases; calibrate with the device's rounding"
+    what = message("diagnosis.measure_codes_differ")
+    measure = Measure(what, "", before, after, higher_is_better=False, samples=samples)
+    change = Change("report", nodes=nodes, tensors=tuple(shifted), value=str(how))
+    title = message("diagnosis.integer_implementation_everywhere_remedy")
     return Finding(
         number=0,
         cause=_CAUSE,
         nodes=nodes,
         tensors=tuple(shifted),
-        summary=f"the device {words} everywhere: {len(shifted)} tensors are off to one side, and {before:.0%} of "
-        "their codes differ from the reference",
+        summary=message("diagnosis.integer_implementation_everywhere", how=how, count=len(shifted), share=before),
         evidence={"shifted_tensors": float(len(shifted))},
-        intervention=f"the reference {words}",
+        intervention=message("diagnosis.integer_implementation_everywhere_changed", how=how),
         measures=(measure,),
         remedy=Remedy(title, "outside", (change,)),
         proven=True,
@@ -156,7 +156,7 @@ def diagnose_device(
     notebook = Investigation(settings or DiagnoseSettings())
     quantized = _as_quantized(subject)
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
-        with notebook.check("dumps") as check, np.errstate(all="ignore"):
+        with notebook.check(message("diagnosis.check_dumps")) as check, np.errstate(all="ignore"):
             bench = _bench(quantized, samples, (reference, dumps), notebook, names)
             check.result = _what_was_read(bench)
         # Dumps may hold anything, NaN and the largest numbers among it.
@@ -223,23 +223,30 @@ def _bench(
     whole = with_predicted(readout, bench.golden, feed=bench.feed(0), tensors=usable)
     found = len(whole.pairs) - len(readout.pairs)
     if found:
-        notebook.notes.append(f"{found} tensors were found by what the device's other tensors predict")
+        notebook.notes.append(message("diagnosis.note_predicted", count=found))
     notebook.notes += readout.notes
     left_out = tuple(each for each in readout.left_out if each.name not in whole.pairs)
-    notebook.skipped += [f"{each.name}: {each.detail}" for each in left_out]
+    notebook.skipped += [
+        message("diagnosis.left_out", tensor=each.name, why=recognised(each.detail)) for each in left_out
+    ]
     return replace(bench, readout=replace(whole, left_out=left_out))
 
 
-def _what_was_read(bench: Bench) -> str:
+def _what_was_read(bench: Bench) -> Message:
     computed = sum(1 for node in bench.model.proto.graph.node for name in node.output if name)
-    told = f"{len(bench.tensors)} of {computed} tensors in {counted(len(bench.readout.samples), 'sample')}"
-    kinds = {
-        "integer": "codes of integers",
-        "float16": "half precision",
+    kinds: dict[str, Argument] = {
+        "integer": message("diagnosis.dtype_integer"),
+        "float16": message("diagnosis.dtype_half"),
         "bfloat16": "bfloat16",
         "float32": "float",
     }
-    return f"{told}, {kinds[bench.numbers.kind]}"
+    return message(
+        "diagnosis.dump_read",
+        count=len(bench.tensors),
+        all=computed,
+        samples=len(bench.readout.samples),
+        dtype=kinds[bench.numbers.kind],
+    )
 
 
 class _Diagnosing:
@@ -251,15 +258,15 @@ class _Diagnosing:
 
     def run(self) -> Diagnosis:
         progress = self._notebook.settings.progress
-        with self._notebook.check("inputs") as check:
+        with self._notebook.check(message("diagnosis.check_inputs")) as check:
             inputs = input_suspects(self._bench)
             check.ok = not inputs
             check.result = self._inputs_text(inputs)
-        with self._notebook.check("values") as check:
+        with self._notebook.check(message("diagnosis.check_values")) as check:
             nowhere = find_not_finite(self._bench)
             check.ok = not nowhere.tensors
-            check.result = nowhere.text if nowhere.tensors else ""
-        with self._notebook.check("parts") as check:
+            check.result = nowhere.text if nowhere.tensors else None
+        with self._notebook.check(message("diagnosis.check_parts")) as check:
             found = survey(self._bench, progress)
             suspects = find_suspects(self._bench, found, progress)
             # What reads NaN can only hand it on, unless that is in the dump alone.
@@ -288,20 +295,21 @@ class _Diagnosing:
         )
         return conclude(evidence, self._notebook)
 
-    def _inputs_text(self, inputs: Sequence[DeviceSuspect]) -> str:
+    def _inputs_text(self, inputs: Sequence[DeviceSuspect]) -> Message:
         if inputs:
-            return f"{', '.join(repr(each.tensor) for each in inputs)} on the device is not what --data holds"
-        return "as in --data" if self._bench.inputs else "not in the dump"
+            return message("diagnosis.inputs_differ", names=tuple(f"'{each.tensor}'" for each in inputs))
+        return message("diagnosis.inputs_same" if self._bench.inputs else "diagnosis.inputs_unknown")
 
     def _losses(self) -> tuple[Loss | None, Loss | None]:
         if not self._outputs.can_tell:
             return None, None
-        with self._notebook.check("outputs") as check:
+        with self._notebook.check(message("diagnosis.check_outputs")) as check:
             loss = self._outputs.of_device()
             expected = self._outputs.of_arithmetic() if self._bench.quantizers else None
-            check.result = f"{kept_text(loss)} against the float model"
+            check.result = message("diagnosis.against_float", kept=kept_text(loss))
             if expected is not None:
-                check.result += f", {decibels_text(expected.sqnr_db)} by its arithmetic"
+                usual = decibels_text(expected.sqnr_db)
+                check.result = message("diagnosis.against_float_and_arithmetic", kept=kept_text(loss), db=usual)
             check.ok = loss.agrees
         return loss, expected
 
@@ -309,7 +317,7 @@ class _Diagnosing:
         findings: list[Finding] = []
         for suspect in [*inputs, *suspects][:_MOST_SUSPECTS]:
             if self._notebook.out_of_time():
-                self._notebook.skip(f"why {suspect.tensor} is wrong")
+                self._notebook.skip(message("diagnosis.skip_why", tensor=suspect.tensor))
                 continue
             told = explain(self._bench, suspect, side="device", nodes=suspect.nodes, tensors=(suspect.tensor,))
             if told is not None:
@@ -331,13 +339,14 @@ class _Diagnosing:
         if gain.after > gain.before + _NOTICED_DB:
             return replace(finding, measures=(*finding.measures, gain), share=share)
         if finding.cause == "integer-implementation":
-            return replace(finding, summary=f"{finding.summary}; at the outputs that costs next to nothing")
+            nothing = message("diagnosis.integer_implementation_costs_nothing")
+            return replace(finding, summary=joined([finding.summary, nothing]))
         return finding
 
 
-def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect], unknown: int) -> str:
-    good = len(found.local) - len(suspects) - unknown
-    told = f"{good} of {counted(len(found.local), 'tensor')} follow from what they read"
-    if suspects:
-        told += f"; {', '.join(each.tensor for each in suspects[:3])}{' ...' if len(suspects) > 3 else ''} not"
-    return told
+def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect], unknown: int) -> Message:
+    good, everything = len(found.local) - len(suspects) - unknown, len(found.local)
+    if not suspects:
+        return message("diagnosis.parts_follow", count=good, all=everything)
+    names = ", ".join(each.tensor for each in suspects[:3]) + (" ..." if len(suspects) > 3 else "")
+    return message("diagnosis.parts_follow_except", count=good, all=everything, names=names)

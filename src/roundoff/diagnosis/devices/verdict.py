@@ -13,7 +13,8 @@ from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import ENDLESS, Loss
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding
 from roundoff.diagnosis.subject import loss_measures
-from roundoff.messages.numbers import counted, decibels_text
+from roundoff.messages.message import Message, joined, message, verbatim
+from roundoff.messages.numbers import decibels_text
 
 __all__ = ["Evidence", "conclude", "kept_text"]
 
@@ -60,10 +61,10 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     measures = () if loss is None else loss_measures(loss, evidence.expected or loss)
     return Diagnosis(
         reference=shown(bench.model.path),
-        subject=notebook.settings.subject or shown(bench.readout.device.label),
+        subject=notebook.settings.subject or verbatim(shown(bench.readout.device.label)),
         side="device",
         kind=kind,
-        verdict=_sentence(kind, evidence, findings),
+        verdict=_verdict(kind, evidence, findings),
         findings=findings,
         measures=measures,
         victims=_victims(evidence, findings),
@@ -106,49 +107,53 @@ def _computes_in_float(bench: Bench) -> bool:
     return not bench.quantizers and bench.numbers.kind != "integer"
 
 
-def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> str:
-    bench, loss = evidence.bench, evidence.loss
-    tensors = counted(len(bench.tensors), "tensor")
-    keeps = "" if loss is None else f"; the outputs keep {kept_text(loss)}"
+def _verdict(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> Message:
+    bench, tensors = evidence.bench, len(evidence.bench.tensors)
+    kept = None if evidence.loss is None else kept_text(evidence.loss)
     if kind == "culprits":
-        return _culprits_text(bench, [each for each in findings if each.proven], keeps)
+        return _culprits_text(bench, [each for each in findings if each.proven], kept)
+    fine = message("diagnosis.device_fine", count=tensors)
     if kind == "healthy":
-        return f"nothing is wrong on the device: all {tensors} follow from what they read{keeps}"
+        return _with_kept(fine, kept)
     if kind == "elsewhere":
-        return (
-            f"nothing is wrong on the device: all {tensors} follow from what they read{keeps}: "
-            "the quantization itself costs that"
-        )
+        if kept is None:
+            return message("diagnosis.device_fine_costs", count=tensors)
+        return _with_kept(fine, kept, "diagnosis.outputs_keep_costs")
     if evidence.unexplained:
-        wrong = len(evidence.suspects)
-        return (
-            f"{wrong} of {tensors} do not follow from what they read; is this the dump of "
-            "this model, and of these samples?"
-        )
-    text = f"something is wrong on the device{keeps}, and no intervention proves what"
+        wrong = message("diagnosis.device_not_following", count=len(evidence.suspects), all=tensors)
+        return joined([wrong, message("diagnosis.device_right_dump_asked")])
     if evidence.not_finite.tensors:
-        text = f"tensors on the device are {evidence.not_finite.text}{keeps}"
-    elif not findings and not evidence.outputs.complete:
+        return _with_kept(message("diagnosis.device_not_finite", where=evidence.not_finite.text), kept)
+    if not findings and not evidence.outputs.complete:
         # What the others keep would read as if it were all of them.
-        text = f"nothing wrong was found in {tensors}, but not every output of the network was judged"
-    return text
+        return message("diagnosis.device_nothing_found", count=tensors)
+    if kept is None:
+        return message("diagnosis.device_wrong_no_proof")
+    return _with_kept(message("diagnosis.device_wrong"), kept, "diagnosis.outputs_keep_no_proof")
 
 
-def kept_text(loss: Loss) -> str:
-    """What outputs keep, in words: decibels, or nothing where they are NaN or beyond all measure."""
+def _with_kept(text: Message, kept: Message | None, key: str = "diagnosis.outputs_keep", **more: int) -> Message:
+    """A verdict, and what the outputs keep where they were dumped."""
+    return text if kept is None else joined([text, message(key, kept=kept, **more)])
+
+
+def kept_text(loss: Loss) -> Message:
+    """What outputs keep: decibels, or nothing where they are NaN or beyond all measure."""
     nothing = float(loss.ratios.max(initial=0.0)) >= ENDLESS
-    return "nothing (NaN, infinite, or beyond all measure)" if nothing else decibels_text(loss.sqnr_db)
+    return message("diagnosis.kept_nothing") if nothing else verbatim(decibels_text(loss.sqnr_db))
 
 
-def _culprits_text(bench: Bench, proven: Sequence[Finding], keeps: str) -> str:
-    tensors = counted(len(bench.tensors), "tensor")
+def _culprits_text(bench: Bench, proven: Sequence[Finding], kept: Message | None) -> Message:
+    tensors, places = len(bench.tensors), len(proven)
     if all(len(each.tensors) > 1 for each in proven):
         wrong = sum(len(each.tensors) for each in proven)
-        return f"the device computes in another way than it should in {wrong} of {tensors}{keeps}"
-    places = counted(len(proven), "place")
+        return _with_kept(message("diagnosis.device_computes_otherwise", count=wrong, all=tensors), kept)
     if all(not bench.believed.isdisjoint(each.tensors) for each in proven):
-        return f"the device computes what it should{keeps}, but its dump is wrong in {places}"
-    return f"{places} of {tensors} on the device {'is' if len(proven) == 1 else 'are'} wrong{keeps}"
+        if kept is None:
+            return message("diagnosis.device_right_dump", count=places)
+        right = message("diagnosis.device_right")
+        return _with_kept(right, kept, "diagnosis.outputs_keep_dump", count=places)
+    return _with_kept(message("diagnosis.device_places_wrong", count=places, all=tensors), kept)
 
 
 def _victims(evidence: Evidence, findings: tuple[Finding, ...]) -> tuple[str, ...]:

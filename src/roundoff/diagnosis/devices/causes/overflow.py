@@ -7,6 +7,7 @@ from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
+from roundoff.messages.message import message
 
 __all__ = ["DeviceOverflow"]
 
@@ -32,15 +33,15 @@ class DeviceOverflow:
         best: Intervention | None = None
         what = called(suspect)
         for bits in _WIDTHS:
-            for overflow, words in (("wrap", "wrap around"), ("saturate", "saturate")):
-                arithmetic = replace(case.arithmetic, accumulator_bits=bits, overflow=overflow)  # type: ignore[arg-type]
+            for overflow in ("wrap", "saturate"):
+                arithmetic = replace(case.arithmetic, accumulator_bits=bits, overflow=overflow)
                 other = case.golden.with_arithmetic(arithmetic)
                 made = [other.compute(suspect.tensor, case.view(sample)) for sample in suspect.places]
                 proof = tried(
                     suspect,
                     made,
-                    changed=f"the reference with sums of {bits} bits that {words}",
-                    summary=f"sums at {what} do not fit: they {words} at {bits} bits",
+                    changed=message(f"diagnosis.device_overflow_{overflow}_changed", bits=bits),
+                    summary=message(f"diagnosis.device_overflow_{overflow}", tensor=what, bits=bits),
                     changes=(
                         Change("accumulator", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(bits)),
                     ),
@@ -53,7 +54,4 @@ class DeviceOverflow:
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Smaller weights or fewer of them."""
-        title = (
-            "ask for a wider accumulator; or use fewer bits for this weight, or split the layer's input channels"
-        )
-        return Remedy(title, "outside", proof.changes)
+        return Remedy(message("diagnosis.device_overflow_remedy"), "outside", proof.changes)

@@ -2,11 +2,12 @@
 
 from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.local_errors import LocalError
-from roundoff.diagnosis.devices.proof import called, sqnr_db, where
+from roundoff.diagnosis.devices.proof import called, only_dumped, sqnr_db, where
 from roundoff.diagnosis.devices.replay import Bench
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
+from roundoff.messages.message import message
 
 __all__ = ["WrongDump"]
 
@@ -37,24 +38,26 @@ class WrongDump:
         if before <= 0:
             return None
         signal = as_computed.signal
-        allowed = "one step" if case.quantizers else "its arithmetic"
+        wrong = message(
+            f"diagnosis.wrong_dump_{'step' if case.quantizers else 'arithmetic'}",
+            tensor=called(suspect),
+            pattern=pattern(suspect.pairs),
+        )
         measure = Measure(
-            f"SQNR of what reads {called(suspect)}",
+            message("diagnosis.measure_readers", tensor=called(suspect)),
             "dB",
             sqnr_db(signal, before),
             sqnr_db(signal, after),
             samples=len(suspect.pairs),
         )
         return Intervention(
-            f"what reads {called(suspect)} was computed from the reference's instead of the dump's",
+            message("diagnosis.wrong_dump_changed", tensor=called(suspect)),
             (measure,),
             max(0.0, 1 - after / before),
-            f"{called(suspect)} is wrong: the reference allows {allowed}, and {pattern(suspect.pairs)}, "
-            f"{where(suspect)}",
+            where(suspect, wrong),
             (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
     def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Write it again."""
-        title = f"dump {called(suspect)} again, and check how it is written; the device itself is right"
-        return Remedy(title, "outside")
+        return Remedy(only_dumped(message("diagnosis.dump_again", tensor=called(suspect))), "outside")
