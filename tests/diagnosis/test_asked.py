@@ -33,4 +33,4 @@ def test_a_loss_that_the_bits_asked_for_would_spare_is_named_so() -> None:
     (finding,) = found.accused
     assert (finding.cause, finding.nodes[0]) == ("ignored-precision", "block3/relu")
     assert str(finding.summary) == "16 bits were asked for 'block3/relu' (Relu), and it has 2"
-    assert next(each for each in found.checks if each.name == "precision asked for").ok is False
+    assert next(each for each in found.checks if str(each.name) == "precision asked for").ok is False

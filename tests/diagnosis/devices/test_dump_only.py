@@ -153,10 +153,10 @@ def test_no_lines_where_nothing_or_much_or_something_else_is_wrong() -> None:
 
 def test_lines_in_words() -> None:
     half, twice = ChannelLine(3, 0.5, 0.0), ChannelLine(9, 2.0, 0.0)
-    assert lines_text([half], "x") == "channel 3 of x is 0.5 times what it should be"
-    assert lines_text([ChannelLine(3, 1.0, 0.25)], "x") == "channel 3 of x is what it should be +0.25"
+    assert str(lines_text([half], "x")) == "channel 3 of 'x' is 0.5 times what it should be"
+    assert str(lines_text([ChannelLine(3, 1.0, 0.25)], "x")) == "channel 3 of 'x' is what it should be +0.25"
     alike = [half, ChannelLine(4, 0.5, 0.0)]
-    assert lines_text(alike, "x") == "channels 3, 4 of x are 0.5 times what they should be"
-    assert "(3: 0.5 times, 9: 2 times)" in lines_text([half, twice], "x")
+    assert str(lines_text(alike, "x")) == "channels 3, 4 of 'x' are 0.5 times what they should be"
+    assert "(3: 0.5 times, 9: 2 times)" in str(lines_text([half, twice], "x"))
     many = [ChannelLine(channel, 0.5, 0.0) for channel in range(7)]
-    assert lines_text(many, "x").startswith("channels 0, 1, 2, 3, 4 and 2 more of x are")
+    assert str(lines_text(many, "x")).startswith("channels 0, 1, 2, 3, 4 and 2 more of 'x' are")
