@@ -281,4 +281,4 @@ def test_too_few_runs_of_a_caffe_net(caffe: Run) -> None:
     code, _, err = caffe("calibration", *NET, "--evaluator", "eval.py", "--batch_num", "3")
     assert code == 2
     assert "2 of 3 batches were run" in err
-    assert "roundoff.vendors.amct.caffe.functions.run_model" in err
+    assert "roundoff.vendors.amct.caffe.run_model" in err

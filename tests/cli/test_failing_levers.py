@@ -204,7 +204,7 @@ def test_remedies_that_cannot_even_begin_are_listed(call: Call, monkeypatch: pyt
     def fix_recipe(*_: Any, **__: Any) -> Any:
         raise RuntimeError(BROKEN)
 
-    monkeypatch.setattr(roundoff.diagnosis.fixing, "fix_recipe", fix_recipe)
+    monkeypatch.setattr(roundoff.diagnosis.repair, "fix_recipe", fix_recipe)
     call("diagnose", "ill.onnx", *COMMON, "--fix", "-o", "out")
     found = load_document(Path("out")).diagnosis
     assert found is not None

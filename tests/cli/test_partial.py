@@ -133,7 +133,7 @@ def test_what_cannot_be_used_is_told(run: Run) -> None:
 
 
 def test_ctrl_c_while_ranking_ends_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = roundoff.analysis.sensitivity.exact.ExactEngine
+    engine = roundoff.studies.sensitivity.exact.ExactEngine
     measure = engine.measure
 
     def impatient(self: object, *given: object, **more: object) -> Iterator[object]:

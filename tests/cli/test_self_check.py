@@ -26,7 +26,7 @@ COARSE = replace(
 def printed(
     host: HostArithmetic, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> list[str]:
-    monkeypatch.setattr(roundoff.runtime.host_arithmetic, "measure_host", lambda: host)
+    monkeypatch.setattr(roundoff.run.host_arithmetic, "measure_host", lambda: host)
     assert main(["self-check"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 80 for line in lines)

@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(session, "run", ticking)
         return session
 
-    monkeypatch.setattr("roundoff.run.session.open_session", open_ticking)
+    monkeypatch.setattr("roundoff.diagnosis.interventions.open_session", open_ticking)
     return found
 
 

@@ -405,7 +405,7 @@ def test_the_form_that_runs_depends_on_the_size_of_the_codes(monkeypatch: pytest
     model = _in_memory(mixed_net())
     expected = run_model(bake_quantizers(model, mixed_quantizers()), {"image": _IMAGES[0]})[0]
     for limit, holds_codes in ((10**9, True), (100, False)):
-        monkeypatch.setattr("roundoff.graph.save.LARGEST_MESSAGE_BYTES", limit)
+        monkeypatch.setattr("roundoff.graph.insertion.LARGEST_MESSAGE_BYTES", limit)
         chosen = switch_on(model, mixed_quantizers())
         assert ("w1_codes" in {tensor.name for tensor in chosen.proto.graph.initializer}) == holds_codes
         np.testing.assert_array_equal(run_model(chosen, {"image": _IMAGES[0]})[0], expected)

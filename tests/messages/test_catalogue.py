@@ -62,7 +62,7 @@ def test_gaps_are_filled_in_each_language() -> None:
 
 
 CHOSEN = [
-    ("layers_text.word_", layer_scores.VerdictKind),
+    ("layers.word_", layer_scores.VerdictKind),
     ("explain_text.cause_", layer_scores.Cause),
     ("comparison_text.", comparison.Role),
     ("sensitivity_text.word_", sensitivity_report.Standing),

@@ -35,7 +35,7 @@ def test_what_a_diagnosis_measured_and_repaired_is_there_in_full() -> None:
     found = page_tables(all_pages(document), files)
     assert not set(found) & set(files)
     assert {"loss.csv", "checks.csv", "repair.csv"} <= set(found)
-    told = {"measure": "SQNR, dB", "met": "-0.125", "expected": "Infinity", "samples": "0"}
+    told = {"measure": "SQNR, dB", "met": "-0.125", "expected": "inf", "samples": "0"}
     assert rows(found["loss.csv"])[0] == told
     assert rows(found["checks.csv"]) == [{"check": "'=1+1", "result": "bad", "passed": "no", "seconds": "0.25"}]
     assert rows(found["repair.csv"])[0]["kept"] == "yes"

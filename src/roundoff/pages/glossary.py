@@ -30,7 +30,7 @@ def _terms(pages: Sequence[Page]) -> Iterator[tuple[Phrase, Phrase]]:
                     yield say(f"glossary.word_{block.term}"), meaning
             elif isinstance(block, Table):
                 yield from _causes(block)
-                for column in block.columns:
+                for column in block.shown_on("html").columns:
                     meaning = column_meaning(block, column)
                     if meaning is not None:
                         yield column.label, meaning

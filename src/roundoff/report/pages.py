@@ -80,7 +80,7 @@ def overview_page(document: RunDocument, pages: Sequence[Page]) -> Page | None:
 
 def _entry(page: Page) -> Entry | None:
     first = next((block for block in page.blocks if isinstance(block, Headline)), None)
-    return None if first is None else Entry(page.id, page.title, first.tone, first.text)
+    return None if first is None else Entry(page.id, page.title, first.tone, first.whole)
 
 
 # Where a run came from: the command to repeat it, what it read, versions and host.

@@ -96,14 +96,14 @@ def test_the_network_is_coloured_by_what_units_add() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "start"),
-    [("fine", "Fine"), ("local", "Local: 1 of 12"), ("distributed", "Distributed"), ("open", "Open")],
+    [("fine", "FINE: "), ("local", "LOCAL: 1 of 12"), ("distributed", "DISTRIBUTED: "), ("open", "OPEN: ")],
 )
 def test_headlines_of_layers(kind: str, start: str) -> None:
     report = replace(test_layers.REPORT, verdict=replace(test_layers.REPORT.verdict, kind=kind))  # type: ignore[arg-type]
     headline = page_of(empty_document(layers=report), "layers").blocks[0]
     assert isinstance(headline, Headline)
-    assert headline.text.en.startswith(start)
-    assert headline.text.zh != headline.text.en
+    assert headline.whole.en.startswith(start)
+    assert headline.whole.zh != headline.whole.en
 
 
 def test_headlines_of_sweeps_and_searches() -> None:
@@ -124,7 +124,7 @@ def test_cells_as_people_and_programs_read_them() -> None:
     columns = {
         column.id: column for table in blocks(all_pages(full_document()), Table) for column in table.columns
     }
-    decibels, share = columns["local_sqnr_db"], columns["adds"]
+    decibels, share = columns["local_sqnr_db"], columns["output_share"]
     assert cell_text(float("inf"), decibels) == Phrase("exact", "完全一致")
     assert (cell_text(0.5, share).en, cell_text(None, share).en) == ("50 %", "")
     assert cell_text(True, columns["passed"]).zh == "是"

@@ -91,7 +91,7 @@ def test_errors_near_rounding_are_measured_without_fused_kernels(
     quantized, samples = network("residual", tmp_path)
     settings = SensitivitySettings(metrics=("mse",), blocks=2, exact=True)
     distant = analyze_sensitivity(quantized, samples, settings)
-    for module in ("exact", "analyze"):
+    for module in ("exact", "study"):
         monkeypatch.setattr(f"roundoff.studies.sensitivity.{module}.NOISE_MARGIN_DB", 120.0)
     near = analyze_sensitivity(quantized, samples, settings)
     truths = [brute_force(quantized, samples.feeds, each.subject, ("mse",)) for each in scores_of(near)]

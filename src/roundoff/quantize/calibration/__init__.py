@@ -4,12 +4,11 @@ To add a method, write a function of a distribution in a file of its own, regist
 """
 
 # Importing a method registers it; the order here is the order of the tables.
-from roundoff.quantize.calibration import entropy, hfmg, ifmr, minmax, mse, percentile  # noqa: I001
+from roundoff.quantize.calibration import minmax, percentile, mse, entropy, ifmr, hfmg  # noqa: I001
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.comparison import compare_methods, MethodResult
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
-from roundoff.quantize.calibration.observer import Observation
-from roundoff.quantize.calibration.observer import Observer
+from roundoff.quantize.calibration.observer import Observation, Observer
 from roundoff.quantize.calibration.ranges import observed_range, range_error, RangeError, weight_range
 from roundoff.quantize.calibration.registry import (
     all_methods,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.catalogue import Phrase, explained, in_all, plain, say, told
 from roundoff.messages.numbers import percentage, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.messages.sentences import sentence
@@ -18,6 +18,7 @@ from roundoff.pages.blocks import (
     Headline,
     Page,
     Paragraph,
+    Place,
     Series,
     Table,
     Tone,
@@ -132,11 +133,13 @@ def _outputs(report: LayerReport) -> Iterator[_Line]:
     outputs = report.verdict.outputs
     if not outputs or (report.verdict.kind == "open" and _weights_unknown(report)):
         return
-    score = rows[outputs[0]].accumulated
+    first = rows.get(outputs[0])
+    score = None if first is None else first.accumulated
     text = told("layers.score", name=outputs[0], score=_in_words(score))
     if len(outputs) > 1:
         text = told("layers.worst_output", text=text, count=len(outputs) - 1)
-        mute = [name for name in outputs if (found := rows[name].accumulated) and found.sqnr_db is None]
+        known = [rows[name] for name in outputs if name in rows]
+        mute = [row.tensor for row in known if row.accumulated is not None and row.accumulated.sqnr_db is None]
         text = commas(text, told("layers.mute", names=_listed(mute)) if mute else "")
     if report.verdict.agrees is False:
         text = semicolons(text, told("layers.misses", limits=report.verdict.thresholds))
@@ -286,7 +289,8 @@ def _table(report: LayerReport, view: View) -> Table:
 
 def _columns(report: LayerReport) -> list[_RowColumn]:
     """The columns of a report: what terminals and browsers show, then the rest of what is known, for CSV files."""
-    everywhere, drawn = ("terminal", "html", "csv"), ("terminal", "html")
+    everywhere: tuple[Place, ...] = ("terminal", "html", "csv")
+    drawn: tuple[Place, ...] = ("terminal", "html")
     found = [
         _RowColumn(Column("order", plain("#"), "count", on=everywhere), lambda row: row.order),
         _RowColumn(Column("node", say("common.node"), "node", on=("html", "csv")), lambda row: row.node),
@@ -297,24 +301,30 @@ def _columns(report: LayerReport) -> list[_RowColumn]:
         ),
         _RowColumn(Column("unit", plain("unit"), "text", on=("csv",)), lambda row: row.unit),
         _RowColumn(Column("tensor", plain("tensor"), "text", on=("csv",)), lambda row: row.tensor),
-        _RowColumn(Column("shown_type", say("layers.column_type"), "count", on=drawn), lambda row: row.quantized),
+        _RowColumn(Column("shown_type", say("layers.column_type"), "text", on=drawn), lambda row: row.quantized),
         _RowColumn(
-            Column("shape", say("layers.column_shape"), "count", on=everywhere, wide=True),
+            Column("shape", say("layers.column_shape"), "text", on=everywhere, wide=True),
             lambda row: shape_text(row.shape) if row.shape else "",
         ),
         *(_plain_column(name) for name in ("dtype", "quantized", "output", "samples", "levels")),
         _RowColumn(
-            Column("clipped", say("layers.clipped"), "share", higher_is_better=False, on=("csv",)),
+            Column(
+                "clipped",
+                say("layers.clipped"),
+                "share",
+                higher_is_better=False,
+                on=everywhere,
+                short=say("layers.column_clip"),
+            ),
             lambda row: row.clipped,
         ),
     ]
     for method in ("local", "accumulated"):
         found += _score_columns(method, shown=report.method in (method, "both"))
-    clip = Column("shown_clipped", say("layers.clipped"), "share", on=drawn, short=say("layers.column_clip"))
     codes = Column("used_levels", say("layers.levels"), "count", on=drawn, short=say("layers.column_levels"))
-    found += [_RowColumn(clip, lambda row: row.clipped), _RowColumn(codes, lambda row: _levels(row) or None)]
+    found.append(_RowColumn(codes, lambda row: _levels(row) or None))
     found += _added_columns(shown=report.method == "both")
-    differ = ("html", "terminal", "csv") if report.mode == "integer" else ("csv",)
+    differ: tuple[Place, ...] = everywhere if report.mode == "integer" else ("csv",)
     different = Column("differing_codes", say("layers.column_differ"), "share", on=differ, wide=True)
     return [*found, _RowColumn(different, lambda row: row.differing_codes), _plain_column("distant_codes")]
 
@@ -329,17 +339,11 @@ def _score_columns(method: str, *, shown: bool) -> list[_RowColumn]:
 
     def column(name: str, kind: Any, short: Phrase, *, wide: bool = False) -> Column:
         label = say(f"layers.{method}_db") if name == "sqnr_db" else plain(f"{method} {name}")
-        on = (
-            ("terminal", "html", "csv")
-            if shown and name == "sqnr_db"
-            else ("terminal", "csv")
-            if shown
-            else ("csv",)
-        )
+        meaning = explained(f"{method}_sqnr_db") if name == "sqnr_db" else None
+        drawn: tuple[Place, ...] = ("terminal", "html", "csv") if name == "sqnr_db" else ("terminal", "csv")
         better = True if name in ("sqnr_db", "cosine") else None
-        return Column(
-            f"{method}_{name}", label, kind, higher_is_better=better, on=on, short=short, digits=3, wide=wide
-        )
+        on: tuple[Place, ...] = drawn if shown else ("csv",)
+        return Column(f"{method}_{name}", label, kind, meaning, better, on=on, short=short, digits=3, wide=wide)
 
     def cell(name: str) -> Callable[[LayerRow], Cell]:
         def value(row: LayerRow) -> Cell:

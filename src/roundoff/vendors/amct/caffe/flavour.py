@@ -37,7 +37,7 @@ class CaffeFlavour:
 
     name = "caffe"
     layer_types: Mapping[str, tuple[str, ...]] = CAFFE_TYPES
-    how_to_run = "give it and batches to roundoff.vendors.amct.caffe.functions.run_model, in this process"
+    how_to_run = "give it and batches to roundoff.vendors.amct.caffe.run_model, in this process"
 
     def read(self, files: Files) -> Model:
         """The net of two files; a modified one says in its first line what its runs are for."""

@@ -83,7 +83,7 @@ def create_quant_config(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     activation_offset: bool = True,
     config_defination: str | None = None,
 ) -> None:
-    """Write the configuration of a model; see `roundoff.vendors.amct.onnx.functions.create_quant_config`."""
+    """Write the configuration of a model; see `roundoff.vendors.amct.onnx.create_quant_config`."""
     create_config(
         _CAFFE,
         _files(model_file, weights_file),

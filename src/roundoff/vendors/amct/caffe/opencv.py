@@ -42,16 +42,14 @@ def opencv_net(model_file: str, weights_file: str) -> Any:
     whole = next((each for each in net.layers if _is_whole(each.blobs)), None)
     if whole is not None:
         what = f"OpenCV cannot compute with the integers of a deploy net, as layer {whole.name!r} has them."
-        raise CannotRun(
-            what, fix="give the fake-quant net, or use roundoff.vendors.amct.caffe.functions.run_model"
-        )
+        raise CannotRun(what, fix="give the fake-quant net, or use roundoff.vendors.amct.caffe.run_model")
     _register(cv2)
     text = text_proto_text(_readable(net), text_table("NetParameter"))
     try:
         return cv2.dnn.readNetFromCaffe(_bytes(text.encode()), _bytes(Path(weights).read_bytes()))
     except cv2.error as error:
         reason = str(error).strip().splitlines()[0]
-        fix = "use roundoff.vendors.amct.caffe.functions.run_model, which knows more layers"
+        fix = "use roundoff.vendors.amct.caffe.run_model, which knows more layers"
         raise CannotRun(f"OpenCV cannot read {definition}: {reason}", fix=fix) from error
 
 
