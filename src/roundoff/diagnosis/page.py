@@ -157,7 +157,7 @@ def _finding(each: Finding) -> tuple[Cell, ...]:
         phrase_of(each.summary),
         *remedy,
         *measure,
-        None if each.intervention is None else phrase_of(each.intervention),
+        phrase_of(each.intervention) if each.intervention else None,
     )
 
 
@@ -175,7 +175,7 @@ def _repair(repair: Repair) -> Iterator[Block]:
             step.measure.before,
             step.measure.after,
             step.kept,
-            None if step.why is None else phrase_of(step.why),
+            phrase_of(step.why) if step.why else None,
         )
         for step in repair.steps
     )

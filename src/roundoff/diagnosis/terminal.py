@@ -153,7 +153,7 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[VerdictLine]:
         )
     if finding.measures:
         proof = measure_text(finding.measures[0])
-        if finding.intervention is not None:
+        if finding.intervention:
             proof = _said(shown(finding.intervention), proof)
         yield told("diagnosis_text.proof"), _cut(_than_above(proof, finding, found), finding)
     if finding.remedy is not None:
@@ -256,7 +256,7 @@ def repair_table(repair: Repair) -> RenderableType:
 def _kept(step: RepairStep) -> str:
     if step.kept:
         return told("diagnosis_text.kept")
-    return "" if step.why is None else shown(step.why)
+    return shown(step.why) if step.why else ""
 
 
 def findings_csv(found: Diagnosis) -> str:

@@ -48,6 +48,10 @@ class Message:
     def __str__(self) -> str:
         return self.within("en")
 
+    def __bool__(self) -> bool:
+        """Whether it says anything; documents of schema 1 have empty texts."""
+        return self.key != _VERBATIM or bool(dict(self.arguments)["text"])
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         # Documents hold the English text, too, for people and programs that only read; it is not read back.

@@ -61,7 +61,7 @@ def finding_text(finding: Finding) -> str:
     if finding.places > 1 and finding.nodes:
         said.append(told("explain_text.places", names=", ".join(finding.accused_nodes)))
     if finding.proven:
-        how = told("explain_text.put_right") if finding.intervention is None else shown(finding.intervention)
+        how = shown(finding.intervention) if finding.intervention else told("explain_text.put_right")
         said.append(told("explain_text.proven", how=how))
     else:
         said.append(told("explain_text.suspected"))
