@@ -12,9 +12,8 @@ from roundoff.case.file_fault import is_accumulator, is_of_file, reproduce_accum
 from roundoff.case.minimal import NotLocal
 from roundoff.case.reproducer import Reproducer, verify, write_reproducer
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.file_check import check_file
+from roundoff.diagnosis.file_check import check_file, check_sums
 from roundoff.diagnosis.result import Finding
-from roundoff.diagnosis.static_checks import accumulator_finding
 from roundoff.diagnosis.subject import Case, open_case
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, model_from_proto
@@ -78,7 +77,7 @@ def test_other_findings_are_not_the_files() -> None:
 def test_a_sum_that_does_not_fit_is_shown_in_integers(tmp_path: Path) -> None:
     quantized, samples = for_target(*biased())
     case = open_case(quantized, samples, arithmetic=Arithmetic(accumulator_bits=16, overflow="wrap"))
-    finding = accumulator_finding(case, ["conv1", "conv2"])
+    finding = check_sums(case, ["conv1", "conv2"])
     assert finding is not None
     assert is_accumulator(finding)
     found = reproduce_accumulator(case, replace(finding, number=1))

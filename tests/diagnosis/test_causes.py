@@ -9,10 +9,9 @@ from onnx import helper
 
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis import causes
 from roundoff.diagnosis.ideal import Option, options
 from roundoff.diagnosis.interventions import FEW_SAMPLES, reach
-from roundoff.diagnosis.registry import all_causes, cause
+from roundoff.diagnosis.registry import CauseOf, all_causes, cause, cause_names
 from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
@@ -217,12 +216,19 @@ def test_victims_are_listed_apart() -> None:
     assert set(found.victims) & {"block2/relu", "block3/relu", "block4/relu"}
 
 
-def test_every_cause_says_what_it_is_in_a_sentence() -> None:
-    assert causes.__all__
-    kinds = list(all_causes("quantization"))
-    assert len(kinds) >= 10
+@pytest.mark.parametrize(("of", "count"), [("quantization", 12), ("file", 5), ("device", 10)])
+def test_every_cause_says_what_it_is_in_a_sentence(of: CauseOf, count: int) -> None:
+    kinds = list(all_causes(of))
+    assert len(kinds) == count
+    assert {each.of for each in kinds} == {of}
     assert all(each.summary.endswith(".") and each.order for each in kinds)
     assert [each.order for each in kinds] == sorted(each.order for each in kinds)
+
+
+def test_every_cause_is_in_the_reference() -> None:
+    pages = [Path(__file__).parents[2] / f"docs/reference/{name}.md" for name in ("diagnose", "diagnose-dumps")]
+    text = "".join(page.read_text("utf-8") for page in pages)
+    assert [name for name in cause_names() if f"`{name}`" not in text] == []
 
 
 def test_a_cause_is_registered_once() -> None:
@@ -230,7 +236,7 @@ def test_a_cause_is_registered_once() -> None:
         """Another."""
 
     with pytest.raises(ValueError, match="registered twice"):
-        cause("clipping", order=1)(Another)  # type: ignore[type-var]
+        cause("clipping", of="quantization", order=1)(Another)  # type: ignore[type-var]
 
 
 def test_samples_that_are_not_processed_as_the_model_was_calibrated() -> None:

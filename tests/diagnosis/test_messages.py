@@ -79,7 +79,8 @@ def test_a_name_full_of_signs_stays_what_it_is(language: str, tmp_path: Path) ->
     assert found is not None
     (finding,) = found.accused
     assert finding.cause == "clipping"
-    for told in (finding.summary, finding.intervention, finding.remedy and finding.remedy.title):
+    assert finding.remedy is not None
+    for told in (finding.summary, finding.intervention, finding.remedy.title):
         assert told is not None
         assert all(f"'{ODD}'" in told.within(each) for each in ("en", "zh"))
     assert ODD in said("explain", "1", str(run), "--lang", language)

@@ -78,7 +78,7 @@ def test_sentences_of_other_studies_become_messages() -> None:
     assert (str(found), found.within("zh")) == (text, known(text).zh)
     assert recognised(found) is found
     both = recognised("noise; one peak")
-    assert (str(both), both.within("zh")) == ("noise; one peak", "噪声；单峰")
+    assert (str(both), both.within("zh")) == ("noise; one peak", "噪声\uff1b单峰")
     # A name with a semicolon in it is no joint of sentences.
     assert recognised("conv; it's odd; noise") == verbatim("conv; it's odd; noise")
 

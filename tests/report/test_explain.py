@@ -5,11 +5,9 @@ from typing import get_args
 
 import pytest
 
-import roundoff.diagnosis.causes
-import roundoff.diagnosis.devices.causes  # noqa: F401 - registers its causes
 from roundoff.core.document import RunDocument
-from roundoff.diagnosis.registry import all_causes
-from roundoff.diagnosis.result import DiagnosedSide, Diagnosis, DiagnosisKind, Finding, Measure, Remedy
+from roundoff.diagnosis.registry import cause_names
+from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import all_metrics
 from roundoff.messages.message import verbatim
@@ -35,10 +33,8 @@ def explain(name: str, document: RunDocument | None = None) -> str:
 
 def test_everything_that_has_a_name_is_explained() -> None:
     names = [each.name for each in all_metrics()]
-    sides: tuple[DiagnosedSide, ...] = ("quantization", "device")
-    causes = {each.name for side in sides for each in all_causes(side)}
-    assert len(causes) > 10
-    names += sorted(causes)
+    assert len(cause_names()) > 15
+    names += cause_names()
     names += [*get_args(VerdictKind), *get_args(DiffKind), *get_args(DiagnosisKind)]
     assert [name for name in names if not explain(name)] == []
     assert len(set(term_names())) == len(term_names())

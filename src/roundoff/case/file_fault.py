@@ -6,9 +6,9 @@ from typing import Any
 from roundoff.case.minimal import NotLocal
 from roundoff.case.parts import GoldenFeeds, fixed_shapes, placed, run_part
 from roundoff.case.reproducer import BEST_DB, Reproducer, ReproducerSample, Spot, largest_gap, sqnr_at
+from roundoff.diagnosis.causes.file_overflow import accumulators
 from roundoff.diagnosis.file_check import check_file
 from roundoff.diagnosis.result import Finding
-from roundoff.diagnosis.static_checks import accumulators
 from roundoff.diagnosis.subject import Case
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, model_from_proto

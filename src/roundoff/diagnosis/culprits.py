@@ -49,7 +49,7 @@ def explained(
         finding = explain(
             others,
             suspect,
-            side="quantization",
+            of="quantization",
             nodes=suspect.nodes,
             tensors=suspect.tensors,
             out_of_time=out_of_time,

@@ -9,16 +9,15 @@ import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
-from roundoff.diagnosis import causes as _causes
 from roundoff.diagnosis.culprits import Record, asked_bits
-from roundoff.diagnosis.file_check import check_file
+from roundoff.diagnosis.file_check import check_file, check_sums
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import Lab, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
 from roundoff.diagnosis.stages import Stages, best_fixes
-from roundoff.diagnosis.static_checks import accumulator_finding, lint, remarks_text
+from roundoff.diagnosis.static_checks import lint, remarks_text
 from roundoff.diagnosis.subject import Case, loss_measures, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
@@ -246,7 +245,6 @@ def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(name for _, name in worst[:_MOST_VICTIMS])
 
 
-_LOADED = _causes
 # The verdict needs so many more runs of the network.
 _LAST_RUNS = 3
 # With fewer samples chance decides; the time that is given may suffice for no more.
@@ -368,7 +366,7 @@ class _Diagnosing:
             self.notebook.skip(message("diagnosis.skip_sums"))
             return
         with self.notebook.check(message("diagnosis.check_sums")) as check:
-            found = accumulator_finding(case, nodes)
+            found = check_sums(case, nodes)
             check.result, check.ok = message("diagnosis.sums_fit"), found is None
             if found is not None:
                 check.result = found.summary

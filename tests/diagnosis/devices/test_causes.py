@@ -11,9 +11,7 @@ from benchmarks.planted.device import Device, few_samples
 from benchmarks.planted.subject import subject, with_weights
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices import causes
 from roundoff.diagnosis.devices.study import diagnose_device
-from roundoff.diagnosis.registry import all_causes
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.preprocessing.conventions import preparations
 from roundoff.samples.sample_set import ArraySamples
@@ -68,12 +66,6 @@ def test_clean_devices_are_not_accused(family: str) -> None:
         assert (case.fault, found.accused) == (case.fault, ())
         assert found.kind == "healthy"
         assert str(found.verdict).startswith("nothing is wrong on the device")
-
-
-def test_every_cause_says_what_it_is() -> None:
-    kinds = list(all_causes("device"))
-    assert {kind.name.replace("-", "_") for kind in kinds} == set(causes.__all__)
-    assert all(kind.summary.endswith(".") for kind in kinds)
 
 
 def test_a_wrong_dump_does_not_accuse_those_who_read_it() -> None:

@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.causes.layout import slice_order
-from roundoff.diagnosis.devices.causes.wrong_dequantization import robust_line
+from roundoff.diagnosis.causes.device_layout import slice_order
+from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.expectation import Expected, Golden, in_half, is_emulated
 from roundoff.diagnosis.devices.inputs import fitted_input

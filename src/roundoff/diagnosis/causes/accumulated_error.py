@@ -19,7 +19,7 @@ _FEW, _PART = 3, 4
 _SEED = 0
 
 
-@cause("accumulated-error", order=90)
+@cause("accumulated-error", of="quantization", order=90)
 class AccumulatedError:
     """Every place loses a little; no few of them make the loss, it adds up over many."""
 

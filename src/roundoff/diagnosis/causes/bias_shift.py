@@ -18,7 +18,7 @@ _ONE_SIDED = 0.9
 _ONE_STEP = 1
 
 
-@cause("bias-shift", order=20, enough=ENOUGH_ROUNDED)
+@cause("bias-shift", of="quantization", order=20, enough=ENOUGH_ROUNDED)
 class BiasShift:
     """What a node computes is off by a constant: its bias is wrong, or all codes are rounded to one side."""
 

@@ -21,7 +21,7 @@ _FAR = 4.0
 _FEWEST_SAMPLES = 2
 
 
-@cause("calibration-coverage", order=5)
+@cause("calibration-coverage", of="quantization", order=5)
 class CalibrationCoverage:
     """The ranges of many activations do not fit the samples: the model was calibrated on others."""
 

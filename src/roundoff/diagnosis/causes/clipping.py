@@ -14,7 +14,7 @@ __all__ = ["Clipping"]
 _LEAST_SHARE = 0.3
 
 
-@cause("clipping", order=30)
+@cause("clipping", of="quantization", order=30)
 class Clipping:
     """Values are cut off: the range of a quantizer is smaller than what its tensor holds."""
 

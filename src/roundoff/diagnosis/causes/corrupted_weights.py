@@ -27,7 +27,7 @@ def code_differences(case: Case, suspect: Suspect) -> Array | None:
     return differences if differences.any() else None
 
 
-@cause("corrupted-weights", order=25, enough=ENOUGH_ROUNDED)
+@cause("corrupted-weights", of="quantization", order=25, enough=ENOUGH_ROUNDED)
 class CorruptedWeights:
     """The codes in the file are not those that the float weights give."""
 

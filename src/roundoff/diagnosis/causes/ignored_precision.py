@@ -11,7 +11,7 @@ from roundoff.messages.message import message
 __all__ = ["IgnoredPrecision"]
 
 
-@cause("ignored-precision", order=8)
+@cause("ignored-precision", of="quantization", order=8)
 class IgnoredPrecision:
     """More bits were asked for a tensor than it has."""
 

@@ -15,7 +15,7 @@ _LOOKS_WRONG = 0.02
 _NOTHING = 0.05
 
 
-@cause("metric-artefact", order=95)
+@cause("metric-artefact", of="quantization", order=95)
 class MetricArtefact:
     """A tensor next to zero has a bad score, and nothing of it is seen at the outputs."""
 

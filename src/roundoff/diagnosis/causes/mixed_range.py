@@ -14,7 +14,7 @@ __all__ = ["MixedRange"]
 _RATIO = 4.0
 
 
-@cause("mixed-range", order=40)
+@cause("mixed-range", of="quantization", order=40)
 class MixedRange:
     """Tensors of different size share one scale where they are joined, and the small ones are lost."""
 

@@ -21,7 +21,7 @@ __all__ = ["OutlierChannel"]
 _SPREAD = 4.0
 
 
-@cause("outlier-channel", order=50)
+@cause("outlier-channel", of="quantization", order=50)
 class OutlierChannel:
     """One scale serves channels of very different size, and the small ones are lost."""
 

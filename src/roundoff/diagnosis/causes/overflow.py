@@ -9,11 +9,11 @@ from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.messages.message import message
 
-__all__ = ["Overflow"]
+__all__ = ["BiasOverflow"]
 
 
-@cause("overflow", order=10)
-class Overflow:
+@cause("overflow", of="quantization", order=10)
+class BiasOverflow:
     """A bias, or a sum of products, does not fit the integers it is computed in."""
 
     def signal(self, case: Case, suspect: Suspect) -> Signal | None:

@@ -11,7 +11,7 @@ from roundoff.messages.message import Argument, message
 __all__ = ["Resolution"]
 
 
-@cause("resolution", order=60)
+@cause("resolution", of="quantization", order=60)
 class Resolution:
     """Steps are too coarse: the range is far wider than the values, or there are too few bits."""
 

@@ -9,8 +9,7 @@ import numpy as np
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import TensorSource
-from roundoff.diagnosis.devices import causes as _causes
-from roundoff.diagnosis.devices.causes.integer_implementation import SHIFTED, arithmetics
+from roundoff.diagnosis.causes.device_integer_implementation import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.inputs import input_suspects
 from roundoff.diagnosis.devices.local_errors import LocalError, OutputLoss, judged_outputs
 from roundoff.diagnosis.devices.not_finite import find_not_finite
@@ -121,7 +120,6 @@ def _wrong_share(bench: Bench, names: list[str], arithmetic: Arithmetic | None) 
     return 1 - error.same / max(1, error.count)
 
 
-_LOADED = _causes
 # More samples of a dump say little more of what each part computes.
 _MOST_SAMPLES = 8
 # Suspects that are taken apart; of more, something else is wrong than a few of them.
@@ -319,7 +317,7 @@ class _Diagnosing:
             if self._notebook.out_of_time():
                 self._notebook.skip(message("diagnosis.skip_why", tensor=suspect.tensor))
                 continue
-            told = explain(self._bench, suspect, side="device", nodes=suspect.nodes, tensors=(suspect.tensor,))
+            told = explain(self._bench, suspect, of="device", nodes=suspect.nodes, tensors=(suspect.tensor,))
             if told is not None:
                 findings.append(told)
         return findings

@@ -108,17 +108,22 @@ def _computes_in_float(bench: Bench) -> bool:
 
 
 def _verdict(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> Message:
-    bench, tensors = evidence.bench, len(evidence.bench.tensors)
     kept = None if evidence.loss is None else kept_text(evidence.loss)
     if kind == "culprits":
-        return _culprits_text(bench, [each for each in findings if each.proven], kept)
-    fine = message("diagnosis.device_fine", count=tensors)
+        return _culprits_text(evidence.bench, [each for each in findings if each.proven], kept)
+    tensors = len(evidence.bench.tensors)
     if kind == "healthy":
-        return _with_kept(fine, kept)
+        return _with_kept(message("diagnosis.device_fine", count=tensors), kept)
     if kind == "elsewhere":
         if kept is None:
             return message("diagnosis.device_fine_costs", count=tensors)
-        return _with_kept(fine, kept, "diagnosis.outputs_keep_costs")
+        return _with_kept(message("diagnosis.device_fine", count=tensors), kept, "diagnosis.outputs_keep_costs")
+    return _open_text(evidence, findings, kept)
+
+
+def _open_text(evidence: Evidence, findings: tuple[Finding, ...], kept: Message | None) -> Message:
+    """What can be said without a proof."""
+    tensors = len(evidence.bench.tensors)
     if evidence.unexplained:
         wrong = message("diagnosis.device_not_following", count=len(evidence.suspects), all=tensors)
         return joined([wrong, message("diagnosis.device_right_dump_asked")])

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.causes.wrong_dequantization import robust_line
+from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.inputs import fitted_input
 from roundoff.diagnosis.devices.proof import called, left_over, tried
 from roundoff.diagnosis.devices.replay import Bench
@@ -22,7 +22,7 @@ from roundoff.preprocessing.conventions import alike, preparations
 from roundoff.preprocessing.ranking import Hypothesis, Observation, plausible
 from roundoff.studies.check_io.explanation import explain_difference
 
-__all__ = ["Preprocessing"]
+__all__ = ["DevicePreprocessing"]
 
 _Way = Callable[[Array], Array]
 _SIDES = ("exact", "found")
@@ -37,8 +37,8 @@ _ALWAYS = ("x", "x / 255", "x / 127.5 - 1", "x - 128", "ImageNet")
 _ALIKE = 0.01
 
 
-@cause("preprocessing", side="device", order=10)
-class Preprocessing:
+@cause("preprocessing", of="device", order=10)
+class DevicePreprocessing:
     """The device's input is not what the float model is fed: it was prepared in another way."""
 
     def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:

@@ -49,7 +49,7 @@ def robust_line(exact: Array, found: Array) -> tuple[float, float] | None:
     return float(gain), float(offset)
 
 
-@cause("wrong-dequantization", side="device", order=50)
+@cause("wrong-dequantization", of="device", order=50)
 class WrongDequantization:
     """A tensor, or a channel of it, has a wrong gain or offset: the scale or zero point of another was used."""
 

@@ -24,7 +24,7 @@ _FUSED = 7
 _MILD_DB = 25.0
 
 
-@cause("kernel-fault", side="device", order=90)
+@cause("kernel-fault", of="device", order=90)
 class KernelFault:
     """A kernel, or several fused into one, computes something else than it should from the inputs it had."""
 

@@ -54,7 +54,7 @@ _WAYS: tuple[tuple[Message, Callable[[Array], Array]], ...] = (
 )
 
 
-@cause("fp16-range", side="device", order=30)
+@cause("fp16-range", of="device", order=30)
 class Fp16Range:
     """Values do not fit half precision: they saturate, become infinite, or are flushed to zero."""
 

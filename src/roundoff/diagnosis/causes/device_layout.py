@@ -24,7 +24,7 @@ _MOST_CHANNELS = 2048
 _NAMED = 4
 
 
-@cause("layout", side="device", order=40)
+@cause("layout", of="device", order=40)
 class Layout:
     """The values are right and in the wrong order: axes, or channels, are exchanged."""
 

@@ -12,7 +12,7 @@ from roundoff.messages.message import message
 __all__ = ["NotFiniteValues"]
 
 
-@cause("not-finite", side="device", order=35)
+@cause("not-finite", of="device", order=35)
 class NotFiniteValues:
     """A node gives NaN or infinite values although all that it reads is finite."""
 

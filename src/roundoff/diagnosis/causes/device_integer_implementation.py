@@ -30,7 +30,7 @@ def arithmetics(usual: Arithmetic) -> Iterator[tuple[Message, Arithmetic]]:
         yield message("diagnosis.rounds_factor_floor", bits=bits), replace(short, rounding="floor")
 
 
-@cause("integer-implementation", side="device", order=60)
+@cause("integer-implementation", of="device", order=60)
 class IntegerImplementation:
     """Results are brought to their codes in another way: cut off instead of rounded, or with a short factor."""
 

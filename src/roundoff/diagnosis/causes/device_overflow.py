@@ -16,7 +16,7 @@ _WIDTHS = (32, 24, 20, 18, 17, 16, 15, 12)
 _LEAST_STEPS = 3.0
 
 
-@cause("overflow", side="device", order=70)
+@cause("overflow", of="device", order=70)
 class DeviceOverflow:
     """Sums of products do not fit the device's accumulator: they wrap around or saturate."""
 

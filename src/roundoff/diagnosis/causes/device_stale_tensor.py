@@ -18,7 +18,7 @@ __all__ = ["StaleTensor"]
 _NEARER = 0.1
 
 
-@cause("stale-tensor", side="device", order=20)
+@cause("stale-tensor", of="device", order=20)
 class StaleTensor:
     """A tensor belongs to another sample: its buffer was not written, or written too late."""
 

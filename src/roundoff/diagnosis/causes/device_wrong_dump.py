@@ -12,7 +12,7 @@ from roundoff.messages.message import message
 __all__ = ["WrongDump"]
 
 
-@cause("wrong-dump", side="device", order=85, enough=0.5)
+@cause("wrong-dump", of="device", order=85, enough=0.5)
 class WrongDump:
     """The dump of a tensor is wrong in a way of its own; what reads it on the device had the right values."""
 

@@ -80,7 +80,7 @@ class _Candidate:
         return _one_of([each.given.formula for each in self.told])
 
 
-@cause("preprocessing", order=4)
+@cause("preprocessing", of="quantization", order=4)
 class Preprocessing:
     """The samples are not processed as those were that the model was calibrated on."""
 
