@@ -284,8 +284,8 @@ def test_samples_in_which_a_fault_shows_are_looked_at() -> None:
     quantized, samples = for_target(model, {"x": images})
     case = open_case(changed(quantized, "r1", scaled(0.08)), samples)
     assert 6 not in spread(32, FEW_SAMPLES)
-    assert 6 in case.lab.few()
-    assert 4 <= len(set(case.lab.few())) <= FEW_SAMPLES
+    assert 6 in case.runner.few()
+    assert 4 <= len(set(case.runner.few())) <= FEW_SAMPLES
 
 
 def test_more_bits_have_codes_for_what_few_bits_had_none_for() -> None:

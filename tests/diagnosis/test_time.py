@@ -98,10 +98,10 @@ def test_many_places_are_ranked_with_few_runs_and_the_worst_is_found(tmp_path: P
     case = open_case(subject, samples)
     suspects = case.facts.suspects
     assert len(suspects) > 64
-    before = case.lab.runs
+    before = case.runner.runs
     found = rank(case, suspects, out_of_time=lambda: False)
     assert found is not None
-    assert case.lab.runs - before < len(suspects)
+    assert case.runner.runs - before < len(suspects)
     assert {each.name for each in found.places} <= {each.name for each in suspects}
     costs = [found.costs[each.name] for each in found.places]
     assert costs == sorted(costs, reverse=True)

@@ -15,7 +15,7 @@ from roundoff.case.reproducer import (
 )
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.local_errors import OutputLoss
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.errors import BadInput
@@ -32,12 +32,12 @@ _SMALLEST_DB = 3.0
 
 
 def reproduce_device(
-    bench: Bench, finding: Finding, *, values: Sequence[Value], most_samples: int = _MOST_SAMPLES
+    replay: DeviceReplay, finding: Finding, *, values: Sequence[Value], most_samples: int = _MOST_SAMPLES
 ) -> Reproducer:
     """What a device computed of one tensor, next to what follows from its own inputs.
 
     Args:
-        bench: The device's tensors and the network.
+        replay: The device's tensors and the network.
         finding: What to show.
         values: All tensors of the float network, with their types.
         most_samples: Samples that come along.
@@ -46,38 +46,38 @@ def reproduce_device(
         BadInput: The finding is about no tensor that the device computed, or the fault is not there.
         ModelFailed: The network cannot be run.
     """
-    tensor = next((name for name in finding.tensors if name in bench.spans), "")
+    tensor = next((name for name in finding.tensors if name in replay.spans), "")
     if not tensor:
         raise BadInput(
             f"Finding {finding.number} ({finding.cause}) is about no tensor that the device computed by itself.",
             fix="for what the device was fed, see roundoff check-io; else choose another finding with --finding",
         )
-    chosen = bench.indices[:most_samples]
-    pairs = [bench.pair(tensor, sample) for sample in chosen]
+    chosen = replay.indices[:most_samples]
+    pairs = [replay.pair(tensor, sample) for sample in chosen]
     spot = Spot(tensor)
     exact, found = (
         [{tensor: array} for array in side] for side in zip(*((p.exact, p.found) for p in pairs), strict=True)
     )
     # What is wrong everywhere is not less so because other tensors are no better.
     everywhere = len(finding.tensors) > 1
-    faulty, healthy = sqnr_at(spot, exact, found), BEST_DB if everywhere else _healthy_db(bench, tensor)
+    faulty, healthy = sqnr_at(spot, exact, found), BEST_DB if everywhere else _healthy_db(replay, tensor)
     if healthy - faulty < _SMALLEST_DB:
         what = (
             f"On the device {tensor!r} follows from what it reads to {faulty:.1f} dB, as other tensors do "
             f"({healthy:.1f} dB)."
         )
         raise BadInput(what, fix="choose another finding with --finding")
-    span = bench.spans[tensor]
-    parts = Parts(bench.model, values)
+    span = replay.spans[tensor]
+    parts = Parts(replay.model, values)
     part = parts.part(span.nodes)
-    feeds = [_feed(bench, sample, part.reads) for sample in chosen]
+    feeds = [_feed(replay, sample, part.reads) for sample in chosen]
     shapes = {name: array.shape for name, array in {**feeds[0], **exact[0]}.items()}
     same = all({name: array.shape for name, array in feed.items()}.items() <= shapes.items() for feed in feeds)
     model = parts.model(part, shapes if same else None)
-    quantizers = placed(bench.quantizers, part)
-    kinds = {node.name: node.op_type for node in bench.model.proto.graph.node}
+    quantizers = placed(replay.quantizers, part)
+    kinds = {node.name: node.op_type for node in replay.model.proto.graph.node}
     before, after, passes, unnoticed = None, None, True, False
-    outputs = OutputLoss(bench)
+    outputs = OutputLoss(replay)
     if outputs.can_tell:
         before, after = outputs.of_device(), outputs.with_right(tensor)
         better = clearly_better(before, after)
@@ -89,7 +89,7 @@ def reproduce_device(
         float_model=model,
         quantized_model=insert_quantizers(model, quantizers) if quantizers else None,
         samples=tuple(
-            ReproducerSample(bench.readout.samples[sample][0], feed, right, wrong)
+            ReproducerSample(replay.readout.samples[sample][0], feed, right, wrong)
             for sample, feed, right, wrong in zip(chosen, feeds, exact, found, strict=True)
         ),
         stored=True,
@@ -105,18 +105,18 @@ def reproduce_device(
     )
 
 
-def _feed(bench: Bench, sample: int, names: tuple[str, ...]) -> dict[str, Array]:
+def _feed(replay: DeviceReplay, sample: int, names: tuple[str, ...]) -> dict[str, Array]:
     """What the device itself had of these tensors."""
-    view = bench.view(sample)
+    view = replay.view(sample)
     return {name: view[name] for name in names}
 
 
-def _healthy_db(bench: Bench, tensor: str) -> float:
+def _healthy_db(replay: DeviceReplay, tensor: str) -> float:
     """How well the device's other tensors follow from what they read."""
-    others = [name for name in bench.tensors if name != tensor]
+    others = [name for name in replay.tensors if name != tensor]
     every = max(1, len(others) // _MOST_OTHERS)
     found = []
     for name in others[::every][:_MOST_OTHERS]:
-        pair = bench.pair(name, bench.indices[0])
+        pair = replay.pair(name, replay.indices[0])
         found.append(sqnr_at(Spot(name), [{name: pair.exact}], [{name: pair.found}]))
     return median(found) if found else BEST_DB

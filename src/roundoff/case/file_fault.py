@@ -49,9 +49,9 @@ def reproduce_file(case: Case, given: Model, finding: Finding, *, most_samples: 
         NotLocal: No node that the finding blames, or that reads it, shows it.
         ModelFailed: The network cannot be run.
     """
-    golden = GoldenFeeds(case, case.lab.few()[:most_samples])
-    parts = Parts(case.lab.model, case.facts.everything)
-    shapes = {name: array.shape for name, array in case.lab.feeds()[0][1].items()}
+    golden = GoldenFeeds(case, case.runner.few()[:most_samples])
+    parts = Parts(case.runner.model, case.facts.everything)
+    shapes = {name: array.shape for name, array in case.runner.feeds()[0][1].items()}
     theirs = Parts(given, values(given, shapes))
     for name in _candidates(case, given, finding):
         part, node = parts.part([name]), case.facts.nodes[name]
@@ -165,9 +165,9 @@ def reproduce_accumulator(case: Case, finding: Finding, *, most_samples: int = _
         ModelFailed: The network cannot be run.
     """
     arithmetic, wide = accumulators(case.facts.arithmetic)
-    model, quantizers = case.lab.model, case.quantizers()
+    model, quantizers = case.runner.model, case.quantizers()
     runners = [IntegerRunner(model, quantizers, each) for each in (wide, arithmetic)]
-    golden = GoldenFeeds(case, case.lab.few()[:most_samples])
+    golden = GoldenFeeds(case, case.runner.few()[:most_samples])
     parts = Parts(model, case.facts.everything)
     for name in finding.nodes:
         part = parts.part([name])

@@ -124,13 +124,15 @@ def _harmless(found: Reproducer) -> str:
 
 def _places(case: Case, blamed: Blame, most: int) -> tuple[int, ...]:
     """The samples on which the fault does most harm."""
-    few = case.lab.few()
+    few = case.runner.few()
     if len(few) <= most:
         return few
     quantizers, mended = case.quantizers(), case.quantizers(blamed.fixes)
 
     def harm(place: int) -> float:
-        return case.lab.loss(quantizers, places=(place,)).value - case.lab.loss(mended, places=(place,)).value
+        return (
+            case.runner.loss(quantizers, places=(place,)).value - case.runner.loss(mended, places=(place,)).value
+        )
 
     return tuple(sorted(sorted(few, key=harm, reverse=True)[:most]))
 
@@ -173,7 +175,7 @@ class _Search:
         quantizers = [each for each in self.case.facts.quantized.quantizers if each.name in self.blamed.quantizers]
         readers = {edge.node for each in quantizers for edge in each.consumers}
         tensors = {each.tensor for each in quantizers}
-        graph = self.case.lab.model.proto.graph
+        graph = self.case.runner.model.proto.graph
         makers = {node.name for node in graph.node if tensors & set(node.output)}
         return [name for name in self.parts.computing if name in readers | makers]
 
@@ -219,7 +221,7 @@ class _Search:
             ReproducerSample(name, feed, right, wrong)
             for name, feed, right, wrong in zip(self.golden.names, feeds, exact, observed, strict=True)
         )
-        kinds = {node.name: node.op_type for node in self.case.lab.model.proto.graph.node}
+        kinds = {node.name: node.op_type for node in self.case.runner.model.proto.graph.node}
         off = dict.fromkeys(self.blamed.quantizers)
         before, after = self.case.loss(more=True), self.case.loss(off, more=True)
         only = [each for each in self.case.facts.quantized.quantizers if each.name in self.blamed.quantizers]
@@ -238,6 +240,6 @@ class _Search:
             threshold_db=(gap.faulty_db + min(gap.mended_db, BEST_DB)) / 2,
             mending=self.blamed.what,
             complement=measure,
-            alone=self.case.lab.loss(only, more=True).sqnr_db,
+            alone=self.case.runner.loss(only, more=True).sqnr_db,
             passes=clearly_better(before, after),
         )

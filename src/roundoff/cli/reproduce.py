@@ -174,7 +174,7 @@ def _of_device(
 ) -> "Reproducer":
     from roundoff.case.device import reproduce_device
     from roundoff.cli.device_options import open_dumps
-    from roundoff.diagnosis.devices.study import open_bench
+    from roundoff.diagnosis.devices.study import open_replay
     from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.graph.shapes import values
     from roundoff.run.capture import read_feed
@@ -188,10 +188,10 @@ def _of_device(
     with contextlib.ExitStack() as stack:
         dumps, names = open_dumps(options, subject)
         settings = DiagnoseSettings(arithmetic=subject.arithmetic, threads=again.threads, progress=terminal)
-        bench = stack.enter_context(
-            open_bench(subject.quantized, subject.samples, dumps, settings=settings, names=names)
+        replay = stack.enter_context(
+            open_replay(subject.quantized, subject.samples, dumps, settings=settings, names=names)
         )
-        return reproduce_device(bench, finding, values=everything, most_samples=args.keep_samples)
+        return reproduce_device(replay, finding, values=everything, most_samples=args.keep_samples)
 
 
 def _device_subject(again: argparse.Namespace, terminal: Terminal) -> "tuple[Subject, argparse.Namespace]":

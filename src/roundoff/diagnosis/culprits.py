@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.quantizers import Quantizer
+from roundoff.diagnosis.culprit_search import Accused, merged
 from roundoff.diagnosis.registry import explain
 from roundoff.diagnosis.result import Change, Finding, Remedy
-from roundoff.diagnosis.searching import Accused, merged
 from roundoff.diagnosis.subject import Case
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import message

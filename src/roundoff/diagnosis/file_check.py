@@ -99,14 +99,14 @@ def check_sums(case: Case, nodes: Sequence[str]) -> Finding | None:
 
 def _loss(case: Case, model: Model) -> Loss | None:
     """What a file loses; None where its outputs are of another kind."""
-    lab = case.lab
-    names = dict(zip(outputs(lab.model), outputs(model), strict=False))
+    runner = case.runner
+    names = dict(zip(outputs(runner.model), outputs(model), strict=False))
     session = open_session(model, threads=None)
-    meter = LossMeter(lab.parts)
-    for place in lab.few():
-        sample, feed = lab.feeds()[place]
+    meter = LossMeter(runner.parts)
+    for place in runner.few():
+        sample, feed = runner.feeds()[place]
         arrays = dict(zip(outputs(model), session.run(feed, sample=sample), strict=True))
-        exact = lab.float_outputs()[place]
+        exact = runner.float_outputs()[place]
         found = {name: arrays[names[name]] for name in exact if name in names}
         if any(name not in found or found[name].dtype != array.dtype for name, array in exact.items()):
             return None

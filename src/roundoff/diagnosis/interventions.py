@@ -28,7 +28,7 @@ __all__ = [
     "FEW_SAMPLES",
     "MORE_SAMPLES",
     "WIDE_BITS",
-    "Lab",
+    "InterventionRunner",
     "Subset",
     "can_fuse",
     "per_slice",
@@ -81,7 +81,7 @@ class Subset:
         return self.samples.feed(self.indices[index])
 
 
-class Lab:
+class InterventionRunner:
     """Runs one float network with quantizers of any kind, on the same few samples.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Protocol, Self, TypeVar
 
 from roundoff.core.plan import QuantPlan, Recipe
 from roundoff.core.progress import Deadline
-from roundoff.diagnosis.interventions import Lab
+from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.repairable_model import EditedModel, RecipeModel
 from roundoff.diagnosis.result import COSTS, Change, CostClass, Diagnosis, Finding, Measure, Repair, RepairStep
@@ -320,17 +320,17 @@ def aim(found: Diagnosis, model: Model, samples: Samples, settings: DiagnoseSett
     metric = settings.metric
     if metric is not None:
         return _by_metric(metric, metric.measure(model))
-    labs: dict[int, tuple[Model, Lab]] = {}
+    runners: dict[int, tuple[Model, InterventionRunner]] = {}
 
     def judged(quantized: QuantizedModel) -> float:
         mine = quantized.float_model
-        if id(mine) not in labs:
+        if id(mine) not in runners:
             shapes = {name: array.shape for name, array in read_feed(mine, samples, 0).items()}
-            labs[id(mine)] = (
-                mine,
-                Lab(mine, samples, everything=values(mine, shapes), threads=settings.threads, most=found.samples),
+            runner = InterventionRunner(
+                mine, samples, everything=values(mine, shapes), threads=settings.threads, most=found.samples
             )
-        return labs[id(mine)][1].loss(quantized.quantizers, more=True).sqnr_db
+            runners[id(mine)] = (mine, runner)
+        return runners[id(mine)][1].loss(quantized.quantizers, more=True).sqnr_db
 
     expected = found.measures[0]
     name = message("diagnosis.measure_outputs")

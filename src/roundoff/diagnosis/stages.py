@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.diagnosis.causes.calibration_coverage import misfit
+from roundoff.diagnosis.culprit_search import Accused, find_few, find_needed, merged
 from roundoff.diagnosis.culprits import Record, explained, grouped, together
 from roundoff.diagnosis.ideal import Ideal, Option
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.registry import ask, find_cause
 from roundoff.diagnosis.result import Finding
-from roundoff.diagnosis.searching import Accused, find_few, find_needed, merged
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.messages.message import Message, message
@@ -177,7 +177,7 @@ class Stages:
         self.distributed = True
         if any(each.proven for each in self.record.findings):
             return case, False
-        if self.notebook.out_of_time(_PROOF_RUNS * case.lab.seconds):
+        if self.notebook.out_of_time(_PROOF_RUNS * case.runner.seconds):
             self.notebook.skip(message("diagnosis.skip_adds_up"))
             return case, False
         whole = Suspect("", "activation", (), "", (), "", ())

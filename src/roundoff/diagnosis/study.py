@@ -12,7 +12,7 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.culprits import Record, asked_bits
 from roundoff.diagnosis.file_check import check_file, check_sums
 from roundoff.diagnosis.ideal import ideals
-from roundoff.diagnosis.interventions import Lab, can_fuse
+from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
@@ -42,21 +42,21 @@ __all__ = [
 # What outputs lose sample by sample, by which two diagnoses can be told apart.
 
 
-def sample_losses(lab: Lab, quantizers: Sequence[Quantizer]) -> list[Loss]:
+def sample_losses(runner: InterventionRunner, quantizers: Sequence[Quantizer]) -> list[Loss]:
     """What the outputs lose in each sample.
 
     Args:
-        lab: Knows the network and its samples.
+        runner: Knows the network and its samples.
         quantizers: All that are on.
 
     Raises:
         ModelFailed: The model cannot be run.
     """
-    model = switch_on(lab.model, quantizers)
-    session = open_session(model, threads=lab.threads, fused=can_fuse(quantizers))
+    model = switch_on(runner.model, quantizers)
+    session = open_session(model, threads=runner.threads, fused=can_fuse(quantizers))
     names, losses = outputs(model), []
-    for (sample, feed), exact in zip(lab.feeds(), lab.float_outputs(), strict=True):
-        meter = LossMeter(lab.parts)
+    for (sample, feed), exact in zip(runner.feeds(), runner.float_outputs(), strict=True):
+        meter = LossMeter(runner.parts)
         meter.add(exact, dict(zip(names, session.run(feed, sample=sample), strict=True)))
         losses.append(meter.loss())
     return losses
@@ -151,7 +151,7 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
         victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *evidence.case.lab.notes, *map(recognised, quantized.notes)),
+        notes=(*notebook.notes, *evidence.case.runner.notes, *map(recognised, quantized.notes)),
         samples=loss.samples,
         **_by_sample(evidence, notebook),
     )
@@ -160,11 +160,11 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
 def _by_sample(evidence: Evidence, notebook: Investigation) -> dict[str, Any]:
     """Signal to noise of each sample at the worst part, by which runs are told apart; nothing without time."""
     case = evidence.case
-    if evidence.worse is not None or notebook.out_of_time(case.lab.seconds):
+    if evidence.worse is not None or notebook.out_of_time(case.runner.seconds):
         return {}
     worst = case.loss(more=True).worst
-    found = [each.of_part(worst).sqnr_db for each in sample_losses(case.lab, case.quantizers())]
-    return {"sample_names": case.lab.chosen.names, "sample_sqnr_db": tuple(found)}
+    found = [each.of_part(worst).sqnr_db for each in sample_losses(case.runner, case.quantizers())]
+    return {"sample_names": case.runner.chosen.names, "sample_sqnr_db": tuple(found)}
 
 
 def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -240,7 +240,7 @@ def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
     blamed = {name for each in findings for name in (*each.tensors, *each.nodes)}
     tensors = [name for name in case.facts.observed if name not in blamed]
     computed = {each.name for each in case.facts.everything if each.node}
-    found = case.lab.tensor_cosines(case.quantizers(), [name for name in tensors if name in computed])
+    found = case.runner.tensor_cosines(case.quantizers(), [name for name in tensors if name in computed])
     worst = sorted((cosine, name) for name, cosine in found.items() if cosine < _AGREES)
     return tuple(name for _, name in worst[:_MOST_VICTIMS])
 
@@ -307,9 +307,9 @@ class _Diagnosing:
         with self.notebook.check(message("diagnosis.check_outputs")) as check:
             check.result = _outputs_text(case.loss(more=True))
             check.ok = case.loss(more=True).agrees
-        hurried = len(case.lab.indices) < min(_FEWEST, len(self.samples.names))
+        hurried = len(case.runner.indices) < min(_FEWEST, len(self.samples.names))
         # Nobody is accused by fewer samples.
-        self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.lab.seconds
+        self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.runner.seconds
         self._asked(case)
         self._file(case)
         scores = self._scores(case)
@@ -349,7 +349,7 @@ class _Diagnosing:
         given = self.notebook.settings.given
         if given is None:
             return
-        if self.notebook.out_of_time(case.lab.seconds):
+        if self.notebook.out_of_time(case.runner.seconds):
             self.notebook.skip(message("diagnosis.skip_file"))
             return
         with self.notebook.check(message("diagnosis.check_file")) as check:
@@ -376,7 +376,7 @@ class _Diagnosing:
         metric = self.notebook.settings.metric
         if metric is None:
             return None
-        per_sample = case.lab.sample_seconds + case.lab.seconds / len(case.lab.indices)
+        per_sample = case.runner.sample_seconds + case.runner.seconds / len(case.runner.indices)
         if self.notebook.out_of_time(metric.samples * per_sample):
             self.notebook.skip(message("diagnosis.skip_metric", metric=metric.name, count=metric.samples))
             return None

@@ -7,7 +7,7 @@ from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.diagnosis.evidence import Facts, observe
-from roundoff.diagnosis.interventions import MORE_SAMPLES, Lab
+from roundoff.diagnosis.interventions import MORE_SAMPLES, InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
 from roundoff.diagnosis.suspects import Suspect
@@ -31,12 +31,12 @@ class Case:
 
     Attributes:
         facts: What is known of it.
-        lab: Runs it.
+        runner: Runs it.
         mended: What is put right already.
     """
 
     facts: Facts
-    lab: Lab
+    runner: InterventionRunner
     mended: Fixes = field(default_factory=dict)
 
     def mend(self, fixes: Fixes) -> "Case":
@@ -51,7 +51,7 @@ class Case:
 
     def loss(self, fixes: Fixes | None = None, *, more: bool = False) -> Loss:
         """What the outputs lose then."""
-        return self.lab.loss(self.quantizers(fixes), more=more)
+        return self.runner.loss(self.quantizers(fixes), more=more)
 
     def in_float(self, suspect: Suspect) -> Fixes:
         """A suspect in float."""
@@ -123,24 +123,24 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     feed = read_feed(model, samples, 0)
     inferred = values(model, {name: array.shape for name, array in feed.items()})
     everything = complete_values(model, inferred, feed, threads=threads)
-    lab = Lab(
+    runner = InterventionRunner(
         model, samples, everything=everything, threads=threads, progress=progress, deadline=deadline, most=most
     )
-    lab.focus(quantized.quantizers)
+    runner.focus(quantized.quantizers)
     constant = derived_constants(model.proto.graph)
     known = {each.name for each in everything}
     live = [each for each in quantized.quantizers if each.tensor not in constant and each.tensor in known]
     observed = observe(
         model,
-        lab.chosen,
+        runner.chosen,
         live,
         axes=channel_axes(model, everything),
         threads=threads,
         max_memory=max_memory,
         progress=progress,
     )
-    partly = len(lab.indices) < len(samples.names)
+    partly = len(runner.indices) < len(samples.names)
     facts = Facts(
         quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {}, partly=partly
     )
-    return Case(facts, lab)
+    return Case(facts, runner)

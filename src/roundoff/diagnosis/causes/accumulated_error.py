@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from roundoff.diagnosis.culprit_search import takes_most
 from roundoff.diagnosis.ranking import Ranking, rank
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
-from roundoff.diagnosis.searching import takes_most
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.messages.message import joined, message

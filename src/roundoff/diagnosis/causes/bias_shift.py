@@ -3,7 +3,7 @@
 import numpy as np
 
 from roundoff.diagnosis.causes.corrupted_weights import ENOUGH_ROUNDED, code_differences
-from roundoff.diagnosis.proving import called, option_fixes, tried
+from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case

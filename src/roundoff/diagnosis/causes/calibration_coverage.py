@@ -39,13 +39,13 @@ class CalibrationCoverage:
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
         """Ranges found on one half of the samples, measured on the other."""
-        count = len(case.lab.indices)
+        count = len(case.runner.indices)
         if count < _FEWEST_SAMPLES:
             return None
         seen, unseen = range(0, count, 2), range(1, count, 2)
-        fixes = _recalibrated(case, suspect, [case.lab.indices[place] for place in seen])
+        fixes = _recalibrated(case, suspect, [case.runner.indices[place] for place in seen])
         ours, best, after = (
-            case.lab.loss(case.quantizers(each), places=unseen) for each in ({}, case.in_float(suspect), fixes)
+            case.runner.loss(case.quantizers(each), places=unseen) for each in ({}, case.in_float(suspect), fixes)
         )
         possible = ours.value - best.value
         recovered = min(1.0, max(0.0, (ours.value - after.value) / possible)) if possible > 0 else 0.0
@@ -92,7 +92,7 @@ def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[
     facts, model = case.facts, case.facts.quantized.float_model
     live = [facts.quantizers[name] for name in suspect.quantizers]
     observed = observe(
-        model, Subset(case.lab.samples, tuple(indices)), live, axes=channel_axes(model, facts.everything)
+        model, Subset(case.runner.samples, tuple(indices)), live, axes=channel_axes(model, facts.everything)
     )
     groups = [each for each in facts.suspects if set(each.quantizers) <= set(suspect.quantizers)]
     fixes: dict[str, Quantizer | None] = {}

@@ -1,7 +1,7 @@
 """Clipping: the range of a quantizer is smaller than what its tensor holds."""
 
 from roundoff.diagnosis.interventions import reach
-from roundoff.diagnosis.proving import called, option_fixes, tried
+from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case

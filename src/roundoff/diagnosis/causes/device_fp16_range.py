@@ -8,7 +8,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import in_half, is_emulated
 from roundoff.diagnosis.devices.proof import called, energy, only_dumped, tried, where
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
@@ -58,7 +58,7 @@ _WAYS: tuple[tuple[Message, Callable[[Array], Array]], ...] = (
 class Fp16Range:
     """Values do not fit half precision: they saturate, become infinite, or are flushed to zero."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """How many values of the reference are beyond half precision."""
         size = np.concatenate([np.abs(pair.exact[np.isfinite(pair.exact)]).ravel() for pair in suspect.pairs])
         if not size.size:
@@ -68,7 +68,7 @@ class Fp16Range:
         seen = inside or max(large, small) > _SEEN
         return Signal(1.0, {"too_large": large, "too_small": small}) if seen else None
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """The reference in half precision."""
         best = _inside(case, suspect)
         largest = max(
@@ -89,7 +89,7 @@ class Fp16Range:
                 best = proof
         return best
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """More range, or smaller values."""
         if suspect.flow == "dump only":
             title = only_dumped(message("diagnosis.half_remedy_dump", tensor=called(suspect)))
@@ -107,13 +107,13 @@ def _ends_so(suspect: DeviceSuspect, way: Callable[[Array], Array]) -> bool:
     return moved <= _STAYS * error
 
 
-def _emulated_node(case: Bench, suspect: DeviceSuspect) -> Any | None:
+def _emulated_node(case: DeviceReplay, suspect: DeviceSuspect) -> Any | None:
     """The node of a suspect that is one operation alone, if that can be computed in half precision here."""
     node = next((each for each in case.model.proto.graph.node if each.name == suspect.nodes[0]), None)
     return node if node is not None and len(suspect.nodes) == 1 and is_emulated(node.op_type) else None
 
 
-def _inside(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+def _inside(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
     """Sums and squares inside of an operation in half precision."""
     from onnx.helper import get_attribute_value
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from roundoff.core.target import Arithmetic
 from roundoff.diagnosis.devices.proof import called, tried
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
@@ -34,13 +34,13 @@ def arithmetics(usual: Arithmetic) -> Iterator[tuple[Message, Arithmetic]]:
 class IntegerImplementation:
     """Results are brought to their codes in another way: cut off instead of rounded, or with a short factor."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """The mean difference in steps."""
         if not case.quantizers or suspect.tensor not in case.golden.coded or suspect.flow == "dump only":
             return None
         return Signal(1.0, {"mean_steps": suspect.error.mean_shift, "largest_steps": suspect.error.largest})
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """The reference with other rounding."""
         best: Intervention | None = None
         what = called(suspect)
@@ -65,6 +65,6 @@ class IntegerImplementation:
                 best = proof
         return best
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Ask for rounding, or take the shift into the bias."""
         return Remedy(message("diagnosis.integer_implementation_remedy"), "outside", proof.changes)

@@ -6,7 +6,7 @@ from roundoff.core.target import Arithmetic
 from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.local_errors import LocalError
 from roundoff.diagnosis.devices.proof import called
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
@@ -28,7 +28,7 @@ _MILD_DB = 25.0
 class KernelFault:
     """A kernel, or several fused into one, computes something else than it should from the inputs it had."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """How many values are off by more than arithmetic explains."""
         unsure = not case.quantizers and case.numbers.kind == "integer"
         # What reads it had the right values: no kernel is wrong.
@@ -39,7 +39,7 @@ class KernelFault:
         numbers = {"share_off": suspect.error.share_beyond(), "largest_steps": suspect.error.largest}
         return Signal(1.0, numbers)
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """Another implementation on the same inputs."""
         control = case.golden.with_arithmetic(_CONTROL)
         other = LocalError()
@@ -65,7 +65,7 @@ class KernelFault:
             (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Only the vendor can."""
         if _is_wide(case, suspect):
             between: dict[str, Argument] = {"reads": _reads(case, suspect), "tensor": called(suspect)}
@@ -73,17 +73,17 @@ class KernelFault:
         return Remedy(message("diagnosis.kernel_fault_remedy"), "outside", proof.changes)
 
 
-def _is_wide(case: Bench, suspect: DeviceSuspect) -> bool:
+def _is_wide(case: DeviceReplay, suspect: DeviceSuspect) -> bool:
     """Whether so few tensors were dumped that it cannot be told which node it is."""
     return len(case.spans[suspect.tensor].nodes) > _FUSED
 
 
-def _reads(case: Bench, suspect: DeviceSuspect) -> Argument:
+def _reads(case: DeviceReplay, suspect: DeviceSuspect) -> Argument:
     reads = case.spans[suspect.tensor].reads
     return tuple(f"'{short_name(name)}'" for name in reads[:2]) or message("diagnosis.kernel_fault_inputs")
 
 
-def _what(case: Bench, suspect: DeviceSuspect) -> Argument:
+def _what(case: DeviceReplay, suspect: DeviceSuspect) -> Argument:
     """What is computed: the operations, or where they are when they are many."""
     if _is_wide(case, suspect):
         between: dict[str, Argument] = {"reads": _reads(case, suspect), "tensor": called(suspect)}

@@ -7,7 +7,7 @@ import numpy as np
 from roundoff.align.layout import find_layout
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_dumped, tried, where
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
@@ -28,7 +28,7 @@ _NAMED = 4
 class Layout:
     """The values are right and in the wrong order: axes, or channels, are exchanged."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """How much of the difference goes away by sorting both sides."""
         as_is = sorted_ = 0.0
         for pair in suspect.pairs:
@@ -38,13 +38,13 @@ class Layout:
         left = sorted_ / as_is if as_is else 1.0
         return Signal(1 - left, {"left_when_sorted": left}) if left < _SORTED else None
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """The reference in another order."""
         by_axes, by_channels = _by_axes(suspect), _by_channels(suspect)
         found = [each for each in (by_axes, by_channels) if each is not None]
         return max(found, key=lambda each: each.recovered, default=None)
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Read, or have it written, in the right order."""
         if suspect.flow == "dump only":
             return Remedy(only_dumped(message("diagnosis.layout_remedy_dump", tensor=called(suspect))), "outside")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from roundoff.diagnosis.devices.proof import called, only_dumped, where
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
@@ -16,14 +16,14 @@ __all__ = ["NotFiniteValues"]
 class NotFiniteValues:
     """A node gives NaN or infinite values although all that it reads is finite."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """How many values are NaN or infinite where they should be numbers."""
         if suspect.tensor not in case.tensors or not suspect.error.nonfinite:
             return None
         share = suspect.error.nonfinite / max(1, suspect.error.count)
         return Signal(1.0, {"share_not_finite": share})
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """The reference on the device's own inputs, which are finite."""
         reads = case.spans[suspect.tensor].reads
         many = size = left = nans = 0
@@ -61,7 +61,7 @@ class NotFiniteValues:
             (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Only the vendor can, or other bits."""
         if suspect.flow == "dump only":
             title = only_dumped(message("diagnosis.dump_again", tensor=called(suspect)))

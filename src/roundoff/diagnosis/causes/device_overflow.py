@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from roundoff.diagnosis.devices.proof import called, tried
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
@@ -20,7 +20,7 @@ _LEAST_STEPS = 3.0
 class DeviceOverflow:
     """Sums of products do not fit the device's accumulator: they wrap around or saturate."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """Differences of many steps, where sums are made of codes."""
         if not case.quantizers or suspect.error.largest < _LEAST_STEPS or suspect.tensor not in case.tensors:
             return None
@@ -28,7 +28,7 @@ class DeviceOverflow:
             return None
         return Signal(1.0, {"largest_steps": suspect.error.largest})
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """The reference with a shorter accumulator."""
         best: Intervention | None = None
         what = called(suspect)
@@ -52,6 +52,6 @@ class DeviceOverflow:
                     return proof
         return best
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Smaller weights or fewer of them."""
         return Remedy(message("diagnosis.device_overflow_remedy"), "outside", proof.changes)

@@ -10,9 +10,9 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.inputs import fitted_input
 from roundoff.diagnosis.devices.proof import called, left_over, tried
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
-from roundoff.diagnosis.proving import alternatives
+from roundoff.diagnosis.proof import alternatives
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.graph.channel_axes import input_channel_axis
@@ -41,15 +41,15 @@ _ALIKE = 0.01
 class DevicePreprocessing:
     """The device's input is not what the float model is fed: it was prepared in another way."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """Whether it is an input, or computed from an input that was not dumped."""
         return Signal(1.0, {}) if suspect.tensor in case.inputs or _hidden_inputs(case, suspect) else None
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """Samples prepared in the way that explains the difference."""
         return _at_input(suspect) if suspect.tensor in case.inputs else _behind_input(case, suspect)
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Prepare it as the float model's."""
         if not proof.detail:
             return Remedy(message("diagnosis.device_input_remedy"), "outside", proof.changes)
@@ -109,7 +109,7 @@ def _other_samples(wanted: Sequence[Array], had: Sequence[Array], tolerance: flo
     return [] if found == list(range(len(had))) else found
 
 
-def _hidden_inputs(case: Bench, suspect: DeviceSuspect) -> tuple[str, ...]:
+def _hidden_inputs(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[str, ...]:
     if suspect.tensor not in case.spans:
         return ()
     reads = case.spans[suspect.tensor].reads
@@ -133,7 +133,7 @@ class _Try:
     left: float
 
 
-def _behind_input(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+def _behind_input(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
     found = [each for name in _hidden_inputs(case, suspect) for each in _explanations(case, suspect, name)]
     if not found:
         return None
@@ -145,7 +145,7 @@ def _behind_input(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
     return replace(best.proof, summary=summary)
 
 
-def _explanations(case: Bench, suspect: DeviceSuspect, name: str) -> list[_Try]:
+def _explanations(case: DeviceReplay, suspect: DeviceSuspect, name: str) -> list[_Try]:
     """What explains a result by its input; a usual way only when no other gain and offset do far better."""
     usual = [_fed(case, suspect, name, each) for each in _usual_mistakes(case.feed(suspect.places[0])[name])]
     fitted = _fitted(case, suspect, name)
@@ -158,7 +158,7 @@ def _explanations(case: Bench, suspect: DeviceSuspect, name: str) -> list[_Try]:
     return [fitted] if fitted.left < _CLEARLY * nearest and fitted.proof.recovered >= ENOUGH else found
 
 
-def _fed(case: Bench, suspect: DeviceSuspect, name: str, mistake: "_Mistake") -> _Try:
+def _fed(case: DeviceReplay, suspect: DeviceSuspect, name: str, mistake: "_Mistake") -> _Try:
     """What follows when an input was prepared in one way."""
     made, how = _made(case, suspect, name, mistake.way), mistake.how
     now = message("diagnosis.device_input_now", how=how)
@@ -173,7 +173,7 @@ def _fed(case: Bench, suspect: DeviceSuspect, name: str, mistake: "_Mistake") ->
     return _Try(how, mistake.scales, proof, left_over(suspect, made))
 
 
-def _made(case: Bench, suspect: DeviceSuspect, name: str, way: _Way) -> list[Array]:
+def _made(case: DeviceReplay, suspect: DeviceSuspect, name: str, way: _Way) -> list[Array]:
     made = []
     for sample in suspect.places:
         view = case.view(sample)
@@ -182,7 +182,7 @@ def _made(case: Bench, suspect: DeviceSuspect, name: str, way: _Way) -> list[Arr
     return made
 
 
-def _fitted(case: Bench, suspect: DeviceSuspect, name: str) -> _Try | None:
+def _fitted(case: DeviceReplay, suspect: DeviceSuspect, name: str) -> _Try | None:
     """The gain and offset that explain it best."""
     view, first = case.view(suspect.places[0]), suspect.pairs[0]
     if view[name].dtype.kind != "f":

@@ -6,7 +6,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.proof import called, only_dumped, tried, where
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
@@ -22,14 +22,14 @@ _NEARER = 0.1
 class StaleTensor:
     """A tensor belongs to another sample: its buffer was not written, or written too late."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """How many samples hold what another one should."""
         if len(suspect.pairs) < 2:
             return None
         stale = [other for own, other in enumerate(_nearest(suspect, _references(case, suspect))) if other != own]
         return Signal(len(stale) / len(suspect.pairs), {"stale_samples": float(len(stale))}) if stale else None
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """The reference of the other sample."""
         references = _references(case, suspect)
         nearest = _nearest(suspect, references)
@@ -46,7 +46,7 @@ class StaleTensor:
             changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value="stale"),),
         )
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Synchronize."""
         if suspect.flow == "dump only":
             title = only_dumped(message("diagnosis.stale_tensor_remedy_dump", tensor=called(suspect)))
@@ -54,7 +54,7 @@ class StaleTensor:
         return Remedy(message("diagnosis.stale_tensor_remedy"), "outside", proof.changes)
 
 
-def _references(case: Bench, suspect: DeviceSuspect) -> list[Array]:
+def _references(case: DeviceReplay, suspect: DeviceSuspect) -> list[Array]:
     """What the tensor should be in all samples, those of the suspect first."""
     held = [pair.exact for pair in suspect.pairs]
     if suspect.tensor not in case.tensors:

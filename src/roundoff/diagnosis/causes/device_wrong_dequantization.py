@@ -14,7 +14,7 @@ from roundoff.diagnosis.devices.description import (
     with_lines,
 )
 from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_dumped, tried, where
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
@@ -53,7 +53,7 @@ def robust_line(exact: Array, found: Array) -> tuple[float, float] | None:
 class WrongDequantization:
     """A tensor, or a channel of it, has a wrong gain or offset: the scale or zero point of another was used."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """Gain and offset of the best line, or of the channels that have some of their own."""
         line = _noticed(suspect)
         if line is not None:
@@ -64,13 +64,13 @@ class WrongDequantization:
         numbers = {"channels": float(len(single)), "channel": float(single[0].channel)}
         return Signal(1.0, {**numbers, "gain": single[0].gain, "offset": single[0].offset})
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """The reference with that gain and offset."""
         line = _noticed(suspect)
         whole = None if line is None else _of_all(case, suspect, line)
         return whole or _of_channels(case, suspect)
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Read it rightly, or have its requantization put right."""
         single = _noticed(suspect) is None
         which = "_channels" if single else ""
@@ -81,7 +81,7 @@ class WrongDequantization:
         return Remedy(title, "outside", proof.changes)
 
 
-def _of_all(case: Bench, suspect: DeviceSuspect, line: tuple[float, float]) -> Intervention | None:
+def _of_all(case: DeviceReplay, suspect: DeviceSuspect, line: tuple[float, float]) -> Intervention | None:
     gain, offset = line
     limit = _limits(case, suspect)
     best: Intervention | None = None
@@ -95,7 +95,7 @@ def _of_all(case: Bench, suspect: DeviceSuspect, line: tuple[float, float]) -> I
     return best
 
 
-def _of_channels(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+def _of_channels(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
     single = _single_channels(case, suspect)
     if not single:
         return None
@@ -114,7 +114,7 @@ def _of_channels(case: Bench, suspect: DeviceSuspect) -> Intervention | None:
     )
 
 
-def _single_channels(case: Bench, suspect: DeviceSuspect) -> tuple[ChannelLine, ...]:
+def _single_channels(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[ChannelLine, ...]:
     return channel_lines(suspect.pairs, robust_line, limit=_limits(case, suspect))
 
 
@@ -137,7 +137,7 @@ def _line(suspect: DeviceSuspect) -> tuple[float, float] | None:
     return robust_line(exact, found)
 
 
-def _limits(case: Bench, suspect: DeviceSuspect) -> tuple[float, float]:
+def _limits(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[float, float]:
     """Where codes end: a device that goes on with a wrong gain cuts off there."""
     quantizer = case.golden.coded.get(suspect.tensor)
     if not case.quantizers:

@@ -3,7 +3,7 @@
 from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.local_errors import LocalError
 from roundoff.diagnosis.devices.proof import called, only_dumped, sqnr_db, where
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
@@ -16,13 +16,13 @@ __all__ = ["WrongDump"]
 class WrongDump:
     """The dump of a tensor is wrong in a way of its own; what reads it on the device had the right values."""
 
-    def signal(self, case: Bench, suspect: DeviceSuspect) -> Signal | None:
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
         """How many values are off by more than arithmetic explains."""
         if suspect.flow != "dump only":
             return None
         return Signal(1.0, {"share_off": suspect.error.share_beyond(), "largest_steps": suspect.error.largest})
 
-    def intervene(self, case: Bench, suspect: DeviceSuspect) -> Intervention | None:
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """What reads it, computed from the reference instead of the dump."""
         as_dumped, as_computed = LocalError(), LocalError()
         for sample in suspect.places:
@@ -58,6 +58,6 @@ class WrongDump:
             (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
-    def remedy(self, case: Bench, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Write it again."""
         return Remedy(only_dumped(message("diagnosis.dump_again", tensor=called(suspect))), "outside")

@@ -102,12 +102,12 @@ def _narrow(case: FileCase) -> _Narrow | None:
 
 def _run(case: Case, arithmetic: Arithmetic) -> tuple[Loss, list[Overflow]]:
     """The loss in integers, and where sums did not fit."""
-    lab = case.lab
-    runner = IntegerRunner(lab.model, case.quantizers(), arithmetic)
-    meter = LossMeter(lab.parts)
-    names = list(dict.fromkeys(part.output for part in lab.parts))
-    for place in lab.few()[:_SAMPLES]:
-        sample, feed = lab.feeds()[place]
-        found = runner.run(feed, names, sample=sample).values
-        meter.add(lab.float_outputs()[place], {name: found[name] for name in names})
-    return meter.loss(), [each for each in runner.report.overflows if each.kind == "accumulator"]
+    runner = case.runner
+    integers = IntegerRunner(runner.model, case.quantizers(), arithmetic)
+    meter = LossMeter(runner.parts)
+    names = list(dict.fromkeys(part.output for part in runner.parts))
+    for place in runner.few()[:_SAMPLES]:
+        sample, feed = runner.feeds()[place]
+        found = integers.run(feed, names, sample=sample).values
+        meter.add(runner.float_outputs()[place], {name: found[name] for name in names})
+    return meter.loss(), [each for each in integers.report.overflows if each.kind == "accumulator"]

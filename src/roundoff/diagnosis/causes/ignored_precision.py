@@ -1,7 +1,7 @@
 """Ignored precision: more bits were asked for a tensor than it has."""
 
 from roundoff.diagnosis.interventions import with_bits
-from roundoff.diagnosis.proving import called, tried
+from roundoff.diagnosis.proof import called, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case

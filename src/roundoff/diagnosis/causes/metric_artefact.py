@@ -1,6 +1,6 @@
 """Metric artefact: a tensor next to zero looks wrong in every score, and nothing comes of it."""
 
-from roundoff.diagnosis.proving import called
+from roundoff.diagnosis.proof import called
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy
 from roundoff.diagnosis.subject import Case

@@ -1,7 +1,7 @@
 """Mixed ranges: tensors of different size share the scale of a Concat or an Add, and the small ones are lost."""
 
 from roundoff.diagnosis.ideal import slices_of
-from roundoff.diagnosis.proving import numbers_would_do, option_fixes, tried
+from roundoff.diagnosis.proof import numbers_would_do, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case

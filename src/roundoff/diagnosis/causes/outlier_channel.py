@@ -7,7 +7,7 @@ import numpy as np
 from roundoff.core.plan import Step
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.interventions import with_slice_ranges
-from roundoff.diagnosis.proving import called, numbers_would_do, tried
+from roundoff.diagnosis.proof import called, numbers_would_do, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case, Fixes

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from roundoff.diagnosis.proving import called, tried
+from roundoff.diagnosis.proof import called, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case

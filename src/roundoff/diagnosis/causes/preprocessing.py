@@ -7,8 +7,8 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.interventions import Lab, reach
-from roundoff.diagnosis.proving import alternatives
+from roundoff.diagnosis.interventions import InterventionRunner, reach
+from roundoff.diagnosis.proof import alternatives
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case, loss_measures
@@ -105,12 +105,12 @@ class Preprocessing:
         if found is None:
             return None
         likeliest, name = found.told[0], found.name
-        lab = Lab(
-            case.lab.model,
-            _Processed(case.lab.samples, name, found.axis, likeliest),
+        runner = InterventionRunner(
+            case.runner.model,
+            _Processed(case.runner.samples, name, found.axis, likeliest),
             everything=case.facts.everything,
         )
-        before, after = case.loss(more=True), lab.loss(case.quantizers(), more=True)
+        before, after = case.loss(more=True), runner.loss(case.quantizers(), more=True)
         gone = (before.value - after.value) / before.value if before.value else 0.0
         low, high = case.facts.observed[name].range
         range_low, range_high = reach(_quantizer(case, name))
@@ -150,10 +150,10 @@ def _quantizer(case: Case, name: str) -> Quantizer:
 
 def _candidate(case: Case) -> _Candidate | None:
     """The first input that was surely made in another way than in calibration."""
-    for spec in inputs(case.lab.model):
+    for spec in inputs(case.runner.model):
         if spec.name not in case.facts.observed:
             continue
-        values = np.concatenate([feed[spec.name] for _, feed in case.lab.feeds()])
+        values = np.concatenate([feed[spec.name] for _, feed in case.runner.feeds()])
         if values.ndim != _IMAGE_RANK or not np.isfinite(values).all():
             continue
         axis, quantizer = input_channel_axis(values.shape), _quantizer(case, spec.name)

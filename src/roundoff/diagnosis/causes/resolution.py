@@ -1,7 +1,7 @@
 """Resolution: the steps of a quantizer are too coarse for its tensor."""
 
 from roundoff.diagnosis.interventions import WIDE_BITS, reach, with_bits
-from roundoff.diagnosis.proving import called, option_fixes, tried
+from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case

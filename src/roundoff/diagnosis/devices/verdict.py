@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from roundoff.core.coverage import OutputCoverage
 from roundoff.core.names import shown
 from roundoff.diagnosis.devices.not_finite import NotFinite
-from roundoff.diagnosis.devices.replay import Bench
+from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import ENDLESS, Loss
@@ -30,7 +30,7 @@ class Evidence:
     """All that was found on a device.
 
     Attributes:
-        bench: The device.
+        replay: The device.
         survey: Errors of its tensors.
         findings: What was explained.
         suspects: Tensors that their inputs do not explain.
@@ -41,7 +41,7 @@ class Evidence:
         outputs: Which outputs of the network were judged.
     """
 
-    bench: Bench
+    replay: DeviceReplay
     survey: Survey
     findings: tuple[Finding, ...]
     suspects: tuple[DeviceSuspect, ...]
@@ -54,14 +54,14 @@ class Evidence:
 
 def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     """The diagnosis."""
-    bench = evidence.bench
+    replay = evidence.replay
     findings = _numbered(evidence)
     kind = _kind(evidence, findings)
     loss = evidence.loss
     measures = () if loss is None else loss_measures(loss, evidence.expected or loss)
     return Diagnosis(
-        reference=shown(bench.model.path),
-        subject=notebook.settings.subject or verbatim(shown(bench.readout.device.label)),
+        reference=shown(replay.model.path),
+        subject=notebook.settings.subject or verbatim(shown(replay.readout.device.label)),
         side="device",
         kind=kind,
         verdict=_verdict(kind, evidence, findings),
@@ -71,14 +71,14 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
         notes=tuple(notebook.notes),
-        samples=len(bench.indices),
+        samples=len(replay.indices),
         outputs=evidence.outputs,
     )
 
 
 def _numbered(evidence: Evidence) -> tuple[Finding, ...]:
     """Proven ones first; of these what the device computes wrongly before what was only read wrongly."""
-    only_read = evidence.bench.believed
+    only_read = evidence.replay.believed
     ordered = sorted(
         evidence.findings,
         key=lambda each: (not each.proven, not only_read.isdisjoint(each.tensors), -each.share),
@@ -93,25 +93,25 @@ def _kind(evidence: Evidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
         return "not_enough_evidence"
     loss, expected = evidence.loss, evidence.expected
     # What was not judged may be wrong: nothing good is said of a device whose outputs were not all seen.
-    if loss is None or not evidence.outputs.complete or not evidence.bench.tensors:
+    if loss is None or not evidence.outputs.complete or not evidence.replay.tensors:
         return "not_enough_evidence"
     if loss.agrees:
         return "healthy"
     if expected is not None and loss.excess_db(expected) > _UNEXPLAINED_DB:
         return "not_enough_evidence"
-    return "not_enough_evidence" if _computes_in_float(evidence.bench) else "elsewhere"
+    return "not_enough_evidence" if _computes_in_float(evidence.replay) else "elsewhere"
 
 
-def _computes_in_float(bench: Bench) -> bool:
+def _computes_in_float(replay: DeviceReplay) -> bool:
     """Whether no quantization can be what costs the outputs: there is none, and no value lies on a grid."""
-    return not bench.quantizers and bench.numbers.kind != "integer"
+    return not replay.quantizers and replay.numbers.kind != "integer"
 
 
 def _verdict(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> Message:
     kept = None if evidence.loss is None else kept_text(evidence.loss)
     if kind == "culprits":
-        return _culprits_text(evidence.bench, [each for each in findings if each.proven], kept)
-    tensors = len(evidence.bench.tensors)
+        return _culprits_text(evidence.replay, [each for each in findings if each.proven], kept)
+    tensors = len(evidence.replay.tensors)
     if kind == "healthy":
         return _with_kept(message("diagnosis.device_fine", count=tensors), kept)
     if kind == "elsewhere":
@@ -123,7 +123,7 @@ def _verdict(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, .
 
 def _open_text(evidence: Evidence, findings: tuple[Finding, ...], kept: Message | None) -> Message:
     """What can be said without a proof."""
-    tensors = len(evidence.bench.tensors)
+    tensors = len(evidence.replay.tensors)
     if evidence.unexplained:
         wrong = message("diagnosis.device_not_following", count=len(evidence.suspects), all=tensors)
         return joined([wrong, message("diagnosis.device_right_dump_asked")])
@@ -148,12 +148,12 @@ def kept_text(loss: Loss) -> Message:
     return message("diagnosis.kept_nothing") if nothing else verbatim(decibels_text(loss.sqnr_db))
 
 
-def _culprits_text(bench: Bench, proven: Sequence[Finding], kept: Message | None) -> Message:
-    tensors, places = len(bench.tensors), len(proven)
+def _culprits_text(replay: DeviceReplay, proven: Sequence[Finding], kept: Message | None) -> Message:
+    tensors, places = len(replay.tensors), len(proven)
     if all(len(each.tensors) > 1 for each in proven):
         wrong = sum(len(each.tensors) for each in proven)
         return _with_kept(message("diagnosis.device_computes_otherwise", count=wrong, all=tensors), kept)
-    if all(not bench.believed.isdisjoint(each.tensors) for each in proven):
+    if all(not replay.believed.isdisjoint(each.tensors) for each in proven):
         if kept is None:
             return message("diagnosis.device_right_dump", count=places)
         right = message("diagnosis.device_right")
@@ -163,12 +163,12 @@ def _culprits_text(bench: Bench, proven: Sequence[Finding], kept: Message | None
 
 def _victims(evidence: Evidence, findings: tuple[Finding, ...]) -> tuple[str, ...]:
     """Tensors behind a culprit that are wrong and follow from what they read."""
-    bench, total = evidence.bench, evidence.survey.total
+    replay, total = evidence.replay, evidence.survey.total
     blamed = {name for each in findings for name in each.tensors}
     behind: set[str] = set()
-    for name in blamed - bench.believed:
-        behind |= bench.golden.behind(name)
+    for name in blamed - replay.believed:
+        behind |= replay.golden.behind(name)
     lost = dict.fromkeys(evidence.not_finite.tensors, math.inf)
-    wrong = {name: lost.get(name, total[name]) for name in bench.tensors if name in behind - blamed}
+    wrong = {name: lost.get(name, total[name]) for name in replay.tensors if name in behind - blamed}
     victims = [name for name, error in wrong.items() if error > _WRONG]
     return tuple(sorted(victims, key=lambda name: -wrong[name])[:_MOST_VICTIMS])
