@@ -228,7 +228,7 @@ def test_every_cause_says_what_it_is_in_a_sentence(of: CauseOf, count: int) -> N
 def test_every_cause_is_in_the_reference() -> None:
     pages = [Path(__file__).parents[2] / f"docs/reference/{name}.md" for name in ("diagnose", "diagnose-dumps")]
     text = "".join(page.read_text("utf-8") for page in pages)
-    assert [name for name in cause_names() if f"`{name}`" not in text] == []
+    assert [name for name in cause_names() if name not in text] == []
 
 
 def test_a_cause_is_registered_once() -> None:
