@@ -22,9 +22,9 @@ import numpy as np
 from roundoff.demo.ocr import Words, characters, decoded, find_model, vocabulary
 from roundoff.graph.load import load_model
 from roundoff.quantize.targets.loading import load_target
-from roundoff.search.judges.loading import JudgeOptions
+from roundoff.search.judge_options import JudgeOptions
 from roundoff.search.result import Trial
-from roundoff.search.settings import Keeping, TestSet, TuneData, TuneSettings
+from roundoff.search.settings import TestSet, TuneData, TuneSettings, TuneStore
 from roundoff.search.tune import tune
 
 NAME, HIGHER_IS_BETTER, RANGE = "words read", True, (0, 1)
@@ -78,7 +78,7 @@ def main() -> int:
         began = time.perf_counter()
         print(f"  {name}")
         data = TuneData(calibration, search, TestSet(test))
-        found = tune(load_model(path), data, settings, keeping=Keeping(on_trial=show)).tuning
+        found = tune(load_model(path), data, settings, keeping=TuneStore(on_trial=show)).tuning
         print(f"    {found.verdict} in {time.perf_counter() - began:.0f} s: {found.best.change}")
         kept, unseen = found.remaining, found.holdout
         assert unseen is not None

@@ -32,7 +32,7 @@ from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import load_model
 from roundoff.measure.inference import mean_interval
 from roundoff.quantize.targets.loading import load_target
-from roundoff.search.judges.loading import JudgeOptions
+from roundoff.search.judge_options import JudgeOptions
 from roundoff.search.settings import TuneData, TuneSettings
 from roundoff.search.tune import tune
 

@@ -14,6 +14,8 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if TYPE_CHECKING:
     from roundoff.align.matching import align as pair_tensors
     from roundoff.align.names import read_aliases
+    from roundoff.case.bundle import bundle
+    from roundoff.case.reproduce import reproduce
     from roundoff.core.document import load_document
     from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
@@ -64,6 +66,7 @@ __all__ = [
     "all_metrics",
     "analyze_layers",
     "bake_quantizers",
+    "bundle",
     "compare",
     "import_caffe",
     "inputs",
@@ -82,6 +85,7 @@ __all__ = [
     "read_aliases",
     "read_quantized",
     "register_layer",
+    "reproduce",
     "save_model",
     "score",
     "target_names",
@@ -109,6 +113,7 @@ _HOMES = {
     "all_metrics": "measure.metrics",
     "analyze_layers": "studies.layers.study",
     "bake_quantizers": "graph.insertion",
+    "bundle": "case.bundle",
     "compare": "studies.compare.study",
     "import_caffe": "graph.caffe.convert",
     "inputs": "graph.interface",
@@ -127,11 +132,17 @@ _HOMES = {
     "read_aliases": "align.names",
     "read_quantized": "graph.reading.read",
     "register_layer": "graph.caffe.registry",
+    "reproduce": "case.reproduce",
     "save_model": "graph.save",
     "score": "measure.metrics",
     "target_names": "quantize.targets.loading",
     "topology": "graph.interface",
 }
+
+# `roundoff.case` goes on from earlier runs. Who reads the words of their commands, and the folders of vendors'
+# builds by a file they have, is above it, and loaded when such a run is there.
+COMMAND_READER = "cli.earlier_runs"
+BUILD_READERS = {"build_context.json": "vendors.pulsar2.build_record"}
 
 
 def __getattr__(name: str) -> Any:

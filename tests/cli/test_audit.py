@@ -153,8 +153,8 @@ def counted(text: str) -> tuple[Precision, ...]:
 CORRECTS = """
 def propose(problem, history):
     recipe = problem.base
-    for lever in problem.levers():
-        recipe = problem.pulled(recipe, lever) if lever.name in ("equalize", "bias_correct") else recipe
+    for option in problem.free_options():
+        recipe = problem.with_option(recipe, option) if option.name in ("equalize", "bias_correct") else recipe
     return None if history else recipe
 """
 

@@ -1,6 +1,7 @@
 """The command ``roundoff sensitivity``."""
 
 import csv
+import importlib
 import io
 import json
 from collections.abc import Callable
@@ -10,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 
-import roundoff.studies.sensitivity.study
 from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
@@ -120,7 +120,7 @@ def test_a_fast_run_says_how_few_samples_it_took(run: Run) -> None:
 
 
 def test_an_interrupted_run_shows_what_is_done_and_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    audience = roundoff.studies.sensitivity.stages.Audience
+    audience = importlib.import_module("roundoff.studies.sensitivity.study").Audience
     seen: list[SubjectScore] = []
 
     class Impatient(audience):  # type: ignore[misc, valid-type]

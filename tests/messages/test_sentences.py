@@ -45,7 +45,7 @@ def test_every_sentence_is_one_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("noise", ["噪声"]),
+        ("one peak", ["单峰"]),
         ("13.28% of the values are cut off at [0, 1.299]", ["13.28% 的数值在 [0, 1.299] 处被截断"]),
         ("gain 2 and offset +1", ["增益 2", "偏移 +1"]),
         ("by sqnr_db when quantized alone (1 sample)", ["按单独量化时的 sqnr_db", "1 个样本"]),
@@ -55,7 +55,7 @@ def test_every_sentence_is_one_that_is_said() -> None:
         ),
         ("nobody has ever said this; one peak", ["nobody has ever said this", "单峰"]),
         ("nobody has ever said this", ["nobody has ever said this"]),
-        ("new finding: {x} of {0}", ["新发现", "{x} of {0}"]),
+        ("all values are {x}", ["所有数值均为 {x}"]),
         ("gain of something else", ["gain of something else"]),
     ],
 )
@@ -84,6 +84,6 @@ def test_sentences_of_other_studies_become_messages() -> None:
 
 
 def test_pages_have_them_in_every_language() -> None:
-    found = known("noise")
-    assert (found.en, found.zh) == ("noise", "噪声")
+    found = known("one peak")
+    assert (found.en, found.zh) == ("one peak", "单峰")
     assert known("").zh == ""

@@ -1,5 +1,6 @@
 """A made-up difference of two runs, for reports and pages."""
 
+from roundoff.messages.message import verbatim
 from roundoff.studies.run_diff.result import Gate, GateRow, InputChange, RowDiff, RunDiff
 
 __all__ = ["diff_of"]
@@ -12,7 +13,7 @@ def diff_of(*tensors: str, gate: bool = False) -> RunDiff:
                 at - 10.0, 8, 1e-5, 1e-5, "worse", at == 0)
         for at, name in enumerate(tensors)
     )  # fmt: skip
-    judged = tuple(GateRow(row.tensor, "local", "", 1.0, None, False, "lost 10.0 dB") for row in rows)
+    judged = tuple(GateRow(row.tensor, "local", "", 1.0, None, False, verbatim("lost 10.0 dB")) for row in rows)
     return RunDiff(
         before="a",
         after="b",
@@ -28,6 +29,6 @@ def diff_of(*tensors: str, gate: bool = False) -> RunDiff:
         samples=(8, 8),
         floor_db=0.5,
         level=0.05,
-        notes=("paired t-test",),
-        gate=Gate(1.0, judged, ("the output x is missing",), ("never*",)) if gate else None,
+        notes=(verbatim("paired t-test"),),
+        gate=Gate(1.0, judged, (verbatim("the output x is missing"),), ("never*",)) if gate else None,
     )

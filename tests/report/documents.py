@@ -5,11 +5,11 @@ from dataclasses import replace
 from roundoff.core.document import SCHEMA, Environment, InputFile, RunDocument
 from roundoff.core.tensors import NodeInfo, Topology
 from tests import inspections
-from tests.report import test_reports
 from tests.report.curves import curves_of, sweep_of
 from tests.report.diffs import diff_of
 from tests.search import test_tuning
 from tests.studies.audit import test_audit
+from tests.studies.compare import test_page as test_reports
 from tests.studies.layers import test_layers
 
 __all__ = ["HOSTILE", "chain", "empty_document", "full_document", "large_document"]

@@ -15,10 +15,10 @@ from roundoff.report.explain import explain as explain_with
 from roundoff.report.explain import term_names
 from roundoff.studies.layers.result import VerdictKind
 from roundoff.studies.run_diff.result import DiffKind
-from tests.report import test_reports
 from tests.report.curves import curves_of
 from tests.report.diffs import diff_of
 from tests.report.documents import chain, empty_document
+from tests.studies.compare import test_page as test_reports
 from tests.studies.layers import test_layers
 
 FINDING = Finding(

@@ -9,14 +9,14 @@ import numpy as np
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.search.free_options import Lever
-from roundoff.search.goal import Reading, TuneGoal
-from roundoff.search.journal import Journal
-from roundoff.search.recipe_text import recipe_key
+from roundoff.search.engine import TrialBudget
+from roundoff.search.free_options import FreeOption
+from roundoff.search.goal import GoalReading, TuneGoal
+from roundoff.search.journal import TrialJournal, recipe_key
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.strategy import Strategy
-from roundoff.search.trials import Bench
-from roundoff.search.tune import Budget, Found, run_search
+from roundoff.search.trials import TrialRunner
+from roundoff.search.tune import SearchFound, run_search
 
 __all__ = ["FakeJudge", "FakeProblem", "FakeWorkbench", "Killed", "search"]
 
@@ -30,7 +30,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True)
 class FakeProblem:
-    """Nodes with costs of their own, and levers that are words."""
+    """Nodes with costs of their own, and options that are words."""
 
     nodes: tuple[str, ...]
     words: tuple[str, ...] = ()
@@ -43,16 +43,16 @@ class FakeProblem:
     dear: tuple[str, ...] = ()
     promised: Mapping[frozenset[str], float] | None = None
 
-    def levers(self) -> tuple[Lever, ...]:
-        return tuple(Lever("variation", word) for word in self.words)
+    def free_options(self) -> tuple[FreeOption, ...]:
+        return tuple(FreeOption("variation", word) for word in self.words)
 
-    def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
-        return replace(recipe, variations=tuple(sorted({*recipe.variations, lever.name})))
+    def with_option(self, recipe: Recipe, option: FreeOption) -> Recipe:
+        return replace(recipe, variations=tuple(sorted({*recipe.variations, option.name})))
 
-    def promise(self, recipe: Recipe) -> float | None:
+    def proxy_db(self, recipe: Recipe) -> float | None:
         return None if self.promised is None else self.promised[frozenset(recipe.variations)]
 
-    def promises(self, recipe: Recipe, other: Recipe) -> bool:
+    def worth_trying(self, recipe: Recipe, other: Recipe) -> bool:
         return not set(self.hopeless) & set(recipe.variations)
 
     def ranking(self, recipe: Recipe) -> tuple[str, ...]:
@@ -135,13 +135,13 @@ def search(
     strategy: Strategy = STRATEGIES["greedy"],
     journal: Path | None = None,
     goal: float = 0.99,
-    budget: Budget | None = None,
-) -> Found:
+    budget: TrialBudget | None = None,
+) -> SearchFound:
     """Run a search to its end, or until it is killed."""
-    memory = Journal(journal, {"problem": "made up"})
+    memory = TrialJournal(journal, {"problem": "made up"})
     try:
-        reading = Reading(workbench.judge, TuneGoal("made up", goal), early=strategy.early)
-        bench = Bench(workbench, reading, journal=memory, plain=problem.base)
+        reading = GoalReading(workbench.judge, TuneGoal("made up", goal), early=strategy.early)
+        bench = TrialRunner(workbench, reading, journal=memory, plain=problem.base)
         return run_search(problem, bench, strategy, budget=budget)
     finally:
         memory.close()

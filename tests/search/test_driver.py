@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from roundoff.core.plan import FLOAT, Recipe
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.search.engine import TrialBudget
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES
-from roundoff.search.strategies.prune import one_less
+from roundoff.search.strategies.greedy import one_less
 from roundoff.search.strategies.strategy import Strategy
-from roundoff.search.tune import Budget, Found
+from roundoff.search.tune import SearchFound
 from tests.search.synthetic import WIDE, FakeJudge, FakeProblem, FakeWorkbench, Killed, search
 
 NODES = tuple(f"node{number}" for number in range(8))
@@ -39,7 +40,7 @@ def accuracy_of(
     return accuracy
 
 
-def facts(found: Found) -> tuple[object, ...]:
+def facts(found: SearchFound) -> tuple[object, ...]:
     return (
         replace(found.answer, seconds=0.0),
         tuple(replace(trial, seconds=0.0) for trial in found.trials),
@@ -136,11 +137,13 @@ def test_early_passes_that_all_samples_refute_are_taken_back() -> None:
 
 def test_budgets_end_a_search_early_and_say_so() -> None:
     workbench = FakeWorkbench(accuracy_of(dict.fromkeys(NODES[:3], FLOAT)), FakeJudge())
-    found = search(FakeProblem(NODES, words=("a", "b")), workbench, budget=Budget(max_trials=4))
+    found = search(FakeProblem(NODES, words=("a", "b")), workbench, budget=TrialBudget(max_trials=4))
     assert len(found.trials) == 4
     assert found.stopped == "after 4 trials, as --max-trials says"
     assert found.answer.whole
-    over = search(FakeProblem(NODES), FakeWorkbench(workbench.accuracy, FakeJudge()), budget=Budget(deadline=0.0))
+    over = search(
+        FakeProblem(NODES), FakeWorkbench(workbench.accuracy, FakeJudge()), budget=TrialBudget(deadline=0.0)
+    )
     assert (len(over.trials), over.stopped) == (1, "when the time was over")
 
 
@@ -189,13 +192,13 @@ def test_histories_of_strategies_are_their_only_memory() -> None:
     assert history
 
 
-def by_levers(scores: dict[str, float]) -> Callable[[Recipe], float]:
-    """An accuracy for each set of levers."""
+def by_options(scores: dict[str, float]) -> Callable[[Recipe], float]:
+    """An accuracy for each set of options."""
     return lambda recipe: scores["".join(recipe.variations)]
 
 
-def answered(problem: FakeProblem, scores: dict[str, float], goal: float = 0.97) -> Found:
-    return search(problem, FakeWorkbench(by_levers(scores), FakeJudge()), goal=goal)
+def answered(problem: FakeProblem, scores: dict[str, float], goal: float = 0.97) -> SearchFound:
+    return search(problem, FakeWorkbench(by_options(scores), FakeJudge()), goal=goal)
 
 
 GAINS = {"": 0.9, "a": 0.93, "b": 0.98, "ab": 1.0}

@@ -10,7 +10,7 @@ import pytest
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.search.judges.user_functions import FedSamples, fed_samples
+from roundoff.search.evaluators import FedSamples, fed_samples
 from tests.models import conv_net, loaded
 
 FILE = Path("mine.py")

@@ -11,11 +11,10 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.run.session import Session, open_session
-from roundoff.search.judges import outputs as running
-from roundoff.search.judges.builtin import SignalJudge
-from roundoff.search.judges.judge import Judge
-from roundoff.search.judges.loading import JudgeOptions, make_judge
-from roundoff.search.judges.outputs import OutputRunner
+from roundoff.search import output_runner as running
+from roundoff.search.judge_options import JudgeOptions, make_judge
+from roundoff.search.judges import SignalJudge, TrialJudge
+from roundoff.search.output_runner import OutputRunner
 from tests.models import conv_net, loaded, residual
 
 COUNT = 40
@@ -128,7 +127,7 @@ class Evaluator:
 """
 
 
-def judged(folder: Path, code: str, model: Model) -> Judge:
+def judged(folder: Path, code: str, model: Model) -> TrialJudge:
     (folder / "mine.py").write_text(code)
     return make_judge(model, Images(), JudgeOptions(evaluator=folder / "mine.py"))
 

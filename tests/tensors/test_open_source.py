@@ -26,7 +26,7 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_unknown_format_suggests_the_nearest(tmp_path: Path) -> None:
     put_npy(tmp_path)
-    with pytest.raises(BadInput, match="Unknown format 'safetensor'") as caught:
+    with pytest.raises(BadInput, match="There is no format 'safetensor'") as caught:
         open_source(tmp_path, format="safetensor")
     assert caught.value.fix == "did you mean 'safetensors'?"
 

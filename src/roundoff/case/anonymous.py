@@ -1,16 +1,14 @@
-"""A reproducer without names: nodes and tensors become numbers, the same in both models."""
+"""Names that tell nothing: nodes, tensors and quantizers become numbers, the same in all parts of a case."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from roundoff.case.reproducer import Reproducer, ReproducerSample
+from roundoff.case.minimal import Reproducer, ReproducerSample
+from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
-from roundoff.graph.anonymous import anonymized
-from roundoff.graph.load import Model, checked_model
-from roundoff.graph.wiring import subgraphs
+from roundoff.graph.anonymous import Anonymous, anonymized
 
-__all__ = ["without_names"]
+__all__ = ["anonymous_quantizers", "without_names"]
 
 
 def without_names(found: Reproducer) -> Reproducer:
@@ -19,54 +17,46 @@ def without_names(found: Reproducer) -> Reproducer:
     Raises:
         BadInput: Its operations are someone's own, and their names would tell.
     """
-    source = found.float_model if found.quantized_model is None else found.quantized_model
-    disguised = anonymized(source)
-    tensors, nodes = dict(disguised.tensors), dict(disguised.nodes)
-    plain = _renamed(found.float_model, tensors, nodes)
-    samples = tuple(
-        ReproducerSample(
-            f"sample {number}",
-            _keyed(sample.inputs, tensors),
-            _keyed(sample.expected, tensors),
-            _keyed(sample.observed, tensors),
-        )
-        for number, sample in enumerate(found.samples)
-    )
+    quantized = None if found.quantized_model is None else anonymized(found.quantized_model)
+    plain = anonymized(found.float_model, like=quantized)
     return replace(
         found,
-        nodes=tuple((nodes[name], kind) for name, kind in found.nodes),
-        float_model=plain,
-        quantized_model=None if found.quantized_model is None else disguised.model,
-        samples=samples,
-        spot=replace(found.spot, tensor=tensors[found.spot.tensor]),
+        nodes=tuple((plain.nodes[name], kind) for name, kind in found.nodes),
+        float_model=plain.model,
+        quantized_model=None if quantized is None else quantized.model,
+        samples=tuple(
+            ReproducerSample(
+                f"sample {number}",
+                _keyed(sample.inputs, plain.tensors),
+                _keyed(sample.expected, plain.tensors),
+                _keyed(sample.observed, plain.tensors),
+            )
+            for number, sample in enumerate(found.samples)
+        ),
+        spot=replace(found.spot, tensor=plain.tensors[found.spot.tensor]),
     )
+
+
+def anonymous_quantizers(quantizers: Sequence[Quantizer], names: Anonymous) -> list[Quantizer]:
+    """The same quantizers for the same model under other names; codes belong to its weights, and are left out.
+
+    Args:
+        quantizers: The originals.
+        names: The model, and what everything in it was called.
+    """
+    chain = {each.name: f"q_{place}" for place, each in enumerate(quantizers)}
+    return [
+        replace(
+            each,
+            name=chain[each.name],
+            tensor=names.tensors[each.tensor],
+            consumers=tuple(Consumer(names.nodes[edge.node], edge.input) for edge in each.consumers),
+            after=chain.get(each.after, ""),
+            codes=None,
+        )
+        for each in quantizers
+    ]
 
 
 def _keyed(arrays: Mapping[str, Array], names: Mapping[str, str]) -> dict[str, Array]:
     return {names[name]: array for name, array in arrays.items()}
-
-
-def _renamed(model: Model, tensors: dict[str, str], nodes: dict[str, str]) -> Model:
-    """A model with given names; what has none is given one."""
-    own = anonymized(model)
-    back = {new: tensors.setdefault(old, f"f_{new}") for old, new in own.tensors.items()}
-    proto = type(own.model.proto)()
-    proto.CopyFrom(own.model.proto)
-    named = {new: nodes.setdefault(old, f"f_{new}") for old, new in own.nodes.items()}
-    _rename(proto.graph, back, named)
-    return checked_model(proto, path=own.model.path, size=proto.ByteSize())
-
-
-def _rename(graph: Any, tensors: Mapping[str, str], nodes: Mapping[str, str]) -> None:
-    """Give new names to a graph and to those inside of its nodes."""
-    for value in (*graph.input, *graph.output, *graph.initializer):
-        value.name = tensors.get(value.name, value.name)
-    for sparse in graph.sparse_initializer:
-        sparse.values.name = tensors.get(sparse.values.name, sparse.values.name)
-    for node in graph.node:
-        node.name = nodes.get(node.name, node.name)
-        for side in (node.input, node.output):
-            for place, name in enumerate(side):
-                side[place] = tensors.get(name, name)
-        for inner in subgraphs(node):
-            _rename(inner, tensors, nodes)

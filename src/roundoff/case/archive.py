@@ -1,12 +1,49 @@
-"""Archives that are the same, byte for byte, whenever they are made of the same files."""
+"""The files of a case: models, samples and arrays as bytes, in archives that depend on nothing but their files."""
 
 import hashlib
 import io
 import json
+import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 
-__all__ = ["MANIFEST_NAME", "manifest_of", "zip_bytes"]
+import numpy as np
+
+from roundoff.case.excerpt import CaseNumbers, CaseSamples, QuantizedCase
+from roundoff.core.document import Environment
+from roundoff.core.provenance import environment
+from roundoff.core.quantizers import Quantizer
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.insertion import fake_quant_model
+from roundoff.graph.load import Model
+from roundoff.graph.save import DeferredModel, save_model
+from roundoff.messages.numbers import csv_text
+from roundoff.samples.sample_set import copy_samples
+
+__all__ = [
+    "FLOAT_MODEL",
+    "MANIFEST_NAME",
+    "QUANTIZED_MODEL",
+    "Content",
+    "environment_bytes",
+    "json_bytes",
+    "manifest_of",
+    "model_members",
+    "npy_bytes",
+    "quantized_members",
+    "quantizer_table",
+    "sample_members",
+    "zip_bytes",
+]
+
+FLOAT_MODEL, QUANTIZED_MODEL = "model/float.onnx", "model/quantized.onnx"
+SAMPLES_LIST = "data/worst.txt"
+
+Content = dict[str, bytes]
+"""Files by their names."""
 
 MANIFEST_NAME = "MANIFEST.json"
 # The earliest time an archive can hold; when files were made is nobody's business.
@@ -39,3 +76,100 @@ def zip_bytes(members: Mapping[str, bytes], *, manifest: bool = True) -> bytes:
             info.external_attr = _REGULAR_FILE << 16
             archive.writestr(info, content)
     return out.getvalue()
+
+
+def json_bytes(content: object) -> bytes:
+    """Anything as a file for people and programs."""
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def npy_bytes(array: Array) -> bytes:
+    """An array as the content of a file."""
+    out = io.BytesIO()
+    np.save(out, np.ascontiguousarray(array), allow_pickle=False)
+    return out.getvalue()
+
+
+def environment_bytes(found: Environment) -> bytes:
+    """Versions and host of the run, and those of this one, which packed it."""
+    sides = {"run": found, "packed": environment(0.0)}
+    # How long it took is another number every time.
+    plain = {side: {key: value for key, value in asdict(each).items() if key != "elapsed_s"}
+             for side, each in sides.items()}  # fmt: skip
+    return (json.dumps(plain, indent=1) + "\n").encode()
+
+
+def quantizer_table(quantizers: tuple[Quantizer, ...]) -> str:
+    """Scale and zero point of every quantizer, as CSV."""
+
+    def row(each: Quantizer) -> list[object]:
+        scales, zeros = np.atleast_1d(each.params.scale), np.atleast_1d(each.params.zero_point)
+        readers = " ".join(f"{consumer.node}:{consumer.input}" for consumer in each.consumers)
+        axis = "" if each.spec.axis is None else each.spec.axis
+        numbers = " ".join(map(repr, map(float, scales))), " ".join(map(str, map(int, zeros)))
+        return [each.tensor, each.kind, each.spec.dtype, axis, *numbers, readers]
+
+    heading = ["tensor", "kind", "dtype", "axis", "scale", "zero_point", "read_by"]
+    return csv_text(heading, map(row, quantizers))
+
+
+def quantized_members(
+    case: QuantizedCase, float_model: Model, numbers: CaseNumbers
+) -> tuple[Content, dict[str, object]]:
+    """Both models, the samples, and what the script needs to know.
+
+    Args:
+        case: The case.
+        float_model: What is handed on as the float model: the case's own, or what that was prepared from.
+        numbers: What the case shows.
+
+    Raises:
+        BadInput: The models are too large for one archive, or there is no score to show.
+    """
+    if numbers.sqnr_db is None:
+        what = "The outputs of the worst sample have no score, so that there is no number to show."
+        raise BadInput(what, fix="run roundoff samples on it to see why, and leave such samples out of --data")
+    members = model_members(float_model, FLOAT_MODEL)
+    members |= model_members(
+        fake_quant_model(case.quantized.float_model, case.quantized.quantizers), QUANTIZED_MODEL
+    )
+    samples, places = sample_members(case.samples)
+    outputs = sorted({value.name for value in case.quantized.float_model.proto.graph.output})
+    description: dict[str, object] = {
+        "float": FLOAT_MODEL,
+        "quantized": QUANTIZED_MODEL,
+        "outputs": [name for name in outputs if name == numbers.output] or outputs,
+        "samples": places,
+        "expected_sqnr_db": numbers.sqnr_db,
+    }
+    return members | samples, description
+
+
+def model_members(model: Model | DeferredModel, name: str) -> Content:
+    """A model in one file, or with its weights beside it when they are large."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(model, Path(folder) / Path(name).name)
+        return _read(Path(folder), str(Path(name).parent))
+
+
+def sample_members(samples: CaseSamples) -> tuple[Content, list[dict[str, object]]]:
+    """Samples as files, and where the inputs of each are."""
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = list(zip(samples.names, samples.feeds, strict=True))
+        copy_samples(Path(folder), pairs, heading="the samples that show the fault, the worst first")
+        members = _read(Path(folder), "data")
+    # The list names the files of a sample in the order of the inputs.
+    listed = members[SAMPLES_LIST].decode()
+    files = [name for name in members if name.endswith(".npy")]
+    files.sort(key=lambda file: listed.index(file.removeprefix("data/")))
+    places: list[dict[str, object]] = []
+    for number, (name, feed) in enumerate(pairs, start=1):
+        own = [file for file in files if Path(file).name.startswith(f"{number:04d}_")]
+        by_input = dict(zip(feed, own, strict=True))
+        places.append({"name": name, "inputs": by_input})
+    return members, places
+
+
+def _read(folder: Path, prefix: str) -> Content:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {f"{prefix}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files}

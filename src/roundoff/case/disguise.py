@@ -1,4 +1,4 @@
-"""The same fault without the secret: other names, other weights and other samples of the same statistics."""
+"""The same fault without the secret: other names; weights, samples and tensors of the same statistics."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,33 +6,48 @@ from typing import Any, Literal
 
 import numpy as np
 
-from roundoff.case.excerpt import AT_OUTPUTS, FACTOR_DB, Case, CaseSamples, measure, same_fault
-from roundoff.case.match_statistics import results_of, settle
-from roundoff.case.result import CaseNumbers, Confidence
+from roundoff.case.anonymous import anonymous_quantizers
+from roundoff.case.excerpt import (
+    AT_OUTPUTS,
+    FACTOR_DB,
+    CaseNumbers,
+    CaseSamples,
+    QuantizedCase,
+    measure,
+    same_fault,
+)
 from roundoff.core.progress import Progress
-from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, parameters_from_range, representable_range
+from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
 from roundoff.graph.anonymous import anonymized
-from roundoff.graph.channel_axes import weight_axis
+from roundoff.graph.channel_axes import channel_moments, weight_axis
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights, constant_value
 from roundoff.graph.wiring import subgraphs
+from roundoff.measure.metrics import score
+from roundoff.measure.pairs import channel_axis_of, measure_pair
 from roundoff.quantize.calibration.observer import Observer
 from roundoff.quantize.calibration.run import calibrate
 from roundoff.quantize.calibration.watch import RunLimits
-from roundoff.quantize.planning.view import PRODUCTS, setting_inputs
+from roundoff.quantize.planning.view import BIAS_INPUT, PRODUCTS, setting_inputs
 from roundoff.run.feeds import Samples
+from roundoff.run.session import open_session
+from roundoff.studies.compare.difference import describe
 
 __all__ = [
     "SHUFFLED_FROM",
+    "Confidence",
     "Disguise",
     "Disguised",
-    "Found",
+    "FoundDisguise",
+    "Mixed",
     "disguised",
     "find_disguise",
     "jittered",
     "like",
+    "mixed_alike",
     "sample_like",
     "shuffled",
 ]
@@ -169,7 +184,114 @@ def _unrowed(rows: Array, values: Array, axis: int | None) -> Array:
     return np.ascontiguousarray(np.moveaxis(rows.reshape(moved.shape), 0, axis))
 
 
-Disguise = Literal["random", "settled", "shuffled"]
+# Bringing a model with other weights to the operating point of the original: results of the same mean and size.
+# Random filters answer to a picture more weakly than trained ones. Without this, means and biases would outweigh
+# everything else from the first layers on, and with them any error.
+
+# Layers are matched from the inputs on, in so many steps at the most; those of one step together, and twice.
+_MOST_STEPS = 24
+_LARGEST_GAIN = 1e4
+
+Moments = tuple[Array, Array]
+"""Mean and standard deviation of each channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ProductLayer:
+    """A node that multiplies by a constant weight.
+
+    Attributes:
+        result: The tensor it writes.
+        axis: Where its channels are.
+        weight: Name of the weight.
+        bias: Name of the bias; empty when it has none.
+    """
+
+    result: str
+    axis: int
+    weight: str
+    bias: str
+
+
+def results_of(model: Model, samples: Samples, *, names: Mapping[str, str]) -> dict[str, Moments]:
+    """Mean and size of what each layer gives.
+
+    Args:
+        model: The original.
+        samples: What it is fed.
+        names: What tensors are to be called.
+    """
+    found = _moments(model, samples, list(_layers(model)))
+    return {names[name]: moments for name, moments in found.items()}
+
+
+def match_statistics(model: Model, samples: Samples, wanted: Mapping[str, Moments]) -> None:
+    """Scale weights and shift biases, in place, until layers give results of the mean and size wanted.
+
+    All weights of a layer get the same factor, so that its channels differ as they did.
+    """
+    layers = [layer for layer in _layers(model) if layer.result in wanted]
+    size = -(-len(layers) // _MOST_STEPS) if layers else 1
+    repeats = 1 if size == 1 else 2
+    for start in range(0, len(layers), size):
+        for _ in range(repeats):
+            group = layers[start : start + size]
+            found = _moments(model, samples, group)
+            for layer in group:
+                _adjust(model, layer, found[layer.result], wanted[layer.result])
+
+
+def _layers(model: Model) -> Iterator[_ProductLayer]:
+    constants = {tensor.name for tensor in model.proto.graph.initializer}
+    for node in model.proto.graph.node:
+        if node.op_type not in PRODUCTS or len(node.input) < 2 or node.input[1] not in constants:
+            continue
+        place = BIAS_INPUT.get(node.op_type, len(node.input))
+        bias = node.input[place] if place < len(node.input) and node.input[place] in constants else ""
+        axis = 1 if node.op_type in ("Conv", "ConvTranspose") else -1
+        yield _ProductLayer(node.output[0], axis, node.input[1], bias)
+
+
+def _moments(model: Model, samples: Samples, layers: Sequence[_ProductLayer]) -> dict[str, Moments]:
+    names = [layer.result for layer in layers]
+    session = open_session(model, outputs=tap(model, names))
+    seen: dict[str, list[Array]] = {name: [] for name in names}
+    for index in range(len(samples.names)):
+        for name, values in zip(names, session.run(samples.feed(index)), strict=True):
+            seen[name].append(values)
+    found = {}
+    for layer in layers:
+        mean, variance = channel_moments(seen[layer.result], layer.axis)
+        found[layer.result] = (mean, np.sqrt(variance))
+    return found
+
+
+def _adjust(model: Model, layer: _ProductLayer, now: Moments, wanted: Moments) -> None:
+    live = (now[1] > 0) & (wanted[1] > 0)
+    gain = 1.0
+    if live.any():
+        gain = float(np.exp(np.median(np.log(wanted[1][live] / now[1][live]))))
+    if not np.isfinite(gain) or not 1 / _LARGEST_GAIN < gain < _LARGEST_GAIN:
+        return
+    tensors = {tensor.name: tensor for tensor in model.proto.graph.initializer}
+    weight = tensors[layer.weight]
+    _store(weight, np.asarray(constant_value(weight, model)) * gain)
+    if not layer.bias:
+        return
+    bias = tensors[layer.bias]
+    values = np.asarray(constant_value(bias, model)).astype(np.float64)
+    if values.size == wanted[0].size:
+        flat = values.reshape(-1)
+        _store(bias, (wanted[0] - gain * (now[0] - flat)).reshape(values.shape))
+
+
+def _store(tensor: Any, values: Array) -> None:
+    from onnx.numpy_helper import from_array, to_array
+
+    tensor.CopyFrom(from_array(values.astype(to_array(tensor).dtype), tensor.name))
+
+
+Disguise = Literal["random", "matched", "shuffled"]
 """How weights are replaced: by random ones; by random ones that are then scaled, with biases shifted, until layers
 give results of the size and mean they had; the same with the weights of each channel in another order."""
 
@@ -190,14 +312,14 @@ class Disguised:
         replaced: How many weights were replaced.
     """
 
-    case: Case
+    case: QuantizedCase
     names: dict[str, str]
     tensors: dict[str, str]
     others: dict[str, str]
     replaced: int
 
 
-def disguised(case: Case, how: Disguise, *, keep_data: bool, seed: int) -> Disguised:
+def disguised(case: QuantizedCase, how: Disguise, *, keep_data: bool, seed: int) -> Disguised:
     """Make a case that should show the same fault, and tells nothing of the model.
 
     Each quantizer covers the same share of what its tensor holds as before, so that one that is too wide or too
@@ -226,15 +348,12 @@ def disguised(case: Case, how: Disguise, *, keep_data: bool, seed: int) -> Disgu
     names = tuple(f"sample_{number}" for number in range(len(feeds)))
     samples = CaseSamples("samples", names, feeds)
     if how != "random":
-        settle(anonymous.model, samples, results_of(original, case.samples, names=anonymous.tensors))
-    renamed = [_renamed(each, place, anonymous.tensors, anonymous.nodes) for place, each in
-               enumerate(case.quantized.quantizers)]  # fmt: skip
-    chain = {old.name: new.name for old, new in zip(case.quantized.quantizers, renamed, strict=True)}
-    renamed = [replace(each, after=chain.get(each.after, "")) for each in renamed]
-    scaled = _scaled(case, renamed, Case(QuantizedModel(anonymous.model, ()), samples))
+        match_statistics(anonymous.model, samples, results_of(original, case.samples, names=anonymous.tensors))
+    renamed = anonymous_quantizers(case.quantized.quantizers, anonymous)
+    scaled = _scaled(case, renamed, QuantizedCase(QuantizedModel(anonymous.model, ()), samples))
     quantized = QuantizedModel(anonymous.model, tuple(scaled))
     everything = {**anonymous.tensors, **anonymous.nodes}
-    return Disguised(Case(quantized, samples), everything, anonymous.tensors, anonymous.others, replaced)
+    return Disguised(QuantizedCase(quantized, samples), everything, anonymous.tensors, anonymous.others, replaced)
 
 
 def _replace_weights(model: Model, *, shuffle: bool, random: np.random.Generator) -> int:
@@ -290,13 +409,7 @@ def _axes(node: Any, place: int, rank: int) -> tuple[int | None, int | None]:
     return axis, rank - 2 if axis == rank - 1 else rank - 1
 
 
-def _renamed(each: Quantizer, place: int, tensors: Mapping[str, str], nodes: Mapping[str, str]) -> Quantizer:
-    consumers = tuple(Consumer(nodes[consumer.node], consumer.input) for consumer in each.consumers)
-    # Codes belong to the weights that are gone.
-    return replace(each, name=f"q_{place}", tensor=tensors[each.tensor], consumers=consumers, codes=None)
-
-
-def _scaled(before: Case, renamed: Sequence[Quantizer], after: Case) -> list[Quantizer]:
+def _scaled(before: QuantizedCase, renamed: Sequence[Quantizer], after: QuantizedCase) -> list[Quantizer]:
     """The quantizers with scales for what their tensors hold now."""
     old_quantizers = before.quantized.quantizers
     old = _ends(before.quantized.float_model, old_quantizers, before.samples)
@@ -390,11 +503,11 @@ def _ends(model: Model, quantizers: Sequence[Quantizer], samples: Samples) -> di
 
 # In this order: the more of the original stays, the later.
 _TRIES: tuple[tuple[Disguise, int], ...] = (
-    ("random", 0), ("settled", 0), ("random", 1), ("settled", 1), ("shuffled", 0), ("settled", 2), ("shuffled", 1),
+    ("random", 0), ("matched", 0), ("random", 1), ("matched", 1), ("shuffled", 0), ("matched", 2), ("shuffled", 1),
 )  # fmt: skip
 _WEIGHTS = {
     "random": "random values; each channel has the mean, spread and extremes it had, to three digits",
-    "settled": "random values; each channel has the mean, spread and extremes it had, to three digits, times one "
+    "matched": "random values; each channel has the mean, spread and extremes it had, to three digits, times one "
     "factor per layer; biases are shifted so that results have the means they had",
     "shuffled": "those of each channel in another order, times one factor per layer; biases are shifted so that "
     "results have the means they had",
@@ -403,8 +516,33 @@ _KEPT = "as they are (--keep-data)"
 _SYNTHETIC = "synthetic, with the distribution and the spatial spectrum of each channel, and nothing else of it"
 
 
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """What was done to keep secrets, and whether the fault is still there.
+
+    Attributes:
+        weights: How weights were replaced, in words.
+        data: What became of samples, in words.
+        before: What the original shows.
+        names: New name of every node that `before` speaks of.
+        close_db: By how much errors may differ.
+        where: Where they differ by no more.
+        reasons: Why it does not show the same fault; empty when it does.
+        tries: How many disguises were tried.
+    """
+
+    weights: str
+    data: str
+    before: CaseNumbers
+    names: dict[str, str]
+    close_db: float
+    where: str
+    reasons: tuple[str, ...]
+    tries: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class FoundDisguise:
     """A disguise.
 
     Attributes:
@@ -419,8 +557,8 @@ class Found:
 
 
 def find_disguise(
-    case: Case, before: CaseNumbers, *, keep_data: bool, seed: int, limits: RunLimits, progress: Progress
-) -> Found:
+    case: QuantizedCase, before: CaseNumbers, *, keep_data: bool, seed: int, limits: RunLimits, progress: Progress
+) -> FoundDisguise:
     """The first disguise that shows the same fault, also at the outputs; else the one that lacks least.
 
     Args:
@@ -435,7 +573,7 @@ def find_disguise(
         BadInput: The model has operations whose names would tell.
         ModelFailed: A model cannot be run.
     """
-    best: Found | None = None
+    best: FoundDisguise | None = None
     for number, (how, offset) in enumerate(_TRIES, start=1):
         tried = disguised(case, how, keep_data=keep_data, seed=seed + offset)
         numbers = measure(tried.case, limits=limits, progress=progress)
@@ -451,7 +589,7 @@ def find_disguise(
             tries=number,
         )
         if best is None or _lack(confidence) < _lack(best.confidence):
-            best = Found(tried, numbers, confidence)
+            best = FoundDisguise(tried, numbers, confidence)
         if _lack(confidence) == (0, False):
             break
     assert best is not None  # noqa: S101 - there is at least one to try
@@ -460,3 +598,62 @@ def find_disguise(
 
 def _lack(confidence: Confidence) -> tuple[int, bool]:
     return len(confidence.reasons), confidence.where != AT_OUTPUTS
+
+
+# Two tensors with their elements in another order, the same for both: every error is still there.
+
+# Channels of fewer elements have no order to speak of: these are mixed with all others.
+_FEWEST = 16
+# Sums in another order differ in the last bits.
+_SAME = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixed:
+    """A pair without its order.
+
+    Attributes:
+        reference: One side.
+        candidate: The other.
+        reasons: Why it does not show what the original shows; empty when it does.
+    """
+
+    reference: Array
+    candidate: Array
+    reasons: tuple[str, ...]
+
+
+def mixed_alike(reference: Array, candidate: Array, *, seed: int) -> Mixed:
+    """Put the elements of each channel into another order, alike on both sides, and see if the fault stays.
+
+    Args:
+        reference: One side.
+        candidate: The other, of the same shape.
+        seed: Of the order.
+    """
+    axis = channel_axis_of(reference.shape)
+    if axis is None or reference.size < _FEWEST * reference.shape[axis]:
+        axis = None
+    random = np.random.default_rng(seed)
+    sides = [
+        np.asarray(each) if axis is not None else np.reshape(each, (1, -1)) for each in (reference, candidate)
+    ]
+    along = 0 if axis is None else axis
+    rows = [_rows(each, along) for each in sides]
+    order = random.permuted(np.broadcast_to(np.arange(rows[0].shape[1]), rows[0].shape), axis=1)
+    mixed = [
+        _unrowed(np.take_along_axis(row, order, axis=1), side, along).reshape(reference.shape)
+        for row, side in zip(rows, sides, strict=True)
+    ]
+    before, after = _seen(np.asarray(reference), np.asarray(candidate), axis), _seen(mixed[0], mixed[1], axis)
+    reasons = []
+    if before[0] != after[0]:
+        reasons.append(f"the difference looks like {after[0]} instead of {before[0]}")
+    if not np.isclose(before[1], after[1], rtol=_SAME):
+        reasons.append(f"the error is {after[1]:.4g} dB instead of {before[1]:.4g} dB")
+    return Mixed(mixed[0], mixed[1], tuple(reasons))
+
+
+def _seen(reference: Array, candidate: Array, axis: int | None) -> tuple[str, float]:
+    moments = measure_pair(reference, candidate, channel_axis=axis)
+    return describe(moments, reference, candidate).kind, score(moments).values.get("sqnr_db", np.nan)

@@ -1,22 +1,15 @@
 """A case: a quantized model and the few samples that show what is wrong with it, and the numbers that show it."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from roundoff.case.result import CaseNumbers, NodeRank
 from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.insertion import fake_quant_model
-from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.save import save_model
 from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.run.feeds import Samples
-from roundoff.samples.sample_set import copy_samples
-from roundoff.studies.layers.result import LayerReport
+from roundoff.studies.layers.result import LayerReport, VerdictKind
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.studies.samples.result import WorstSamples
 from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
@@ -24,19 +17,15 @@ from roundoff.studies.samples.study import WorstSampleSettings, find_worst_sampl
 __all__ = [
     "AT_OUTPUTS",
     "FACTOR_DB",
-    "FLOAT_MODEL",
-    "QUANTIZED_MODEL",
-    "SAMPLES_LIST",
-    "Case",
+    "CaseNumbers",
     "CaseSamples",
     "Chosen",
+    "NodeRank",
+    "QuantizedCase",
     "Shown",
     "choose_samples",
     "measure",
-    "model_members",
-    "quantized_members",
     "same_fault",
-    "sample_members",
 ]
 
 
@@ -50,6 +39,47 @@ _RANKED, _AMONG = 10, 3
 _MOST_SAMPLES = 8
 # A smaller set of samples shows the fault when its error is at most this much smaller.
 _CLOSE_DB = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRank:
+    """One node of those that add most to the error at the outputs.
+
+    Attributes:
+        node: Its name.
+        op_type: Its operation.
+        share: Estimated share of the error at the outputs that it adds.
+        sqnr_db: Signal to noise at the tensor it writes, its inputs being exact.
+        cause: What makes most of that.
+    """
+
+    node: str
+    op_type: str
+    share: float
+    sqnr_db: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaseNumbers:
+    """The numbers that show a fault.
+
+    Attributes:
+        verdict: Whether few nodes make it (``local``) or many (``distributed``), or there is none (``fine``).
+        output: The worst output.
+        sqnr_db: Its signal to noise in the worst sample; None without a score.
+        cosine: The same as a cosine.
+        nodes: Nodes that add most to the error, the worst first.
+        culprits: Nodes that were proven to make most of it, each with the signal to noise of what it writes, its
+            inputs being exact.
+    """
+
+    verdict: VerdictKind
+    output: str
+    sqnr_db: float | None
+    cosine: float | None
+    nodes: tuple[NodeRank, ...]
+    culprits: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +102,7 @@ class CaseSamples:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Case:
+class QuantizedCase:
     """What is handed on.
 
     Attributes:
@@ -84,7 +114,7 @@ class Case:
     samples: CaseSamples
 
 
-def measure(case: Case, *, limits: RunLimits, progress: Progress) -> CaseNumbers:
+def measure(case: QuantizedCase, *, limits: RunLimits, progress: Progress) -> CaseNumbers:
     """Measure what a case shows.
 
     Raises:
@@ -207,9 +237,11 @@ def choose_samples(
     if not ranked:
         raise BadInput("There are no samples.", fix="give the run samples with --data")
 
-    def case(indices: Sequence[int]) -> Case:
+    def case(indices: Sequence[int]) -> QuantizedCase:
         names = tuple(samples.names[index] for index in indices)
-        return Case(quantized, CaseSamples(samples.label, names, tuple(samples.feed(index) for index in indices)))
+        return QuantizedCase(
+            quantized, CaseSamples(samples.label, names, tuple(samples.feed(index) for index in indices))
+        )
 
     many = ranked[:_MOST_SAMPLES]
     whole = measure(case(many), limits=limits, progress=progress)
@@ -221,88 +253,3 @@ def choose_samples(
             return Chosen(tried.samples, numbers, whole, tuple(many[:count]), len(ranked))
         count *= 2
     return Chosen(case(many).samples, whole, whole, tuple(many), len(ranked))
-
-
-# The files of a case: models, samples, and what the test script reads.
-
-FLOAT_MODEL, QUANTIZED_MODEL = "model/float.onnx", "model/quantized.onnx"
-SAMPLES_LIST = "data/worst.txt"
-
-Content = dict[str, bytes]
-
-
-def quantized_members(case: Case, float_model: Model, numbers: CaseNumbers) -> tuple[Content, dict[str, object]]:
-    """Both models, the samples, and what the script needs to know.
-
-    Args:
-        case: The case.
-        float_model: What is handed on as the float model: the case's own, or what that was prepared from.
-        numbers: What the case shows.
-
-    Raises:
-        BadInput: The models are too large for one archive, or there is no score to show.
-    """
-    if numbers.sqnr_db is None:
-        what = "The outputs of the worst sample have no score, so that there is no number to show."
-        raise BadInput(what, fix="run roundoff samples on it to see why, and leave such samples out of --data")
-    members = model_members(float_model, FLOAT_MODEL)
-    members |= model_members_deferred(case)
-    samples, places = sample_members(case.samples)
-    outputs = sorted({value.name for value in case.quantized.float_model.proto.graph.output})
-    description: dict[str, object] = {
-        "float": FLOAT_MODEL,
-        "quantized": QUANTIZED_MODEL,
-        "outputs": [name for name in outputs if name == numbers.output] or outputs,
-        "samples": places,
-        "expected_sqnr_db": numbers.sqnr_db,
-    }
-    return members | samples, description
-
-
-def model_members(model: Model, name: str) -> Content:
-    """A model in one file, or with its weights beside it when they are large."""
-    with tempfile.TemporaryDirectory() as folder:
-        save_model(model, Path(folder) / Path(name).name)
-        return _read(Path(folder), str(Path(name).parent))
-
-
-def model_members_deferred(case: Case) -> Content:
-    """The model with quantizers."""
-    with tempfile.TemporaryDirectory() as folder:
-        deferred = fake_quant_model(case.quantized.float_model, case.quantized.quantizers)
-        save_model(deferred, Path(folder) / Path(QUANTIZED_MODEL).name)
-        return _read(Path(folder), str(Path(QUANTIZED_MODEL).parent))
-
-
-def sample_members(samples: CaseSamples) -> tuple[Content, list[dict[str, object]]]:
-    """Samples as files, and where the inputs of each are."""
-    with tempfile.TemporaryDirectory() as folder:
-        pairs = list(zip(samples.names, samples.feeds, strict=True))
-        copy_samples(Path(folder), pairs, heading="the samples that show the fault, the worst first")
-        members = _read(Path(folder), "data")
-    files = [name for name in members if name.endswith(".npy")]
-    places: list[dict[str, object]] = []
-    for number, (name, feed) in enumerate(pairs, start=1):
-        own = [file for file in files if Path(file).name.startswith(f"{number:04d}_")]
-        by_input = dict(zip(feed, sorted(own, key=_order(members)), strict=True))
-        places.append({"name": name, "inputs": by_input})
-    return members, places
-
-
-def _order(members: Content) -> "_Order":
-    return _Order(members[SAMPLES_LIST].decode())
-
-
-class _Order:
-    """Sorts files as the list names them: in the order of the inputs."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __call__(self, file: str) -> int:
-        return self._text.index(file.removeprefix("data/"))
-
-
-def _read(folder: Path, prefix: str) -> Content:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {f"{prefix}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files}

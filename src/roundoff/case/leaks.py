@@ -4,15 +4,18 @@ import contextlib
 import getpass
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
 import numpy as np
 
+from roundoff.case import ticket
+from roundoff.case.script import SCRIPT
+from roundoff.errors import BadInput
 from roundoff.graph.load import Model, weight_tensors
 from roundoff.graph.weights import constant_value
 
-__all__ = ["find_leaks", "secrets_of"]
+__all__ = ["find_leaks", "refuse_leaks", "secrets_of"]
 
 # Shorter names occur by chance in any file.
 _SHORTEST = 4
@@ -20,6 +23,8 @@ _SHORTEST = 4
 _SHORTEST_IN_NUMBERS, _NUMBERS = 6, (".onnx", ".npy", ".data")
 # Names as we give them ourselves, and some exporters.
 _LIKE_OURS = re.compile(r"[A-Za-z]+_[0-9]+")
+# The same in every bundle for a target and a machine.
+_OURS = ("environment.json", "config/target.toml")
 # Values in a row by which weights are recognised.
 _VALUES = 16
 
@@ -80,3 +85,36 @@ def _blocks(models: Iterable[Model]) -> Iterator[tuple[str, bytes]]:
                 # The same value everywhere is in many files.
                 if np.unique(part).size > _VALUES // 2:
                     yield tensor.name, np.ascontiguousarray(part).tobytes()
+
+
+def refuse_leaks(
+    members: Mapping[str, bytes],
+    texts: Iterable[str],
+    *,
+    paths: Iterable[str],
+    models: Sequence[Model],
+    said: Iterable[str],
+) -> None:
+    """Refuse to hand out anything that tells; that it does would be a fault of ours.
+
+    Args:
+        members: The files of the bundle.
+        texts: Names that must not be in them.
+        paths: Files of the run, whose names must not be in them.
+        models: Their weights must not be in them.
+        said: Words that stand in the bundle whatever the model is.
+
+    Raises:
+        BadInput: Something is in them.
+    """
+    # Words that are in every bundle tell nothing, whatever else is called so; nor do those of the form itself.
+    form = Path(ticket.__file__).read_text(encoding="utf-8")
+    known = [*members, *said, SCRIPT, form]
+    known += [content.decode() for name, content in members.items() if name in _OURS]
+    leaks = find_leaks(members, secrets_of(texts, paths), ours="\n".join(known), models=models)
+    if leaks:
+        raise BadInput(
+            f"The bundle was not written, it would give away {leaks[0]}"
+            + (f" and {len(leaks) - 1} more." if len(leaks) > 1 else "."),
+            fix="rename it in the model, or send the bundle without --confidential",
+        )

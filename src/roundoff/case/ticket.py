@@ -1,16 +1,21 @@
 """The text of a ticket: the form that chip makers ask for, filled in as far as a run knows."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
-from roundoff.case.result import CaseNumbers, Confidence, DumpFault, Ticket
+from roundoff.case.disguise import Confidence
+from roundoff.case.excerpt import CaseNumbers
+from roundoff.core.document import Environment
 from roundoff.diagnosis.result import Finding
 from roundoff.messages.numbers import counted, number, percentage
 from roundoff.messages.sanitize import harmless
 
 __all__ = [
     "BY_HAND",
-    "TEST_SCRIPT",
+    "DumpFault",
+    "Ticket",
     "ticket_text",
 ]
 
@@ -31,6 +36,74 @@ _VERDICTS = {
     "distributed": "the loss adds up over many nodes",
     "open": "not everything that decides it could be measured",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class DumpFault:
+    """What a comparison of two sets of tensors shows.
+
+    Attributes:
+        tensor: The tensor at which the error starts, or the worst.
+        op_type: What computes it; empty when unknown.
+        role: Whether the error starts there.
+        kind: What the difference looks like.
+        sqnr_db: Signal to noise of the candidate in the sample chosen; None without a score.
+        cosine: The same as a cosine.
+    """
+
+    tensor: str
+    op_type: str
+    role: Literal["introduces", "victim", ""]
+    kind: str
+    sqnr_db: float | None
+    cosine: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """Everything that the text of a ticket says.
+
+    Attributes:
+        kind: The command whose run it is.
+        model: The float model, as it is called in the bundle's text.
+        subject: What is wrong, in words: quantized how, or compared with what.
+        numbers: What the samples in the bundle show; None for a comparison.
+        fault: What a comparison shows; None otherwise.
+        whole: What many samples show; None when not measured.
+        samples: Names of the samples in the bundle.
+        total: How many samples the run had.
+        recalibrated: What calibrating on these samples alone gives, in words; empty when not tried.
+        target: For which chip; empty when unknown.
+        original: The command of the run, word by word; empty where it is confidential.
+        reproduce: Commands that show the fault again, in the folder of the bundle.
+        environment: Where the run was made.
+        confidence: What was done to keep secrets; None when nothing was to be kept.
+        findings: Causes that a diagnosis proved; of a confidential ticket, no more than their kind is told.
+        disguise: What was done to keep the secrets of a comparison, a sentence each; empty when nothing was.
+        files: What each file of the bundle is.
+        verdict: What a diagnosis said of the whole run, in words; empty without one.
+        faulty: Whether the run found anything wrong.
+    """
+
+    kind: str
+    model: str
+    subject: str
+    environment: Environment
+    numbers: CaseNumbers | None = None
+    fault: DumpFault | None = None
+    whole: CaseNumbers | None = None
+    samples: tuple[str, ...] = ()
+    total: int = 0
+    recalibrated: str = ""
+    target: str = ""
+    original: tuple[str, ...] = ()
+    reproduce: tuple[str, ...] = ()
+    confidence: Confidence | None = None
+    findings: tuple[Finding, ...] = ()
+    disguise: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    verdict: str = ""
+    faulty: bool = True
 
 
 def ticket_text(ticket: Ticket) -> str:
@@ -168,80 +241,3 @@ def _confidence(confidence: Confidence, verdict: str) -> Iterator[str]:
         yield f"NOT the same fault ({factor} were asked for): " + "; ".join(confidence.reasons)
     else:
         yield f"Verified: the same verdict, the same nodes, {factor} at {confidence.where}."
-
-
-# The test script of a bundle: plain numpy and onnxruntime, the same text in every bundle.
-
-TEST_SCRIPT = '''\
-"""Shows the numbers of this bundle's ticket. Needs numpy and onnxruntime: python test_case.py"""
-
-import json
-import math
-import os
-import sys
-from pathlib import Path
-
-import numpy as np
-
-HERE = Path(__file__).resolve().parent
-# onnxruntime must not send anything; it reads this when it is imported.
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-# Arithmetic differs in the last bits from machine to machine.
-CLOSE_DB = 1.0
-
-
-def scores(reference, candidate):
-    """Signal to noise in decibels, and cosine."""
-    a = np.asarray(reference, np.float64).ravel()
-    b = np.asarray(candidate, np.float64).ravel()
-    good = np.isfinite(a) & np.isfinite(b)
-    a, b = a[good], b[good]
-    signal, noise = float(a @ a), float((a - b) @ (a - b))
-    db = math.inf if noise == 0 else (-math.inf if signal == 0 else 10 * math.log10(signal / noise))
-    size = math.sqrt(signal * float(b @ b))
-    return db, (float(a @ b) / size if size else float(signal == float(b @ b)))
-
-
-def run(model, feed):
-    """Outputs of a model by name, computed as its graph says."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(HERE / model), options, providers=["CPUExecutionProvider"])
-    return dict(zip([each.name for each in session.get_outputs()], session.run(None, feed)))
-
-
-def pairs(case):
-    """Name, reference and candidate of everything that is compared."""
-    for sample in case["samples"]:
-        feed = {name: np.load(HERE / path) for name, path in sample["inputs"].items()}
-        if "quantized" in case:
-            left, right = run(case["float"], feed), run(case["quantized"], feed)
-            for name in case["outputs"]:
-                yield f"{sample['name']}: {name}", left[name], right[name]
-            continue
-        computed = run(case["float"], feed) if feed else {}
-        for name, paths in sample["tensors"].items():
-            stored, candidate = (np.load(HERE / path) for path in paths)
-            yield f"{sample['name']}: {name}", computed.get(name, stored), candidate
-
-
-def main():
-    case = json.loads((HERE / "case.json").read_text(encoding="utf-8"))
-    worst = math.inf
-    for name, reference, candidate in pairs(case):
-        db, cosine = scores(reference, candidate)
-        print(f"{name}: {db:.2f} dB, cosine {cosine:.6f}")
-        worst = min(worst, db)
-    expected = float(case["expected_sqnr_db"])
-    print(f"worst {worst:.2f} dB, expected {expected:.2f} dB")
-    met = worst == expected or abs(worst - expected) <= CLOSE_DB
-    print("the numbers are those of the ticket" if met else "the numbers are NOT those of the ticket")
-    return 0 if met else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-'''

@@ -23,7 +23,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
-    from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
+    from roundoff.vendors.amct.common.auto_calibration.driver import AutoCalibrationResult
     from roundoff.vendors.amct.flavour import Files, Flavour
 
 SUMMARY = "Ascend's AMCT: calibration, auto-calibration, convert"
@@ -157,8 +157,8 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     import tempfile
 
     from roundoff.vendors.amct.auto import ModelAutoCalibration
+    from roundoff.vendors.amct.common.auto_calibration.base_classes import MseSensitivity, SqnrSensitivity
     from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
-    from roundoff.vendors.amct.common.auto_calibration.sensitivity import MseSensitivity, SqnrSensitivity
     from roundoff.vendors.amct.evaluators import load_evaluator
     from roundoff.vendors.amct.saving import results_of
 

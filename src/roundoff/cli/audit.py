@@ -61,29 +61,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Audit, print, write; 1 when there are silent differences."""
     from roundoff.core.files import write_text
-    from roundoff.messages.sanitize import for_people
-    from roundoff.studies.audit.terminal import audit_csv, audit_json, audit_table, audit_verdict
+    from roundoff.pages.blocks import Table, View
+    from roundoff.pages.csv import table_csv
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.studies.audit.page import EVERYTHING, audit_page
+    from roundoff.studies.audit.result import audit_json
 
     started = time.monotonic()
     if args.csv is not None:
         check_csv(args.csv, force=args.force, start=_CSV_START)
     check_html(args)
     found = _chosen(_audit(args), args.nodes)
+    document = _document(args, found, time.monotonic() - started)
+    page = audit_page(document, View(sort=EVERYTHING if args.all else ""))
     written: list[Path] = []
-    if args.csv is not None:
-        write_text(args.csv, audit_csv(found))
+    if args.csv is not None and page is not None:
+        write_text(args.csv, next(table_csv(each) for each in page.blocks if isinstance(each, Table)))
         written.append(args.csv)
     if args.html is not None:
-        written += write_html(args, _document(args, found, time.monotonic() - started))
+        written += write_html(args, document)
     if args.json:
         terminal.text(audit_json(found))
-    else:
-        shown = for_people(found)
-        terminal.print(audit_verdict(shown))
-        table = audit_table(shown, everything=args.all)
-        if table is not None:
-            terminal.print("")
-            terminal.print(table)
+    elif page is not None:
+        terminal.print(terminal_page(page))
     if written:
         terminal.written(written)
     return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what is chosen at random (default: 0)"
     )
-    output = add_result_options(parser, table="calibration.csv")
+    output = add_result_options(parser, table="check_calibration.csv")
     output.add_argument(
         "--top", type=rows, default=_DEFAULT_ROWS, metavar="N|all", help="ranges shown (default: 10)"
     )

@@ -276,19 +276,22 @@ def _print(
 ) -> None:
     from roundoff.cli.next_steps import after_comparison
     from roundoff.core.document import to_json
-    from roundoff.messages.sanitize import for_people
-    from roundoff.studies.compare.terminal import comparison_csv, comparison_table, comparison_verdict
+    from roundoff.messages.catalogue import told
+    from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import terminal_page, verdict_lines
+    from roundoff.report.run_directory import run_files
+    from roundoff.studies.compare.page import comparison_page
 
     if args.json:
         terminal.text(to_json(document))
     elif args.csv:
-        terminal.text(comparison_csv(comparison))
-    else:
-        comparison = for_people(comparison)
+        terminal.text(run_files(document)["tensors.csv"])
+    elif (page := comparison_page(document, View(args.rows, args.sort))) is not None:
+        terminal.print(terminal_page(page))
         steps = after_comparison(args) if _calls_for_more(comparison) else []
-        terminal.print(comparison_verdict(comparison, steps))
-        terminal.print("")
-        terminal.print(comparison_table(comparison, sort=args.sort, most=args.rows))
+        if steps:
+            labels = [told("compare.next"), *("" for _ in steps[1:])]
+            terminal.print(verdict_lines(zip(labels, steps, strict=True)))
 
 
 def _calls_for_more(comparison: "Comparison") -> bool:

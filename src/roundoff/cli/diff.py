@@ -99,8 +99,9 @@ def check_diff_outputs(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, print, write."""
     from roundoff.core.document import to_json
-    from roundoff.messages.sanitize import for_people
-    from roundoff.studies.run_diff.terminal import diff_table, diff_verdict
+    from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.studies.run_diff.page import diff_page
 
     started = time.monotonic()
     check_diff_outputs(args)
@@ -109,11 +110,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     written = write_diff(args, document)
     if args.json:
         terminal.text(to_json(document))
-    else:
-        shown = for_people(diff)
-        terminal.print(diff_verdict(shown))
-        terminal.print("")
-        terminal.print(diff_table(shown, sort=args.sort, most=args.top))
+    elif (page := diff_page(document, View(args.top, args.sort))) is not None:
+        terminal.print(terminal_page(page))
     if written:
         terminal.written(written)
     return EXIT_OK
@@ -152,11 +150,10 @@ def diff_document(
 def write_diff(args: argparse.Namespace, document: "RunDocument") -> list[Path]:
     """Write the files that were asked for."""
     from roundoff.core.files import write_text
-    from roundoff.report.run_directory import write_run
-    from roundoff.studies.run_diff.terminal import diff_csv
+    from roundoff.report.run_directory import run_files, write_run
 
     written = [] if args.output is None else list(write_run(document, args.output, force=args.force))
     if args.csv is not None and document.diff is not None:
-        write_text(args.csv, diff_csv(document.diff))
+        write_text(args.csv, run_files(document)["diff.csv"])
         written.append(args.csv)
     return written + write_html(args, document)

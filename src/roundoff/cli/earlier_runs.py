@@ -1,56 +1,44 @@
-"""Runs of earlier commands, from which others go on: what they found, with which options, on which files."""
+"""The words of an earlier command, and what they name opened again; `roundoff.case.sources.EarlierRun`."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from roundoff.case.sources import EarlierRun, GivenPaths, OpenedModel, OpenedSides
+from roundoff.cli import parse_words
+from roundoff.cli.compare import compare_sides, open_sides
+from roundoff.cli.data_options import samples_from
+from roundoff.cli.device_options import open_dumps
+from roundoff.cli.quantize_options import settings_from
+from roundoff.cli.subject import open_subject
+from roundoff.core.document import RunDocument
+from roundoff.core.files import is_model
+from roundoff.core.progress import Progress
 from roundoff.errors import BadInput
+from roundoff.quantize.calibration.watch import RunLimits
 
 if TYPE_CHECKING:
-    from roundoff.core.document import InputFile, RunDocument
+    from roundoff.cli.terminal import Terminal
+    from roundoff.core.tensors import InputSpec, TensorSource
+    from roundoff.diagnosis.devices.readout import KnownNames
+    from roundoff.quantize.pipeline import QuantizeSettings
+    from roundoff.samples.sample_set import SampleSet
 
-__all__ = ["check_inputs", "options_of", "read_run", "refuse_changed"]
+__all__ = ["CommandRun", "read_command"]
 
-
-def read_run(path: Path, supported: Sequence[str], *, what: str) -> "tuple[Path, RunDocument]":
-    """The document of a run, and its file.
-
-    Args:
-        path: The folder of the run, or its file.
-        supported: Commands whose runs will do.
-        what: What is to be made of it, for messages.
-
-    Raises:
-        BadInput: It is no run, or one of another command.
-    """
-    from roundoff.core.document import DOCUMENT_NAME, RECORD_NAME, load_document
-
-    file = path
-    if path.is_dir():
-        found = [path / name for name in (DOCUMENT_NAME, RECORD_NAME) if (path / name).is_file()]
-        if not found:
-            missing = f"{path} holds no run: it has neither {DOCUMENT_NAME} nor {RECORD_NAME}."
-            raise BadInput(missing, fix="give a folder that a command of roundoff wrote with -o")
-        file = found[0]
-    document = load_document(file)
-    name = document.command[1] if len(document.command) > 1 else ""
-    if name not in supported:
-        raise BadInput(
-            f"{file} is a run of {name or 'nothing'!r}, of which no {what} can be made.",
-            fix=f"give a run of {', '.join(supported[:-1])} or {supported[-1]}",
-        )
-    return file, document
+# These stay a comparison's own when it is made of a diagnosis.
+_OF_COMPARISON = ("reference", "candidate", "model", "words", "command", "output")
 
 
-def options_of(document: "RunDocument", file: Path) -> argparse.Namespace:
-    """The options of the run's command, as its own parser reads them.
+def read_command(file: Path, document: RunDocument, *, limits: RunLimits, progress: Progress) -> EarlierRun:
+    """A run, its options as its own parser reads them.
 
     Raises:
         BadInput: This version does not take them.
     """
-    from roundoff.cli import parse_words
-
     words = list(document.command[1:])
     try:
         found = parse_words(words)
@@ -60,36 +48,90 @@ def options_of(document: "RunDocument", file: Path) -> argparse.Namespace:
         what = f"The command of {file} is not one that this version takes: {' '.join(document.command)}."
         raise BadInput(what, fix="run it again with this version of roundoff")
     found.words = words
-    return found
+    found.threads, found.max_memory = limits.threads, limits.max_memory
+    return CommandRun(file.parent, document, found, progress)
 
 
-def check_inputs(document: "RunDocument") -> None:
-    """Refuse inputs that are gone or have changed: what is made of them would show something else.
+@dataclass(frozen=True, slots=True, eq=False)
+class CommandRun:
+    """A run of a command of ours.
 
-    Raises:
-        BadInput: One of them has.
+    Attributes:
+        folder: Where it is.
+        document: What it found.
+        options: The options of its command.
+        progress: Told of what is opened again.
     """
-    refuse_changed(document.inputs)
+
+    folder: Path
+    document: RunDocument
+    options: argparse.Namespace
+    progress: Progress
+
+    @property
+    def given(self) -> GivenPaths:
+        """What it was given, as far as a case depends on it."""
+        names = ("model", "quantized", "target", "rules", "dumps", "reference")
+        paths = {name: getattr(self.options, name, None) for name in names}
+        return GivenPaths(**paths, data=bool(getattr(self.options, "data", None)))
+
+    @property
+    def _terminal(self) -> "Terminal":
+        """What openers of options ask for; they tell it of progress, and of nothing else."""
+        return cast("Terminal", self.progress)
+
+    def model(self, *, stored: Path | None = None) -> OpenedModel:
+        """What it analyzed; with `stored`, what it left in that folder."""
+        if stored is None:
+            return open_subject(self.options, self._terminal)
+        return open_subject(_unquantized(self.options, quantized=stored), self._terminal)
+
+    def device(self) -> "tuple[OpenedModel, TensorSource, KnownNames]":
+        """The model that a device was given, what the device wrote, and what is known of its names."""
+        options = self.options
+        if self.document.command[1] == "compare":
+            if not is_model(options.reference) or is_model(options.candidate):
+                raise BadInput(
+                    f"The run compared {options.reference} with {options.candidate}; what a device should compute "
+                    "is only known where the reference is a model, and the candidate a dump.",
+                    fix="run roundoff diagnose MODEL --data SAMPLES --dumps DIR -o RUN, and reproduce that",
+                )
+            dump_format = options.candidate_format or options.format
+            options = _unquantized(
+                options, model=options.reference, dumps=options.candidate, dump_format=dump_format
+            )
+        opened = open_subject(options, self._terminal)
+        return opened, *open_dumps(options, opened)
+
+    def sides(self) -> AbstractContextManager[OpenedSides]:
+        """Both sides of a comparison."""
+        return open_sides(self.options, self._terminal)
+
+    def compared(self) -> "CommandRun":
+        """A diagnosis of dumps as a comparison of the model with them; a comparison as it is."""
+        again = self.options
+        if self.document.command[1] == "compare":
+            return self
+        words = ["compare", str(again.model or again.quantized), str(again.dumps)]
+        options = argparse.Namespace(**{**vars(parse_words(words)), "words": words})
+        for name in vars(options):
+            # How samples are read is said by the same options.
+            if name not in _OF_COMPARISON and hasattr(again, name):
+                setattr(options, name, getattr(again, name))
+        options.format = again.dump_format
+        comparison, _ = compare_sides(options, self._terminal, None)
+        return replace(self, document=replace(self.document, comparison=comparison), options=options)
+
+    def samples(self, inputs: "Sequence[InputSpec]") -> "SampleSet":
+        """The samples, for these inputs."""
+        return samples_from(self.options, inputs)
+
+    def quantize_settings(self) -> "QuantizeSettings":
+        """How it quantized for its target."""
+        return settings_from(self.options)
 
 
-def refuse_changed(inputs: "Iterable[InputFile]") -> None:
-    """Refuse files that are gone or are not what a run read.
-
-    Raises:
-        BadInput: One of them is.
-    """
-    from roundoff.cli.provenance import input_file
-    from roundoff.core.files import model_files
-
-    wrong = []
-    for each in inputs:
-        path = Path(each.path)
-        if not path.is_dir() and not all(file.exists() for file in model_files(path)):
-            wrong.append(f"the {each.role} {each.path} is missing")
-        elif input_file(each.role, path).sha256 != each.sha256:
-            wrong.append(f"the {each.role} {each.path} has changed since the run")
-    if wrong:
-        raise BadInput(
-            f"The run cannot be made again: {'; '.join(wrong)}.",
-            fix="work in the folder where the command was run, put the files back, or run it again",
-        )
+def _unquantized(options: argparse.Namespace, **changed: object) -> argparse.Namespace:
+    """The same options without those that say how to quantize, which has been done or is not asked for."""
+    none = dict.fromkeys(("quantized", "target", "calibration", "weight_method", "rules"))
+    return argparse.Namespace(**{**vars(options), **none, "calibration_option": [], "set": [], **changed})

@@ -26,7 +26,7 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
 if TYPE_CHECKING:
-    from roundoff.studies.run_diff.result import RunDiff
+    from roundoff.core.document import RunDocument
 
 SUMMARY = "fail when a run is worse than its baseline, for CI"
 
@@ -54,7 +54,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, judge, print, write; 1 when the run does not pass."""
     from roundoff.core.document import to_json
     from roundoff.core.files import check_output_file, write_text
-    from roundoff.messages.sanitize import for_people
     from roundoff.report.junit import gate_junit
     from roundoff.studies.run_diff.gate import Budgets, judge_diff, new_problems, read_budgets
 
@@ -80,20 +79,21 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         terminal.text(to_json(document))
     else:
-        _print(args, terminal, for_people(diff))
+        _print(args, terminal, document)
     if written:
         terminal.written(written)
     return EXIT_OK if gate.passed else EXIT_THRESHOLD_MISSED
 
 
-def _print(args: argparse.Namespace, terminal: Terminal, diff: "RunDiff") -> None:
-    from roundoff.studies.run_diff.terminal import annotations, gate_table, gate_verdict
+def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument") -> None:
+    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.studies.run_diff.page import annotations, diff_page
 
-    gate = diff.gate
-    if gate is None:
+    page, diff = diff_page(document, View(args.top)), for_people(document.diff)
+    if page is None or diff is None or diff.gate is None:
         return
-    terminal.print(gate_verdict(diff, gate))
-    terminal.print("")
-    terminal.print(gate_table(diff, gate, most=args.top))
-    if args.annotate and not gate.passed:
-        terminal.text(annotations(diff, gate))
+    terminal.print(terminal_page(page))
+    if args.annotate and not diff.gate.passed:
+        terminal.text(annotations(diff, diff.gate))

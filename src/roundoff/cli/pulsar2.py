@@ -138,7 +138,7 @@ def _build(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
-    from roundoff.cli.bundle_pulsar2 import build_record
+    from roundoff.vendors.pulsar2.build_record import build_record
     from roundoff.vendors.pulsar2.building.build import BuildOptions
 
     # Paths may start in the folder of the configuration, too.
@@ -183,7 +183,7 @@ def _tune_flags(parser: argparse.ArgumentParser) -> None:
 
 def _tune(args: argparse.Namespace, terminal: Terminal) -> int:
     """Follow the two flow charts of the manual, and build with what they lead to."""
-    from roundoff.vendors.pulsar2.tuning.charts import GOOD_LAYER, GOOD_OUTPUT, Goal
+    from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT, ChartGoal
     from roundoff.vendors.pulsar2.tuning.tune import CONFIG_NAME, DEFAULT_METHODS, tune_build
 
     output = GOOD_OUTPUT if args.min_cosine is None else args.min_cosine
@@ -193,7 +193,7 @@ def _tune(args: argparse.Namespace, terminal: Terminal) -> int:
         config,
         _log(terminal),
         methods=args.methods or DEFAULT_METHODS,
-        goal=Goal(output, layer),
+        goal=ChartGoal(output, layer),
         options=_options(args, config),
     )
     folder = tuned.result.folder

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "make a quantized model for a target chip"
 
-_STATISTICS_NAME = "calibration.npz"
+_STATISTICS_NAME = "check_calibration.npz"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

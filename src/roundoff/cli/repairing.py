@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
     from roundoff.graph.load import Model
     from roundoff.quantize.recipes import Built, RecipeBuilder
-    from roundoff.search.judges.loading import JudgeOptions
+    from roundoff.search.judge_options import JudgeOptions
     from roundoff.search.result import Trial, Tuning
-    from roundoff.search.settings import Keeping, TuneSettings
+    from roundoff.search.settings import TuneSettings, TuneStore
 
 __all__ = ["repaired"]
 
@@ -218,12 +218,12 @@ def _cost(best: "Trial") -> "CostClass":
     return "16 bit" if best.cost > 1 else "free"
 
 
-def _keeping(terminal: "Terminal") -> "Keeping":
+def _keeping(terminal: "Terminal") -> "TuneStore":
     """Tells of each trial in a line."""
-    from roundoff.search.settings import Keeping
+    from roundoff.search.settings import TuneStore
     from roundoff.search.terminal import trial_line
 
-    return Keeping(on_trial=lambda trial, best, metric: terminal.wrapped(trial_line(trial, best, metric)))
+    return TuneStore(on_trial=lambda trial, best, metric: terminal.wrapped(trial_line(trial, best, metric)))
 
 
 def _tune_settings(
@@ -246,7 +246,7 @@ def _tune_settings(
 def _judge(args: argparse.Namespace, subject: "Subject") -> "JudgeOptions":
     """The same measure as that of the diagnosis."""
     from roundoff.samples.labels import load_labels
-    from roundoff.search.judges.loading import JudgeOptions
+    from roundoff.search.judge_options import JudgeOptions
 
     labels = None if args.labels is None else load_labels(args.labels, subject.samples.names)
     if labels is not None and args.samples is not None:

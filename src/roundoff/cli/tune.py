@@ -1,7 +1,7 @@
 """Search for the cheapest quantized model that meets an accuracy goal.
 
 Plain quantization is tried first; if it is good enough, nothing is changed.
-Then come levers that cost nothing on the chip (other ranges, bias correction,
+Then come options that cost nothing on the chip (other ranges, bias correction,
 equalization, smoothing, ...), then 16-bit activations, then float for the
 nodes that matter most; what is not needed is given back. Ranges are observed
 once. Kill it at any time: --resume goes on, and DIR/best holds the best model
@@ -119,8 +119,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.graph.load import load_model
     from roundoff.report.run_directory import run_files
     from roundoff.search.delivery import Delivery, discard_folder, open_folder
-    from roundoff.search.judges.user_functions import FedSamples
-    from roundoff.search.settings import Keeping
+    from roundoff.search.evaluators import FedSamples
+    from roundoff.search.settings import TuneStore
     from roundoff.search.tune import tune
 
     started = time.monotonic()
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         args.output, model_stem(args.model), str(args.model), origin.sha256, settings.target, __version__
     )
     try:
-        keeping = Keeping(args.output, facts, delivery.best_so_far, _teller(args, terminal))
+        keeping = TuneStore(args.output, facts, delivery.best_so_far, _teller(args, terminal))
         found = tune(model, data, settings, keeping=keeping, progress=terminal)
     except RoundoffError:
         if not again:
@@ -236,7 +236,7 @@ def _check(args: argparse.Namespace) -> None:
 def _settings(args: argparse.Namespace) -> "TuneSettings":
     from roundoff.core.plan import Recipe
     from roundoff.search.cost import load_costs
-    from roundoff.search.judges.loading import JudgeOptions
+    from roundoff.search.judge_options import JudgeOptions
     from roundoff.search.settings import TuneSettings
 
     quantize = settings_from(args)
@@ -275,7 +275,8 @@ def _strategy(text: str) -> "Strategy":
 
 def _sensitivity(text: str) -> Any:
     from roundoff.errors import nearest
-    from roundoff.search.ranking import SENSITIVITIES, load_sensitivity
+    from roundoff.search.ranking import SENSITIVITIES
+    from roundoff.studies.sensitivity.functions import load_sensitivity
 
     if text in SENSITIVITIES:
         return text
@@ -311,7 +312,7 @@ def _facts(args: argparse.Namespace, settings: "TuneSettings", version: str) -> 
 
     from roundoff.cli.data_options import add_data_options
     from roundoff.cli.provenance import input_file
-    from roundoff.search.recipe_text import recipe_json
+    from roundoff.search.journal import recipe_json
 
     files: dict[str, str] = {}
     for option, path in _files(args):

@@ -31,8 +31,8 @@ def with_data(
     """
     from dataclasses import replace
 
-    from roundoff.search.judges.loading import calibration_in, with_evaluator
-    from roundoff.search.judges.user_functions import fed_samples
+    from roundoff.search.evaluators import fed_samples
+    from roundoff.search.judge_options import calibration_in, with_evaluator
     from roundoff.search.settings import TestSet, TuneData
 
     judge = with_evaluator(settings.judge)

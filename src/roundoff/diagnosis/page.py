@@ -54,7 +54,7 @@ _OTHERS = Column("others", say("diagnosis.others"), "text")
 _CHECKS = (
     Column("check", say("diagnosis.check"), "text"),
     Column("result", say("diagnosis.result"), "text"),
-    Column("passed", say("comparison.passed"), "truth"),
+    Column("passed", say("compare.passed"), "truth"),
     Column("seconds", say("about.elapsed"), "seconds"),
 )
 _REPAIR = (

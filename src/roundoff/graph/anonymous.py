@@ -37,13 +37,14 @@ class Anonymous:
     others: dict[str, str]
 
 
-def anonymized(model: Model) -> Anonymous:
+def anonymized(model: Model, *, like: Anonymous | None = None) -> Anonymous:
     """Rename all nodes and tensors, and remove every remark.
 
     Operations keep their names, which are those of ONNX; a node is called after its operation and place.
 
     Args:
         model: The model; it is not changed. Weights outside its file are taken in.
+        like: Another model that was renamed: what is called alike in both gets the same name again.
 
     Raises:
         BadInput: It has functions or operations of its own, whose names would tell.
@@ -54,7 +55,7 @@ def anonymized(model: Model) -> Anonymous:
     for tensor, original in zip(weight_tensors(proto), weight_tensors(model.proto), strict=True):
         if is_external(original):
             _take_in(tensor, original, model)
-    renaming = _Renaming()
+    renaming = _Renaming(like)
     renaming.model(proto)
     path = Path("model.onnx")
     found = checked_model(proto, path=path, size=proto.ByteSize())
@@ -119,11 +120,13 @@ def _take_in(tensor: Any, original: Any, model: Model) -> None:
 class _Renaming:
     """Renames a model in place, the same name to the same everywhere."""
 
-    def __init__(self) -> None:
-        self.tensors: dict[str, str] = {}
-        self.nodes: dict[str, str] = {}
-        self.others: dict[str, str] = {}
-        self._count = 0
+    def __init__(self, like: Anonymous | None) -> None:
+        self.tensors: dict[str, str] = {} if like is None else dict(like.tensors)
+        self.nodes: dict[str, str] = {} if like is None else dict(like.nodes)
+        self.others: dict[str, str] = {} if like is None else dict(like.others)
+        self._known = {} if like is None else like.nodes
+        # Numbers go on behind those of the other model, so that no new name is one of its names.
+        self._count = 0 if like is None else sum(1 for _ in _nodes(like.model.proto.graph))
 
     def model(self, proto: Any) -> None:
         """Rename everything in a model."""
@@ -178,7 +181,7 @@ class _Renaming:
             tensor.string_data[place] = self._other(text.decode(errors="replace"), "s").encode()
 
     def _node(self, node: Any) -> None:
-        new = f"{node.op_type}_{self._count}"
+        new = self._known.get(node.name) or f"{node.op_type}_{self._count}"
         self._count += 1
         # Nodes of subgraphs may have no name, or that of another one.
         if node.name:

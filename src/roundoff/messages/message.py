@@ -11,7 +11,7 @@ from typing import Any, Union
 
 from roundoff.messages.catalogue import Language, Phrase, speaking, spoken, told
 
-__all__ = ["Argument", "Message", "joined", "message", "phrase_of", "shown", "verbatim"]
+__all__ = ["NOTHING", "Argument", "Message", "joined", "message", "phrase_of", "shown", "verbatim"]
 
 Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
 """What may stand in a gap: names and numbers, or another message; several are listed with commas."""
@@ -72,6 +72,10 @@ def verbatim(text: str) -> Message:
     return Message(_VERBATIM, (("text", text),))
 
 
+NOTHING = verbatim("")
+"""In the place of a text that there is none of."""
+
+
 def joined(parts: Iterable[Message]) -> Message:
     """Several sentences as one, with semicolons between them.
 
@@ -102,7 +106,9 @@ def _filled(value: Argument, language: Language) -> Any:
     return value
 
 
-def _to_document(text: Message) -> dict[str, Any]:
+def _to_document(text: Message) -> str | dict[str, Any]:
+    if not text:
+        return ""
     content: dict[str, Any] = {"text": str(text)}
     if text.key != _VERBATIM:
         content |= {"key": text.key, "arguments": {gap: _plain(value) for gap, value in text.arguments}}

@@ -161,6 +161,8 @@ class Table:
         file: The CSV file of a run directory that has these rows; empty when it has none.
         most: In a terminal, show at most so many rows, and say how many were left out; all when None.
         order: In a terminal, the rows by their places here, what matters most first; as they stand when empty.
+        csv_order: Ids of the columns of the file, where it has them in another order than the page.
+        left_out: What a terminal says of rows that found no room; how many they are when None.
     """
 
     id: str
@@ -173,11 +175,15 @@ class Table:
     file: str = ""
     most: int | None = None
     order: tuple[int, ...] = ()
+    csv_order: tuple[str, ...] = ()
+    left_out: Phrase | None = None
 
     def shown_on(self, place: Place) -> "Table":
         """The table with only the columns of one place."""
         kept = [index for index, column in enumerate(self.columns) if place in column.on]
-        if len(kept) == len(self.columns):
+        if place == "csv" and self.csv_order:
+            kept.sort(key=lambda index: self.csv_order.index(self.columns[index].id))
+        elif len(kept) == len(self.columns):
             return self
         rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
         return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)

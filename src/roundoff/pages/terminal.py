@@ -45,7 +45,7 @@ def terminal_page(page: Page) -> RenderableType:
 def _parts(page: Page) -> Iterator[RenderableType]:
     for number, block in enumerate(page.blocks):
         if isinstance(block, Table):
-            if not block.rows:
+            if not _shown(block) and not (block.rows and block.left_out and block.left_out.en):
                 continue
             if number:
                 yield Text("")
@@ -61,8 +61,12 @@ def _block(block: Block) -> Iterator[RenderableType]:
     elif isinstance(block, Facts):
         yield verdict_lines((label.within(spoken()), text.within(spoken())) for label, text in block.rows)
     elif isinstance(block, Table):
-        yield _TerminalTable(block)
-        yield from left_out_lines(len(block.rows) - len(_shown(block)))
+        if _shown(block):
+            yield _TerminalTable(block)
+        if block.left_out is None:
+            yield from left_out_lines(len(block.rows) - len(_shown(block)))
+        elif block.left_out.en:
+            yield Text(block.left_out.within(spoken()), style="dim")
     elif isinstance(block, Paragraph):
         text = block.text.within(spoken())
         yield Text(told("terminal.note", text=text) if block.note else text, style="dim")

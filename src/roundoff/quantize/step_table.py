@@ -1,4 +1,4 @@
-"""Tables of steps: transforms and corrections are registered, listed and found in the same way."""
+"""Transforms and corrections as steps of a recipe: their options, their tables, and what they work with."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from roundoff.core.plan import OptionValue, Step
 from roundoff.core.progress import SILENT, Progress
+from roundoff.core.table import Table, summary_of
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError, StepFailed, nearest, reason
@@ -145,50 +146,16 @@ class StepKind(Generic[Work]):
     work: Work
 
 
-class StepTable(Generic[Work]):
-    """All steps of one sort.
+class StepTable(Table[StepKind[Work]]):
+    """All transforms, or all corrections."""
 
-    Args:
-        sort: What they are called.
-
-    Attributes:
-        kinds: The steps by name.
-    """
-
-    kinds: dict[str, StepKind[Work]]
-
-    def __init__(self, sort: str) -> None:
-        self._sort = sort
-        self.kinds = {}
-
-    def register(self, name: str, **options: StepOption) -> Callable[[Work], Work]:
+    def step(self, name: str, **options: StepOption) -> Callable[[Work], Work]:
         """Register a function as a step; its docstring's first line is the summary."""
-
-        def registered(work: Work) -> Work:
-            if name in self.kinds:
-                raise ValueError(f"{self._sort} {name!r} is registered twice")
-            self.kinds[name] = StepKind(name, (work.__doc__ or "").strip().splitlines()[0], options, work)
-            return work
-
-        return registered
+        return self.register(name, make=lambda work: StepKind(name, summary_of(work), options, work))
 
     def all(self) -> Iterator[StepKind[Work]]:
         """Every step."""
-        yield from self.kinds.values()
-
-    def names(self) -> tuple[str, ...]:
-        """The names of all of them."""
-        return tuple(self.kinds)
-
-    def find(self, step: Step) -> StepKind[Work]:
-        """What a recipe names.
-
-        Raises:
-            BadInput: There is no such step.
-        """
-        if step.name not in self.kinds:
-            raise BadInput(f"There is no {self._sort} {step.name!r}.", fix=nearest(step.name, self.kinds))
-        return self.kinds[step.name]
+        yield from self.values()
 
     def carry_out(self, step: Step, job: Any) -> Any:
         """Do what a recipe names.
@@ -196,7 +163,7 @@ class StepTable(Generic[Work]):
         Raises:
             StepFailed: It does not get along with this model.
         """
-        chosen = self.find(step)
+        chosen = self.find(step.name)
         try:
             return chosen.work(job)
         except (RoundoffError, MemoryError):

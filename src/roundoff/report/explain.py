@@ -11,9 +11,8 @@ from roundoff.errors import BadInput, nearest
 from roundoff.messages.catalogue import english_of, phrase_names, told
 from roundoff.messages.message import shown
 from roundoff.messages.phrases import cause_name, cost_name, semicolons, sentences
-from roundoff.messages.sentences import sentence
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
-from roundoff.studies.run_diff.terminal import measure_name
+from roundoff.studies.run_diff.page import measure_name
 
 __all__ = [
     "MetricFacts",
@@ -140,7 +139,7 @@ def _compared(document: RunDocument, name: str) -> Iterator[str]:
         judged=told(f"explain_text.{judged}"),
     )
     if row.difference:
-        yield told("explain_text.differs", difference=sentence(row.difference))
+        yield told("explain_text.differs", difference=shown(row.difference))
     if row.role:
         yield told("explain_text.introduces" if row.role == "introduces" else "explain_text.victim_reads")
 
@@ -191,7 +190,7 @@ def _changed(document: RunDocument, name: str) -> Iterator[str]:
                 measure=measure_name(row),
                 before=f"{row.before:.1f}",
                 after=f"{row.after:.1f}",
-                change=told(f"run_diff_text.change_{row.change}"),
+                change=told(f"run_diff.change_{row.change}"),
             )
 
 

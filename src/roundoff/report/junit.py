@@ -77,7 +77,7 @@ def _unjudged(outputs: OutputCoverage | None, *, other: OtherSide) -> Iterator[_
 def gate_junit(diff: RunDiff, gate: Gate) -> str:
     """A test case for each row; over budget fails, what is not judged or in one run only is skipped."""
     cases = [_gated(row) for row in gate.rows]
-    cases += [_Case("run", problem, "failure", problem) for problem in gate.problems]
+    cases += [_Case("run", str(each), "failure", str(each)) for each in gate.problems]
     cases += [_Case("tensor", name, "skipped", "only in the baseline") for name in diff.only_before]
     cases += [_Case("tensor", name, "skipped", "only in the run") for name in diff.only_after]
     return _text("gate", cases)
@@ -85,10 +85,10 @@ def gate_junit(diff: RunDiff, gate: Gate) -> str:
 
 def _gated(row: GateRow) -> _Case:
     if row.passed is None:
-        return _Case("tensor", f"{row.tensor} ({row.measure})", "skipped", row.why)
+        return _Case("tensor", f"{row.tensor} ({row.measure})", "skipped", str(row.why))
     if row.passed:
         return _Case(row.measure, row.tensor)
-    return _Case(row.measure, row.tensor, "failure", row.why)
+    return _Case(row.measure, row.tensor, "failure", str(row.why))
 
 
 def _compared(row: TensorComparison, comparison: Comparison) -> _Case:
@@ -101,7 +101,7 @@ def _compared(row: TensorComparison, comparison: Comparison) -> _Case:
     reasons = [
         f"{t.metric} {row.score.values.get(t.metric, float('nan')):.6g}, needs {t.describe()}" for t in missed
     ]
-    message = "; ".join(filter(None, (row.score.detail, row.difference, *reasons)))
+    message = "; ".join(filter(None, (row.score.detail, str(row.difference), *reasons)))
     return _Case(kind, row.reference, "failure", message)
 
 

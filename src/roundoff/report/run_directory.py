@@ -13,11 +13,9 @@ from roundoff.search.terminal import tuning_csv
 from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.studies.channels.terminal import channels_csv
 from roundoff.studies.check_calibration.terminal import calibration_csv
-from roundoff.studies.compare.terminal import comparison_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
 from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.partial.terminal import partial_csv
-from roundoff.studies.run_diff.terminal import diff_csv
 from roundoff.studies.samples.terminal import worst_samples_csv
 from roundoff.studies.sensitivity.terminal import sensitivity_csv
 from roundoff.studies.transform.terminal import transform_csv
@@ -61,7 +59,6 @@ def run_files(document: RunDocument) -> dict[str, str]:
 def _tables(document: RunDocument) -> dict[str, str]:
     """The tables of what was found, by file name."""
     tables: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
-        ("tensors.csv", document.comparison, comparison_csv),
         ("distribution.csv", document.distributions, distribution_csv),
         ("histograms.csv", document.distributions, histogram_csv),
         ("channels.csv", document.channels, channels_csv),
@@ -72,9 +69,8 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
-        ("calibration.csv", document.calibration_check, calibration_csv),
+        ("check_calibration.csv", document.calibration_check, calibration_csv),
         ("findings.csv", document.diagnosis, findings_csv),
-        ("diff.csv", document.diff, diff_csv),
     )
     written = {name: write(found) for name, found, write in tables if found is not None}
     return written | run_tables(all_pages(document))

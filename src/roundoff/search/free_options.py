@@ -1,4 +1,4 @@
-"""Levers that cost nothing on the chip, in the order of what they take to pull."""
+"""Options that cost nothing on the chip, in the order of what they take to build."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,9 +8,9 @@ from roundoff.core.plan import Recipe, Step
 from roundoff.quantize.calibration.registry import all_methods
 from roundoff.quantize.recipes import PER_CHANNEL, RecipeBuilder
 
-__all__ = ["Lever", "LeverKind", "free_levers", "pulled", "without"]
+__all__ = ["FreeOption", "OptionKind", "free_options", "with_option", "without_options"]
 
-LeverKind = Literal["method", "weight_method", "tensor_methods", "variation", "transform", "correction"]
+OptionKind = Literal["method", "weight_method", "tensor_methods", "variation", "transform", "correction"]
 
 _WEIGHT_METHOD = "mse"
 # Bias correction needs a place for what it adds.
@@ -20,7 +20,7 @@ _TRANSFORMS, _LAST_CORRECTION = ("equalize", "smooth"), "round_weights"
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
+class FreeOption:
     """One change of a recipe.
 
     Attributes:
@@ -28,7 +28,7 @@ class Lever:
         name: To what; empty where a builder finds that out.
     """
 
-    kind: LeverKind
+    kind: OptionKind
     name: str = ""
 
     @property
@@ -42,51 +42,51 @@ class Lever:
         return self.kind == "transform" or self.name == PER_CHANNEL
 
 
-def free_levers(builder: RecipeBuilder) -> tuple[Lever, ...]:
-    """The levers that a network, a target and an installation have."""
-    return tuple(_levers(builder))
+def free_options(builder: RecipeBuilder) -> tuple[FreeOption, ...]:
+    """The options that a network, a target and an installation have."""
+    return tuple(_options(builder))
 
 
-def _levers(builder: RecipeBuilder) -> Iterator[Lever]:
+def _options(builder: RecipeBuilder) -> Iterator[FreeOption]:
     defaults, variations = builder.target.calibration, builder.variations()
     corrections, transforms = builder.workshop.corrections(), builder.workshop.transforms()
     for method in all_methods():
         if method.name != defaults.method:
-            yield Lever("method", method.name)
-    yield Lever("tensor_methods")
+            yield FreeOption("method", method.name)
+    yield FreeOption("tensor_methods")
     if defaults.weight_method != _WEIGHT_METHOD:
-        yield Lever("weight_method", _WEIGHT_METHOD)
+        yield FreeOption("weight_method", _WEIGHT_METHOD)
     if PER_CHANNEL in variations:
-        yield Lever("variation", PER_CHANNEL)
+        yield FreeOption("variation", PER_CHANNEL)
     if _BIAS_CORRECTION in corrections and _EXPLICIT_BIAS in transforms:
-        yield Lever("correction", _BIAS_CORRECTION)
-    yield from (Lever("transform", name) for name in _TRANSFORMS if name in transforms)
-    yield from (Lever("variation", name) for name in variations if name != PER_CHANNEL)
+        yield FreeOption("correction", _BIAS_CORRECTION)
+    yield from (FreeOption("transform", name) for name in _TRANSFORMS if name in transforms)
+    yield from (FreeOption("variation", name) for name in variations if name != PER_CHANNEL)
     if _LAST_CORRECTION in corrections:
-        yield Lever("correction", _LAST_CORRECTION)
+        yield FreeOption("correction", _LAST_CORRECTION)
 
 
-def pulled(recipe: Recipe, lever: Lever, builder: RecipeBuilder) -> Recipe:
-    """A recipe with a lever pulled; the same recipe when that changes nothing."""
-    match lever.kind:
+def with_option(recipe: Recipe, option: FreeOption, builder: RecipeBuilder) -> Recipe:
+    """A recipe with a free option taken; the same recipe when that changes nothing."""
+    match option.kind:
         case "method":
-            return replace(recipe, method=lever.name, tensor_methods=())
+            return replace(recipe, method=option.name, tensor_methods=())
         case "weight_method":
-            return replace(recipe, weight_method=lever.name)
+            return replace(recipe, weight_method=option.name)
         case "tensor_methods":
             return replace(recipe, tensor_methods=builder.best_methods(recipe))
         case "variation":
             # Tensors that share a scale have one method.
-            return replace(recipe, variations=tuple(sorted({*recipe.variations, lever.name})), tensor_methods=())
+            return replace(recipe, variations=tuple(sorted({*recipe.variations, option.name})), tensor_methods=())
         case "transform":
-            return replace(recipe, transforms=_transforms(recipe.transforms, lever.name), tensor_methods=())
+            return replace(recipe, transforms=_transforms(recipe.transforms, option.name), tensor_methods=())
         case "correction":
             steps = recipe.transforms
-            if lever.name == _BIAS_CORRECTION and Step(_EXPLICIT_BIAS) not in steps:
+            if option.name == _BIAS_CORRECTION and Step(_EXPLICIT_BIAS) not in steps:
                 steps = (*steps, Step(_EXPLICIT_BIAS))
-            corrections = tuple(step for step in recipe.corrections if step.name != lever.name)
+            corrections = tuple(step for step in recipe.corrections if step.name != option.name)
             # The mean error is what rounding leaves, so that its correction comes behind it.
-            corrections = (*corrections, Step(lever.name))
+            corrections = (*corrections, Step(option.name))
             ordered = tuple(sorted(corrections, key=lambda step: step.name == _BIAS_CORRECTION))
             return replace(recipe, transforms=steps, corrections=ordered)
 
@@ -98,8 +98,8 @@ def _transforms(steps: tuple[Step, ...], name: str) -> tuple[Step, ...]:
     return (*others, Step(name), *last)
 
 
-def without(recipe: Recipe, base: Recipe) -> Iterator[Recipe]:
-    """Recipes with one free lever less, the one that takes most to pull first."""
+def without_options(recipe: Recipe, base: Recipe) -> Iterator[Recipe]:
+    """Recipes with one free option less, the one that takes most to build first."""
     yield from _fewer_corrections(recipe, base)
     for name in reversed(recipe.variations):
         if name not in base.variations:

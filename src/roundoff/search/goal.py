@@ -10,13 +10,13 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.inference import mean_interval, two_sided_quantile
-from roundoff.search.judges.judge import Judge
+from roundoff.search.judges import TrialJudge
 
 __all__ = [
     "DEFAULT_DROP",
     "DEFAULT_SQNR_DB",
     "ERROR_PROBABILITY",
-    "Reading",
+    "GoalReading",
     "TuneGoal",
     "decide",
     "look_sizes",
@@ -205,7 +205,7 @@ def _distance(gains: Array, needed: float, total: int) -> float:
 _SEED = 0
 
 
-class Reading:
+class GoalReading:
     """Reads values of candidates, measured in a fixed random order of the samples.
 
     Args:
@@ -221,7 +221,7 @@ class Reading:
     """
 
     def __init__(
-        self, judge: Judge, goal: TuneGoal, *, early: bool = True, indices: Sequence[int] | None = None
+        self, judge: TrialJudge, goal: TuneGoal, *, early: bool = True, indices: Sequence[int] | None = None
     ) -> None:
         self._judge, self._goal = judge, goal
         self._sign = 1.0 if judge.higher_is_better else -1.0

@@ -1,18 +1,29 @@
 """What a search has measured, in an SQLite file: appended to, so that a sudden end loses one unit of work."""
 
+import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from roundoff.core.plan import Recipe, Rule, inputs_text
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.messages.numbers import counted
 
-__all__ = ["Journal", "problem_differences"]
+__all__ = [
+    "TrialJournal",
+    "describe",
+    "problem_differences",
+    "recipe_json",
+    "recipe_key",
+]
+
 
 _SCHEMA = 1
 _TABLES = """
@@ -26,7 +37,7 @@ create table facts (key text primary key, value text not null) without rowid;
 """
 
 
-class Journal:
+class TrialJournal:
     """Remembers measurements of one problem.
 
     Args:
@@ -140,3 +151,49 @@ def problem_differences(before: Mapping[str, str], now: Mapping[str, str]) -> st
         return ""
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return f"{listed} {'differs' if len(names) == 1 else 'differ'}"
+
+
+# Recipes in words for people, and as text by which equal ones are known.
+
+_MOST_NAMED = 3
+_STEPS = {"explicit_bias": ""}
+
+
+def recipe_json(recipe: Recipe) -> str:
+    """A recipe as JSON; equal recipes give equal texts."""
+    return json.dumps(asdict(recipe), sort_keys=True, ensure_ascii=False)
+
+
+def recipe_key(recipe: Recipe) -> str:
+    """A hash of a recipe."""
+    return hashlib.sha256(recipe_json(recipe).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def describe(recipe: Recipe, base: Recipe) -> str:
+    """What a recipe does otherwise than another, in a few words."""
+    return "; ".join(filter(None, _parts(recipe, base))) or "plain"
+
+
+def _parts(recipe: Recipe, base: Recipe) -> Iterator[str]:
+    if recipe.method != base.method:
+        yield f"ranges by {recipe.method or 'default'}"
+    if recipe.weight_method != base.weight_method:
+        yield f"weights by {recipe.weight_method or 'default'}"
+    if recipe.tensor_methods and recipe.tensor_methods != base.tensor_methods:
+        yield f"other ranges for {counted(len(recipe.tensor_methods), 'tensor')}"
+    for name in recipe.variations:
+        if name not in base.variations:
+            yield name.replace("_", " ").replace(":", " at ")
+    for step in (*recipe.transforms, *recipe.corrections):
+        if step not in (*base.transforms, *base.corrections):
+            yield _STEPS.get(step.name, step.name.replace("_", " "))
+    # Tensors follow the nodes that read them.
+    added = [rule for rule in recipe.rules if rule not in base.rules and rule.kind == "node"]
+    for precision in dict.fromkeys(inputs_text(rule.precision) for rule in added):
+        yield _nodes([rule for rule in added if inputs_text(rule.precision) == precision], precision)
+
+
+def _nodes(rules: Sequence[Rule], precision: str) -> str:
+    names = [name for rule in rules for name in rule.selector]
+    few = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
+    return f"{counted(len(names), 'node')} at {precision}: {few}"

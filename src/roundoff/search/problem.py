@@ -1,4 +1,4 @@
-"""What a strategy may ask: which levers there are, which nodes matter, what a recipe would cost."""
+"""What a strategy may ask: which options there are, which nodes matter, what a recipe would cost."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,28 +18,27 @@ from roundoff.quantize.agreement import spread
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.feeds import Samples
 from roundoff.search.cost import CostModel
-from roundoff.search.free_options import Lever, free_levers, pulled
-from roundoff.search.journal import Journal
-from roundoff.search.judges.builtin import SignalJudge
-from roundoff.search.judges.outputs import OutputRunner
+from roundoff.search.free_options import FreeOption, free_options, with_option
+from roundoff.search.journal import TrialJournal, describe, recipe_key
+from roundoff.search.judges import SignalJudge
+from roundoff.search.output_runner import OutputRunner
 from roundoff.search.ranking import Ranker
-from roundoff.search.recipe_text import describe, recipe_key
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 
 __all__ = [
     "ModelProblem",
-    "Problem",
-    "Promise",
+    "ProxyScore",
+    "TuneProblem",
 ]
 
 
-# What a quantized network promises before it is measured: signal to noise of its outputs on a few samples.
+# A proxy for the metric before anything is measured: SQNR of the outputs on a few calibration samples.
 
 _SAMPLES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Some:
+class _SomeSamples:
     """Some of the samples."""
 
     samples: Samples
@@ -57,7 +56,7 @@ class _Some:
         return self.samples.feed(self.chosen[index])
 
 
-class Promise:
+class ProxyScore:
     """Compares outputs of quantized networks with those of the float network, on calibration samples.
 
     Unlike a metric that counts right answers it tells two networks apart that have all of them wrong; and as the
@@ -85,7 +84,7 @@ class Promise:
             ModelFailed: The network cannot be run.
         """
         if self._judge is None:
-            some = _Some(self._samples, self._chosen)
+            some = _SomeSamples(self._samples, self._chosen)
             try:
                 self._judge = SignalJudge(OutputRunner(self._model, some, threads=self._threads))
             except BadInput:
@@ -99,7 +98,7 @@ _NARROW = 8
 _LEAST_GAIN_DB = 0.05
 
 
-class Problem(Protocol):
+class TuneProblem(Protocol):
     """A network that is to be quantized. All it says is the same whenever it is asked."""
 
     @property
@@ -112,19 +111,19 @@ class Problem(Protocol):
         """What nodes can be raised to, the cheaper one first; ``float`` last where the target allows it."""
         ...
 
-    def levers(self) -> tuple[Lever, ...]:
-        """Levers that cost nothing on the chip, in the order they should be tried."""
+    def free_options(self) -> tuple[FreeOption, ...]:
+        """Options that cost nothing on the chip, in the order they should be tried."""
         ...
 
-    def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
-        """A recipe with a lever pulled; the same recipe when that changes nothing."""
+    def with_option(self, recipe: Recipe, option: FreeOption) -> Recipe:
+        """A recipe with a free option taken; the same recipe when that changes nothing."""
         ...
 
-    def promise(self, recipe: Recipe) -> float | None:
+    def proxy_db(self, recipe: Recipe) -> float | None:
         """Signal to noise of the outputs in decibels, on a few samples; None where that is not known."""
         ...
 
-    def promises(self, recipe: Recipe, other: Recipe) -> bool:
+    def worth_trying(self, recipe: Recipe, other: Recipe) -> bool:
         """Whether a recipe is worth a trial when another one is known: not if its outputs are clearly noisier."""
         ...
 
@@ -168,14 +167,14 @@ class ModelProblem:
         builder: Makes models of recipes.
         base: The plain recipe.
         costs: Weighs plans.
-        ranker: Finds which nodes matter, on samples that serve for promises, too.
+        ranker: Finds which nodes matter, on samples that serve for proxies, too.
         journal: Remembers rankings and costs.
         max_cost: What a model may cost; None for no limit.
 
     Attributes:
         last_ranking: The ranking that was asked for last; empty when none was.
         unpromising: Changes that would have made outputs noisier, in words.
-        failed: Levers of which not even a recipe could be made, and why.
+        failed: Options of which not even a recipe could be made, and why.
     """
 
     def __init__(
@@ -185,13 +184,13 @@ class ModelProblem:
         *,
         costs: CostModel,
         ranker: Ranker,
-        journal: Journal,
+        journal: TrialJournal,
         max_cost: float | None = None,
     ) -> None:
         self.base = base
         self._builder, self._costs, self._ranker, self._journal = builder, costs, ranker, journal
         self._max_cost = max_cost
-        self._promise = Promise(builder.prepared.model, ranker.samples, threads=ranker.threads)
+        self._proxy = ProxyScore(builder.prepared.model, ranker.samples, threads=ranker.threads)
         self.last_ranking: tuple[str, ...] = ()
         self.unpromising: dict[str, None] = {}
         self.failed: dict[str, str] = {}
@@ -212,27 +211,27 @@ class ModelProblem:
         both = [f"{wide[0]},weight={weights[0]}"] if wide and weights else []
         return (*wide[:1], *both, *((FLOAT,) if target.float_allowed else ()))
 
-    def levers(self) -> tuple[Lever, ...]:
+    def free_options(self) -> tuple[FreeOption, ...]:
         """Those of the network, the target and the installation."""
-        return free_levers(self._builder)
+        return free_options(self._builder)
 
-    def pulled(self, recipe: Recipe, lever: Lever) -> Recipe:
-        """A recipe with a lever pulled; the same recipe, and a note, where looking for what to pull fails."""
+    def with_option(self, recipe: Recipe, option: FreeOption) -> Recipe:
+        """A recipe with a free option taken; the same recipe, and a note, where finding what to change fails."""
         try:
-            return pulled(recipe, lever, self._builder)
-        except Exception as error:  # noqa: BLE001 - other levers do not depend on it
-            self.failed[f"{lever.kind} {lever.name}".strip().replace("_", " ")] = reason(error)
+            return with_option(recipe, option, self._builder)
+        except Exception as error:  # noqa: BLE001 - other options do not depend on it
+            self.failed[f"{option.kind} {option.name}".strip().replace("_", " ")] = reason(error)
             return recipe
 
-    def promises(self, recipe: Recipe, other: Recipe) -> bool:
+    def worth_trying(self, recipe: Recipe, other: Recipe) -> bool:
         """Whether the outputs have more signal to noise, on a few calibration samples, or it is not known."""
-        ours, theirs = self.promise(recipe), self.promise(other)
+        ours, theirs = self.proxy_db(recipe), self.proxy_db(other)
         if ours is None or theirs is None or ours > theirs + _LEAST_GAIN_DB:
             return True
         self.unpromising[describe(recipe, other)] = None
         return False
 
-    def promise(self, recipe: Recipe) -> float | None:
+    def proxy_db(self, recipe: Recipe) -> float | None:
         """Signal to noise of the outputs, on a few calibration samples."""
         key = f"promise {recipe_key(recipe)}"
         known = self._journal.fact(key)
@@ -240,7 +239,7 @@ class ModelProblem:
             progress = self._ranker.progress
             progress.start(f"a few samples: {describe(recipe, self.base)}", 1)
             try:
-                found = self._promise.decibels(self._builder.build(recipe).quantized)
+                found = self._proxy.decibels(self._builder.build(recipe).quantized)
             except Exception:
                 # Without the plain recipe there is nothing to search from; of others a trial says why.
                 if recipe == self.base:
@@ -248,7 +247,7 @@ class ModelProblem:
                 found = None
             finally:
                 progress.finish()
-            known = {"decibels": found, "runs": self._promise.runs if found is not None else 0}
+            known = {"decibels": found, "runs": self._proxy.runs if found is not None else 0}
             self._journal.add_fact(key, known)
         return None if known["decibels"] is None else float(known["decibels"])
 
@@ -294,11 +293,11 @@ class ModelProblem:
         return dict(sorted(found.items(), key=lambda each: each[1]))
 
     def ranking_runs(self) -> int:
-        """Samples run for all rankings, promises and looks at single nodes so far."""
-        promises = self._journal.facts("promise ")
-        facts = [*self._journal.facts("ranking "), *promises, *self._journal.facts("weak ")]
-        # What all promises are compared with is run once.
-        in_float = self._promise.runs if any(fact["runs"] for fact in promises) else 0
+        """Samples run for all rankings, proxies and looks at single nodes so far."""
+        proxies = self._journal.facts("promise ")
+        facts = [*self._journal.facts("ranking "), *proxies, *self._journal.facts("weak ")]
+        # What all proxies are compared with is run once.
+        in_float = self._proxy.runs if any(fact["runs"] for fact in proxies) else 0
         return in_float + sum(int(fact["runs"]) for fact in facts)
 
     def raised(self, recipe: Recipe, nodes: Sequence[str], precision: str) -> Recipe:
@@ -340,6 +339,9 @@ class ModelProblem:
     def affordable(self, recipe: Recipe) -> bool:
         """Whether it is within the limit; where there is no model, a trial says why."""
         return self._max_cost is None or self.cost(recipe) <= self._max_cost or math.isinf(self.cost(recipe))
+
+    # What these were called before; strategies of users may still say so.
+    levers, pulled, promise, promises = free_options, with_option, proxy_db, worth_trying
 
 
 def _readers(builder: RecipeBuilder) -> dict[str, set[str]]:

@@ -1,32 +1,23 @@
 """Which nodes to raise first: rankings by what each does to the outputs when it alone is quantized."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput
-from roundoff.graph.insertion import switch_on
-from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.subgraph import tap
 from roundoff.quantize.agreement import spread
 from roundoff.run.capture import read_feed
-from roundoff.run.evaluators import call_user_code, load_user_module
 from roundoff.run.feeds import Samples
-from roundoff.run.session import open_session
+from roundoff.studies.sensitivity.functions import UserSensitivity, scores_of_nodes, worst_names
 from roundoff.studies.sensitivity.scoring import Scorer
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 from roundoff.studies.sensitivity.study import analyze_sensitivity
-from roundoff.studies.sensitivity.subjects import find_subjects
 
-__all__ = ["SENSITIVITIES", "Ranked", "Ranker", "UserSensitivity", "load_sensitivity", "outstanding"]
+__all__ = ["SENSITIVITIES", "Ranked", "Ranker", "outstanding"]
 
 SENSITIVITIES = ("sqnr_db", "cosine", "mse")
 """Metrics by which nodes are ranked; each knows which way it is better."""
@@ -34,39 +25,6 @@ SENSITIVITIES = ("sqnr_db", "cosine", "mse")
 # All nodes on a few samples, those that lead on more: rankings need no more, and trials correct them.
 _FIRST_SAMPLES, _SAMPLES, _LEADING = 8, 16, 10
 _FEWEST_STEPS = 2
-_EXAMPLE = "write a function compare(reference, candidate) of two arrays that returns a number"
-
-
-@dataclass(frozen=True, slots=True)
-class UserSensitivity:
-    """A function of the user's that says how an output agrees with what it is in float.
-
-    Attributes:
-        path: The file.
-        compare: The function, of two arrays.
-        higher_is_better: Which way it is better.
-    """
-
-    path: Path
-    compare: Callable[[Array, Array], Any]
-    higher_is_better: bool
-
-
-def load_sensitivity(path: Path) -> UserSensitivity:
-    """Read a Python file with a function ``compare(reference, candidate)``.
-
-    Raises:
-        BadInput: The file cannot be read or run, or does not say which way its number is better.
-    """
-    what = "The sensitivity"
-    module = load_user_module(path, what=what)
-    compare, higher = getattr(module, "compare", None), getattr(module, "HIGHER_IS_BETTER", None)
-    if not callable(compare):
-        raise BadInput(f"{path} has no function compare(reference, candidate).", fix=_EXAMPLE)
-    if higher is None:
-        what = f"{path} does not say which way its number is better."
-        raise BadInput(what, fix="add HIGHER_IS_BETTER = True, or False")
-    return UserSensitivity(path, compare, bool(higher))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,31 +115,13 @@ class Ranker:
 
     def _one_by_one(self, quantized: QuantizedModel, user: UserSensitivity) -> Ranked:
         """Rank by running the network once for each node, with that alone quantized."""
-        model = quantized.float_model
-        feeds = [
-            read_feed(model, self.samples, index) for index in spread(len(self.samples.names), _FIRST_SAMPLES)
-        ]
-        subjects = find_subjects(quantized, ["node"])
-        by_name = {each.name: each for each in quantized.quantizers}
-        ends = outputs(model)
-        handed_on = {node.name: [name for name in node.output if name] for node in model.proto.graph.node}
-        scores = {}
-        self.progress.start("ranking nodes", len(subjects))
-        try:
-            for subject in subjects:
-                wanted = handed_on[subject.node][:1] if self.local else ends
-                alone = switch_on(model, [by_name[name] for name in subject.quantizers])
-                pair = [
-                    open_session(each, outputs=tap(each, wanted), threads=self.threads) for each in (model, alone)
-                ]
-                found = [_compared(user, *(session.run(feed) for session in pair)) for feed in feeds]
-                scores[subject.name] = float(np.mean(found))
-                self.progress.advance()
-        finally:
-            self.progress.finish()
-        sign = 1 if user.higher_is_better else -1
-        names = tuple(sorted(scores, key=lambda name: sign * scores[name]))
-        return Ranked(names, 1, 2 * len(subjects) * len(feeds))
+        chosen = spread(len(self.samples.names), _FIRST_SAMPLES)
+        feeds = [read_feed(quantized.float_model, self.samples, index) for index in chosen]
+        scores = scores_of_nodes(
+            quantized, feeds, user, local=self.local, threads=self.threads, progress=self.progress
+        )
+        names = worst_names(scores, higher_is_better=user.higher_is_better)
+        return Ranked(names, 1, 2 * len(scores) * len(feeds))
 
 
 def _by_metric(name: str) -> UserSensitivity:
@@ -192,14 +132,3 @@ def _by_metric(name: str) -> UserSensitivity:
         return float(scorer.score([reference], [candidate], 1)[0, 0, 0])
 
     return UserSensitivity(Path(name), compare, scorer.metrics[0].direction == "higher")
-
-
-def _compared(user: UserSensitivity, ours: list[Array], theirs: list[Array]) -> float:
-    """The mean over outputs of what the user's function says."""
-
-    def compare(left: Array, right: Array) -> float:
-        return float(user.compare(left, right))
-
-    pairs = zip(ours, theirs, strict=True)
-    found = [call_user_code(compare, *pair, path=user.path, what="The sensitivity") for pair in pairs]
-    return float(np.mean(found))

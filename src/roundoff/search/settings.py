@@ -10,13 +10,14 @@ from roundoff.core.tensors import Array
 from roundoff.quantize.recipes import Built
 from roundoff.quantize.steps import INSTALLED, Workshop
 from roundoff.run.feeds import Samples
-from roundoff.search.judges.loading import JudgeOptions
-from roundoff.search.ranking import SENSITIVITIES, UserSensitivity
+from roundoff.search.judge_options import JudgeOptions
+from roundoff.search.ranking import SENSITIVITIES
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.strategy import Strategy
+from roundoff.studies.sensitivity.functions import UserSensitivity
 
-__all__ = ["JOURNAL_NAME", "MODEL_FACT", "NOTHING_KEPT", "Keeping", "TestSet", "TuneData", "TuneSettings"]
+__all__ = ["IN_MEMORY", "JOURNAL_NAME", "MODEL_FACT", "TestSet", "TuneData", "TuneSettings", "TuneStore"]
 
 JOURNAL_NAME = "journal.sqlite"
 """The file of a search's folder that remembers what was measured."""
@@ -100,7 +101,7 @@ class TuneData:
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class TuneStore:
     """Where what is found is kept.
 
     Attributes:
@@ -116,5 +117,5 @@ class Keeping:
     on_trial: Callable[[Trial, Trial, str], None] | None = None
 
 
-NOTHING_KEPT = Keeping()
+IN_MEMORY = TuneStore()
 """Keeps everything in memory, as long as the search takes."""

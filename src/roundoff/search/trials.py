@@ -13,19 +13,18 @@ from roundoff.graph.identity import ModelHashes, combined_hash, quantizer_hash
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.quantize.recipes import Built, RecipeBuilder
-from roundoff.search.goal import Reading
-from roundoff.search.journal import Journal
-from roundoff.search.judges.judge import Judge
-from roundoff.search.recipe_text import recipe_json, recipe_key
+from roundoff.search.goal import GoalReading
+from roundoff.search.journal import TrialJournal, recipe_json, recipe_key
+from roundoff.search.judges import TrialJudge
 from roundoff.search.result import Trial
 
-__all__ = ["Bench", "Measured", "Workbench"]
+__all__ = ["MeasuredTrial", "TrialModels", "TrialRunner"]
 
 # A model is built again rather than kept when others came after it.
 _MOST_BUILT = 2
 
 
-class Workbench:
+class TrialModels:
     """Builds and measures models of recipes, without remembering what was measured.
 
     Args:
@@ -33,7 +32,7 @@ class Workbench:
         judge: Measures them.
     """
 
-    def __init__(self, builder: RecipeBuilder, judge: Judge) -> None:
+    def __init__(self, builder: RecipeBuilder, judge: TrialJudge) -> None:
         self._builder, self._judge = builder, judge
         self._built: OrderedDict[Recipe, Built] = OrderedDict()
         self._measured: tuple[Recipe, Model] | None = None
@@ -64,7 +63,7 @@ class Workbench:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTrial:
     """What is known of a recipe.
 
     Attributes:
@@ -80,7 +79,7 @@ class Measured:
     seconds: float
 
 
-class Bench:
+class TrialRunner:
     """Tries recipes; what was measured before, in this run or an earlier one, is not measured again.
 
     Args:
@@ -92,12 +91,18 @@ class Bench:
     """
 
     def __init__(
-        self, workbench: Any, reading: Reading, *, journal: Journal, plain: Recipe, progress: Progress = SILENT
+        self,
+        workbench: Any,
+        reading: GoalReading,
+        *,
+        journal: TrialJournal,
+        plain: Recipe,
+        progress: Progress = SILENT,
     ) -> None:
         self._workbench, self._journal, self._plain, self._progress = workbench, journal, plain, progress
         self.reading = reading
 
-    def measure(self, recipe: Recipe, *, whole: bool = False) -> Measured:
+    def measure(self, recipe: Recipe, *, whole: bool = False) -> MeasuredTrial:
         """Measure a recipe until it is decided, or wholly.
 
         Whatever fails with other recipes than the plain one is their problem, not the end of a search.
@@ -109,7 +114,7 @@ class Bench:
         number = self.number(recipe)
         made = self._made(recipe)
         if made["problem"]:
-            return Measured(number, made["problem"], self._journal.chunks("")[0], made["seconds"])
+            return MeasuredTrial(number, made["problem"], self._journal.chunks("")[0], made["seconds"])
         values, seconds = self._journal.chunks(made["model"])
         everything = self.reading.everything
         self._progress.start(f"trial {number}", everything)
@@ -119,12 +124,12 @@ class Bench:
                 size = values.size
                 problem = self._continue(recipe, made["model"], size)
                 if problem:
-                    return Measured(number, problem, self._journal.chunks("")[0], made["seconds"] + seconds)
+                    return MeasuredTrial(number, problem, self._journal.chunks("")[0], made["seconds"] + seconds)
                 values, seconds = self._journal.chunks(made["model"])
                 self._progress.advance(values.size - size)
         finally:
             self._progress.finish()
-        return Measured(number, "", values, made["seconds"] + seconds)
+        return MeasuredTrial(number, "", values, made["seconds"] + seconds)
 
     def number(self, recipe: Recipe) -> int:
         """The place of a recipe among all that were tried, from 1."""
@@ -137,7 +142,7 @@ class Bench:
             return False
         return bool(made["problem"]) or self.reading.decided(self._journal.chunks(made["model"])[0]) is not None
 
-    def trial(self, measured: Measured, blank: Trial, *, known: bool = False) -> Trial:
+    def trial(self, measured: MeasuredTrial, blank: Trial, *, known: bool = False) -> Trial:
         """What was measured of a recipe, as a trial.
 
         Args:

@@ -15,33 +15,30 @@ from roundoff.messages.numbers import counted
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.run.capture import read_feed
 from roundoff.search.cost import CostModel
-from roundoff.search.goal import Reading, TuneGoal, make_goal
-from roundoff.search.journal import Journal
-from roundoff.search.judges.judge import Judge
-from roundoff.search.judges.loading import calibration_in, make_judge, with_evaluator
-from roundoff.search.judges.user_functions import FedSamples
-from roundoff.search.problem import ModelProblem, Problem
+from roundoff.search.engine import TrialBudget, run_trials
+from roundoff.search.evaluators import FedSamples
+from roundoff.search.goal import GoalReading, TuneGoal, make_goal
+from roundoff.search.holdout import make_unseen, split_samples
+from roundoff.search.journal import TrialJournal, describe
+from roundoff.search.judge_options import calibration_in, make_judge, with_evaluator
+from roundoff.search.judges import TrialJudge
+from roundoff.search.problem import ModelProblem, TuneProblem
 from roundoff.search.ranking import Ranker
-from roundoff.search.recipe_text import describe
 from roundoff.search.result import Dragged, HoldOut, Trial, Tuning, TuningVerdict
-from roundoff.search.settings import JOURNAL_NAME, MODEL_FACT, NOTHING_KEPT, Keeping, TuneData, TuneSettings
+from roundoff.search.settings import IN_MEMORY, JOURNAL_NAME, MODEL_FACT, TuneData, TuneSettings, TuneStore
+from roundoff.search.strategies.greedy import one_less
 from roundoff.search.strategies.pareto import pareto_front
-from roundoff.search.strategies.prune import one_less
-from roundoff.search.strategies.strategy import Strategy
-from roundoff.search.trials import Bench, Workbench
-from roundoff.search.unseen import make_unseen, split_samples
+from roundoff.search.strategies.strategy import Strategy, proposals
+from roundoff.search.trials import TrialModels, TrialRunner
 
 __all__ = [
-    "Budget",
-    "Found",
+    "SearchFound",
     "Tuned",
     "dragged_nodes",
     "run_search",
     "tune",
 ]
 
-
-# The loop of a search: ask the strategy, try, remember; at the end make sure of the answer.
 
 # A strategy may ask for a recipe again to be sure of it; one that does nothing else would never end.
 _MOST_REPEATS = 5
@@ -50,28 +47,7 @@ _COST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """What a search may take.
-
-    Attributes:
-        max_trials: Most recipes to try, those of earlier runs among them; None for no limit.
-        deadline: When no new trial is begun any more, in the time of `time.monotonic`; None for no limit.
-    """
-
-    max_trials: int | None = None
-    deadline: float | None = None
-
-    def exhausted(self, trials: int) -> str:
-        """Why nothing new may be tried; empty when something may."""
-        if self.max_trials is not None and trials >= self.max_trials:
-            return f"after {counted(trials, 'trial')}, as --max-trials says"
-        if self.deadline is not None and time.monotonic() >= self.deadline:
-            return "when the time was over"
-        return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
+class SearchFound:
     """How a search ended.
 
     Attributes:
@@ -86,14 +62,14 @@ class Found:
 
 
 def run_search(
-    problem: Problem,
-    bench: Bench,
+    problem: TuneProblem,
+    bench: TrialRunner,
     strategy: Strategy,
     *,
-    budget: Budget | None = None,
+    budget: TrialBudget | None = None,
     on_best: Callable[[Trial], None] | None = None,
     on_trial: Callable[[Trial, Trial], None] | None = None,
-) -> Found:
+) -> SearchFound:
     """Search until the strategy has nothing more to try, or the budget is used up.
 
     The answer is the cheapest recipe that meets the goal on all samples, else the one that comes nearest to it.
@@ -112,14 +88,14 @@ def run_search(
         BadInput: The plain recipe is impossible, or code of the user's failed.
         ModelFailed: The model cannot be run.
     """
-    loop = _Loop(problem, bench, strategy, budget or Budget(), _Listeners(on_best, on_trial))
+    loop = _Loop(problem, bench, strategy, budget or TrialBudget(), _Listeners(on_best, on_trial))
     while True:
         history, stopped = loop.drive()
         answer = loop.choose(history)
         before = answer.samples
         answer = loop.trial(answer.recipe, whole=True, known=True)
         if loop.choose(history).recipe == answer.recipe and answer.samples == before:
-            return Found(answer, loop.table(history), stopped)
+            return SearchFound(answer, loop.table(history), stopped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +106,12 @@ class _Listeners:
 
 class _Loop:
     def __init__(
-        self, problem: Problem, bench: Bench, strategy: Strategy, budget: Budget, listeners: _Listeners
+        self,
+        problem: TuneProblem,
+        bench: TrialRunner,
+        strategy: Strategy,
+        budget: TrialBudget,
+        listeners: _Listeners,
     ) -> None:
         self._problem, self._bench, self._strategy, self._budget = problem, bench, strategy, budget
         self._listeners = listeners
@@ -141,21 +122,27 @@ class _Loop:
         """Ask the strategy from the start; what is known costs nothing."""
         history: list[Trial] = []
         asked: Counter[Recipe] = Counter()
-        while (recipe := self._strategy.propose(self._problem, tuple(history))) is not None:
+
+        def refusal(recipe: Recipe) -> str:
             asked[recipe] += 1
             if asked[recipe] > _MOST_REPEATS:
-                return history, f"because the strategy kept asking for {describe(recipe, self._problem.base)!r}"
-            new = self._problem.affordable(recipe) and not self._bench.decided(recipe)
-            if new:
-                over = self._budget.exhausted(len(self._tried)) if history else ""
-                if over:
-                    return history, over
+                return f"because the strategy kept asking for {describe(recipe, self._problem.base)!r}"
+            return self._budget.exhausted(len(self._tried)) if history and self._is_new(recipe) else ""
+
+        def attempt(recipe: Recipe) -> Trial:
+            new = self._is_new(recipe)
             history.append(self.trial(recipe))
             self._tried[recipe] = None
             self._tell(history, new=new)
+            return history[-1]
+
+        _, stopped = run_trials(proposals(self._strategy, self._problem), attempt, refusal=refusal)
         if not history:
             raise BadInput("The strategy proposed nothing.", fix="let it begin with problem.base")
-        return history, ""
+        return history, stopped
+
+    def _is_new(self, recipe: Recipe) -> bool:
+        return self._problem.affordable(recipe) and not self._bench.decided(recipe)
 
     def trial(self, recipe: Recipe, *, whole: bool = False, known: bool = False) -> Trial:
         """Try a recipe; one that costs more than is allowed is not measured."""
@@ -215,7 +202,7 @@ def tune(
     data: TuneData,
     settings: TuneSettings,
     *,
-    keeping: Keeping = NOTHING_KEPT,
+    keeping: TuneStore = IN_MEMORY,
     progress: Progress = SILENT,
 ) -> Tuned:
     """Search for the cheapest quantized model that meets a goal.
@@ -233,7 +220,7 @@ def tune(
     """
     deadline = None if settings.time_s is None else time.monotonic() + settings.time_s
     settings = replace(settings, judge=with_evaluator(settings.judge))
-    journal = Journal(None if keeping.folder is None else keeping.folder / JOURNAL_NAME, keeping.problem)
+    journal = TrialJournal(None if keeping.folder is None else keeping.folder / JOURNAL_NAME, keeping.problem)
     try:
         making = Making(
             settings.options,
@@ -246,13 +233,13 @@ def tune(
         )
         builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
-        search = _Search(builder, judge, settings, data=data, journal=journal, progress=progress)
+        search = _TuneSearch(builder, judge, settings, data=data, journal=journal, progress=progress)
         told = keeping.on_trial
         found = run_search(
             search.problem,
             search.bench,
             settings.strategy,
-            budget=Budget(settings.max_trials, deadline),
+            budget=TrialBudget(settings.max_trials, deadline),
             on_best=search.teller(keeping.on_best),
             on_trial=None if told is None else lambda trial, best: told(trial, best, judge.name),
         )
@@ -261,17 +248,17 @@ def tune(
         journal.close()
 
 
-class _Search:
+class _TuneSearch:
     """The parts of one search."""
 
     def __init__(
         self,
         builder: RecipeBuilder,
-        judge: Judge,
+        judge: TrialJudge,
         settings: TuneSettings,
         *,
         data: TuneData,
-        journal: Journal,
+        journal: TrialJournal,
         progress: Progress,
     ) -> None:
         self._builder, self._judge, self._settings, self._journal = builder, judge, settings, journal
@@ -293,15 +280,15 @@ class _Search:
             journal=journal,
             max_cost=settings.max_cost,
         )
-        self.workbench = Workbench(builder, judge)
-        reading = Reading(judge, self.goal, early=settings.strategy.early, indices=used)
-        self.bench = Bench(self.workbench, reading, journal=journal, plain=settings.base, progress=progress)
+        self.workbench = TrialModels(builder, judge)
+        reading = GoalReading(judge, self.goal, early=settings.strategy.early, indices=used)
+        self.bench = TrialRunner(self.workbench, reading, journal=journal, plain=settings.base, progress=progress)
 
     def teller(self, on_best: Callable[[Built, Trial], None] | None) -> Callable[[Trial], None] | None:
         """Tells somebody of the best model so far."""
         return None if on_best is None else lambda trial: on_best(self.workbench.build(trial.recipe), trial)
 
-    def result(self, found: Found, model: Model) -> Tuned:
+    def result(self, found: SearchFound, model: Model) -> Tuned:
         """What was found, as a document."""
         reading, settings, answer = self.bench.reading, self._settings, found.answer
         built = self.workbench.build(answer.recipe)
@@ -375,8 +362,8 @@ class _Search:
         if self.problem.unpromising:
             changes = ", ".join(self.problem.unpromising)
             yield f"not tried, because outputs are noisier or the same on calibration samples: {changes}"
-        for lever, why in self.problem.failed.items():
-            yield f"not tried, because it failed: {lever}, {why}"
+        for option, why in self.problem.failed.items():
+            yield f"not tried, because it failed: {option}, {why}"
 
     def _hold_out(self, built: Built) -> HoldOut | None:
         """The metric on samples that the search did not use, and whether the goal is met there."""
@@ -393,7 +380,7 @@ class _Search:
         sign = 1 if self._judge.higher_is_better else -1
         return replace(held, met=sign * (held.score - wanted) >= -_SLACK * max(1.0, abs(wanted)))
 
-    def _minimal(self, answer: Trial, found: Found) -> bool | None:
+    def _minimal(self, answer: Trial, found: SearchFound) -> bool | None:
         """Whether all recipes with one thing less that costs something were tried and miss the goal."""
         tried = {trial.recipe: trial.met for trial in found.trials}
         less = one_less(answer.recipe, self.problem)

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
+from roundoff.core.table import Table
 from roundoff.core.tensors import TensorInfo, TensorSource
-from roundoff.errors import BadInput, nearest
+from roundoff.errors import BadInput
 from roundoff.tensors import ascend_dump, ascend_npy, npy, npz, raw, safetensors
 from roundoff.tensors.folders import CERTAIN, list_files
 
@@ -26,14 +27,17 @@ class Format(Protocol):
         ...
 
 
-FORMATS: dict[str, Format] = {
-    "npy": npy,
-    "npz": npz,
-    "bin": raw,
-    "safetensors": safetensors,
-    "ascend-npy": ascend_npy,
-    "ascend-dump": ascend_dump,
-}
+FORMATS: Table[Format] = Table(
+    "format",
+    (
+        ("npy", npy),
+        ("npz", npz),
+        ("bin", raw),
+        ("safetensors", safetensors),
+        ("ascend-npy", ascend_npy),
+        ("ascend-dump", ascend_dump),
+    ),
+)
 
 _KNOWN = "a folder of .npy, .npz, .safetensors or raw files with a manifest, of Ascend dumps, or one such file"
 
@@ -60,9 +64,7 @@ def open_source(
     if not is_folder:
         regular_file(path, what="The path")
     name = _find_format(path) if format is None else format
-    if name not in FORMATS:
-        raise BadInput(f"Unknown format {name!r}.", fix=nearest(name, FORMATS))
-    return FORMATS[name].open(path, shapes)
+    return FORMATS.find(name).open(path, shapes)
 
 
 def _find_format(path: Path) -> str:

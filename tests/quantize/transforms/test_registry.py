@@ -81,7 +81,7 @@ def test_a_change_that_shows_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
         spoilt = net.model({"x": (1, 3, 4, 4)}, ["out"])
         return Transformed(spoilt, (Participation("first", "writer", "spoilt"),), ())
 
-    monkeypatch.setitem(registry.TABLE.kinds, "spoil", StepKind("spoil", "Spoils.", {}, spoil))
+    monkeypatch.setitem(registry.TABLE, "spoil", StepKind("spoil", "Spoils.", {}, spoil))
     done = apply_transform(step("spoil"), model, context_for(model))
     assert done.model is model
     assert done.taken == ()

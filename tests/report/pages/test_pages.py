@@ -139,7 +139,7 @@ def test_hostile_names_stay_what_they_are() -> None:
 
 def test_an_audit_without_a_request_has_no_columns_for_it() -> None:
     page = page_of(empty_document(audit=test_audit.AUDIT), "audit")
-    table = next(block for block in page.blocks if isinstance(block, Table))
+    table = next(block.shown_on("html") for block in page.blocks if isinstance(block, Table))
     assert [row[0] for row in table.rows] == ["stem", "pool", "=cmd('x')", "last"]
     assert [column.id for column in table.columns][2:5] == [
         "requested_activation",
@@ -147,9 +147,9 @@ def test_an_audit_without_a_request_has_no_columns_for_it() -> None:
         "requested_output",
     ]
     assert isinstance(page.blocks[0], Headline)
-    assert page.blocks[0].text.en.startswith("Silent differences: 1, in 4 nodes")
+    assert page.blocks[0].whole.en.startswith("SILENT DIFFERENCES: 1 in 4 nodes")
     alone = page_of(
         empty_document(audit=Audit("m", "", (replace(test_audit.CLEAN, requested=Precision()),))), "audit"
     )
-    columns = next(block for block in alone.blocks if isinstance(block, Table)).columns
+    columns = next(block.shown_on("html") for block in alone.blocks if isinstance(block, Table)).columns
     assert not [column.id for column in columns if column.id.startswith("requested")]

@@ -7,33 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from roundoff.core.document import load_document, to_json
-from roundoff.messages.sanitize import for_people
+from roundoff.pages.terminal import terminal_page
 from roundoff.report.junit import gate_junit
-from roundoff.studies.run_diff.terminal import (
-    annotations,
-    diff_csv,
-    diff_table,
-    diff_verdict,
-    gate_table,
-    gate_verdict,
-)
+from roundoff.report.run_directory import run_files
+from roundoff.studies.run_diff.page import annotations, diff_page
+from roundoff.studies.run_diff.result import RunDiff
 from tests.report.diffs import diff_of
 from tests.report.documents import HOSTILE, empty_document
 
 
-def shown(*parts: RenderableType, width: int = 80) -> str:
+def shown(found: RunDiff, width: int = 80) -> str:
+    page = diff_page(empty_document(diff=found))
+    assert page is not None
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    for part in parts:
-        console.print(part)
+    console.print(terminal_page(page))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_the_verdict_comes_first_then_where_it_starts() -> None:
-    lines = shown(diff_verdict(diff_of("conv1", "conv2"))).splitlines()
+    lines = shown(diff_of("conv1", "conv2")).splitlines()
     assert lines[0] == "WORSE: of 2 nodes 2 worse; most by itself: node of conv1"
     first, follow = (" ".join(line.split()) for line in lines[1:3])
     assert first == "first node of conv1 (Conv) at conv1, local: 30.0 to 20.0 dB (-10.0)"
@@ -48,11 +44,11 @@ def test_every_verdict_has_words() -> None:
     row = found.rows[0]
     small = replace(row, change="same", change_db=0.1, starts=False)
     assert "SAME: no node of 1 changed by 0.5 dB or more" in shown(
-        diff_verdict(replace(found, kind="same", rows=(small,), first=None))
+        replace(found, kind="same", rows=(small,), first=None)
     )
     by_chance = replace(small, change_db=0.7)
     assert "SAME: no node of 1 changed beyond chance" in shown(
-        diff_verdict(replace(found, kind="same", rows=(by_chance,), first=None))
+        replace(found, kind="same", rows=(by_chance,), first=None)
     )
     kinds: tuple[tuple[Literal["unclear", "untested"], str], ...] = (
         ("unclear", "UNCLEAR: 1 of 1 node differ"),
@@ -60,14 +56,13 @@ def test_every_verdict_has_words() -> None:
     )
     for change, words in kinds:
         rows = (replace(row, change=change, starts=False),)
-        told = shown(diff_verdict(replace(found, kind=change, rows=rows, first=None)))
+        told = shown(replace(found, kind=change, rows=rows, first=None))
         assert told.startswith(words)
 
 
 def test_a_gate_names_what_is_over_budget() -> None:
     found = diff_of("conv1", "conv2", gate=True)
-    assert found.gate is not None
-    text = shown(gate_verdict(found, found.gate), gate_table(found, found.gate))
+    text = shown(found)
     assert text.startswith("FAIL: 2 of 2 scores over budget, 1 other problem")
     assert "node of conv1, local: lost 10.0 dB" in text
     assert "the output x is missing" in text
@@ -75,16 +70,13 @@ def test_a_gate_names_what_is_over_budget() -> None:
 
 
 def test_whatever_the_names_a_terminal_is_wide_enough() -> None:
-    found = for_people(diff_of(HOSTILE, "x" * 200, gate=True))
-    assert found.gate is not None
-    text = shown(
-        diff_verdict(found), diff_table(found), gate_verdict(found, found.gate), gate_table(found, found.gate)
-    )
+    text = shown(diff_of(HOSTILE, "x" * 200, gate=True)) + shown(diff_of(HOSTILE, "x" * 200))
     assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_csv_has_every_row_and_no_formulas() -> None:
-    rows = list(csv.DictReader(io.StringIO(diff_csv(diff_of("=1+1", "conv2", gate=True)))))
+    document = empty_document(diff=diff_of("=1+1", "conv2", gate=True))
+    rows = list(csv.DictReader(io.StringIO(run_files(document)["diff.csv"])))
     assert [row["change"] for row in rows] == ["worse", "worse", "gone", "new"]
     assert not any(cell.startswith("=") for row in rows for cell in row.values())
     assert rows[0]["why"] == "lost 10.0 dB"

@@ -11,20 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
-from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
-from roundoff.vendors.amct.common.auto_calibration.evaluator import AutoCalibrationEvaluatorBase
-from roundoff.vendors.amct.common.auto_calibration.files import read_history, read_ranking
-from roundoff.vendors.amct.common.auto_calibration.outcome import Trial
-from roundoff.vendors.amct.common.auto_calibration.sensitivity import (
+from roundoff.vendors.amct.common.auto_calibration import Trial
+from roundoff.vendors.amct.common.auto_calibration.base_classes import (
+    AutoCalibrationEvaluatorBase,
+    AutoCalibrationStrategyBase,
+    BinarySearchStrategy,
     CosineSimilaritySensitivity,
     MseSensitivity,
     SensitivityBase,
     SqnrSensitivity,
 )
-from roundoff.vendors.amct.common.auto_calibration.strategy import (
-    AutoCalibrationStrategyBase,
-    BinarySearchStrategy,
-)
+from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
+from roundoff.vendors.amct.common.auto_calibration.history import read_history, read_ranking
 from roundoff.vendors.amct.configuration.parsing import read_config, with_enabled
 from tests.vendors.amct.support import VECTORS, vectors
 

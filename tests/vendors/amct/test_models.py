@@ -13,9 +13,8 @@ from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
 from roundoff.graph.reading.read import read_quantized
 from roundoff.vendors.amct import flavour as flavours
+from roundoff.vendors.amct.common.auto_calibration.base_classes import AutoCalibrationEvaluatorBase, MseSensitivity
 from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
-from roundoff.vendors.amct.common.auto_calibration.evaluator import AutoCalibrationEvaluatorBase
-from roundoff.vendors.amct.common.auto_calibration.sensitivity import MseSensitivity
 from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
 from roundoff.vendors.amct.records import read_records
 from tests.models import save

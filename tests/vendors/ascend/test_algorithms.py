@@ -11,14 +11,16 @@ from hypothesis.extra import numpy as arrays
 
 from roundoff.core.tensors import Array
 from roundoff.vendors.ascend import algorithms as passes
-from roundoff.vendors.ascend.algorithms import BUILTIN, Case, Pair, compare_values, tree_sum
+from roundoff.vendors.ascend.algorithms import BUILTIN, ComparedTensors, Pair, compare_values, tree_sum
 from tests.ascend_dumps import vectors
 
 FLOATS = arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32))
 
 
 def run(mine: Array, golden: Array) -> tuple[dict[str, str], list[str]]:
-    case = Case(Pair(mine.reshape(-1), golden.reshape(-1)), sum(mine.shape) == mine.ndim, "mine", "golden")
+    case = ComparedTensors(
+        Pair(mine.reshape(-1), golden.reshape(-1)), sum(mine.shape) == mine.ndim, "mine", "golden"
+    )
     values, messages = compare_values(case, BUILTIN, warn=lambda text: None)
     return dict(zip(BUILTIN, values, strict=True)), messages
 
@@ -37,7 +39,7 @@ def test_samples_of_the_vendor_are_printed_alike() -> None:
     assert rows
     for row in rows:
         mine, golden = (np.load(folder / f"{row['case']}.{side}.npy") for side in ("my", "golden"))
-        case = Case(
+        case = ComparedTensors(
             Pair(mine.reshape(-1), golden.reshape(-1)),
             sum(mine.shape) == mine.ndim,
             f"{row['case']}.my.npy",

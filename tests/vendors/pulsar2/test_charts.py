@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.vendors.pulsar2.tuning.charts import Decision, Goal, Layer, Settings, follow_charts
+from roundoff.search.strategies.flow_charts import (
+    ChartDecision,
+    ChartGoal,
+    ChartLayer,
+    ChartSettings,
+    follow_charts,
+)
 
 METHODS = ("MinMax", "MSE", "Percentile")
 
@@ -27,28 +33,30 @@ class Problem:
     def cosine(self, name: str, raised: Mapping[str, str]) -> float:
         return self.layers[name][name in raised]
 
-    def end_to_end(self, settings: Settings) -> float | None:
+    def end_to_end(self, settings: ChartSettings) -> float | None:
         worst = min(self.cosine(name, settings.raised) for name in self.layers) if self.layers else None
         extra = [settings.method, *settings.switches, *settings.float_weights]
         return None if worst is None else worst + sum(self.bonus.get(name, 0.0) for name in extra)
 
-    def per_layer(self, settings: Settings) -> Sequence[Layer]:
+    def per_layer(self, settings: ChartSettings) -> Sequence[ChartLayer]:
         self.looks += 1
         raised = settings.raised
         return [
-            Layer(name, self.cosine(name, raised), {} if name in raised else {name: "U16"}, name in self.bonus)
+            ChartLayer(
+                name, self.cosine(name, raised), {} if name in raised else {name: "U16"}, name in self.bonus
+            )
             for name in self.layers
         ]
 
 
-def steps(decisions: Sequence[Decision]) -> list[tuple[str, str, str, int]]:
+def steps(decisions: Sequence[ChartDecision]) -> list[tuple[str, str, str, int]]:
     return [(each.chart, each.analysis, each.method, each.raised) for each in decisions]
 
 
 def test_the_first_method_is_enough() -> None:
     found = follow_charts(Problem({"a": (0.99, 1.0)}), METHODS)
     assert steps(found.decisions) == [("A", "EndToEnd", "MinMax", 0)]
-    assert (found.met, found.settings, found.cosine) == (True, Settings("MinMax"), 0.99)
+    assert (found.met, found.settings, found.cosine) == (True, ChartSettings("MinMax"), 0.99)
     assert found.decisions[0].verdict == "above 0.98: good enough"
 
 
@@ -77,7 +85,7 @@ def test_what_falls_short_gets_16_bits() -> None:
 
 def test_a_layer_that_16_bits_do_not_help_ends_in_a_ticket() -> None:
     found = follow_charts(Problem({"a": (0.5, 0.6)}, {"MSE": 0.01}), METHODS)
-    assert (found.met, found.stuck, found.settings) == (False, ("a",), Settings("MSE", {"a": "U16"}))
+    assert (found.met, found.stuck, found.settings) == (False, ("a",), ChartSettings("MSE", {"a": "U16"}))
     assert "a not above 0.999 with 16 bits: a ticket, says the manual" in found.decisions[4].verdict
     assert found.decisions[-1].verdict == "not above 0.98; next: a ticket, says the manual"
     assert found.cosine == 0.61
@@ -91,7 +99,7 @@ def test_behind_the_charts_whatever_helps_is_kept() -> None:
     assert rest[0].verdict == "smooth: not above 0.98; next: rounding"
     assert rest[2].verdict == "weights of a in FP32: above 0.98: good enough"
     assert found.met
-    assert found.settings == Settings("MinMax", {"a": "U16"}, ("smooth",), ("a",))
+    assert found.settings == ChartSettings("MinMax", {"a": "U16"}, ("smooth",), ("a",))
 
 
 def test_the_output_may_be_enough_although_a_layer_is_not() -> None:
@@ -127,8 +135,8 @@ def test_it_ends_and_reports_what_was_measured(
     layers: dict[str, tuple[float, float]], methods: list[str], output: float
 ) -> None:
     problem = Problem(layers)
-    told: list[Decision] = []
-    found = follow_charts(problem, methods, Goal(output, 0.999), told=told.append)
+    told: list[ChartDecision] = []
+    found = follow_charts(problem, methods, ChartGoal(output, 0.999), told=told.append)
     assert tuple(told) == found.decisions
     # Every look but the last raises a layer.
     assert problem.looks <= len(layers) + 1
@@ -137,4 +145,4 @@ def test_it_ends_and_reports_what_was_measured(
     # No model that was measured end to end is better.
     measured = [each.cosine for each in found.decisions if each.analysis == "EndToEnd" and each.cosine is not None]
     assert found.cosine == max(measured)
-    assert follow_charts(Problem(layers), methods, Goal(output, 0.999)) == found
+    assert follow_charts(Problem(layers), methods, ChartGoal(output, 0.999)) == found

@@ -9,11 +9,11 @@ from onnx import helper
 from rich.cells import cell_len
 
 from roundoff.errors import BadInput
+from roundoff.search.strategies.flow_charts import ChartGoal
 from roundoff.vendors.pulsar2.building.build import BuildOptions, build
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.config.loading import load_config
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
-from roundoff.vendors.pulsar2.tuning.charts import Goal
 from roundoff.vendors.pulsar2.tuning.tune import decisions_table, tune_build
 from tests.models import value, wrapped
 from tests.vendors.pulsar2.nets import imbalanced, mixed, write_all
@@ -70,7 +70,7 @@ def test_what_is_good_enough_stays_as_it_is(folder: Path) -> None:
 def test_a_goal_out_of_reach_ends_in_a_ticket(folder: Path) -> None:
     write_all(folder, mixed())
     log = Log()
-    tuned = tune_build(configuration(), log, goal=Goal(0.9999999, 0.9999999), methods=("MinMax", "KL"))
+    tuned = tune_build(configuration(), log, goal=ChartGoal(0.9999999, 0.9999999), methods=("MinMax", "KL"))
     assert not tuned.followed.met
     assert tuned.followed.stuck
     assert tuned.verified
@@ -81,7 +81,7 @@ def test_a_goal_out_of_reach_ends_in_a_ticket(folder: Path) -> None:
 
 def test_layers_that_read_the_result_of_a_raised_one_are_raised_next(folder: Path) -> None:
     write_all(folder, mixed())
-    tuned = tune_build(configuration(), Log(), goal=Goal(0.99999, 0.99999))
+    tuned = tune_build(configuration(), Log(), goal=ChartGoal(0.99999, 0.99999))
     looks = [each for each in tuned.followed.decisions if each.analysis == "PerLayer"]
     raised = [each.raised for each in looks]
     assert raised == sorted(set(raised))

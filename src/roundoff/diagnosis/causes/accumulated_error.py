@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from roundoff.diagnosis.culprit_search import takes_most
-from roundoff.diagnosis.ranking import Ranking, rank
+from roundoff.diagnosis.ranking import SuspectCosts, rank
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
 from roundoff.diagnosis.subject import Case, loss_measures
@@ -84,7 +84,7 @@ class AccumulatedError:
         )
 
 
-def _ranked(case: Case) -> Ranking | None:
+def _ranked(case: Case) -> SuspectCosts | None:
     """Places by what they cost alone; what was measured before is known. None where nothing costs anything."""
     found = rank(case, case.facts.suspects, out_of_time=lambda: False)
     return found if found is not None and found.places else None

@@ -2,12 +2,18 @@
 
 from collections.abc import Callable
 
+from roundoff.core.table import Table
 from roundoff.graph.caffe.conversion import Converter
 
 __all__ = ["NOT_RUN", "converter_of", "converts", "layer_types", "register_layer"]
 
-_CONVERTERS: dict[str, Converter] = {}
-_OWN: dict[str, Converter] = {}
+
+def _declare_layers() -> None:
+    import roundoff.graph.caffe.layers  # noqa: F401 - declares the converters
+
+
+_CONVERTERS: Table[Converter] = Table("layer type", load=_declare_layers)
+_OWN: Table[Converter] = Table("layer type")
 
 NOT_RUN = frozenset({
     "Accuracy", "CenterLoss", "ContrastiveLoss", "DetectionEvaluate", "EuclideanLoss", "HDF5Output", "HingeLoss",
@@ -19,13 +25,7 @@ NOT_RUN = frozenset({
 
 def converts(*types: str) -> Callable[[Converter], Converter]:
     """Declare a function that converts layers of these types."""
-
-    def declare(convert: Converter) -> Converter:
-        for kind in types:
-            _CONVERTERS[kind] = convert
-        return convert
-
-    return declare
+    return _CONVERTERS.register(*types)
 
 
 def register_layer(type_name: str, convert: Converter) -> None:
@@ -40,15 +40,9 @@ def register_layer(type_name: str, convert: Converter) -> None:
 
 def converter_of(type_name: str) -> Converter | None:
     """What converts layers of a type; None when nothing does."""
-    _load()
     return _OWN.get(type_name) or _CONVERTERS.get(type_name)
 
 
 def layer_types() -> tuple[str, ...]:
     """All layer types that can be converted."""
-    _load()
     return tuple(sorted({*_CONVERTERS, *_OWN}))
-
-
-def _load() -> None:
-    import roundoff.graph.caffe.layers  # noqa: F401 - declares the converters

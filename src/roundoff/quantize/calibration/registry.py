@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roundoff.core.quantizers import QuantSpec
+from roundoff.core.table import Table, summary_of
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.quantize.calibration.distribution import Distribution
@@ -54,21 +55,20 @@ class Method:
     compute: Compute
 
 
-_METHODS: dict[str, Method] = {}
+_METHODS: Table[Method] = Table("calibration method")
 
 
 def method(name: str, *, needs: Detail = "histogram", **options: Option) -> Callable[[Compute], Compute]:
     """Register a function as a calibration method; its docstring's first line is the summary."""
 
-    def register(compute: Compute) -> Compute:
+    def made(compute: Compute) -> Method:
+        # One name of an option means one thing, whichever methods are tried together.
         taken = {option for other in _METHODS.values() for option in other.options}
-        if name in _METHODS or taken & set(options):
-            raise ValueError(f"calibration method {name!r}, or one of its options, is registered twice")
-        summary = (compute.__doc__ or "").strip().splitlines()[0]
-        _METHODS[name] = Method(name, needs, summary, options, compute)
-        return compute
+        if taken & set(options):
+            raise ValueError(f"an option of the calibration method {name!r} is registered twice")
+        return Method(name, needs, summary_of(compute), options, compute)
 
-    return register
+    return _METHODS.register(name, make=made)
 
 
 def all_methods() -> Iterator[Method]:
@@ -77,10 +77,12 @@ def all_methods() -> Iterator[Method]:
 
 
 def get_method(name: str) -> Method:
-    """Look a method up by name."""
-    if name not in _METHODS:
-        raise BadInput(f"There is no calibration method {name!r}.", fix=nearest(name, _METHODS))
-    return _METHODS[name]
+    """Look a method up by name.
+
+    Raises:
+        BadInput: There is none.
+    """
+    return _METHODS.find(name)
 
 
 def options_of(chosen: Method, given: Options | None) -> dict[str, float]:

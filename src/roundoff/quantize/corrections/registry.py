@@ -57,7 +57,7 @@ Work = Callable[[Task], Corrected]
 TABLE: StepTable[Work] = StepTable("correction")
 """Every correction."""
 
-correction, all_corrections, correction_names = TABLE.register, TABLE.all, TABLE.names
+correction, all_corrections, correction_names = TABLE.step, TABLE.all, TABLE.names
 
 
 def apply_correction(step: Step, quantized: QuantizedModel, context: WorkContext) -> Corrected:
@@ -73,7 +73,7 @@ def apply_correction(step: Step, quantized: QuantizedModel, context: WorkContext
         ModelFailed: The model cannot be run.
         StepFailed: The correction does not get along with it.
     """
-    chosen = TABLE.find(step)
+    chosen = TABLE.find(step.name)
     options, nodes = options_from(step, chosen.options), check_nodes(step.nodes, quantized.float_model)
     done: Corrected = TABLE.carry_out(step, Task(quantized, context, options, nodes))
     return done

@@ -53,7 +53,7 @@ Work = Callable[[Job], Transformed]
 TABLE: StepTable[Work] = StepTable("transform")
 """Every transform."""
 
-transform, all_transforms, transform_names = TABLE.register, TABLE.all, TABLE.names
+transform, all_transforms, transform_names = TABLE.step, TABLE.all, TABLE.names
 
 
 def apply_transform(step: Step, model: Model, context: WorkContext) -> Transformed:
@@ -69,7 +69,7 @@ def apply_transform(step: Step, model: Model, context: WorkContext) -> Transform
         ModelFailed: The model cannot be run.
         StepFailed: The transform does not get along with it.
     """
-    chosen = TABLE.find(step)
+    chosen = TABLE.find(step.name)
     job = Job(model, context, options_from(step, chosen.options), check_nodes(step.nodes, model))
     done: Transformed = TABLE.carry_out(step, job)
     if not done.taken:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.table import Table
 from roundoff.core.tensors import Array
 from roundoff.graph.build import STANDARD_DOMAINS
 from roundoff.graph.preparation.draft import Draft, attribute
@@ -102,7 +103,7 @@ class Minds(Exception):
 
 
 Rule = Callable[["Walk", Any], None]
-_RULES: dict[str, Rule] = {}
+_RULES: Table[Rule] = Table("rule for")
 # What exporters put where it is not defined.
 _ANY_DOMAIN = ("SimplifiedLayerNormalization",)
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -110,15 +111,7 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 def rule(*op_types: str) -> Callable[[Rule], Rule]:
     """Register what operations do to channels; one that raises `Minds` fixes them all."""
-
-    def register(function: Rule) -> Rule:
-        for op_type in op_types:
-            if op_type in _RULES:
-                raise ValueError(f"two rules for {op_type}")
-            _RULES[op_type] = function
-        return function
-
-    return register
+    return _RULES.register(*op_types)
 
 
 class Walk:

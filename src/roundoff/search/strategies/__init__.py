@@ -3,18 +3,25 @@
 To add one, write it in a file of its own and name it below; users give theirs as a Python file.
 """
 
+from roundoff.core.table import Table
 from roundoff.search.strategies.bisect import bisect
-from roundoff.search.strategies.charts import charts
+from roundoff.search.strategies.flow_charts import charts
 from roundoff.search.strategies.greedy import greedy
 from roundoff.search.strategies.pareto import pareto
 from roundoff.search.strategies.strategy import Strategy, load_strategy, stepwise
 
 __all__ = ["STRATEGIES", "Strategy", "load_strategy", "stepwise"]
 
-STRATEGIES: dict[str, Strategy] = {
-    "greedy": Strategy("greedy", stepwise(greedy)),
-    "bisect": Strategy("bisect", stepwise(bisect)),
-    "pareto": Strategy("pareto", stepwise(pareto), early=False),
-    "pulsar2": Strategy("pulsar2", stepwise(charts)),
-}
+STRATEGIES: Table[Strategy] = Table(
+    "strategy",
+    (
+        (each.name, each)
+        for each in (
+            Strategy("greedy", stepwise(greedy)),
+            Strategy("bisect", stepwise(bisect)),
+            Strategy("pareto", stepwise(pareto), early=False),
+            Strategy("pulsar2", stepwise(charts)),
+        )
+    ),
+)
 """The strategies that come with roundoff, by name; the first is the default."""

@@ -1,14 +1,14 @@
 """Bisection over the ranking: how many of the leading nodes have to stay in float, in a logarithm of trials."""
 
 from roundoff.core.plan import FLOAT, Recipe
-from roundoff.search.problem import Problem
-from roundoff.search.recipe_text import next_count
+from roundoff.search.engine import next_count
+from roundoff.search.problem import TuneProblem
 from roundoff.search.strategies.strategy import Search
 
 __all__ = ["bisect"]
 
 
-def bisect(problem: Problem) -> Search:
+def bisect(problem: TuneProblem) -> Search:
     """Search for the fewest leading nodes in float that meet the goal, as vendors' tools do.
 
     All nodes in float are no quantized model, and are not tried. The answer is asked for once more when the last

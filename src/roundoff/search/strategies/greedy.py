@@ -1,23 +1,219 @@
-"""The default strategy: cheap levers, then precision where it matters, then give back what costs without need."""
+"""The default strategy: free options, then precision where it matters, then give back what costs without need."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import groupby
 
 from roundoff.core.plan import FLOAT, Recipe
-from roundoff.search.problem import Problem
-from roundoff.search.recipe_text import next_count
+from roundoff.search.engine import next_count
+from roundoff.search.free_options import FreeOption, without_options
+from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
-from roundoff.search.strategies.climbing import climb
-from roundoff.search.strategies.prune import give_back
-from roundoff.search.strategies.strategy import Search
+from roundoff.search.strategies.strategy import Search, better
 
-__all__ = ["greedy"]
+__all__ = [
+    "climb",
+    "greedy",
+    "one_less",
+    "prune",
+]
 
 
-def greedy(problem: Problem) -> Search:
+# Taking free options, one after the other, as long as that helps.
+
+_DROWNED_DB = 10.0
+"""Outputs with less signal to noise are lost: a finer range or a moved mean gains a decibel or two, which is too
+little, and is not looked at before what changes how channels share their scales."""
+
+
+def climb(problem: TuneProblem, start: Trial, *, until_met: bool = True) -> Generator[Recipe, Trial, Trial]:
+    """Try each option on top of those that helped, unless it only makes the outputs noisier.
+
+    Of the options that are quickly taken the one comes first that takes most noise from the outputs: a metric that
+    counts right answers on few samples is met by chance, too, and whatever comes first would be kept for that.
+    Where noise has drowned the outputs, options come before them that share out scales anew, and no other model is
+    built until these have failed.
+
+    Args:
+        problem: Has the options.
+        start: What to improve.
+        until_met: End when the goal is met.
+
+    Returns:
+        The best trial.
+    """
+    best = start
+    for quick, group in _groups(problem, best.recipe):
+        for option in _sorted(problem, best.recipe, group) if quick else group:
+            recipe = problem.with_option(best.recipe, option)
+            if recipe == best.recipe or not problem.affordable(recipe):
+                continue
+            if not problem.worth_trying(recipe, best.recipe):
+                continue
+            trial = yield recipe
+            if better(trial, best) or (trial.met and not best.met):
+                best = trial
+            if best.met and until_met:
+                return best
+    return best
+
+
+def _groups(problem: TuneProblem, recipe: Recipe) -> Iterator[tuple[bool, list[FreeOption]]]:
+    """Options as they are tried: one after the other, or, of those that are quickly taken, the best first."""
+    options, first = problem.free_options(), list[FreeOption]()
+    decibels = problem.proxy_db(recipe)
+    if decibels is not None and decibels < _DROWNED_DB:
+        for option in options:
+            # Asked for one after the other: what an option costs is known when its model is made.
+            if option.shares_scales and _is_free(problem, recipe, option):
+                first.append(option)
+                yield False, [option]
+    rest = (option for option in options if option not in first)
+    yield from ((quick, list(each)) for quick, each in groupby(rest, _is_quick))
+
+
+def _is_free(problem: TuneProblem, recipe: Recipe, option: FreeOption) -> bool:
+    """Whether the model costs no more with an option; one that adds operations waits until others have failed."""
+    return problem.cost(problem.with_option(recipe, option)) <= problem.cost(recipe)
+
+
+def _is_quick(option: FreeOption) -> bool:
+    return option.quick
+
+
+def _sorted(problem: TuneProblem, recipe: Recipe, options: Iterable[FreeOption]) -> Iterator[FreeOption]:
+    """Options, the most promising first; as they come where nothing is known.
+
+    What promises nothing alone may do so on top of others: a weight that is cut off more tightly moves the mean of
+    a channel, which bias correction moves back. Calibration methods of all activations exclude each other, so that
+    the most promising is enough.
+    """
+    every = list(options)
+    changed = {option: problem.with_option(recipe, option) for option in every}
+    usable = [option for option in every if changed[option] != recipe and problem.affordable(changed[option])]
+    proxies = {option: problem.proxy_db(changed[option]) for option in usable}
+    if problem.proxy_db(recipe) is None:
+        yield from usable
+        return
+    # One that fails promises nothing; a trial says why, after those of the others.
+    failing = [option for option in usable if proxies[option] is None]
+    usable = [option for option in usable if option not in failing]
+    usable.sort(key=lambda option: -(proxies[option] or 0.0))
+    worthy = [
+        option for option in usable if option.kind != "method" or problem.worth_trying(changed[option], recipe)
+    ]
+    methods = [option for option in worthy if option.kind == "method"]
+    yield from (option for option in worthy if option not in methods[1:])
+    yield from failing
+
+
+# Leaving out of a recipe that meets the goal whatever costs something and is not needed.
+
+# Of more nodes than this, single ones are not tried: groups of neighbours in the ranking are.
+_MOST_SINGLE = 16
+# Sums of costs in another order may differ in their last bits.
+_SAME_COST = 1e-9
+
+
+def prune(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial]:
+    """Leave out options and nodes, and give others a cheaper precision, as long as the goal is met.
+
+    It goes round until nothing changes: with fewer options a node may be needed that was not before. An option
+    that costs nothing on the chip stays even where the goal is met without it: a goal is met on some samples, and
+    what it gains is gained on others, too.
+
+    Returns:
+        A trial that meets the goal; without any one of its parts that cost something it does not, as far as single
+        parts were tried.
+    """
+    best = start
+    while True:
+        before = best.recipe
+        best = yield from _fewer_options(problem, best)
+        best = yield from _fewer_nodes(problem, best)
+        best = yield from _lower_nodes(problem, best)
+        if best.recipe == before:
+            return best
+
+
+def _fewer_options(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial]:
+    """Leave out options that cost something, or harm, one at a time, the one that takes most first."""
+    best = start
+    while True:
+        for recipe in without_options(best.recipe, problem.base):
+            saves = _is_cheaper(recipe, best.recipe, problem)
+            if not saves and not _may_harm(recipe, best.recipe, problem):
+                continue
+            trial = yield recipe
+            if trial.met and (trial.cost < best.cost if saves else better(trial, best)):
+                best = trial
+                break
+        else:
+            return best
+
+
+def _is_cheaper(recipe: Recipe, other: Recipe, problem: TuneProblem) -> bool:
+    return problem.cost(recipe) < problem.cost(other) * (1 - _SAME_COST)
+
+
+def _may_harm(left: Recipe, whole: Recipe, problem: TuneProblem) -> bool:
+    """Whether a free option may do harm: outputs have less noise without it, or that is not known.
+
+    The metric alone does not tell: on few samples it is better without a good option now and then.
+    """
+    without_it, with_it = problem.proxy_db(left), problem.proxy_db(whole)
+    return without_it is None or with_it is None or without_it > with_it
+
+
+def one_less(recipe: Recipe, problem: TuneProblem) -> list[Recipe]:
+    """All recipes with one node less, or one option that costs something."""
+    nodes = problem.raised_nodes(recipe)
+    options = [each for each in without_options(recipe, problem.base) if _is_cheaper(each, recipe, problem)]
+    return [*(_dropped(recipe, [node], problem) for node in nodes), *options]
+
+
+def _dropped(recipe: Recipe, nodes: Sequence[str], problem: TuneProblem) -> Recipe:
+    left = {node: had for node, had in problem.raised_nodes(recipe).items() if node not in nodes}
+    return problem.with_nodes(recipe, left)
+
+
+def _fewer_nodes(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial]:
+    """Leave out groups of nodes, from the end of the ranking, in smaller and smaller groups."""
+    best = start
+    nodes = list(problem.raised_nodes(best.recipe))
+    size = max(1, len(nodes) // 2)
+    smallest = max(1, -(-len(nodes) // _MOST_SINGLE))
+    while nodes:
+        dropped = False
+        for at in range(len(nodes) - size, -size, -size):
+            trial = yield _dropped(best.recipe, nodes[max(0, at) : at + size], problem)
+            if trial.met and trial.cost <= best.cost:
+                best, dropped = trial, True
+        nodes = list(problem.raised_nodes(best.recipe))
+        if size > smallest:
+            size = max(smallest, size // 2)
+        elif not dropped:
+            # A whole round in the smallest groups, and every one of them is needed.
+            break
+    return best
+
+
+def _lower_nodes(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial]:
+    """Give nodes a cheaper precision, one at a time and the cheapest first."""
+    best = start
+    for node, precision in list(problem.raised_nodes(best.recipe).items())[:_MOST_SINGLE]:
+        for cheaper in problem.precisions[: problem.precisions.index(precision)]:
+            trial = yield problem.with_nodes(best.recipe, {**problem.raised_nodes(best.recipe), node: cheaper})
+            if trial.met and trial.cost <= best.cost:
+                best = trial
+                break
+    return best
+
+
+def greedy(problem: TuneProblem) -> Search:
     """Search for the cheapest recipe that meets the goal.
 
     1. The plain recipe; when it meets the goal that is all.
-    2. Levers that cost nothing on the chip, each kept if it helps.
+    2. Free options on the chip, each kept if it helps.
     3. More bits, then float, for the nodes of the ranking that stand out, then for twice as many each time, then
        bisection between the last two.
     4. Of the cheapest recipe that meets the goal, whatever costs something and can be left out.
@@ -38,10 +234,10 @@ def greedy(problem: Problem) -> Search:
         if found is None:
             return
         best = found
-    yield from give_back(problem, best)
+    yield from prune(problem, best)
 
 
-def _raise_nodes(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Trial | None]:
+def _raise_nodes(problem: TuneProblem, start: Trial) -> Generator[Recipe, Trial, Trial | None]:
     """The cheapest trial with the leading nodes raised that meets the goal; None when there is none."""
     nodes = problem.ranking(start.recipe)
     cheapest: Trial | None = None
@@ -54,7 +250,7 @@ def _raise_nodes(problem: Problem, start: Trial) -> Generator[Recipe, Trial, Tri
 
 
 def _leading(
-    problem: Problem, recipe: Recipe, nodes: Sequence[str], *, precision: str, limit: float | None
+    problem: TuneProblem, recipe: Recipe, nodes: Sequence[str], *, precision: str, limit: float | None
 ) -> Generator[Recipe, Trial, Trial | None]:
     """The trial with the fewest leading nodes raised that meets the goal, at less than a cost."""
 
@@ -90,6 +286,6 @@ def _leading(
     return found
 
 
-def _untried(problem: Problem, recipe: Recipe) -> Trial:
+def _untried(problem: TuneProblem, recipe: Recipe) -> Trial:
     """A recipe that is no quantized model and need not be tried."""
     return Trial(recipe, "", True, 0.0, 0.0, problem.cost(recipe), samples=0, whole=True)

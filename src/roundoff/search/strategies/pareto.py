@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from roundoff.search.problem import Problem
+from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
-from roundoff.search.strategies.climbing import climb
+from roundoff.search.strategies.greedy import climb
 from roundoff.search.strategies.strategy import Search
 
 __all__ = ["pareto", "pareto_front"]
 
-# Trials beyond the levers that cost nothing.
+# Trials beyond the free options.
 _MOST_POINTS = 16
 
 
-def pareto(problem: Problem) -> Search:
-    """Try levers that cost nothing, more and more nodes in more bits and in float, then close the largest gaps."""
+def pareto(problem: TuneProblem) -> Search:
+    """Try free options, more and more nodes in more bits and in float, then close the largest gaps."""
     plain = yield problem.base
     best = yield from climb(problem, plain, until_met=False)
     nodes = problem.ranking(best.recipe)
@@ -32,7 +32,7 @@ def pareto(problem: Problem) -> Search:
         points[gap] = yield problem.raised(best.recipe, nodes[:count], precision)
 
 
-def _first_points(problem: Problem, nodes: int) -> Iterator[tuple[str, int]]:
+def _first_points(problem: TuneProblem, nodes: int) -> Iterator[tuple[str, int]]:
     """Powers of two of nodes in each precision, less than all of them in float."""
     for precision in problem.precisions:
         count = 1

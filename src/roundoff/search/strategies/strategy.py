@@ -8,7 +8,7 @@ from typing import Any
 from roundoff.core.plan import Recipe
 from roundoff.errors import BadInput
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
-from roundoff.search.problem import Problem
+from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
 
 __all__ = [
@@ -17,11 +17,12 @@ __all__ = [
     "Strategy",
     "better",
     "load_strategy",
+    "proposals",
     "stepwise",
 ]
 
 
-Propose = Callable[[Problem, Sequence[Trial]], Recipe | None]
+Propose = Callable[[TuneProblem, Sequence[Trial]], Recipe | None]
 """What to try next, given all trials so far in their order; None when there is nothing more to try."""
 
 Search = Generator[Recipe, Trial, None]
@@ -44,10 +45,10 @@ class Strategy:
     early: bool = True
 
 
-def stepwise(search: Callable[[Problem], Search]) -> Propose:
+def stepwise(search: Callable[[TuneProblem], Search]) -> Propose:
     """Make a function of the history of a loop that yields recipes: it is run again through all that was tried."""
 
-    def propose(problem: Problem, history: Sequence[Trial]) -> Recipe | None:
+    def propose(problem: TuneProblem, history: Sequence[Trial]) -> Recipe | None:
         steps = search(problem)
         try:
             recipe = next(steps)
@@ -58,6 +59,13 @@ def stepwise(search: Callable[[Problem], Search]) -> Propose:
         return recipe
 
     return propose
+
+
+def proposals(strategy: Strategy, problem: TuneProblem) -> Search:
+    """A strategy as the engine runs it: asked anew after every trial, with all of them."""
+    history: list[Trial] = []
+    while (recipe := strategy.propose(problem, tuple(history))) is not None:
+        history.append((yield recipe))
 
 
 def better(left: Trial, right: Trial) -> bool:
@@ -96,11 +104,13 @@ def load_strategy(path: Path) -> Strategy:
             raise BadInput(f"{path} holds {len(able)} strategies: {names}.", fix="leave one of them in the file")
         function = able[0].propose
 
-    def propose(problem: Problem, history: Sequence[Trial]) -> Recipe | None:
+    def propose(problem: TuneProblem, history: Sequence[Trial]) -> Recipe | None:
         recipe = call_user_code(function, problem, tuple(history), path=path, what=_WHAT)
         if recipe is not None and not isinstance(recipe, Recipe):
             what = f"propose() in {path} gave {type(recipe).__name__}, which is neither a recipe nor None."
-            raise BadInput(what, fix="return problem.base, or what problem.pulled() and problem.raised() give")
+            raise BadInput(
+                what, fix="return problem.base, or what problem.with_option() and problem.raised() give"
+            )
         return recipe
 
     return Strategy(path.stem, propose, early=bool(getattr(module, "EARLY", True)))

@@ -1,73 +1,263 @@
-"""The precision audit: what was asked for each node, what it has, and where the two part ways."""
+"""The precision audit: silent differences or none, what was asked for each node, and what it has."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
-from roundoff.core.plan import PRECISION_PARTS, Precision
-from roundoff.messages.catalogue import Phrase, plain, say
-from roundoff.pages.blocks import NODE_COLUMNS, Block, Cell, Column, Headline, Page, Paragraph, Table, notes
-from roundoff.studies.audit.result import Audit, AuditRow, Severity
-from roundoff.studies.audit.terminal import scale_text
+from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision
+from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.phrases import commas, count_of, semicolons
+from roundoff.pages.blocks import Cell, Column, Headline, Page, Place, Table, View, notes, spoken_facts
+from roundoff.studies.audit.result import Audit, AuditRow, QuantizedPart, Severity
 
-__all__ = ["audit_page"]
+__all__ = ["EVERYTHING", "audit_page"]
 
-_FOUND = (
-    Column("severity", say("audit.severity"), "text"),
-    Column("finding", say("audit.finding"), "text"),
-)
-_SIDES = ("requested", "effective")
-_SEVERITIES: tuple[Severity, ...] = ("silent", "explained", "info")
+EVERYTHING = "all"
+"""Order of a view in which a terminal shows every node, and all that is known of it."""
+
+_ORDER: tuple[Severity | None, ...] = ("silent", "explained", "info", None)
+_LISTED = 3
+_MOST_SORTS = 6
+_MOST_ROWS = 20
+_PHRASED = frozenset({
+    "float_island", "partial_inputs", "disagreement", "granularity", "bias_scale", "two_scales",
+    "degenerate_scale", "scale_count", "zero_point_range", "bias_overflow", "request",
+})  # fmt: skip
+"""Kinds of silent findings for which there are words."""
 
 
-def audit_page(document: RunDocument) -> Page | None:
-    """The page on an audit; None when none was made."""
+def audit_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on an audit; None when none was made.
+
+    What is remarkable about a run of ours was decided by us, and told then: a terminal shows it on request only.
+
+    Args:
+        document: The run.
+        view: With the order `EVERYTHING` a terminal shows all nodes in execution order; otherwise those with
+            findings, the worst first and not too many.
+    """
     found = document.audit
     if found is None:
         return None
-    asked = any(row.requested != Precision() for row in found.rows)
-    columns = (
-        *NODE_COLUMNS,
-        *(_precision(side, part) for side in _SIDES[not asked :] for part in PRECISION_PARTS),
-        *_FOUND,
-        Column("scales", say("audit.scales"), "text"),
+    silent, numbers = found.count("silent"), {"nodes": len(found.rows), "subject": found.subject}
+    if silent:
+        said = say("audit.headline_silent", count=silent, **numbers)
+        headline = Headline("bad", said, word=say("audit.word_silent"))
+    else:
+        headline = Headline("good", say("audit.headline_ok", **numbers), word=say("audit.word_ok"))
+    facts = spoken_facts(lambda: _lines(found))
+    return Page("audit", say("audit.title"), (headline, facts, _table(found, view), *notes(found.notes)))
+
+
+def _lines(audit: Audit) -> Iterator[tuple[str, str]]:
+    yield told("audit.asked_by"), audit.request or told("audit.nobody")
+    yield from _sorts(audit)
+    yield from _computed(audit)
+    yield from _kinds(audit)
+    explained, remarks = audit.count("explained"), audit.count("info")
+    if explained:
+        yield told("audit.explained"), told("audit.said_explained", count=explained)
+    if remarks:
+        more = told("audit.all_shows") if audit.of_a_run else ""
+        yield told("audit.remarks"), semicolons(told("audit.said_remarks", count=remarks), more)
+    for finding in audit.findings:
+        yield told(f"audit.{finding.severity}"), finding.text
+
+
+def _sorts(audit: Audit) -> Iterator[tuple[str, str]]:
+    """How many silent differences of each sort there are, when there are several."""
+    silent = [each for row in audit.rows for each in row.findings if each.severity == "silent"]
+    if len(silent) < 2:
+        return
+    sorts = Counter((each.what or "node", each.how or _how(each.kind)) for each in silent)
+    for at, ((what, how), count) in enumerate(sorts.most_common(_MOST_SORTS)):
+        label = "" if at else told("audit.silent")
+        yield label, told("audit.sort", nodes=count_of(count, what), how=how)
+    if len(sorts) > _MOST_SORTS:
+        yield "", told("audit.more_sorts", count=len(sorts) - _MOST_SORTS)
+
+
+def _how(kind: str) -> str:
+    """How nodes are that have a silent finding of a kind."""
+    return told(f"audit.kind_{kind}") if kind in _PHRASED else kind
+
+
+def _computed(audit: Audit) -> Iterator[tuple[str, str]]:
+    """How many nodes compute with integers, and what the others are."""
+    rows = [row for row in audit.rows if row.effective.arithmetic != "none"]
+    at_run_time = [row for row in rows if any(each.kind == "dynamic" for each in row.findings)]
+    floats = [row for row in rows if row.effective.arithmetic == FLOAT and row not in at_run_time]
+    text = told("audit.of_nodes", count=len(rows) - len(floats), all=len(rows))
+    text = semicolons(text, told("audit.in_float", types=_by_type(floats)) if floats else "")
+    weights = sum(bool(row.effective.weight) and FLOAT not in row.effective.weight.split("/") for row in floats)
+    text = told("audit.quantized_weights", text=text, count=weights) if weights else text
+    yield told("audit.quantized"), text
+    if at_run_time:
+        yield "", told("audit.run_time", count=len(at_run_time))
+    if len(rows) < len(audit.rows):
+        yield "", told("audit.without_values", count=len(audit.rows) - len(rows))
+    meant = [row for row in rows if row.float_between_integers]
+    if meant:
+        whole = len(rows) - len(floats)
+        yield "", told("audit.meant", count=len(meant), whole=whole, types=_by_type(meant))
+
+
+def _by_type(rows: Sequence[AuditRow]) -> str:
+    types = Counter(row.op_type for row in rows)
+    left = ", ".join(f"{count} {op_type}" for op_type, count in types.most_common(_LISTED))
+    return left + (" ..." if len(types) > _LISTED else "")
+
+
+def _kinds(audit: Audit) -> Iterator[tuple[str, str]]:
+    """The types in use, most common first."""
+    for part, label in (("activation", "audit.activations"), ("weight", "audit.weights")):
+        seen = {(each.tensor, each.dtype, each.axis is not None) for row in audit.rows for each in row.parts
+                if each.part == part or (part == "activation" and each.part == "output")}  # fmt: skip
+        kinds = Counter((dtype, sliced) for _, dtype, sliced in seen)
+        if kinds:
+            texts = [
+                told("audit.per_channel" if sliced else "audit.per_tensor", count=count, dtype=dtype)
+                for (dtype, sliced), count in kinds.most_common()
+            ]
+            yield told(label), commas(*texts)
+
+
+# The table: every node.
+
+_FILE = (
+    "node", "op_type", "severity",
+    *(f"{side}_{part}" for side in ("requested", "effective") for part in PRECISION_PARTS),
+    "granularity", "scale_min", "scale_max", "zero_point", "reason", "findings",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeColumn:
+    """A column, and what a node has in it."""
+
+    column: Column
+    cell: Callable[[AuditRow], Cell]
+
+
+def _table(audit: Audit, view: View) -> Table:
+    everything = view.sort == EVERYTHING
+    columns = _columns(audit, everything=everything)
+    places = list(range(len(audit.rows)))
+    if not everything:
+        hidden = ("info", None) if audit.of_a_run else (None,)
+        places = [place for place in places if audit.rows[place].severity not in hidden]
+        places.sort(key=lambda place: _ORDER.index(audit.rows[place].severity))
+    order = tuple(places if everything else places[:_MOST_ROWS])
+    left = len(places) - len(order)
+    return Table(
+        "audit",
+        say("audit.table"),
+        tuple(each.column for each in columns),
+        tuple(tuple(each.cell(row) for each in columns) for row in audit.rows),
+        sort="how_bad",
+        most=len(order),
+        order=order,
+        csv_order=_FILE,
+        left_out=say("audit.more", count=left) if left else plain(""),
     )
-    rows = tuple(_row(row, asked=asked) for row in found.rows)
-    blocks: list[Block] = [_headline(found), Paragraph(_request(found))]
-    if found.findings:
-        general = tuple((_severity(each.severity), each.text) for each in found.findings)
-        blocks.append(Table("audit-general", say("audit.general"), _FOUND, general))
-    blocks.append(Table("audit", say("audit.table"), columns, rows, sort="severity"))
-    return Page("audit", say("audit.title"), (*blocks, *notes(found.notes)))
 
 
-def _headline(found: Audit) -> Headline:
-    counts = {severity: found.count(severity) for severity in _SEVERITIES}
-    key = "audit.passes" if found.passed else "audit.fails"
-    return Headline("good" if found.passed else "bad", say(key, nodes=len(found.rows), **counts))
+def _columns(audit: Audit, *, everything: bool) -> list[_NodeColumn]:
+    asked = any(row.requested != Precision() for row in audit.rows)
+    drawn: tuple[Place, ...] = ("terminal",)
+    last = say("audit.column_scales" if everything else "audit.column_finding")
+    told_all = everything or not audit.of_a_run
+    return [
+        _NodeColumn(Column("node", say("common.node"), "node"), lambda row: row.node),
+        _NodeColumn(
+            Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+            lambda row: row.op_type,
+        ),
+        _NodeColumn(
+            Column("asked", say("audit.column_asked"), "text", on=drawn if asked else ()),
+            lambda row: _short(row.requested),
+        ),
+        _NodeColumn(
+            Column("types", say("audit.column_types"), "text", on=drawn), lambda row: _short(row.effective)
+        ),
+        _NodeColumn(
+            Column("remarks", last, "text", on=drawn),
+            lambda row: in_all(lambda: _remarks(row, everything=everything, info=told_all)),
+        ),
+        *(
+            _precision(side, part, ("html", "csv") if asked or side == "effective" else ("csv",))
+            for side in ("requested", "effective")
+            for part in PRECISION_PARTS
+        ),
+        # A digit before the word puts the worst first in every language.
+        _NodeColumn(
+            Column("how_bad", say("audit.severity"), "text", on=("html",)),
+            lambda row: None if row.severity is None else say(f"audit.ranked_{row.severity}"),
+        ),
+        _NodeColumn(Column("finding", say("audit.finding"), "text", on=("html",)), _finding),
+        _NodeColumn(
+            Column("scales", say("audit.scales"), "text", on=("html",)),
+            lambda row: "; ".join(f"{part.part} {_scale_text(part)}" for part in row.parts),
+        ),
+        *(_NodeColumn(Column(name, plain(name), "text", on=("csv",)), cell) for name, cell in _FILE_ALONE.items()),
+    ]
 
 
-def _request(found: Audit) -> Phrase:
-    return say("audit.asked", request=found.request) if found.request else say("audit.nobody")
+_FILE_ALONE: dict[str, Callable[[AuditRow], Cell]] = {
+    "severity": lambda row: row.severity or "",
+    "granularity": lambda row: "; ".join(f"{part.part} {part.tensor}: {part.granularity}" for part in row.parts),
+    "scale_min": lambda row: "; ".join(f"{part.scale_min!r}" for part in row.parts),
+    "scale_max": lambda row: "; ".join(f"{part.scale_max!r}" for part in row.parts),
+    "zero_point": lambda row: "; ".join(_zero_points(part) for part in row.parts),
+    "reason": lambda row: row.reason,
+    "findings": lambda row: "; ".join(f"{finding.severity}: {finding.text}" for finding in row.findings),
+}
 
 
-def _precision(side: str, part: str) -> Column:
+def _precision(side: str, part: str, on: tuple[Place, ...]) -> _NodeColumn:
     label = say("audit.column", side=say(f"audit.{side}"), part=say(f"audit.{part}"))
-    return Column(f"{side}_{part}", label, "text")
+    return _NodeColumn(
+        Column(f"{side}_{part}", label, "text", on=on), lambda row: getattr(getattr(row, side), part)
+    )
 
 
-def _severity(severity: Severity | None) -> Cell:
-    """The word for it; a digit before it puts the worst first in every language."""
-    return None if severity is None else say(f"audit.{severity}")
-
-
-def _row(row: AuditRow, *, asked: bool) -> tuple[Cell, ...]:
-    sides = (row.requested, row.effective) if asked else (row.effective,)
+def _finding(row: AuditRow) -> str:
     said = [each.text for each in row.findings]
     if row.reason and not any(row.reason in text for text in said):
         said.append(row.reason)
-    return (
-        row.node,
-        row.op_type,
-        *(getattr(side, part) for side in sides for part in PRECISION_PARTS),
-        _severity(row.severity),
-        plain("; ".join(said)),
-        plain("; ".join(f"{part.part} {scale_text(part)}" for part in row.parts)),
+    return "; ".join(said)
+
+
+def _remarks(row: AuditRow, *, everything: bool, info: bool) -> str:
+    said = [
+        told("audit.severe", severity=told(f"audit.{each.severity}"), text=each.text)
+        for each in row.findings
+        if info or each.severity != "info"
+    ]
+    if everything:
+        if row.reason and not any(row.reason in finding.text for finding in row.findings):
+            said.append(row.reason)
+        said += [f"{part.part}: {_scale_text(part)}" for part in row.parts]
+    return semicolons(*said)
+
+
+def _short(precision: Precision) -> str:
+    parts = (precision.activation, precision.weight, precision.output)
+    return "-" if not any(parts) else " ".join(part or "-" for part in parts)
+
+
+def _scale_text(part: QuantizedPart) -> str:
+    """How one part is quantized, in a line."""
+    size = f"{part.scale_min:.4g}"
+    if part.scale_max != part.scale_min:
+        size += f"..{part.scale_max:.4g}"
+    zero = f"{part.zero_point_min}" + (
+        f"..{part.zero_point_max}" if part.zero_point_max != part.zero_point_min else ""
     )
+    return f"{part.dtype} {part.granularity}, scale {size}, zero point {zero}"
+
+
+def _zero_points(part: QuantizedPart) -> str:
+    low, high = part.zero_point_min, part.zero_point_max
+    return str(low) if low == high else f"{low}..{high}"

@@ -1,12 +1,24 @@
 """What an audit found: for every node what was asked for, what a model really has, and where the two part ways."""
 
-from dataclasses import dataclass
-from typing import Literal
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from roundoff.core.plan import Precision
 from roundoff.messages.numbers import counted
 
-__all__ = ["RUN_PLAN", "Audit", "AuditFinding", "AuditRow", "Part", "QuantizedPart", "Severity"]
+__all__ = [
+    "AUDIT_SCHEMA",
+    "RUN_PLAN",
+    "Audit",
+    "AuditFinding",
+    "AuditRow",
+    "Part",
+    "QuantizedPart",
+    "Severity",
+    "audit_json",
+]
 
 RUN_PLAN = "the plan of the run"
 """The request where a run is audited."""
@@ -132,3 +144,24 @@ class Audit:
     def passed(self) -> bool:
         """Whether nothing differs silently."""
         return self.count("silent") == 0
+
+
+AUDIT_SCHEMA = 1
+
+
+def audit_json(audit: Audit) -> str:
+    """Everything, for programs."""
+    content: dict[str, Any] = {
+        "schema": AUDIT_SCHEMA,
+        "passed": audit.passed,
+        "counts": {severity: audit.count(severity) for severity in ("silent", "explained", "info")},
+    }
+    content |= asdict(audit)
+    for row, record in zip(audit.rows, content["rows"], strict=True):
+        record["severity"] = row.severity
+        for part, facts in zip(row.parts, record["parts"], strict=True):
+            facts["granularity"] = part.granularity
+            for key in ("scale_min", "scale_max"):
+                # JSON has no infinity and no NaN, and a broken model may have both.
+                facts[key] = facts[key] if math.isfinite(facts[key]) else str(facts[key])
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -44,53 +44,53 @@ def _headline(check: CalibrationCheck) -> Text:
     faults, remarks = len(check.faults), len(check.findings) - len(check.faults)
     seen = {"samples": count_of(check.samples, "sample"), "data": check.data}
     if faults:
-        text.append(told("calibration_text.word_not_fit"), style="bold red")
-        said = told("calibration_text.not_fit", count=faults, **seen)
+        text.append(told("check_calibration.word_not_fit"), style="bold red")
+        said = told("check_calibration.not_fit", count=faults, **seen)
     else:
-        text.append(told("calibration_text.word_ok"), style="bold green")
-        said = told("calibration_text.ok", **seen)
-    remarked = told("calibration_text.remarks", count=remarks) if remarks else ""
-    target = told("calibration_text.target", target=check.target, method=check.method)
+        text.append(told("check_calibration.word_ok"), style="bold green")
+        said = told("check_calibration.ok", **seen)
+    remarked = told("check_calibration.remarks", count=remarks) if remarks else ""
+    target = told("check_calibration.target", target=check.target, method=check.method)
     text.append(commas(said, remarked, target))
     return text
 
 
 def _lines(check: CalibrationCheck) -> Iterator[VerdictLine]:
     for finding in check.findings:
-        word = told(f"calibration_text.kind_{finding.kind}")
+        word = told(f"check_calibration.kind_{finding.kind}")
         if finding.severity != "fault":
-            word = told("calibration_text.remark", word=word)
+            word = told("check_calibration.remark", word=word)
         yield word, sentence(finding.text)
-        yield "", told("calibration_text.fix", text=sentence(finding.fix))
+        yield "", told("check_calibration.fix", text=sentence(finding.fix))
     yield from _converged(check)
     if check.held_out:
         held_out = commas(count_of(check.held_out_samples, "sample"), sentence(check.held_out))
-        yield told("calibration_text.held_out"), held_out
+        yield told("check_calibration.held_out"), held_out
     for facts in check.inputs:
-        yield told("calibration_text.input"), _input(facts)
+        yield told("check_calibration.input"), _input(facts)
 
 
 def _converged(check: CalibrationCheck) -> Iterator[VerdictLine]:
     if check.growth is None:
         return
     curve = ", ".join(f"{point.samples}: {percentage(point.typical)}" for point in check.curve[-5:])
-    yield told("calibration_text.ranges"), told("calibration_text.width", curve=curve)
+    yield told("check_calibration.ranges"), told("check_calibration.width", curve=curve)
     if check.enough is None:
         return
     if check.enough < check.samples:
-        yield "", told("calibration_text.enough", samples=count_of(check.enough, "sample"))
+        yield "", told("check_calibration.enough", samples=count_of(check.enough, "sample"))
     elif check.enough > check.samples:
-        yield "", told("calibration_text.about_enough", samples=count_of(check.enough, "sample"))
+        yield "", told("check_calibration.about_enough", samples=count_of(check.enough, "sample"))
 
 
 def _input(facts: InputFacts) -> str:
     low, high = number(facts.low, 3), number(facts.high, 3)
-    text = told("calibration_text.facts", name=facts.name, low=low, high=high)
+    text = told("check_calibration.facts", name=facts.name, low=low, high=high)
     if 0 < len(facts.means) <= _MOST_CHANNELS:
         means = " ".join(number(each, 3) for each in facts.means)
         stds = " ".join(number(each, 3) for each in facts.stds)
-        text = commas(text, told("calibration_text.means", means=means, stds=stds))
-    like = told("calibration_text.looks_like", what=sentence(facts.looks_like)) if facts.looks_like else ""
+        text = commas(text, told("check_calibration.means", means=means, stds=stds))
+    like = told("check_calibration.looks_like", what=sentence(facts.looks_like)) if facts.looks_like else ""
     return semicolons(text, like)
 
 
@@ -98,8 +98,8 @@ def _ranges(check: CalibrationCheck, rows: list[RangeRow]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column(told("common.tensor"), overflow="fold", min_width=8)
     for heading in ("column_low", "column_high", "column_half", "held_out", "column_lone"):
-        table.add_column(told(f"calibration_text.{heading}"), justify="right", overflow="fold")
-    table.add_column(told("calibration_text.column_by"), overflow="fold")
+        table.add_column(told(f"check_calibration.{heading}"), justify="right", overflow="fold")
+    table.add_column(told("check_calibration.column_by"), overflow="fold")
     for row in rows:
         lone = row.lone_factor > _SHOWN_FACTOR
         table.add_row(

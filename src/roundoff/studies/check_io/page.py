@@ -15,7 +15,7 @@ _STAGES = (
     Column("passed", say("io.passed"), "truth"),
     Column("largest", say("io.largest"), "number", higher_is_better=False),
     Column("tolerance", say("io.tolerance"), "number"),
-    Column("samples", say("calibration.samples"), "count"),
+    Column("samples", say("check_calibration.samples"), "count"),
     Column("shapes", say("io.shapes"), "text"),
     Column("explained", say("io.explained"), "text"),
 )

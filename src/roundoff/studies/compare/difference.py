@@ -8,6 +8,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.measure.metrics import linear_fit, sqnr_db
 from roundoff.measure.pairs import PairMoments, channel_axis_of, measure_pair
+from roundoff.messages.message import Message, message
 from roundoff.studies.compare.result import DifferenceKind
 
 __all__ = ["Difference", "describe", "describe_codes", "describe_from_moments"]
@@ -39,7 +40,7 @@ class Difference:
     """A kind of difference and what was seen, in words."""
 
     kind: DifferenceKind
-    text: str
+    text: Message
 
 
 def describe_from_moments(moments: PairMoments) -> Difference:
@@ -48,7 +49,7 @@ def describe_from_moments(moments: PairMoments) -> Difference:
         found = test(moments)
         if found is not None:
             return found
-    return Difference("noise", "noise" if sqnr_db(moments) >= 0 else "noise, louder than the signal")
+    return Difference("noise", message("compare.is_noise" if sqnr_db(moments) >= 0 else "compare.is_loud_noise"))
 
 
 def describe(moments: PairMoments, reference: Array, candidate: Array) -> Difference:
@@ -86,7 +87,7 @@ def describe_codes(moments: PairMoments) -> Difference | None:
     explained = slope * slope * (moments.reference.square / n - (moments.reference.total / n) ** 2)
     if slope == 0 or variance <= 0 or explained < _EXPLAINS * variance:
         return None
-    return Difference("codes", f"codes that were not dequantized (scale about {1 / slope:.2g}, zero {offset:.0f})")
+    return Difference("codes", message("compare.is_codes", scale=f"{1 / slope:.2g}", zero=f"{offset:.0f}"))
 
 
 def _nonfinite(moments: PairMoments) -> Difference | None:
@@ -94,17 +95,16 @@ def _nonfinite(moments: PairMoments) -> Difference | None:
     only_reference = moments.excluded - moments.candidate.nonfinite
     if only_candidate:
         total = moments.count + moments.excluded
-        return Difference(
-            "nonfinite", f"{only_candidate} of {total} elements are NaN or infinite in the candidate only"
-        )
+        text = message("compare.nonfinite_candidate", count=only_candidate, all=total)
+        return Difference("nonfinite", text)
     if only_reference:
-        return Difference("nonfinite", f"{only_reference} elements are NaN or infinite in the reference only")
+        return Difference("nonfinite", message("compare.nonfinite_reference", count=only_reference))
     return None
 
 
 def _zeroed(moments: PairMoments) -> Difference | None:
     if moments.candidate.is_zero and not moments.reference.is_zero:
-        return Difference("zeroed", "the candidate is all zero")
+        return Difference("zeroed", message("compare.all_zero"))
     return None
 
 
@@ -115,12 +115,12 @@ def _linear(moments: PairMoments) -> Difference | None:
         return None
     shift = (moments.candidate.total - moments.reference.total) / n
     if n * shift * shift >= _EXPLAINS * error:
-        return Difference("offset", f"offset {shift:+.4g}")
+        return Difference("offset", message("compare.is_offset", offset=f"{shift:+.4g}"))
     if moments.reference.square > 0:
         gain = moments.product / moments.reference.square
         # Least squares through the origin removes (gain - 1)^2 |x|^2 of the error.
         if (gain - 1) ** 2 * moments.reference.square >= _EXPLAINS * error and gain != 0:
-            return Difference("gain", f"gain {gain:.4g}")
+            return Difference("gain", message("compare.is_gain", gain=f"{gain:.4g}"))
     slope, offset = linear_fit(moments)
     residual = (
         moments.candidate.square
@@ -133,7 +133,8 @@ def _linear(moments: PairMoments) -> Difference | None:
     # A line through almost unrelated values also removes error; a slope near zero means it explains nothing.
     related = slope * slope * moments.reference.square > 0.5 * moments.candidate.square
     if residual <= (1 - _EXPLAINS) * error and related:
-        return Difference("gain and offset", f"gain {slope:.4g} and offset {offset:+.4g}")
+        text = message("compare.gain_and_offset", gain=f"{slope:.4g}", offset=f"{offset:+.4g}")
+        return Difference("gain and offset", text)
     return None
 
 
@@ -143,7 +144,8 @@ def _concentrated(moments: PairMoments) -> Difference | None:
         return None
     carriers = moments.abs_error**2 / moments.square_error
     if carriers <= max(1.5, _FEW * moments.count):
-        return Difference("few outliers", f"about {carriers:.0f} of {moments.count} elements carry the error")
+        text = message("compare.about_few", count=round(carriers), all=moments.count)
+        return Difference("few outliers", text)
     return None
 
 
@@ -157,7 +159,7 @@ def _channel(moments: PairMoments) -> Difference | None:
     index = int(np.argmax(channels.error))
     share = float(channels.error[index]) / total
     if share >= _EXPLAINS:
-        return Difference("one channel", f"channel {index} carries {share:.0%} of the error")
+        return Difference("one channel", message("compare.one_channel", channel=index, share=f"{share:.0%}"))
     return None
 
 
@@ -169,7 +171,11 @@ def _channel_line(moments: PairMoments, reference: Array, candidate: Array, coar
     index = int(np.argmax(channels.error))
     x, y = (np.take(side, index, axis=axis) for side in (reference, candidate))
     line = _linear(measure_pair(x, y, channel_axis=None))
-    return coarse if line is None else Difference("one channel", f"{coarse.text}, {line.text}")
+    if line is None:
+        return coarse
+    share = dict(coarse.text.arguments)["share"]
+    text = message("compare.one_channel_line", channel=index, share=share, what=line.text)
+    return Difference("one channel", text)
 
 
 def _saturation(x: Array, y: Array, energy: Array) -> Difference | None:
@@ -178,7 +184,8 @@ def _saturation(x: Array, y: Array, energy: Array) -> Difference | None:
     clipped = ((y == high) & (x > high)) | ((y == low) & (x < low))
     if np.count_nonzero(clipped) > 1 and energy[clipped].sum() >= _EXPLAINS * energy.sum():
         share = np.count_nonzero(clipped) / x.size
-        return Difference("saturation", f"{share:.2%} of the values are cut off at [{low:.4g}, {high:.4g}]")
+        text = message("compare.cut_off", share=f"{share:.2%}", low=f"{low:.4g}", high=f"{high:.4g}")
+        return Difference("saturation", text)
     return None
 
 
@@ -189,7 +196,7 @@ def _outliers(x: Array, _y: Array, energy: Array) -> Difference | None:
     largest = np.partition(energy, x.size - few)[-few:]
     if largest.sum() >= _EXPLAINS * energy.sum():
         count = int(np.searchsorted(np.cumsum(np.sort(largest)[::-1]), _EXPLAINS * energy.sum())) + 1
-        return Difference("few outliers", f"{count} of {x.size} elements carry 90 % of the error")
+        return Difference("few outliers", message("compare.few", count=count, all=x.size))
     return None
 
 
@@ -210,7 +217,7 @@ def _permutation(x: Array, y: Array, energy: Array) -> Difference | None:
     shuffled = np.random.default_rng(0).permutation(y - x)
     by_sorting = np.square(ordered - np.sort(x + shuffled)).sum()
     if rest <= _BETTER_THAN_NOISE * by_sorting:
-        return Difference("permutation", "sorted, both sides agree: the elements are in another order")
+        return Difference("permutation", message("compare.permuted"))
     return None
 
 

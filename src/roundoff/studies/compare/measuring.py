@@ -11,7 +11,9 @@ from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.measure.inference import MOST_KEPT
 from roundoff.measure.metrics import Status, sample_sqnr_db
-from roundoff.measure.pairs import NOTHING, PairMoments, channel_axis_of, measure_pair
+from roundoff.measure.pairs import NOTHING as NO_SUMS
+from roundoff.measure.pairs import PairMoments, channel_axis_of, measure_pair
+from roundoff.messages.message import NOTHING, Message, message
 
 __all__ = ["Measured", "SamplePairs", "find_samples", "laid_out", "measure_pairs", "read_pair"]
 
@@ -21,7 +23,7 @@ class SamplePairs:
     """Which sample of the candidate belongs to which of the reference, and what was assumed."""
 
     pairs: tuple[tuple[str, str], ...]
-    note: str = ""
+    note: Message = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Measured:
         sample_sqnr_db: SQNR of each of the first samples.
     """
 
-    moments: PairMoments = NOTHING
+    moments: PairMoments = NO_SUMS
     samples: int = 0
     worst_sample: tuple[str, str] = ("", "")
     worst_energy: float = -1.0
@@ -76,9 +78,9 @@ def find_samples(reference: TensorSource, candidate: TensorSource) -> SamplePair
         )
     lonely = len(left) + len(right) - 2 * len(pairs)
     if lonely:
-        return SamplePairs(pairs, f"{len(pairs)} samples are on both sides; {lonely} are on one side only")
+        return SamplePairs(pairs, message("compare.lonely_samples", both=len(pairs), lonely=lonely))
     if len(pairs) > 1 and any(ours != theirs for ours, theirs in pairs):
-        return SamplePairs(pairs, f"sample names differ, so the {len(pairs)} samples were paired by position")
+        return SamplePairs(pairs, message("compare.paired_by_position", count=len(pairs)))
     return SamplePairs(pairs)
 
 

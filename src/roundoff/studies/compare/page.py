@@ -1,103 +1,386 @@
-"""Two sets of tensors: what differs, where it started, how tensors were matched."""
+"""Two sets of tensors: passed or not, where it started, who is only a victim, how tensors were matched."""
+
+import math
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import plain, say
-from roundoff.messages.numbers import shape_text
+from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.message import phrase_of, shown
+from roundoff.messages.numbers import score_text, shape_text
+from roundoff.messages.phrases import commas, count_of, few, semicolons
+from roundoff.messages.sentences import known, sentence
 from roundoff.pages.blocks import (
-    NODE_COLUMNS,
-    Block,
     Cell,
     Chart,
     Column,
+    ColumnKind,
     Headline,
     Page,
-    Paragraph,
+    Place,
     Series,
     Table,
     Tone,
-    few_names,
-    metric_column,
+    View,
+    cell_text,
     notes,
+    spoken_facts,
 )
-from roundoff.pages.coverage import coverage_phrase
+from roundoff.pages.coverage import coverage_lines
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 
 __all__ = ["comparison_page"]
 
+_LISTED = 5
+_TONES: dict[str, Tone] = {"pass": "good", "fail": "bad", "incomplete": "open"}
+# A change of layout that concerns no more tensors than this is said with their names.
+_NAMED_LAYOUT = 3
+# Longer remarks are cut in a terminal; JSON and CSV have all of them.
+_REMARK_COLUMNS = 60
+# Metrics that reports show, and whether more of them is better; files have all.
 _METRICS = {"cosine": True, "sqnr_db": True, "relative_euclidean": False, "max_abs_error": False}
-
-_COLUMNS = (
-    Column("order", plain("#"), "count"),
-    Column("reference", say("common.tensor"), "text"),
-    Column("passed", say("comparison.passed"), "truth"),
-    Column("role", say("comparison.role"), "text"),
-    *(metric_column(name, higher_is_better=higher) for name, higher in _METRICS.items()),
-    Column("difference", say("comparison.difference"), "text"),
-    *NODE_COLUMNS,
-    Column("candidate", say("comparison.partner"), "text"),
-    Column("shape", say("common.shape"), "text"),
-    Column("how", say("comparison.matched_by"), "text"),
-    Column("confidence", say("comparison.confidence"), "share"),
-    Column("layout", say("comparison.layout"), "text"),
-)
+_HEADINGS = {
+    "cosine": say("compare.column_cosine"),
+    "sqnr_db": plain("sqnr dB"),
+    "relative_euclidean": say("compare.column_relative"),
+}
+_Line = tuple[str, str]
+_Rows = Sequence[TensorComparison]
 
 
-def comparison_page(document: RunDocument) -> Page | None:
-    """The page on a comparison; None when none was made."""
+def comparison_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on a comparison; None when none was made.
+
+    Args:
+        document: The run.
+        view: Rows in a terminal: failing ones before all others, and of the others those next to them. ``worst``
+            puts the worst on top, otherwise they are in execution order.
+    """
     found = document.comparison
     if found is None:
         return None
-    table = Table("tensors", say("comparison.table"), _COLUMNS, tuple(map(_row, found.rows)))
-    shown: tuple[Block, ...] = (_chart(), table) if found.rows else ()
-    return Page("comparison", say("comparison.title"), (*_verdict(found), *shown, *notes(found.notes)))
+    rows = {row.reference: row for row in found.rows}
 
+    def lines() -> Iterator[_Line]:
+        yield from _judged(found)
+        yield from coverage_lines(found.outputs, other="candidate")
+        yield from _start(found, rows)
+        yield from _worst(found, rows)
+        for part in (_culprits, _not_read, _alignment, _unmatched):
+            yield from part(found)
 
-def _chart() -> Chart:
     series = (Series(("sqnr_db",), plain("sqnr_db"), "points"),)
     axes = (say("common.place_axis"), say("common.sqnr_axis"))
-    return Chart("tensors-along", say("comparison.along"), "tensors", "order", series, *axes)
+    chart = Chart("tensors-along", say("compare.along"), "tensors", "order", series, *axes)
+    blocks = (_headline(found), spoken_facts(lines), chart, _table(found, view), *notes(found.notes))
+    return Page("comparison", say("compare.title"), blocks)
 
 
-def _verdict(found: Comparison) -> tuple[Block, ...]:
-    verdict = found.verdict
-    outputs = found.outputs
-    unjudged: tuple[Block, ...] = ()
-    if outputs is not None and not outputs.complete:
-        unjudged = (Paragraph(coverage_phrase(outputs, other="candidate")),)
-    if not verdict.failed:
-        tone: Tone = "good" if found.state == "pass" else "open"
-        key = "comparison.agrees" if found.state == "pass" else "comparison.incomplete"
-        return (Headline(tone, say(key, compared=verdict.compared)), *unjudged)
-    unread = [row.reference for row in found.rows if row.passed is False and was_not_read(row)]
-    if len(unread) == verdict.failed:
-        text = say("comparison.not_read", count=len(unread), names=few_names(unread))
-    else:
-        first = verdict.first_divergence or few_names(verdict.worst)
-        text = say("comparison.differs", failed=verdict.failed, compared=verdict.compared, first=first)
-    blocks: list[Block] = [Headline("bad", text), *unjudged]
+def _headline(found: Comparison) -> Headline:
+    verdict, state = found.verdict, found.state
+    judged = verdict.passed + verdict.failed
+
+    def text() -> str:
+        said = told(
+            "compare.headline",
+            passed=verdict.passed,
+            judged=judged,
+            number=1 if 1 in (verdict.passed, judged) else judged,
+            samples=count_of(len(found.samples), "sample"),
+        )
+        if state == "fail" and found.exit_good:
+            said = commas(said, told("compare.no_gate"))
+        return commas(said, told("compare.not_all_outputs")) if state == "incomplete" else said
+
+    return Headline(_TONES[state], in_all(text), word=say(f"compare.word_{state}"))
+
+
+def _judged(comparison: Comparison) -> Iterator[_Line]:
+    limits = comparison.thresholds
+    text = limits.describe()
+    if limits.name != "given":
+        text = told("compare.profile", limits=text, name=limits.name)
+    yield told("compare.judged_by"), text
+
+
+def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
+    first = comparison.verdict.first_divergence
+    if first is not None:
+        what = _what(rows[first])
+        yield told("compare.starts_at"), _said(rows[first], what)
+    elif any(row.passed is False and not was_not_read(row) for row in comparison.rows):
+        yield told("compare.starts_at"), told("compare.start_unknown")
+
+
+def _worst(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
+    worst = [name for name in comparison.verdict.worst if not was_not_read(rows[name])]
+    if worst == [comparison.verdict.first_divergence]:
+        return  # It has been named already.
+    for index, name in enumerate(worst):
+        label = "" if index else told("compare.worst")
+        yield label, _said(rows[name], _score_in_words(rows[name]))
+
+
+def _not_read(comparison: Comparison) -> Iterator[_Line]:
+    """Tensors that fail because nothing is known of them."""
+    unread = [row for row in comparison.rows if row.passed is False and was_not_read(row)]
+    for index, row in enumerate(unread[:_LISTED]):
+        label = "" if index else told("compare.not_read")
+        yield label, _said(row, sentence(row.score.detail))
+    if len(unread) > _LISTED:
+        yield "", few([row.reference for row in unread[_LISTED:]], _LISTED)
+
+
+def _said(row: TensorComparison, text: str) -> str:
+    return told("compare.said", name=_named(row), text=text)
+
+
+def _score_in_words(row: TensorComparison) -> str:
+    # The scores of the other elements would praise a tensor whose NaNs are its fault.
+    if row.score.status == "nonfinite" or not row.score.values:
+        return _what(row)
+    return commas(told("compare.score", cosine=_cosine(row), db=_db(row)), shown(row.difference))
+
+
+def _culprits(comparison: Comparison) -> Iterator[_Line]:
+    verdict = comparison.verdict
     if verdict.introduces:
-        blocks.append(Paragraph(say("comparison.introduces", names=few_names(verdict.introduces))))
+        yield told("compare.introduced_by"), few(verdict.introduces, _LISTED)
     if verdict.victims:
-        blocks.append(Paragraph(say("comparison.victims", count=len(verdict.victims))))
-    if found.unmatched_reference or found.unmatched_candidate:
-        counts = {"reference": len(found.unmatched_reference), "candidate": len(found.unmatched_candidate)}
-        blocks.append(Paragraph(say("comparison.unmatched", **counts)))
-    return tuple(blocks)
+        names = few(verdict.victims, _LISTED)
+        yield told("compare.victims"), told("compare.victims_why", names=names)
 
 
-def _row(row: TensorComparison) -> tuple[Cell, ...]:
-    return (
-        row.order,
-        row.reference,
-        row.passed,
-        say(f"comparison.role_{row.role}") if row.role else None,
-        *(row.score.values.get(name) for name in _METRICS),
-        row.difference or row.score.detail,
-        row.node,
-        row.op_type,
-        row.candidate,
-        shape_text(row.shapes[0]),
-        row.how,
-        row.confidence,
-        row.layout,
+def _alignment(comparison: Comparison) -> Iterator[_Line]:
+    changed: dict[str, list[str]] = {}
+    for row in comparison.rows:
+        if row.layout:
+            changed.setdefault(row.layout, []).append(row.reference)
+    if changed:
+        layouts = few([_layout(name, who) for name, who in changed.items()], _LISTED)
+        yield told("compare.layouts"), told("compare.undone", layouts=layouts)
+    by_value = [row for row in comparison.rows if row.how == "value"]
+    by_shape = [row for row in comparison.rows if row.how == "shape"]
+    if by_value or by_shape:
+        least = min([*by_value, *by_shape], key=lambda row: row.confidence)
+        doubt = told(
+            "compare.least_sure",
+            reference=least.reference,
+            candidate=least.candidate,
+            confidence=f"{least.confidence:.2f}",
+        )
+        only_shape = told("compare.by_shape", count=len(by_shape)) if by_shape else ""
+        many = told("compare.by_value", count=len(by_value), all=len(comparison.rows))
+        yield told("compare.matching"), semicolons(commas(many, only_shape), doubt)
+
+
+def _layout(name: str, tensors: list[str]) -> str:
+    who = ", ".join(tensors) if len(tensors) <= _NAMED_LAYOUT else count_of(len(tensors), "tensor")
+    return f"{name} ({who})"
+
+
+def _usual_layout(comparison: Comparison) -> str:
+    """The change of layout that most tensors share: no news in a single row."""
+    [(layout, count)] = Counter(row.layout for row in comparison.rows).most_common(1) or [("", 0)]
+    return layout if 2 * count > len(comparison.rows) else ""
+
+
+def _unmatched(comparison: Comparison) -> Iterator[_Line]:
+    for side, names in (
+        ("reference", comparison.unmatched_reference),
+        ("candidate", comparison.unmatched_candidate),
+    ):
+        if names:
+            text = told(f"compare.only_{side}", count=len(names), names=few(names, _LISTED))
+            yield told("compare.unmatched"), text
+
+
+def _named(row: TensorComparison) -> str:
+    return f"{row.reference} ({row.op_type})" if row.op_type else row.reference
+
+
+def _what(row: TensorComparison) -> str:
+    """What differs, or why nothing is known of it."""
+    return shown(row.difference) if row.difference else sentence(row.score.detail)
+
+
+def _cosine(row: TensorComparison) -> str:
+    value = row.score.values.get("cosine")
+    return "-" if value is None else score_text("cosine", value)
+
+
+def _db(row: TensorComparison) -> str:
+    value = row.score.values.get("sqnr_db")
+    return "-" if value is None else score_text("sqnr_db", value)
+
+
+# The table: all pairs, and for files the tensors of both sides that have no partner.
+
+_FILE = (
+    "order", "reference", "candidate", "node", "op_type", "reference_dtype", "candidate_dtype", "reference_shape",
+    "candidate_shape", "matched_by", "confidence", "layout", "samples", "status", "passed", "kind", "difference",
+    "role", "detail",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _PairColumn:
+    """A column, and what a pair has in it."""
+
+    column: Column
+    cell: Callable[[TensorComparison], Cell]
+
+
+def _table(found: Comparison, view: View) -> Table:
+    columns = _columns(found)
+    order = _order(found.rows, view)
+    rows = [tuple(each.cell(row) for each in columns) for row in found.rows]
+    for side, names in (
+        ("reference", found.unmatched_reference),
+        ("candidate", found.unmatched_candidate),
+    ):
+        for name in names:
+            cells = {side: name, "status": "missing", "detail": f"only in the {side}"}
+            cells["shown_difference"] = say(f"compare.only_in_{side}")
+            rows.append(tuple(cells.get(each.column.id) for each in columns))
+    return Table(
+        "tensors",
+        say("compare.table"),
+        tuple(each.column for each in columns),
+        tuple(rows),
+        file="tensors.csv",
+        most=len(order),
+        order=tuple(order),
+        csv_order=(*_FILE, *dict.fromkeys((*_metrics(found), *_METRICS))),
+        left_out=_left_out(found.rows, order),
     )
+
+
+def _metrics(found: Comparison) -> list[str]:
+    return list(dict.fromkeys(name for row in found.rows for name in row.score.values))
+
+
+def _columns(found: Comparison) -> list[_PairColumn]:
+    usual = _usual_layout(found)
+    kept: tuple[Place, ...] = ("html", "csv")
+    return [
+        _PairColumn(Column("order", plain("#"), "count"), lambda row: row.order),
+        _PairColumn(Column("reference", say("common.tensor"), "node"), lambda row: row.reference),
+        _PairColumn(
+            Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+            lambda row: row.op_type,
+        ),
+        *(_shown_metric(name, heading) for name, heading in _HEADINGS.items()),
+        *(_metric(name) for name in dict.fromkeys((*_METRICS, *_metrics(found)))),
+        _PairColumn(
+            Column("shown_passed", plain(""), "text", on=("terminal",)),
+            lambda row: plain("-") if row.passed is None else say(f"compare.{'ok' if row.passed else 'fail'}"),
+        ),
+        _PairColumn(Column("passed", say("compare.passed"), "truth", on=kept), lambda row: row.passed),
+        _PairColumn(
+            Column("shown_role", say("compare.role"), "text", on=("html",)),
+            lambda row: say(f"compare.role_{row.role}") if row.role else None,
+        ),
+        _PairColumn(
+            Column("remark", say("compare.column_difference"), "text", on=("terminal",)),
+            lambda row: in_all(lambda: _remark(row, "" if row.layout == usual else row.layout)),
+        ),
+        _PairColumn(
+            Column("shown_difference", say("compare.difference"), "text", on=("html",)),
+            lambda row: phrase_of(row.difference) if row.difference else known(row.score.detail),
+        ),
+        _PairColumn(Column("node", say("common.node"), "node", on=kept), lambda row: row.node),
+        _PairColumn(Column("candidate", say("compare.partner"), "text", on=kept), lambda row: row.candidate),
+        _PairColumn(
+            Column("shape", say("common.shape"), "text", on=("html",)), lambda row: shape_text(row.shapes[0])
+        ),
+        _PairColumn(Column("matched_by", say("compare.matched_by"), "text", on=kept), lambda row: row.how),
+        _PairColumn(Column("sure", say("compare.confidence"), "share", on=("html",)), lambda row: row.confidence),
+        _PairColumn(Column("layout", say("compare.layout"), "text", on=kept), lambda row: row.layout),
+        *(_PairColumn(Column(name, plain(name), "text", on=("csv",)), cell) for name, cell in _FILE_ALONE.items()),
+    ]
+
+
+_FILE_ALONE: dict[str, Callable[[TensorComparison], Cell]] = {
+    "reference_dtype": lambda row: row.dtypes[0],
+    "candidate_dtype": lambda row: row.dtypes[1],
+    "reference_shape": lambda row: "x".join(map(str, row.shapes[0])),
+    "candidate_shape": lambda row: "x".join(map(str, row.shapes[1])),
+    "confidence": lambda row: f"{row.confidence:.3f}",
+    "samples": lambda row: row.samples,
+    "status": lambda row: row.score.status,
+    "kind": lambda row: row.kind,
+    "difference": lambda row: str(row.difference),
+    "role": lambda row: row.role,
+    "detail": lambda row: row.score.detail,
+}
+
+
+def _metric(name: str) -> _PairColumn:
+    """A metric: in a report the usual ones, in files all."""
+    kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
+    on: tuple[Place, ...] = ("html", "csv") if name in _METRICS else ("csv",)
+    column = Column(name, plain(name), kind, higher_is_better=_METRICS.get(name), on=on)
+    return _PairColumn(column, lambda row: row.score.values.get(name))
+
+
+def _shown_metric(name: str, heading: Phrase) -> _PairColumn:
+    """A metric in a terminal; in parentheses where it is that of the finite elements alone, not of the tensor."""
+    kinds: dict[str, ColumnKind] = {"cosine": "score", "sqnr_db": "decibels"}
+    column = Column(f"shown_{name}", heading, kinds.get(name, "number"), on=("terminal",), digits=3)
+
+    def cell(row: TensorComparison) -> Cell:
+        value = row.score.values.get(name)
+        if value is None:
+            return plain("-")
+        if row.score.status != "nonfinite":
+            return value
+        text = cell_text(value, column)
+        return Phrase(f"({text.en})", f"({text.zh})")
+
+    return _PairColumn(column, cell)
+
+
+def _remark(row: TensorComparison, layout: str) -> str:
+    turned = told("compare.text_layout", layout=layout) if layout else ""
+    text = _what(row)
+    text = text if len(text) <= _REMARK_COLUMNS else text[: _REMARK_COLUMNS - 3].rstrip() + "..."
+    remark = semicolons(text, turned)
+    return f"[{told(f'compare.mark_{row.role}')}] {remark}" if row.role else remark
+
+
+def _order(rows: _Rows, view: View) -> list[int]:
+    """The places of the rows that a terminal shows, in its order."""
+    places = range(len(rows))
+    if view.sort == "worst":
+        return sorted(places, key=lambda place: _badness(rows[place]), reverse=True)[: view.most]
+    if view.most is None or len(rows) <= view.most:
+        return list(places)
+    failing = [place for place in places if rows[place].passed is False]
+    return sorted(sorted(places, key=lambda place: _distance(place, failing))[: view.most])
+
+
+def _left_out(rows: _Rows, order: Sequence[int]) -> Phrase:
+    """A sentence on the rows that are not shown; empty when all are."""
+    left = [row for place, row in enumerate(rows) if place not in set(order)]
+    if not left:
+        return plain("")
+    failing = sum(row.passed is False for row in left)
+    if failing:
+        return say("compare.left_failing", count=len(left), failing=failing)
+    return say(f"compare.left_{'passing' if all(row.passed for row in left) else 'unjudged'}", count=len(left))
+
+
+def _badness(row: TensorComparison) -> tuple[bool, float]:
+    """Larger is worse: failing before all others, then by error; a score of a part only, or none, is worst."""
+    partial = row.score.status in ("nonfinite", "unreadable", "shape")
+    error = math.inf if partial else row.score.values.get("relative_euclidean", math.inf)
+    return row.passed is False, error
+
+
+def _distance(index: int, failing: Sequence[int]) -> int:
+    """How many rows away the nearest failing row is; with none of them, the first rows are the nearest."""
+    position = bisect(failing, index)
+    return min((abs(index - other) for other in failing[max(0, position - 1) : position + 1]), default=index)

@@ -7,6 +7,7 @@ from roundoff.align.pairing import MatchedBy
 from roundoff.core.coverage import OutputCoverage
 from roundoff.measure.metrics import TensorScore
 from roundoff.measure.thresholds import ThresholdSet
+from roundoff.messages.message import NOTHING, Message
 
 __all__ = ["Comparison", "DifferenceKind", "Role", "State", "TensorComparison", "Verdict", "was_not_read"]
 
@@ -59,7 +60,7 @@ class TensorComparison:
     score: TensorScore
     passed: bool | None
     kind: DifferenceKind = ""
-    difference: str = ""
+    difference: Message = NOTHING
     role: Role = ""
     sample_sqnr_db: tuple[float, ...] = ()
 
@@ -124,7 +125,7 @@ class Comparison:
     unmatched_reference: tuple[str, ...]
     unmatched_candidate: tuple[str, ...]
     verdict: Verdict
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     outputs: OutputCoverage | None = None
 
     @property

@@ -11,6 +11,7 @@ from roundoff.errors import BadInput
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import TensorScore, score
 from roundoff.measure.thresholds import ThresholdSet, load_profile
+from roundoff.messages.message import NOTHING, Message, message, verbatim
 from roundoff.studies.compare.coverage import output_coverage
 from roundoff.studies.compare.culprits import roles, stand_ins
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
@@ -218,22 +219,23 @@ def _rows(
     return _with_kinds(job, rows, pairs, measured, thresholds)
 
 
-def _note_on_scope(thresholds: ThresholdSet, topology: Topology | None) -> str:
+def _note_on_scope(thresholds: ThresholdSet, topology: Topology | None) -> Message:
     if thresholds.scope == "all" or topology is not None:
-        return ""
-    unknown = f"profile {thresholds.name} judges outputs only, but which tensors are outputs is unknown"
-    return f"{unknown} (give --model): all were judged"
+        return NOTHING
+    return message("compare.all_judged", name=thresholds.name)
 
 
-def _moved_names(rows: Sequence[TensorComparison], reference: TensorSource) -> Iterator[str]:
+def _moved_names(rows: Sequence[TensorComparison], reference: TensorSource) -> Iterator[Message]:
     """Say where a name is on another tensor than in the reference."""
     names = {info.name for info in reference.tensors}
     moved = [
         row for row in rows if row.how == "value" and row.candidate != row.reference and row.candidate in names
     ]
     if moved:
-        first = f"its {moved[0].candidate} is the reference's {moved[0].reference}"
-        yield f"{len(moved)} names of the candidate are on other tensors, judged by their values: {first}"
+        first = moved[0]
+        yield message(
+            "compare.moved_names", count=len(moved), candidate=first.candidate, reference=first.reference
+        )
 
 
 _UNKNOWN = TensorInfo("")
@@ -293,7 +295,7 @@ def _with_odd_layouts(rows: list[TensorComparison]) -> tuple[TensorComparison, .
     if changed * 2 > len(rows):
         return tuple(rows)
     return tuple(
-        replace(row, passed=False, kind="layout", difference=row.layout)
+        replace(row, passed=False, kind="layout", difference=verbatim(row.layout))
         if row.layout and row.passed and row.shapes[0] == row.shapes[1]
         else row
         for row in rows
@@ -302,7 +304,7 @@ def _with_odd_layouts(rows: list[TensorComparison]) -> tuple[TensorComparison, .
 
 def _remarked(
     job: _Job, rows: tuple[TensorComparison, ...], pairs: Sequence[TensorPair], measured: Sequence[Measured]
-) -> tuple[tuple[TensorComparison, ...], list[str]]:
+) -> tuple[tuple[TensorComparison, ...], list[Message]]:
     """The rows, with what differs in those that pass and stand out; and that in sentences."""
     ordered = job.sources[0].ordered
     told, remarks = list(rows), []
@@ -310,8 +312,9 @@ def _remarked(
         text = job.look_again(pairs[place], measured[place]).text
         told[place] = replace(rows[place], difference=text)
         own, around = rows[place].score.values["sqnr_db"], surroundings_db(rows, place, ordered=ordered)
-        near = "dB, its worst neighbour" if ordered else "dB, the worst other"
-        remarks.append(f"{rows[place].reference} stands out: {own:.1f} {near} {around:.1f} dB: {text}")
+        key = "compare.stands_out" if ordered else "compare.stands_out_of_all"
+        name = rows[place].reference
+        remarks.append(message(key, name=name, db=f"{own:.1f}", other=f"{around:.1f}", what=text))
     return tuple(told), remarks
 
 

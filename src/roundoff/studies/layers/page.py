@@ -294,13 +294,13 @@ def _columns(report: LayerReport) -> list[_RowColumn]:
     found = [
         _RowColumn(Column("order", plain("#"), "count", on=everywhere), lambda row: row.order),
         _RowColumn(Column("node", say("common.node"), "node", on=("html", "csv")), lambda row: row.node),
-        _RowColumn(Column("shown_tensor", say("common.tensor"), "node", on=drawn), lambda row: row.tensor),
+        _RowColumn(Column("shown_tensor", say("common.tensor"), "node", on=("terminal",)), lambda row: row.tensor),
         _RowColumn(
             Column("op_type", say("common.operation"), "text", on=everywhere, short=say("terminal.operation")),
             lambda row: row.op_type,
         ),
         _RowColumn(Column("unit", plain("unit"), "text", on=("csv",)), lambda row: row.unit),
-        _RowColumn(Column("tensor", plain("tensor"), "text", on=("csv",)), lambda row: row.tensor),
+        _RowColumn(Column("tensor", say("common.tensor"), "text", on=("html", "csv")), lambda row: row.tensor),
         _RowColumn(Column("shown_type", say("layers.column_type"), "text", on=drawn), lambda row: row.quantized),
         _RowColumn(
             Column("shape", say("layers.column_shape"), "text", on=everywhere, wide=True),

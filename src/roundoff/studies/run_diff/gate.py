@@ -11,6 +11,7 @@ from pathlib import Path
 from roundoff.core.document import RunDocument
 from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.message import NOTHING, Message, joined, message, verbatim
 from roundoff.studies.run_diff.result import Gate, GateRow, RowDiff, RunDiff
 from roundoff.studies.run_diff.study import LEVEL
 
@@ -149,6 +150,8 @@ def decibels(text: str) -> float:
 
 
 MAX_REGRESSION_DB = 1.0
+# Smaller probabilities are not told apart.
+_LEAST_SHOWN = 0.001
 _NO_BUDGETS = Budgets()
 
 
@@ -157,7 +160,7 @@ def judge_diff(
     *,
     budgets: Budgets = _NO_BUDGETS,
     max_regression_db: float | None = None,
-    problems: tuple[str, ...] = (),
+    problems: tuple[Message, ...] = (),
     strict: bool = False,
 ) -> Gate:
     """Judge what differs.
@@ -199,57 +202,63 @@ def _other_samples(diff: RunDiff) -> bool:
 def _judge(row: RowDiff, budget: Budget | None, general: float, *, comparable: bool, strict: bool) -> GateRow:
     pattern = "" if budget is None else budget.pattern
     if budget is not None and budget.ignored:
-        return GateRow(row.tensor, row.measure, pattern, None, None, None, "ignored by its budget")
+        return GateRow(row.tensor, row.measure, pattern, None, None, None, message("run_diff.ignored"))
     allowed = general if budget is None or budget.loss_db is None else budget.loss_db
     least = None if budget is None else budget.at_least_db
     why = _broken(row) or _below(row, least) or _lost(row, allowed, comparable=comparable, strict=strict)
     if not why and row.change_db is None:
-        return GateRow(row.tensor, row.measure, pattern, allowed, least, None, "no score in both runs")
+        return GateRow(row.tensor, row.measure, pattern, allowed, least, None, message("run_diff.no_common_score"))
     return GateRow(row.tensor, row.measure, pattern, allowed, least, not why, why)
 
 
-def _broken(row: RowDiff) -> str:
-    return row.detail if row.change == "worse" and row.detail else ""
+def _broken(row: RowDiff) -> Message:
+    return verbatim(row.detail) if row.change == "worse" else NOTHING
 
 
-def _below(row: RowDiff, least: float | None) -> str:
+def _below(row: RowDiff, least: float | None) -> Message:
     if least is None or (row.after is not None and row.after >= least):
-        return ""
-    found = "no score" if row.after is None else f"{row.after:.1f} dB"
-    return f"{found}, must reach {least:g} dB"
+        return NOTHING
+    none = row.after is None
+    found = message("terminal.no_score") if none else message("run_diff.now_db", db=f"{row.after:.1f}")
+    return message("run_diff.must_reach", text=found, least=f"{least:g}")
 
 
-def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool) -> str:
+def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool) -> Message:
     if row.change_db is None or -row.change_db <= allowed or row.change_db == 0:
-        return ""
-    told = f"lost {-row.change_db:.1f} dB ({row.before:.1f} to {row.after:.1f}), {allowed:g} dB allowed"
+        return NOTHING
     chance = row.loss_probability
     if chance is None:
-        return f"{told}; chance could not be tested" if comparable or strict else ""
-    if chance > LEVEL:
-        return f"{told}; chance is not excluded" if strict else ""
-    return f"{told}; by chance in {_percent(chance)}"
+        if not (comparable or strict):
+            return NOTHING
+        certain = message("run_diff.untestable")
+    elif chance > LEVEL:
+        if not strict:
+            return NOTHING
+        certain = message("run_diff.not_excluded")
+    elif chance < _LEAST_SHOWN:
+        certain = message("run_diff.by_chance_less")
+    else:
+        certain = message("run_diff.by_chance", share=f"{100 * chance:.1f}")
+    numbers = {"loss": f"{-row.change_db:.1f}", "before": f"{row.before:.1f}", "after": f"{row.after:.1f}"}
+    return joined((message("run_diff.lost", **numbers, allowed=f"{allowed:g}"), certain))
 
 
-def _percent(probability: float) -> str:
-    return "less than 0.1 % of cases" if probability < 0.001 else f"{100 * probability:.1f} % of cases"
-
-
-def new_problems(before: RunDocument, after: RunDocument, diff: RunDiff) -> tuple[str, ...]:
+def new_problems(before: RunDocument, after: RunDocument, diff: RunDiff) -> tuple[Message, ...]:
     """What keeps a run from passing beside its scores: outputs it lacks, causes that a diagnosis proves anew."""
     lacking = () if after.comparison is None else after.comparison.verdict.missing_outputs
     known = () if before.comparison is None else before.comparison.verdict.missing_outputs
     outputs = () if before.network is None else before.network.outputs
     gone = [name for name in lacking if name not in known]
     gone += [name for name in diff.only_before if name in outputs and name not in gone]
-    found = tuple(f"the output {name} is missing" for name in gone)
+    found = tuple(message("run_diff.missing_output", name=name) for name in gone)
     # A run whose outputs were not all judged has not passed, whatever its baseline was content with.
     for part in (after.comparison, after.diagnosis):
         if part is not None and part.outputs is not None:
             what = "output" if part.outputs.known else "tensor"
             lost = [each.name for each in part.outputs.not_judged if each.name not in gone]
-            found += tuple(f"the {what} {name} was not judged" for name in lost)
+            found += tuple(message(f"run_diff.{what}_not_judged", name=name) for name in lost)
     if after.diagnosis is None:
         return found
     # Suspected findings are no verdict.
-    return (*found, *(f"new finding: {name}" for name in diff.only_after if not name.endswith("(suspected)")))
+    new = (name for name in diff.only_after if not name.endswith("(suspected)"))
+    return (*found, *(message("run_diff.new_finding", name=name) for name in new))

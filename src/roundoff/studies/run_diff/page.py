@@ -1,52 +1,83 @@
-"""Two runs side by side: the verdict, what a gate says, the change along the network, what was not the same."""
+"""Two runs side by side: what a gate says, the verdict, the change along the network, what was not the same."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, named, plain, say
+from roundoff.messages.catalogue import Phrase, in_all, named, plain, say, told
+from roundoff.messages.message import phrase_of, shown
+from roundoff.messages.numbers import counted, score_text
+from roundoff.messages.phrases import commas, count_of, semicolons
+from roundoff.messages.sanitize import short_name
 from roundoff.pages.blocks import (
-    NODE_COLUMNS,
     Block,
     Cell,
     Chart,
     Column,
-    Facts,
     Headline,
     Page,
     Paragraph,
+    Place,
     Series,
     Table,
     Tone,
-    few_names,
+    View,
     notes,
+    spoken_facts,
 )
-from roundoff.studies.run_diff.result import RowDiff, RunDiff, names_of
+from roundoff.studies.run_diff.result import Change, Gate, GateRow, InputChange, RowDiff, RunDiff, names_of
 
-__all__ = ["diff_page"]
+__all__ = ["annotations", "diff_page", "measure_name"]
 
+_LISTED = 4
 _TONES: dict[str, Tone] = {"same": "good", "better": "good", "worse": "bad", "mixed": "bad"}
-
-_COLUMNS = (
-    Column("order", plain("#"), "count"),
-    *NODE_COLUMNS,
-    Column("tensor", say("common.tensor"), "text"),
-    Column("measure", say("run_diff.measure"), "text"),
-    Column("before_db", say("run_diff.before_db"), "decibels", higher_is_better=True),
-    Column("after_db", say("run_diff.after_db"), "decibels", higher_is_better=True),
-    Column("change_db", say("run_diff.change_db"), "decibels", higher_is_better=True),
-    Column("probability", say("run_diff.probability"), "share", say("run_diff.probability_help")),
-    Column("change", say("run_diff.change"), "text"),
-    Column("starts", say("run_diff.starts"), "truth", say("run_diff.starts_help")),
-)
+# What is shown first.
+_RANKS: dict[Change, int] = {"worse": 0, "untested": 1, "unclear": 2, "better": 3, "same": 4}
+_NOTABLE: tuple[Change, ...] = ("worse", "better", "unclear", "untested")
+# Scores that have a name in words.
+_MEASURES = ("local", "accumulated", "compared", "diagnosed")
+# GitHub shows no more of one step.
+_MOST_ANNOTATIONS = 10
 _AXES = (say("common.place_axis"), say("run_diff.change_axis"))
+_Line = tuple[str, str]
 
 
-def diff_page(document: RunDocument) -> Page | None:
-    """The page on what differs between two runs; None when none were compared."""
+def diff_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on what differs between two runs; None when none were compared.
+
+    Args:
+        document: The run.
+        view: Rows in a terminal; ``order`` keeps those that changed in execution order, otherwise it is where it
+            starts and the largest loss first. After a gate they are what is over its budget.
+    """
     diff = document.diff
     if diff is None:
         return None
-    table = Table("diff", say("run_diff.table"), _COLUMNS, tuple(map(_row, diff.rows)), sort="change_db")
-    shown: tuple[Block, ...] = (*_chart(diff), table) if diff.rows else ()
-    return Page("diff", say("run_diff.title"), (*_verdict(diff), *_conditions(diff), *shown, *notes(diff.notes)))
+    judged: tuple[Block, ...] = ()
+    if diff.gate is not None:
+        gate = diff.gate
+        judged = (_gate_headline(gate), spoken_facts(lambda: _gate_lines(diff, gate)))
+    text = in_all(lambda: told("run_diff.headline", text=_headline(diff)))
+    verdict = Headline(_TONES.get(diff.kind, "open"), text, word=say(f"run_diff.word_{diff.kind}"))
+    facts = spoken_facts(lambda: (*_changes(diff), *_conditions(diff)))
+    table = _table(diff, view)
+    legend = (Paragraph(say("run_diff.legend")),) if table.order else ()
+    blocks = (*judged, verdict, facts, *_chart(diff), table, *legend, *notes(diff.notes))
+    return Page("diff", say("run_diff.title"), blocks)
+
+
+def _gate_headline(gate: Gate) -> Headline:
+    count = sum(row.passed is not None for row in gate.rows)
+    if gate.passed:
+        text = say("run_diff.gate_passed", count=count, limit=f"{gate.max_regression_db:g}")
+        return Headline("good", text, word=say("run_diff.word_pass"))
+
+    def failed() -> str:
+        over = sum(row.passed is False for row in gate.rows)
+        other = told("run_diff.gate_problems", count=len(gate.problems)) if gate.problems else ""
+        return commas(told("run_diff.gate_failed", over=over, count=count), other)
+
+    return Headline("bad", in_all(failed), word=say("run_diff.word_fail"))
 
 
 def _chart(diff: RunDiff) -> tuple[Chart, ...]:
@@ -62,50 +93,304 @@ def _measure(name: str) -> Phrase:
     return named(f"run_diff.measure_{name}") or plain(name)
 
 
-def _verdict(diff: RunDiff) -> tuple[Block, ...]:
-    counts = {kind: len(diff.tensors(kind)) for kind in ("worse", "better", "unclear", "untested")}
-    text = say(f"run_diff.{diff.kind}", nodes=len(names_of(diff.rows)), floor=f"{diff.floor_db:g}", **counts)
-    blocks: list[Block] = []
-    if diff.gate is not None:
-        told = say("run_diff.passes") if diff.gate.passed else say("run_diff.fails", count=diff.gate.failed)
-        blocks.append(Headline("good" if diff.gate.passed else "bad", told))
-    blocks.append(Headline(_TONES.get(diff.kind, "open"), text))
-    if diff.first is not None:
-        blocks.append(Paragraph(say("run_diff.first", name=diff.first)))
+def _headline(diff: RunDiff) -> str:
+    nodes = len(names_of(diff.rows))
+    counts = {kind: len(diff.tensors(kind)) for kind in _RANKS}
+    if diff.compared == "diagnosis":
+        return told("run_diff.findings", gone=len(diff.only_before), new=len(diff.only_after))
+    floor = f"{diff.floor_db:g}"
+    if diff.kind == "same":
+        if any(abs(row.change_db or 0.0) >= diff.floor_db for row in diff.rows):
+            return told("run_diff.same_chance", nodes=nodes)
+        return told("run_diff.same_floor", nodes=nodes, floor=floor)
+    if diff.kind == "unclear":
+        return told("run_diff.unclear", count=counts["unclear"], nodes=nodes)
+    if diff.kind == "untested":
+        return told("run_diff.untested", count=counts["untested"], nodes=nodes, floor=floor)
+    texts = [
+        told("run_diff.count", count=counts[kind], change=told(f"run_diff.change_{kind}"))
+        for kind in _NOTABLE
+        if counts[kind]
+    ]
     most = None if diff.first is None else diff.largest
-    if most is not None and most.change_db is not None:
-        blocks.append(Paragraph(say("run_diff.most", name=most.tensor, change=f"{most.change_db:.1f}")))
-    starts = names_of([row for row in diff.rows if row.starts])
-    if starts:
-        blocks.append(Paragraph(say("run_diff.start_here", names=few_names(starts))))
-    named = tuple(f"{old} → {new}" for old, new in diff.renamed)
-    for key, names in (("gone", diff.only_before), ("new", diff.only_after), ("renamed", named)):
+    named = "" if most is None else told("run_diff.most", name=short_name(most.node or most.tensor))
+    return semicolons(told("run_diff.of_nodes", nodes=nodes, counts=commas(*texts)), named)
+
+
+def _changes(diff: RunDiff) -> Iterator[_Line]:
+    worse = diff.changed("worse")
+    if diff.first is not None:
+        yield told("run_diff.first"), _row_text(next(row for row in worse if row.tensor == diff.first))
+    most, told_of = diff.largest, {diff.first}
+    if most is not None and diff.first not in (None, most.tensor):
+        told_of.add(most.tensor)
+        yield told("run_diff.largest"), _row_text(most)
+    starts = sorted((row for row in worse if row.starts), key=_rank)
+    others = tuple(name for name in names_of(starts) if name not in told_of)
+    if others:
+        yield told("run_diff.also"), told("run_diff.by_themselves", names=_few(others))
+    follow = tuple(name for name in names_of(worse) if name not in {*told_of, *others})
+    if follow and diff.compared != "sensitivity":
+        text = told("run_diff.computed_from", count=len(follow), names=_few(follow))
+        yield told("run_diff.follow"), text
+    better = diff.changed("better")
+    if better:
+        best = max(better, key=lambda row: row.change_db or 0.0)
+        yield told("run_diff.best_gain"), _row_text(best)
+    kind = "finding" if diff.compared == "diagnosis" else "node"
+    for label, names in (("gone", diff.only_before), ("new", diff.only_after)):
         if names:
-            blocks.append(Paragraph(say(f"run_diff.{key}", count=len(names), names=few_names(names))))
-    return tuple(blocks)
+            text = told("run_diff.named", count=count_of(len(names), kind), names=_few(names))
+            yield told(f"run_diff.{label}"), text
+    if diff.renamed:
+        named = tuple(f"{old} -> {new}" for old, new in diff.renamed)
+        text = told("run_diff.by_place", count=len(named), names=_few(named))
+        yield told("run_diff.renamed"), text
 
 
-def _conditions(diff: RunDiff) -> tuple[Block, ...]:
-    runs = (say("run_diff.runs"), plain(f"{diff.before} → {diff.after}"))
-    samples = (
-        say("run_diff.samples"),
-        say(f"run_diff.{diff.pairing}", before=diff.samples[0], after=diff.samples[1]),
+def _row_text(row: RowDiff) -> str:
+    who = row.node or row.tensor
+    what = f"{who} ({row.op_type})" if row.op_type else who
+    gaps = {"what": what, "measure": measure_name(row), "change": _change_text(row)}
+    if row.node and row.node != row.tensor:
+        return told("run_diff.at", tensor=row.tensor, **gaps)
+    return told("run_diff.row", **gaps)
+
+
+def measure_name(row: RowDiff) -> str:
+    """Which score a row is about."""
+    return told(f"run_diff.measure_{row.measure}") if row.measure in _MEASURES else row.measure
+
+
+def _change_text(row: RowDiff) -> str:
+    if row.detail:
+        return row.detail
+    change = _signed(row.change_db)
+    return told("run_diff.change", before=_db(row.before), after=_db(row.after), change=change)
+
+
+def _conditions(diff: RunDiff) -> Iterator[_Line]:
+    before, after = diff.samples
+    count = count_of(after, "sample")
+    if before != after:
+        count = told("run_diff.two_counts", before=before, after=count)
+    pairing = told(f"run_diff.{diff.pairing}")
+    yield (
+        told("run_diff.runs"),
+        told("run_diff.two_runs", before=diff.before, after=diff.after, samples=count, pairing=pairing),
     )
-    changed = ((plain(each.what), plain(f"{each.before or '-'} → {each.after or '-'}")) for each in diff.inputs)
-    return (Facts((runs, samples, *changed)),)
+    changed = [each for each in diff.inputs if not each.environment]
+    for at, each in enumerate(changed):
+        text = told("run_diff.input", what=each.what, **_sides(each))
+        yield "" if at else told("run_diff.differ"), text
+    sides = [(each.what, _sides(each)) for each in diff.inputs if each.environment]
+    around = [f"{what} {each['before']} -> {each['after']}" for what, each in sides]
+    if around:
+        yield told("run_diff.machine"), semicolons(*around)
+    if not changed and diff.rows and diff.kind not in ("same",) and not around:
+        yield told("run_diff.differ"), told("run_diff.not_repeatable")
 
 
-def _row(row: RowDiff) -> tuple[Cell, ...]:
-    return (
-        row.order,
-        row.node,
-        row.op_type,
-        row.tensor,
-        _measure(row.measure),
-        row.before,
-        row.after,
-        row.change_db,
-        row.probability,
-        row.detail or say(f"run_diff.row_{row.change}"),
-        row.starts if row.change == "worse" else None,
+def _sides(change: InputChange) -> dict[str, str]:
+    """What it was, and what it is."""
+    nothing = told("run_diff.nothing")
+    return {"before": change.before or nothing, "after": change.after or nothing}
+
+
+def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
+    failed = _failed(diff, gate)
+    if failed:
+        first = next(((row, judged) for row, judged in failed if row.order is not None), failed[0])
+        row, judged = first
+        yield told("run_diff.first"), _over_budget(row, judged)
+        most = next((pair for pair in failed if pair[0] == diff.largest), None)
+        if most is not None and most[0].tensor != row.tensor:
+            yield told("run_diff.largest"), _over_budget(*most)
+    for at, problem in enumerate(gate.problems[:_LISTED]):
+        yield "" if at else told("run_diff.problems"), shown(problem)
+    unproven = [
+        row for row in diff.changed("unclear", "untested") if (row.change_db or 0) < -gate.max_regression_db
+    ]
+    unproven = [row for row in unproven if row.tensor not in {each.tensor for each, _ in failed}]
+    if unproven:
+        text = told("run_diff.worse_by_chance", names=_few(names_of(unproven)))
+        yield told("run_diff.not_sure"), text
+    if diff.only_before:
+        gone = diff.only_before
+        text = told("run_diff.not_judged", count=len(gone), names=_few(gone))
+        yield told("run_diff.gone"), text
+    if gate.unused:
+        yield told("run_diff.unused"), told("run_diff.unused_budgets", names=_few(gate.unused))
+
+
+def _over_budget(row: RowDiff, judged: GateRow) -> str:
+    who, why = row.node or row.tensor, shown(judged.why)
+    return told("run_diff.over_budget", who=who, measure=measure_name(row), why=why)
+
+
+def _failed(diff: RunDiff, gate: Gate) -> list[tuple[RowDiff, GateRow]]:
+    return [(row, judged) for row, judged in zip(diff.rows, gate.rows, strict=True) if judged.passed is False]
+
+
+def _rank(row: RowDiff) -> tuple[int, bool, float]:
+    return _RANKS[row.change], not row.starts, row.change_db or 0.0
+
+
+# The table: all scores; a terminal shows those that changed, or that fail.
+
+
+@dataclass(frozen=True, slots=True)
+class _DiffColumn:
+    """A column, and what a row and its judgement have in it."""
+
+    column: Column
+    cell: Callable[[RowDiff, GateRow | None], Cell]
+
+
+def _table(diff: RunDiff, view: View) -> Table:
+    judged: Sequence[GateRow | None] = [None] * len(diff.rows) if diff.gate is None else diff.gate.rows
+    rows = [tuple(each.cell(row, gate) for each in _COLUMNS) for row, gate in zip(diff.rows, judged, strict=True)]
+    for names, change in ((diff.only_before, "gone"), (diff.only_after, "new")):
+        for name in names:
+            cells: dict[str, Cell] = {"tensor": name, "change": change, "verdict": say(f"run_diff.{change}")}
+            rows.append(tuple(cells.get(each.column.id) for each in _COLUMNS))
+    chosen = _chosen(diff, view)
+    order = tuple(chosen[: view.most])
+    left = len(chosen) - len(order)
+    return Table(
+        "diff",
+        say("run_diff.table"),
+        tuple(each.column for each in _COLUMNS),
+        tuple(rows),
+        sort="change_db",
+        file="diff.csv",
+        most=len(order),
+        order=order,
+        csv_order=_FILE,
+        left_out=say("terminal.left_out", count=left) if left else plain(""),
     )
+
+
+def _chosen(diff: RunDiff, view: View) -> list[int]:
+    """The places of the rows that matter, in the order of a terminal."""
+    if diff.gate is not None:
+        return [place for place, row in enumerate(diff.gate.rows) if row.passed is False]
+    changed = [place for place, row in enumerate(diff.rows) if row.change in _NOTABLE]
+    return changed if view.sort == "order" else sorted(changed, key=lambda place: _rank(diff.rows[place]))
+
+
+_FILE = (
+    "order", "node", "op_type", "tensor", "renamed_from", "measure", "output", "before_db", "after_db",
+    "change_db", "samples", "probability", "loss_probability", "change", "starts", "detail",
+    "allowed_db", "at_least_db", "passed", "why",
+)  # fmt: skip
+_KEPT: tuple[Place, ...] = ("html", "csv")
+
+
+def _judgement(name: str) -> Callable[[RowDiff, GateRow | None], Cell]:
+    return lambda _, gate: None if gate is None else getattr(gate, name)
+
+
+def _shown_change(row: RowDiff) -> str:
+    return "" if row.change_db is None else f"{row.change_db:+.1f}"
+
+
+_BEFORE, _AFTER = say("run_diff.column_before"), say("run_diff.column_after")
+_COLUMNS = (
+    _DiffColumn(Column("order", plain("#"), "count"), lambda row, _: row.order),
+    _DiffColumn(Column("node", say("common.node"), "node", on=_KEPT), lambda row, _: row.node),
+    _DiffColumn(Column("tensor", say("common.tensor"), "node"), lambda row, _: row.tensor),
+    _DiffColumn(
+        Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+        lambda row, _: row.op_type,
+    ),
+    _DiffColumn(
+        Column("measure", say("run_diff.measure"), "text", short=say("run_diff.column_score")),
+        lambda row, _: _measure(row.measure),
+    ),
+    _DiffColumn(
+        Column("before_db", say("run_diff.before_db"), "decibels", higher_is_better=True, short=_BEFORE),
+        lambda row, _: row.before,
+    ),
+    _DiffColumn(
+        Column("after_db", say("run_diff.after_db"), "decibels", higher_is_better=True, short=_AFTER),
+        lambda row, _: row.after,
+    ),
+    _DiffColumn(
+        Column("change_db", say("run_diff.change_db"), "decibels", higher_is_better=True, on=_KEPT),
+        lambda row, _: row.change_db,
+    ),
+    _DiffColumn(
+        Column("shown_change", say("run_diff.column_change"), "number", on=("terminal",)),
+        lambda row, _: plain(_shown_change(row)),
+    ),
+    _DiffColumn(
+        Column(
+            "probability",
+            say("run_diff.probability"),
+            "share",
+            say("run_diff.probability_help"),
+            short=say("run_diff.column_chance"),
+        ),
+        lambda row, _: row.probability,
+    ),
+    _DiffColumn(
+        Column("mark", plain(""), "text", on=("terminal",)),
+        lambda row, _: in_all(lambda: f"{told(f'run_diff.change_{row.change}')}{'*' if row.starts else ''}"),
+    ),
+    _DiffColumn(
+        Column("verdict", say("run_diff.verdict"), "text", on=("html",)),
+        lambda row, _: row.detail or say(f"run_diff.row_{row.change}"),
+    ),
+    _DiffColumn(
+        Column("by_itself", say("run_diff.starts"), "truth", say("run_diff.starts_help"), on=("html",)),
+        lambda row, _: row.starts if row.change == "worse" else None,
+    ),
+    *(
+        _DiffColumn(Column(name, plain(name), "text", on=("csv",)), lambda row, _, name=name: getattr(row, name))
+        for name in ("renamed_from", "output", "samples", "loss_probability", "change", "starts", "detail")
+    ),
+    *(
+        _DiffColumn(Column(name, plain(name), "text", on=("csv",)), _judgement(name))
+        for name in ("allowed_db", "at_least_db", "passed")
+    ),
+    _DiffColumn(
+        Column("why", plain("why"), "text", on=("csv",)),
+        lambda _, gate: phrase_of(gate.why) if gate is not None and gate.why else "" if gate is not None else None,
+    ),
+)
+
+
+def annotations(diff: RunDiff, gate: Gate) -> str:
+    """A line for each node that fails, as GitHub shows it beside a change; those first where it starts."""
+    failed = sorted(_failed(diff, gate), key=lambda pair: not pair[0].starts)
+    nodes: dict[str, str] = {}
+    for row, judged in failed:
+        nodes.setdefault(row.node or row.tensor, f"{row.measure}: {judged.why}")
+    found = [*(("roundoff gate", str(problem)) for problem in gate.problems), *nodes.items()]
+    kept = found if len(found) <= _MOST_ANNOTATIONS else found[: _MOST_ANNOTATIONS - 1]
+    if len(found) > len(kept):
+        kept = [*kept, ("roundoff gate", f"and {counted(len(found) - len(kept), 'node')} more over budget")]
+    return "".join(f"::error title={_escaped(name, more=':,')}::{_escaped(why)}\n" for name, why in kept)
+
+
+def _escaped(text: str, *, more: str = "") -> str:
+    """As GitHub reads it back."""
+    for character in ("%", "\r", "\n", *more):
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def _db(value: float | None) -> str:
+    return score_text("sqnr_db", value)
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.1f}"
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(map(short_name, names[:_LISTED]))
+    if len(names) <= _LISTED:
+        return shown
+    return told("run_diff.and_others", names=shown, count=len(names) - _LISTED)

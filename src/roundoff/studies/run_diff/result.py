@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.messages.message import NOTHING, Message
+
 __all__ = [
     "Change",
     "DiffKind",
@@ -106,7 +108,7 @@ class GateRow:
     allowed_db: float | None
     at_least_db: float | None
     passed: bool | None
-    why: str = ""
+    why: Message = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class Gate:
 
     max_regression_db: float
     rows: tuple[GateRow, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[Message, ...] = ()
     unused: tuple[str, ...] = ()
 
     @property
@@ -174,7 +176,7 @@ class RunDiff:
     samples: tuple[int, int]
     floor_db: float
     level: float
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     gate: Gate | None = None
 
     @property

@@ -11,6 +11,7 @@ from roundoff.core.document import RunDocument
 from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.errors import BadInput
 from roundoff.measure.inference import false_discoveries, paired_probability, unpaired_probability
+from roundoff.messages.message import Message, joined, message
 from roundoff.studies.run_diff.readings import (
     FINE,
     Matched,
@@ -429,27 +430,17 @@ def _verdict(rows: Sequence[RowDiff]) -> DiffKind:
     return "untested" if "untested" in changes else "same"
 
 
-def _notes(found: RunDiff) -> Iterator[str]:
-    if found.compared == "diagnosis" and found.pairing == "none":
-        yield (
-            "not both diagnoses have scores of single samples: differences are listed, and nothing is tested; "
-            "'roundoff layers -o DIR' of both models gives scores that can be"
-        )
-    elif found.pairing == "none":
-        yield "no scores of single samples in both runs: nothing can be tested; run both again with this version"
+def _notes(found: RunDiff) -> Iterator[Message]:
+    if found.pairing == "none":
+        yield message(f"run_diff.no_{'diagnosed' if found.compared == 'diagnosis' else 'sample'}_scores")
     elif found.pairing == "unpaired":
-        yield (
-            "the samples differ, so no pairs can be tested: they are taken for two draws of one population, "
-            "which shows large changes only; run both on the same samples for a sharp test"
-        )
+        yield message("run_diff.two_draws")
     elif max((row.samples for row in found.rows), default=0) == 0 and found.kind != "same":
-        yield "one sample: nothing can be tested, differences are listed; give more samples"
+        yield message("run_diff.one_sample")
     if found.pairing != "none" and any(row.samples for row in found.rows):
-        test = "paired t-test" if found.pairing == "paired" else "Welch's t-test"
-        yield (
-            f"{test} over samples at {100 * found.level:g} % over all rows (Benjamini-Hochberg); changes below "
-            f"{found.floor_db:g} dB count as none"
-        )
+        key = "run_diff.paired_test" if found.pairing == "paired" else "run_diff.welch_test"
+        test = message(key, level=f"{100 * found.level:g}")
+        yield joined((test, message("run_diff.floor", floor=f"{found.floor_db:g}")))
 
 
 def _with_findings(found: RunDiff, old: "Diagnosis | None", new: "Diagnosis | None") -> RunDiff:
@@ -457,7 +448,7 @@ def _with_findings(found: RunDiff, old: "Diagnosis | None", new: "Diagnosis | No
     if old is None or new is None:
         return found
     ours, theirs = (dict.fromkeys(map(_finding, each.findings)) for each in (old, new))
-    verdicts = (f"the verdict was {old.kind}, and is {new.kind}",) if old.kind != new.kind else ()
+    verdicts = (message("run_diff.verdict_was", before=old.kind, after=new.kind),) if old.kind != new.kind else ()
     return replace(
         found,
         only_before=tuple(name for name in ours if name not in theirs),

@@ -2,24 +2,28 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from roundoff.core.files import writing
 from roundoff.core.quantizers import Consumer
+from roundoff.core.tensors import Array
 from roundoff.graph.blocks import BlockModels
 from roundoff.graph.cutting import Block
 from roundoff.graph.shapes import values
 from roundoff.run.session import Session, open_session
+from roundoff.search.strategies.roll_back import RollBackTrial
+from roundoff.studies.sensitivity.functions import mean_scores
 from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.calibrating import calibrate_by
-from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
-from roundoff.vendors.amct.common.auto_calibration.files import BEST_EFFORT_CONFIG, FINAL_CONFIG, RANKING
-from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult, Trial
-from roundoff.vendors.amct.common.auto_calibration.sensitivity import SensitivityBase
+from roundoff.vendors.amct.common.auto_calibration.base_classes import SensitivityBase
+from roundoff.vendors.amct.common.auto_calibration.driver import (
+    AccuracyBasedAutoCalibrationBase,
+    AutoCalibrationResult,
+    SearchOptions,
+)
+from roundoff.vendors.amct.common.auto_calibration.history import BEST_EFFORT_CONFIG, FINAL_CONFIG, RANKING
 from roundoff.vendors.amct.configuration.parsing import with_algorithm_keys, with_enabled
 from roundoff.vendors.amct.flavour import Files, Flavour
 from roundoff.vendors.amct.gathering import Gathering
@@ -62,21 +66,32 @@ def rank_layers(
     found: dict[str, float] = {}
     for start in range(0, len(layers), _AT_ONCE):
         some = layers[start : start + _AT_ONCE]
-        scores = {layer.name: [] for layer in some}  # type: dict[str, list[float]]
-        pairs = dict(_pairs(opened, records, some))
-        seen = {layer.name: [tensor for tensor, _ in gathering.layers[layer.name].inputs] for layer in some}
-        tensors = list(dict.fromkeys(tensor for names in seen.values() for tensor in names))
-        for batch in gathering.values(tensors):
-            for layer in some:
-                read = zip(layer.inputs, seen[layer.name], strict=True)
-                feed = {tensor: batch[name] for (tensor, _), name in read}
-                plain, quantized = (session.run(feed)[0].ravel() for session in pairs[layer.name])
-                scores[layer.name].append(float(sensitivity.compare(plain, quantized)))
-        if any(not each for each in scores.values()):
+        scores = mean_scores(
+            dict(_pairs(opened, records, some)), _feeds(gathering, some), _first_outputs(sensitivity)
+        )
+        if len(scores) < len(some):
             what = "calibration() ran the modified model where it cannot be seen, so that layers cannot be ranked."
             raise CannotRun(what, fix=opened.flavour.how_to_run)
-        found |= {name: float(np.mean(each)) for name, each in scores.items()}
+        found |= scores
     return found
+
+
+def _first_outputs(sensitivity: SensitivityBase) -> Callable[[list[Array], list[Array]], float]:
+    """What a sensitivity says of the output of a layer, flat as the vendor hands it over."""
+    return lambda plain, quantized: float(sensitivity.compare(plain[0].ravel(), quantized[0].ravel()))
+
+
+def _feeds(gathering: Gathering, layers: Sequence[Layer]) -> Iterator[dict[str, dict[str, Array]]]:
+    """For each batch that calibration has seen, what each layer read."""
+    seen = {layer.name: [tensor for tensor, _ in gathering.layers[layer.name].inputs] for layer in layers}
+    tensors = list(dict.fromkeys(tensor for names in seen.values() for tensor in names))
+    for batch in gathering.values(tensors):
+        yield {
+            layer.name: {
+                tensor: batch[name] for (tensor, _), name in zip(layer.inputs, seen[layer.name], strict=True)
+            }
+            for layer in layers
+        }
 
 
 def _pairs(
@@ -213,7 +228,7 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
         write_records(self._record_file, self._built)
         return tuple(self.folder / path.name for path in made)
 
-    def configuration(self, trial: Trial) -> Mapping[str, Any]:
+    def configuration(self, trial: RollBackTrial) -> Mapping[str, Any]:
         """The user's configuration with what the trial changed."""
         document = with_enabled(self._opened.config.document, trial.roll_back_config)
         if trial.algorithm:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from roundoff.core.table import Table
 from roundoff.core.text_proto import Entry
 from roundoff.graph.load import Model
 from roundoff.vendors.amct.configuration.settings import QuantConfig
@@ -95,7 +96,7 @@ class Flavour(Protocol):
         ...
 
 
-_KNOWN: dict[str, Callable[[], Flavour]] = {}
+_KNOWN: Table[Callable[[], Flavour]] = Table("flavour")
 
 
 def add_flavour(name: str, make: Callable[[], Flavour]) -> None:

@@ -18,7 +18,7 @@ __all__ = [
     "NOT_COMPUTED",
     "SCALAR",
     "Algorithm",
-    "Case",
+    "ComparedTensors",
     "Pair",
     "compare_values",
     "failed",
@@ -237,7 +237,7 @@ _EMPTY = "zero-size array to reduction operation maximum which has no identity"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ComparedTensors:
     """Two tensors to compare.
 
     Attributes:
@@ -253,12 +253,12 @@ class Case:
     golden: str
 
 
-Algorithm = Callable[[Case], tuple[str, str]]
+Algorithm = Callable[[ComparedTensors], tuple[str, str]]
 """Gives the printed value and a message, empty when there is nothing to say."""
 
 
 def compare_values(
-    case: Case, algorithms: dict[str, Algorithm], *, warn: Callable[[str], None]
+    case: ComparedTensors, algorithms: dict[str, Algorithm], *, warn: Callable[[str], None]
 ) -> tuple[list[str], list[str]]:
     """Run algorithms on two tensors.
 
@@ -303,14 +303,14 @@ def _mean(total: np.float32, count: int) -> np.float32:
         return np.float32(np.float64(total) / np.float64(count))
 
 
-def _cosine(case: Case) -> tuple[str, str]:
+def _cosine(case: ComparedTensors) -> tuple[str, str]:
     if case.scalar:
         return _printed(1), SCALAR
     mine, golden = (np.sqrt(total) for total in case.pair.sums[:2])
     return _cosine_of(case, mine, golden) or (_printed(min(float(case.pair.cosine), 1.0)), "")
 
 
-def _cosine_of(case: Case, mine: float, golden: float) -> tuple[str, str] | None:
+def _cosine_of(case: ComparedTensors, mine: float, golden: float) -> tuple[str, str] | None:
     """What is printed for vectors of these lengths, when one of them has none."""
     if mine <= EPSILON and golden < EPSILON:
         return "1.0", ""
@@ -320,25 +320,25 @@ def _cosine_of(case: Case, mine: float, golden: float) -> tuple[str, str] | None
     return None
 
 
-def _max_absolute(case: Case) -> tuple[str, str]:
+def _max_absolute(case: ComparedTensors) -> tuple[str, str]:
     _ = case.pair.sums
     if not case.pair.count:
         return failed("MaxAbsoluteError", _EMPTY)
     return _printed(case.pair.largest_difference), ""
 
 
-def _accumulated_relative(case: Case) -> tuple[str, str]:
+def _accumulated_relative(case: ComparedTensors) -> tuple[str, str]:
     return _printed(case.pair.sums[4]), ""
 
 
-def _relative_distance(case: Case) -> tuple[str, str]:
+def _relative_distance(case: ComparedTensors) -> tuple[str, str]:
     golden, differences = case.pair.sums[1], case.pair.sums[3]
     with np.errstate(all="ignore"):
         share = np.float32(0) if np.sqrt(golden) <= EPSILON else differences / golden
         return _printed(np.sqrt(share)), ""
 
 
-def _divergence(case: Case) -> tuple[str, str]:
+def _divergence(case: ComparedTensors) -> tuple[str, str]:
     if not case.pair.count:
         return failed("KullbackLeiblerDivergence", _EMPTY)
     value = case.pair.divergence
@@ -348,32 +348,32 @@ def _divergence(case: Case) -> tuple[str, str]:
     return _printed(0.0 if abs(value) < EPSILON else value), message
 
 
-def _spread(case: Case) -> tuple[str, str]:
+def _spread(case: ComparedTensors) -> tuple[str, str]:
     sides = (case.pair.spread(place) for place in range(2))
     texts = ("({:.3f};{:.3f})".format(*(0.0 if abs(part) < _TINY else part for part in side)) for side in sides)
     return ",".join(texts), ""
 
 
-def _mean_absolute(case: Case) -> tuple[str, str]:
+def _mean_absolute(case: ComparedTensors) -> tuple[str, str]:
     return _printed(_mean(case.pair.sums[2], case.pair.count)), ""
 
 
-def _root_mean_square(case: Case) -> tuple[str, str]:
+def _root_mean_square(case: ComparedTensors) -> tuple[str, str]:
     return _printed(np.sqrt(_mean(case.pair.sums[3], case.pair.count))), ""
 
 
-def _max_relative(case: Case) -> tuple[str, str]:
+def _max_relative(case: ComparedTensors) -> tuple[str, str]:
     _ = case.pair.sums
     if not case.pair.count:
         return failed("MaxRelativeError", _EMPTY)
     return _printed(case.pair.largest_relative), ""
 
 
-def _mean_relative(case: Case) -> tuple[str, str]:
+def _mean_relative(case: ComparedTensors) -> tuple[str, str]:
     return _printed(_mean(case.pair.sums[4], case.pair.count)), ""
 
 
-def _of_booleans(case: Case, name: str) -> tuple[str, str] | None:
+def _of_booleans(case: ComparedTensors, name: str) -> tuple[str, str] | None:
     """What is printed for two boolean tensors, where that differs from numbers."""
     mine, golden = (float(np.count_nonzero(side)) for side in (case.pair.mine, case.pair.golden))
     if name == "CosineSimilarity" and not case.scalar:

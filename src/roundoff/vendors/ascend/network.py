@@ -8,7 +8,7 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.tensors import Array
 from roundoff.measure.blocks import release_pages
-from roundoff.vendors.ascend.algorithms import Case, Pair, compare_values
+from roundoff.vendors.ascend.algorithms import ComparedTensors, Pair, compare_values
 from roundoff.vendors.ascend.counterparts import Job, counterpart, decoded_counterpart, find_golden, golden_of
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.fitting import Fitted
@@ -191,7 +191,7 @@ def sides(job: Job, fitted: Fitted, *, mine: str, golden: str) -> tuple[list[str
     """Run the algorithms on two vectors."""
     left, right = (_most(side, job.most) for side in (fitted.mine, fitted.golden))
     scalar = all(size == 1 for size in fitted.shape)
-    return compare_values(Case(Pair(left, right), scalar, mine, golden), job.algorithms, warn=job.warn)
+    return compare_values(ComparedTensors(Pair(left, right), scalar, mine, golden), job.algorithms, warn=job.warn)
 
 
 def overflows(job: Job, op: str, tensor: Tensor) -> str:

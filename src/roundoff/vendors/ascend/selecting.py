@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.vendors.ascend.algorithms import BUILTIN, Algorithm, Case, failed
+from roundoff.vendors.ascend.algorithms import BUILTIN, Algorithm, ComparedTensors, failed
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.fitting import Convert
 from roundoff.vendors.ascend.rules import Warn
@@ -167,7 +167,7 @@ def _function(module: ModuleType, name: str, *, arguments: int, warn: Warn) -> C
 
 
 def _called(name: str, function: Callable[..., Any], options: dict[str, str]) -> Algorithm:
-    def algorithm(case: Case) -> tuple[str, str]:
+    def algorithm(case: ComparedTensors) -> tuple[str, str]:
         kind = SimpleNamespace(name="Scalar" if case.scalar else "Tensor", value=0 if case.scalar else 1)
         about = SimpleNamespace(**{
             **options, "my_output_dump_file": case.mine, "ground_truth_dump_file": case.golden, "shape_type": kind,

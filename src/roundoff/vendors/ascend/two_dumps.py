@@ -12,7 +12,7 @@ from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array
 from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.layouts import restore, way_back
-from roundoff.vendors.ascend.algorithms import Algorithm, Case, Pair, compare_values
+from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, Pair, compare_values
 from roundoff.vendors.ascend.counterparts import Job
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.fitting import Fitted, shown
@@ -187,7 +187,7 @@ def compare_files(
             what, code=Code.SHAPE, fix="give arrays of one shape, or use 'roundoff compare', which aligns"
         )
     flat = [side.reshape(-1)[: most or None] for side in (left, right)]
-    case = Case(Pair(*flat), all(size == 1 for size in left.shape), str(mine), str(golden))
+    case = ComparedTensors(Pair(*flat), all(size == 1 for size in left.shape), str(mine), str(golden))
     values, messages = compare_values(case, algorithms, warn=warn)
     return dict(zip(algorithms, values, strict=True)), messages
 

@@ -2,26 +2,30 @@
 
 from collections.abc import Sequence
 
-from roundoff.errors import BadInput, nearest
+from roundoff.core.table import Table
+from roundoff.errors import BadInput
 from roundoff.vendors.dialects import aimet, amct, horizon, nncf, onnxruntime, pulsar2, rknn, roundoff, tpu_mlir
 from roundoff.vendors.dialects.written import Dialect
 
 __all__ = ["DIALECTS", "find_dialect", "find_dialects"]
 
-DIALECTS: dict[str, Dialect] = {
-    each.name: each
-    for each in (
-        roundoff.DIALECT,
-        onnxruntime.DIALECT,
-        pulsar2.DIALECT,
-        horizon.DIALECT,
-        amct.DIALECT,
-        rknn.DIALECT,
-        tpu_mlir.DIALECT,
-        nncf.DIALECT,
-        aimet.DIALECT,
-    )
-}
+DIALECTS: Table[Dialect] = Table(
+    "dialect",
+    (
+        (each.name, each)
+        for each in (
+            roundoff.DIALECT,
+            onnxruntime.DIALECT,
+            pulsar2.DIALECT,
+            horizon.DIALECT,
+            amct.DIALECT,
+            rknn.DIALECT,
+            tpu_mlir.DIALECT,
+            nncf.DIALECT,
+            aimet.DIALECT,
+        )
+    ),
+)
 """All of them by name."""
 
 
@@ -31,9 +35,7 @@ def find_dialect(name: str) -> Dialect:
     Raises:
         BadInput: There is none.
     """
-    if name not in DIALECTS:
-        raise BadInput(f"There is no dialect {name!r}.", fix=nearest(name, DIALECTS))
-    return DIALECTS[name]
+    return DIALECTS.find(name)
 
 
 def find_dialects(text: str) -> Sequence[Dialect]:

@@ -26,7 +26,7 @@ from roundoff.samples.images import decode, require_pillow
 from roundoff.samples.stored import intact, open_npy
 from roundoff.samples.unpacking import ARCHIVE_SUFFIXES, unpack
 from roundoff.tensors.pickled import read_pickled
-from roundoff.vendors.pulsar2.config.reading import Place, Problem, problem_of
+from roundoff.vendors.pulsar2.config.reading import ConfigProblem, Place, problem_of
 from roundoff.vendors.pulsar2.config.resolution import InputSettings, Settled
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
@@ -368,11 +368,11 @@ def _check_files(column: Column, reader: FileReader) -> None:
         reader.check(column.path(index))
 
 
-def dataset_problems(config: BuildConfig, settled: Settled, *, base: Path | None = None) -> list[Problem]:
+def dataset_problems(config: BuildConfig, settled: Settled, *, base: Path | None = None) -> list[ConfigProblem]:
     """What is wrong with the calibration data that a configuration names, without opening any of it."""
     entries = [each.tensor_name for each in config.quant.input_configs]
     objects = ObjectFiles()
-    found: dict[str, Problem] = {}
+    found: dict[str, ConfigProblem] = {}
     for name, settings in settled.inputs.items():
         own = settings.calibration
         place: Place = ("quant", "input_configs")

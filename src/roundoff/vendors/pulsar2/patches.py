@@ -15,7 +15,7 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
-from roundoff.vendors.pulsar2.config.reading import Document, Problem, parse_input_shapes, problem_of, refuse
+from roundoff.vendors.pulsar2.config.reading import ConfigProblem, Document, parse_input_shapes, problem_of, refuse
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ConstProcessor
 
 __all__ = [
@@ -221,7 +221,7 @@ def edited_model(model: Model, config: BuildConfig, *, base: Path | None = None)
     return model_from_proto(proto, path=model.path), tuple(notes)
 
 
-def edit_problems(model: Model, config: BuildConfig, *, base: Path | None = None) -> list[Problem]:
+def edit_problems(model: Model, config: BuildConfig, *, base: Path | None = None) -> list[ConfigProblem]:
     """What of ``input_shapes``, ``const_processors`` and ``op_processors`` does not fit the model."""
     return [
         *_shape_problems(model, parse_input_shapes(config.input_shapes)[0]),
@@ -230,19 +230,19 @@ def edit_problems(model: Model, config: BuildConfig, *, base: Path | None = None
     ]
 
 
-def _shape_problems(model: Model, shapes: dict[str, tuple[int, ...]]) -> Iterator[Problem]:
+def _shape_problems(model: Model, shapes: dict[str, tuple[int, ...]]) -> Iterator[ConfigProblem]:
     specs = {spec.name: spec for spec in inputs(model)}
     for name, shape in shapes.items():
         if name not in specs:
-            yield Problem(("input_shapes",), f"the model has no input {name!r}; {nearest(name, specs)}")
+            yield ConfigProblem(("input_shapes",), f"the model has no input {name!r}; {nearest(name, specs)}")
             continue
         had = specs[name].shape
         if had is not None and len(had) != len(shape):
             what = f"{name!r} takes {specs[name].describe()}, of {len(had)} axes, not {len(shape)}"
-            yield Problem(("input_shapes",), f"{what}; give a size for every axis, as in 1x3x224x224")
+            yield ConfigProblem(("input_shapes",), f"{what}; give a size for every axis, as in 1x3x224x224")
 
 
-def _constant_problems(model: Model, config: BuildConfig, base: Path | None) -> Iterator[Problem]:
+def _constant_problems(model: Model, config: BuildConfig, base: Path | None) -> Iterator[ConfigProblem]:
     graph = model.proto.graph
     known = [tensor.name for tensor in graph.initializer]
     known += [node.output[0] for node in graph.node if node.op_type == "Constant"]
@@ -250,7 +250,7 @@ def _constant_problems(model: Model, config: BuildConfig, base: Path | None) -> 
         place = ("const_processors", index)
         if processor.name not in known:
             what = f"the model has no constant {processor.name!r}; {nearest(processor.name, known)}"
-            yield Problem((*place, "name"), what)
+            yield ConfigProblem((*place, "name"), what)
         elif processor.data or processor.data_path:
             try:
                 new_constant(processor, model, base=base)
@@ -258,13 +258,13 @@ def _constant_problems(model: Model, config: BuildConfig, base: Path | None) -> 
                 yield problem_of(place, error, called="const_processors:")
 
 
-def _node_problems(model: Model, config: BuildConfig) -> Iterator[Problem]:
+def _node_problems(model: Model, config: BuildConfig) -> Iterator[ConfigProblem]:
     nodes = {node.name: node for node in model.proto.graph.node}
     for index, processor in enumerate(config.op_processors):
         place = ("op_processors", index)
         if processor.op_name not in nodes:
             what = f"the model has no operation {processor.op_name!r}; {nearest(processor.op_name, nodes)}"
-            yield Problem((*place, "op_name"), what)
+            yield ConfigProblem((*place, "op_name"), what)
             continue
         node = nodes[processor.op_name]
         for name, value in processor.attrs.items():

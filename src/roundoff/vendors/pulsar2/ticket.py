@@ -1,26 +1,44 @@
-"""The configuration of a build for a ticket: for files inside it, and under other names where these are secret."""
+"""What a build adds to a ticket: its configuration for the files inside, calibration data and tables.
 
-from collections.abc import Mapping, Sequence
+Where names are secret, all of it is under other names.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from dataclasses import fields as dataclass_fields
 from enum import EnumMeta
+from pathlib import Path
 
 import numpy as np
 
-from roundoff.case.disguise import Disguised, sample_like
-from roundoff.case.excerpt import FACTOR_DB, Case, CaseSamples, Shown, measure, same_fault
-from roundoff.case.result import CaseNumbers
+from roundoff.case.archive import npy_bytes, zip_bytes
+from roundoff.case.disguise import Disguised, FoundDisguise, sample_like
+from roundoff.case.excerpt import (
+    FACTOR_DB,
+    CaseNumbers,
+    CaseSamples,
+    Chosen,
+    QuantizedCase,
+    Shown,
+    measure,
+    same_fault,
+)
+from roundoff.case.sources import BundleSettings, Extra
 from roundoff.core.names import FileNames
 from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.interventions import Subset
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
+from roundoff.messages.numbers import counted, number
 from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.run.feeds import Samples
+from roundoff.vendors.pulsar2.building.material import Material
+from roundoff.vendors.pulsar2.building.precision import PrecisionSettings, analyze_precision
 from roundoff.vendors.pulsar2.building.quantizing import Outcome, Quantizing
 from roundoff.vendors.pulsar2.config import schema
 from roundoff.vendors.pulsar2.config import schema as enums
+from roundoff.vendors.pulsar2.config.reading import to_json
 from roundoff.vendors.pulsar2.config.resolution import Settled, settle
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
@@ -31,12 +49,14 @@ from roundoff.vendors.pulsar2.config.schema import (
     InputQuantConfig,
     LayerConfig,
 )
+from roundoff.vendors.pulsar2.datasets import CalibrationSet
 from roundoff.vendors.pulsar2.layers.entries import Frontend, read_entries
 from roundoff.vendors.pulsar2.layers.resolution import refuse_unknown
 from roundoff.vendors.pulsar2.operators import target_of
 from roundoff.vendors.pulsar2.tables import precision_table
 
 __all__ = [
+    "BuildExtras",
     "DisguisedSamples",
     "Rebuilt",
     "analysis_places",
@@ -94,10 +114,10 @@ class DisguisedSamples:
 def analysis_places(samples: CaseSamples) -> dict[str, Array]:
     """Samples of the analysis as files of a ticket, where a build looks for them."""
     found = {}
-    for number, feed in enumerate(samples.feeds):
+    for place, feed in enumerate(samples.feeds):
         for name, values in feed.items():
             folder = f"{ANALYSIS_DATA}/{name}" if len(feed) > 1 else ANALYSIS_DATA
-            found[f"{folder}/{number:04d}.npy"] = values
+            found[f"{folder}/{place:04d}.npy"] = values
     return found
 
 
@@ -291,8 +311,162 @@ def rebuild(  # noqa: PLR0913 - a model, its data, and what both are to show
         resolved = quantizing.resolve(config.quant.layer_configs)
         refuse_unknown(resolved)
         outcome = quantizing.quantize(config.quant, resolved)
-        numbers = measure(Case(outcome.quantized, fed), limits=limits, progress=progress)
+        numbers = measure(QuantizedCase(outcome.quantized, fed), limits=limits, progress=progress)
         shown = same_fault(wanted, numbers, {}, close_db=FACTOR_DB)
         if shown.same or count == len(order):
             return Rebuilt(indices, quantizing, outcome, numbers, shown)
         count = min(2 * count, len(order))
+
+
+# What a build adds to a bundle.
+
+_CONFIG, _TABLE = "config.json", "tables/precision_analysis_table.txt"
+_COMMAND = "roundoff pulsar2 build --config config.json"
+_STORED = {
+    "quant/debug/precision_analysis_table.txt": _TABLE,
+    "quant/debug/precision_analysis.mmd": "tables/precision_analysis.mmd",
+    "quant/quant_axmodel.json": "tables/quant_axmodel.json",
+    "tuning.json": "tables/tuning.json",
+    "build_context.json": "tables/build_context.json",
+}
+_WHAT = {
+    _CONFIG: "the configuration of the build, for the files in this folder",
+    _TABLE: "the precision of every layer",
+    "tables/precision_analysis.mmd": "the same as a chart",
+    "tables/quant_axmodel.json": "the scale of every tensor as Pulsar2 writes it",
+    "tables/tuning.json": "what was tried before",
+    "tables/build_context.json": "what the build recorded: configuration, layers, figures, log",
+}
+_ARCHIVE = "calibration data, the fewest that give the fault"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildExtras:
+    """The vendor's form of a case: its configuration, for the files of the ticket, and its tables.
+
+    Attributes:
+        settings: How the bundle is made.
+        folder: Where the build is.
+        config: Its configuration.
+        material: Its model and calibration data.
+    """
+
+    settings: BundleSettings
+    folder: Path
+    config: BuildConfig
+    material: Material
+
+    def open(self, case: QuantizedCase, chosen: Chosen) -> Extra:
+        """Configuration, data and tables as they are."""
+        material = self.material
+        archives = archive_names(material.settled)
+        config = inside(self.config, material.settled, archives)
+        rebuilt = self._rebuilt(material.model, material.samples, config, chosen, case.samples, chosen.numbers)
+        stored = {new: self.folder / old for old, new in _STORED.items() if (self.folder / old).is_file()}
+        members = {
+            **self._calibration(archives, rebuilt.indices),
+            **{name: path.read_bytes() for name, path in stored.items()},
+        }
+        return self._extra(members, config, rebuilt, case.samples)
+
+    def secret(self, found: FoundDisguise, chosen: Chosen) -> Extra:
+        """The same for another model: names replaced, data as arrays, tables made anew."""
+        material = self.material
+        optimize = not self.config.onnx_opt.disable_onnx_optimization
+        frontend = Quantizing(material.model, material.samples, target_of(self.config), optimize=optimize).frontend
+        config = anonymous_config(self.config, material.settled, disguised=found.disguised, frontend=frontend)
+        case = found.disguised.case
+        samples = self._disguised(found, chosen)
+        model = case.quantized.float_model
+        rebuilt = self._rebuilt(model, samples, config, chosen, case.samples, found.numbers)
+        feeds = [samples.feed(index) for index in rebuilt.indices]
+        members = {
+            each.calibration_dataset: zip_bytes(
+                {f"sample_{place}.npy": npy_bytes(feed[each.tensor_name]) for place, feed in enumerate(feeds)},
+                manifest=False,
+            )
+            for each in config.quant.input_configs
+        }
+        members |= self._table(config, rebuilt, case.samples)
+        return self._extra(members, config, rebuilt, case.samples)
+
+    def _rebuilt(
+        self,
+        model: Model,
+        samples: Samples,
+        config: BuildConfig,
+        chosen: Chosen,
+        fed: CaseSamples,
+        wanted: CaseNumbers,
+    ) -> Rebuilt:
+        """The build with the fewest calibration samples that give the fault, the worst of them first."""
+        # Samples of the analysis may be others than those of the calibration.
+        first = () if self.config.quant.input_sample_dir else chosen.indices
+        order = tuple(dict.fromkeys((*first, *range(len(samples.names)))))
+        return rebuild(
+            model,
+            samples,
+            config,
+            order=order,
+            first=len(first),
+            fed=fed,
+            wanted=wanted,
+            limits=self.settings.limits,
+            progress=self.settings.progress,
+        )
+
+    def _calibration(self, archives: Mapping[str, str], indices: Iterable[int]) -> dict[str, bytes]:
+        """The files of some samples, packed as they are."""
+        samples = self.material.samples
+        assert isinstance(samples, CalibrationSet)  # noqa: S101 - a model without inputs was refused
+        files: dict[str, dict[str, bytes]] = {}
+        for index in indices:
+            for name, (file, path) in samples.files(index).items():
+                files.setdefault(archives[name], {})[file] = path.read_bytes()
+        return {archive: zip_bytes(content, manifest=False) for archive, content in files.items()}
+
+    def _disguised(self, found: FoundDisguise, chosen: Chosen) -> Samples:
+        """Calibration samples under other names; those of the case as they are in it."""
+        ready = {} if self.config.quant.input_sample_dir else dict(zip(
+            chosen.indices, found.disguised.case.samples.feeds, strict=True
+        ))  # fmt: skip
+        return DisguisedSamples(
+            self.material.samples,
+            found.disguised.tensors,
+            ready,
+            seed=self.settings.seed,
+            keep=self.settings.keep_data,
+        )
+
+    def _table(self, config: BuildConfig, rebuilt: Rebuilt, samples: CaseSamples) -> dict[str, bytes]:
+        """The precision of every layer of the model in the ticket, if that was asked for."""
+        quant = config.quant
+        if not quant.precision_analysis:
+            return {}
+        method, mode = quant.precision_analysis_method, quant.precision_analysis_mode
+        analysis = analyze_precision(
+            rebuilt.outcome,
+            samples,
+            rebuilt.quantizing.frontend,
+            settings=PrecisionSettings(method, mode, target_of(config).arithmetic),
+            progress=self.settings.progress,
+        )
+        return {_TABLE: (precision_table(analysis.rows, method=method.name, mode=mode.name) + "\n").encode()}
+
+    def _extra(self, members: dict[str, bytes], config: BuildConfig, rebuilt: Rebuilt, fed: CaseSamples) -> Extra:
+        if config.quant.input_sample_dir:
+            arrays: dict[str, Array] = analysis_places(fed)
+            members |= {name: npy_bytes(array) for name, array in arrays.items()}
+        files = dict(_WHAT) | {name: _ARCHIVE for name in members if name.endswith(".zip")}
+        shows = "the same result, verified" if rebuilt.shown.same else (
+            f"NOT the same result ({'; '.join(rebuilt.shown.reasons)}); model/quantized.onnx shows it"
+        )  # fmt: skip
+        few = f"{counted(len(rebuilt.indices), 'sample')} of {len(self.material.samples.names)}"
+        return Extra(
+            {**members, _CONFIG: to_json(config).encode()},
+            target=config.target_hardware.name,
+            reproduce=(_COMMAND, f"Pulsar2 itself: {_COMMAND.removeprefix('roundoff ')}"),
+            recalibrated=f"config.json, calibrated on {few}: {number(rebuilt.numbers.sqnr_db)} dB; {shows}",
+            files=files,
+            vocabulary=vocabulary(),
+        )

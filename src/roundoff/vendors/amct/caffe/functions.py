@@ -10,8 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names, run_batches
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.caffe.flavour import CaffeFlavour
-from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
-from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
+from roundoff.vendors.amct.common.auto_calibration.driver import AutoCalibrationResult, SearchOptions
 from roundoff.vendors.amct.flavour import Files
 from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.amct.modified import Stage

@@ -9,8 +9,7 @@ from roundoff.graph.load import load_model
 from roundoff.graph.save import save_model as save_onnx
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
-from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
-from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult
+from roundoff.vendors.amct.common.auto_calibration.driver import AutoCalibrationResult, SearchOptions
 from roundoff.vendors.amct.configuration.parsing import parse_config
 from roundoff.vendors.amct.gathering import forget
 from roundoff.vendors.amct.layers import find_layers

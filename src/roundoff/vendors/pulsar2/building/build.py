@@ -20,6 +20,7 @@ from roundoff.quantize.agreement import check_preparation
 from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
+from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
 from roundoff.studies.outliers.study import OutlierSettings, find_outliers
 from roundoff.vendors.pulsar2.building.axmodel_json import axmodel_document, snapshot
 from roundoff.vendors.pulsar2.building.files import (
@@ -56,7 +57,6 @@ from roundoff.vendors.pulsar2.tables import (
     precision_table,
     quant_config_table,
 )
-from roundoff.vendors.pulsar2.tuning.charts import GOOD_LAYER, GOOD_OUTPUT
 
 __all__ = [
     "BuildOptions",

@@ -15,7 +15,7 @@ from roundoff.run.feeds import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
 from roundoff.vendors.pulsar2.building.files import Tree
 from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.config.reading import Problem, parse_input_shapes, problem_of
+from roundoff.vendors.pulsar2.config.reading import ConfigProblem, parse_input_shapes, problem_of
 from roundoff.vendors.pulsar2.config.resolution import Settled, arrange, settle, strangers
 from roundoff.vendors.pulsar2.config.schema import EVERY, BuildConfig, Layout, ModelType
 from roundoff.vendors.pulsar2.datasets import dataset_problems, open_datasets
@@ -130,7 +130,7 @@ def sample_directory(folder: Path, model: Model) -> Samples:
 _PICTURE_AXES = 4
 
 
-def model_problems(config: BuildConfig, wrong: bool, *, base: Path | None = None) -> Sequence[Problem]:
+def model_problems(config: BuildConfig, wrong: bool, *, base: Path | None = None) -> Sequence[ConfigProblem]:
     """Everything that does not fit: names, shapes, constants, data sets.
 
     Layers are looked up only when something else is wrong, too: a build shows them in a table before it refuses.
@@ -160,7 +160,7 @@ def model_problems(config: BuildConfig, wrong: bool, *, base: Path | None = None
     return [*found, *(_layers(config, model) if wrong or found else ())]
 
 
-def _per_channel(config: BuildConfig, settled: Settled) -> Iterator[Problem]:
+def _per_channel(config: BuildConfig, settled: Settled) -> Iterator[ConfigProblem]:
     """Means and deviations that are neither one number nor one per channel of their input."""
     for settings in settled.inputs.values():
         spec, processor = settings.spec, settings.processor
@@ -182,16 +182,18 @@ def _per_channel(config: BuildConfig, settled: Settled) -> Iterator[Problem]:
             what = (
                 f"{key} has {counted(count, 'number')}, the input {spec.name!r} has {counted(channels, 'channel')}"
             )
-            yield Problem(place, f"{what}; give one for each, or one for all")
+            yield ConfigProblem(place, f"{what}; give one for each, or one for all")
 
 
-def _sample_folder(config: BuildConfig, base: Path | None) -> Iterator[Problem]:
+def _sample_folder(config: BuildConfig, base: Path | None) -> Iterator[ConfigProblem]:
     given = config.quant.input_sample_dir
     if given and not located(given, base).is_dir():
-        yield Problem(("quant", "input_sample_dir"), f"{given} is not a folder; give one of .npy or .bin files")
+        yield ConfigProblem(
+            ("quant", "input_sample_dir"), f"{given} is not a folder; give one of .npy or .bin files"
+        )
 
 
-def _layers(config: BuildConfig, model: Model) -> Iterator[Problem]:
+def _layers(config: BuildConfig, model: Model) -> Iterator[ConfigProblem]:
     layers = config.quant.layer_configs
     if not layers:
         return
@@ -203,4 +205,6 @@ def _layers(config: BuildConfig, model: Model) -> Iterator[Problem]:
     for entry in read_entries(layers, frontend):
         if entry.config.kind != "op_type":
             for name, hint in entry.unknown.items():
-                yield Problem(("quant", "layer_configs", entry.number - 1), f"{name!r} names nothing: {hint}")
+                yield ConfigProblem(
+                    ("quant", "layer_configs", entry.number - 1), f"{name!r} names nothing: {hint}"
+                )

@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.errors import BadInput
 from roundoff.preprocessing.colours import Csc
-from roundoff.vendors.pulsar2.config.reading import Place, Problem, parse_input_shapes, spelled, to_document
+from roundoff.vendors.pulsar2.config.reading import ConfigProblem, Place, parse_input_shapes, spelled, to_document
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     ColorSpace,
@@ -42,7 +42,7 @@ YUV = (ColorSpace.YUV420SP, ColorSpace.YVU420SP, ColorSpace.YUYV422, ColorSpace.
 _MATRIX = 12
 
 
-def input_processor_problems(processors: Sequence[InputProcessor]) -> Iterator[Problem]:
+def input_processor_problems(processors: Sequence[InputProcessor]) -> Iterator[ConfigProblem]:
     """Everything that is wrong with the processing of inputs."""
     for index, each in enumerate(processors):
         place: Place = ("input_processors", index)
@@ -52,56 +52,56 @@ def input_processor_problems(processors: Sequence[InputProcessor]) -> Iterator[P
     groups = {len(each.src_extra_shapes) for each in processors}
     if len(groups) > 1:
         what = f"must have equally many entries for every input, not {' and '.join(map(str, sorted(groups)))}"
-        yield Problem(("input_processors", "src_extra_shapes"), what)
+        yield ConfigProblem(("input_processors", "src_extra_shapes"), what)
 
 
-def output_processor_problems(processors: Sequence[OutputProcessor]) -> Iterator[Problem]:
+def output_processor_problems(processors: Sequence[OutputProcessor]) -> Iterator[ConfigProblem]:
     """Everything that is wrong with the processing of outputs."""
     for index, each in enumerate(processors):
         perm = each.dst_perm
         if sorted(perm) != list(range(len(perm))):
             what = f"{list(perm)} is no order of {len(perm)} axes"
-            yield Problem(("output_processors", index, "dst_perm"), what)
+            yield ConfigProblem(("output_processors", index, "dst_perm"), what)
 
 
-def _colors(processor: InputProcessor, place: Place) -> Iterator[Problem]:
+def _colors(processor: InputProcessor, place: Place) -> Iterator[ConfigProblem]:
     matrix = processor.csc_mat
     if processor.src_format in YUV and processor.csc_mode is CscMode.NoCSC:
         what = f"cannot be NoCSC for {processor.src_format.name}: choose FullRange, LimitedRange or Matrix"
-        yield Problem((*place, "csc_mode"), what)
+        yield ConfigProblem((*place, "csc_mode"), what)
     if processor.src_format in YUV and processor.tensor_format is ColorSpace.GRAY:
         what = f"{processor.src_format.name} has three colours, a gray model takes one"
-        yield Problem((*place, "src_format"), what)
+        yield ConfigProblem((*place, "src_format"), what)
     if processor.csc_mode is CscMode.Matrix:
         try:
             Csc("matrix", matrix)
         except BadInput as error:
-            yield Problem((*place, "csc_mat"), f"{error.what.rstrip('.')}; {error.fix}")
+            yield ConfigProblem((*place, "csc_mat"), f"{error.what.rstrip('.')}; {error.fix}")
     elif matrix and len(matrix) != _MATRIX:
-        yield Problem((*place, "csc_mat"), f"must have 12 numbers (3 rows of 4), not {len(matrix)}")
+        yield ConfigProblem((*place, "csc_mat"), f"must have 12 numbers (3 rows of 4), not {len(matrix)}")
 
 
-def _normalization(processor: InputProcessor, place: Place) -> Iterator[Problem]:
+def _normalization(processor: InputProcessor, place: Place) -> Iterator[ConfigProblem]:
     if processor.mean and processor.std and len(processor.mean) != len(processor.std):
         what = f"has {len(processor.std)} numbers, mean has {len(processor.mean)}"
-        yield Problem((*place, "std"), what)
+        yield ConfigProblem((*place, "std"), what)
     if 0 in processor.std:
-        yield Problem((*place, "std"), "holds a 0, by which nothing can be divided")
+        yield ConfigProblem((*place, "std"), "holds a 0, by which nothing can be divided")
     if processor.scale < 0:
-        yield Problem((*place, "scale"), f"must not be negative, is {processor.scale:g}")
+        yield ConfigProblem((*place, "scale"), f"must not be negative, is {processor.scale:g}")
 
 
-def _edges(processor: InputProcessor, place: Place) -> Iterator[Problem]:
+def _edges(processor: InputProcessor, place: Place) -> Iterator[ConfigProblem]:
     for name in ("padding", "slicing"):
         values = getattr(processor, name)
         if len(values) % 2:
             what = f"has {len(values)} numbers; it takes a start and an end for every axis"
-            yield Problem((*place, name), what)
+            yield ConfigProblem((*place, name), what)
         if any(value < 0 for value in values):
-            yield Problem((*place, name), f"must not hold negative numbers: {list(values)}")
+            yield ConfigProblem((*place, name), f"must not hold negative numbers: {list(values)}")
     if processor.padding_mode not in ("", "constant"):
         what = f"can be constant only, not {processor.padding_mode!r:.60}"
-        yield Problem((*place, "padding_mode"), what)
+        yield ConfigProblem((*place, "padding_mode"), what)
 
 
 _SELECTORS = ("layer_name", "layer_names", "op_type", "op_types", "start_tensor_names", "end_tensor_names")
@@ -122,7 +122,7 @@ _MODES = {
 }
 
 
-def contradictions(config: BuildConfig) -> list[Problem]:
+def contradictions(config: BuildConfig) -> list[ConfigProblem]:
     """Everything that is wrong with a configuration without looking at the model."""
     return [
         *_top(config),
@@ -142,92 +142,100 @@ def contradictions(config: BuildConfig) -> list[Problem]:
     ]
 
 
-def _top(config: BuildConfig) -> Iterator[Problem]:
+def _top(config: BuildConfig) -> Iterator[ConfigProblem]:
     for why in parse_input_shapes(config.input_shapes)[1]:
-        yield Problem(("input_shapes",), why)
+        yield ConfigProblem(("input_shapes",), why)
     modes = _MODES.get(config.target_hardware)
     if modes is not None and config.npu_mode not in modes:
         offered = ", ".join(mode.name for mode in modes)
-        yield Problem(("npu_mode",), f"{config.target_hardware.name} has {offered}, not {config.npu_mode.name}")
+        yield ConfigProblem(
+            ("npu_mode",), f"{config.target_hardware.name} has {offered}, not {config.npu_mode.name}"
+        )
 
 
-def _quant(quant: QuantConfig) -> Iterator[Problem]:
+def _quant(quant: QuantConfig) -> Iterator[ConfigProblem]:
     refine = quant.refine_weight_threshold
     # The vendor keeps it in 32 bits, where 1e-4 is a little less than 0.0001 and so allowed.
     if refine != _DISABLED and not 0 <= float(np.float32(refine)) < _HIGHEST_REFINE:
-        yield Problem(("quant", "refine_weight_threshold"), f"must be 0, less than 0.0001, or -1, not {refine:g}")
+        yield ConfigProblem(
+            ("quant", "refine_weight_threshold"), f"must be 0, less than 0.0001, or -1, not {refine:g}"
+        )
     for name in ("smooth_quant_threshold", "smooth_quant_strength"):
         value = getattr(quant, name)
         if not 0 <= value <= 1:
-            yield Problem(("quant", name), f"must be from 0 to 1, not {value:g}")
+            yield ConfigProblem(("quant", name), f"must be from 0 to 1, not {value:g}")
     for name, highest in (("transformer_opt_level", _HIGHEST_TRANSFORMER_LEVEL), ("check", _HIGHEST_CHECK)):
         if not 0 <= getattr(quant, name) <= highest:
-            yield Problem(("quant", name), f"must be from 0 to {highest}, not {getattr(quant, name)}")
+            yield ConfigProblem(("quant", name), f"must be from 0 to {highest}, not {getattr(quant, name)}")
     tuned = [name for name in _TUNING if getattr(quant, name)]
     if len(tuned) > 1:
-        yield Problem(("quant", tuned[1]), f"excludes {tuned[0]}: at most one of {', '.join(_TUNING)} can be on")
+        yield ConfigProblem(
+            ("quant", tuned[1]), f"excludes {tuned[0]}: at most one of {', '.join(_TUNING)} can be on"
+        )
     for name in _POSITIVE:
         if getattr(quant, name) <= 0:
-            yield Problem(("quant", name), f"must be more than 0, not {getattr(quant, name):g}")
+            yield ConfigProblem(("quant", name), f"must be more than 0, not {getattr(quant, name):g}")
     if not _DEVICE.fullmatch(quant.device):
-        yield Problem(("quant", "device"), f"must be cpu or cuda:0 to cuda:7, not {quant.device!r:.60}")
+        yield ConfigProblem(("quant", "device"), f"must be cpu or cuda:0 to cuda:7, not {quant.device!r:.60}")
 
 
-def _calibration(quant: QuantConfig) -> Iterator[Problem]:
+def _calibration(quant: QuantConfig) -> Iterator[ConfigProblem]:
     for index, each in enumerate(quant.input_configs):
         place: Place = ("quant", "input_configs", index)
         if each.calibration_size < 1 and each.calibration_size != -1:
             what = f"must be at least 1, or -1 for all, not {each.calibration_size}"
-            yield Problem((*place, "calibration_size"), what)
+            yield ConfigProblem((*place, "calibration_size"), what)
         mean, std = each.calibration_mean, each.calibration_std
         if mean and std and len(mean) != len(std):
             what = f"has {len(std)} numbers, calibration_mean has {len(mean)}"
-            yield Problem((*place, "calibration_std"), what)
+            yield ConfigProblem((*place, "calibration_std"), what)
         if 0 in std:
-            yield Problem((*place, "calibration_std"), "holds a 0, by which nothing can be divided")
+            yield ConfigProblem((*place, "calibration_std"), "holds a 0, by which nothing can be divided")
 
 
-def _layer(layer: LayerConfig, index: int) -> Iterator[Problem]:
+def _layer(layer: LayerConfig, index: int) -> Iterator[ConfigProblem]:
     place: Place = ("quant", "layer_configs", index)
     given = [name for name in _SELECTORS if getattr(layer, name)]
     kinds = [name for name in given if name not in _PAIR] + (["start_tensor_names"] if _PAIR & set(given) else [])
     if not kinds:
         what = "selects nothing: give layer_name(s), op_type(s), or start_tensor_names and end_tensor_names"
-        yield Problem(place, what)
+        yield ConfigProblem(place, what)
     elif len(kinds) > 1:
-        yield Problem((*place, kinds[1]), f"and {kinds[0]} select in two ways; make two entries of this one")
+        yield ConfigProblem((*place, kinds[1]), f"and {kinds[0]} select in two ways; make two entries of this one")
     missing = _PAIR - set(given)
     if len(missing) == 1:
-        yield Problem((*place, *missing), "must be given too: the two ends go together")
+        yield ConfigProblem((*place, *missing), "must be given too: the two ends go together")
     for name in given:
         names = getattr(layer, name)
         if isinstance(names, tuple) and "" in names:
-            yield Problem((*place, name), "holds an empty name")
+            yield ConfigProblem((*place, name), "holds an empty name")
 
 
-def _constants(config: BuildConfig) -> Iterator[Problem]:
+def _constants(config: BuildConfig) -> Iterator[ConfigProblem]:
     for index, each in enumerate(config.const_processors):
         if not each.data and not each.data_path:
-            yield Problem(("const_processors", index), "has neither data nor data_path")
+            yield ConfigProblem(("const_processors", index), "has neither data nor data_path")
 
 
-def _compiler(compiler: CompilerConfig, place: Place, *, inner: bool) -> Iterator[Problem]:
+def _compiler(compiler: CompilerConfig, place: Place, *, inner: bool) -> Iterator[ConfigProblem]:
     if compiler.check not in _COMPILER_CHECKS:
-        yield Problem((*place, "check"), f"must be from 0 to {_COMPILER_CHECKS[-1]}, not {compiler.check}")
+        yield ConfigProblem((*place, "check"), f"must be from 0 to {_COMPILER_CHECKS[-1]}, not {compiler.check}")
     for name in ("start_tensor_names", "end_tensor_names"):
         if getattr(compiler, name) and not inner:
-            yield Problem((*place, name), "belongs into an entry of sub_configs")
+            yield ConfigProblem((*place, name), "belongs into an entry of sub_configs")
     for index, each in enumerate(compiler.sub_configs):
         yield from _compiler(each, (*place, "sub_configs", index), inner=True)
 
 
-def _twice(entries: Sequence[Any], place: Place, name: Callable[[Any], str]) -> Iterator[Problem]:
+def _twice(entries: Sequence[Any], place: Place, name: Callable[[Any], str]) -> Iterator[ConfigProblem]:
     """Entries of the same name: nobody could say which one counts."""
     seen: dict[str, int] = {}
     for index, each in enumerate(entries):
         first = seen.setdefault(name(each), index)
         if first != index and name(each):
-            yield Problem((*place, index), f"{name(each)!r} has an entry already, number {first}; join the two")
+            yield ConfigProblem(
+                (*place, index), f"{name(each)!r} has an entry already, number {first}; join the two"
+            )
 
 
 # What a configuration asks for that has no meaning here, or cannot be done; said, never passed over.

@@ -9,7 +9,7 @@ from roundoff.core.names import shown
 from roundoff.errors import BadInput, nearest
 from roundoff.vendors.pulsar2.config.checks import contradictions
 from roundoff.vendors.pulsar2.config.formats import parse_prototxt, parse_relaxed_json, parse_toml, parse_yaml
-from roundoff.vendors.pulsar2.config.reading import Document, Place, Problem, read_message, refuse
+from roundoff.vendors.pulsar2.config.reading import ConfigProblem, Document, Place, read_message, refuse
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, MessageField, message_fields
 
 __all__ = [
@@ -40,7 +40,7 @@ def _scalars(message: type, prefix: str) -> Iterator[tuple[str, MessageField]]:
 
 
 def overridden(
-    document: Document, overrides: Sequence[tuple[str, str | None]], *, problems: list[Problem]
+    document: Document, overrides: Sequence[tuple[str, str | None]], *, problems: list[ConfigProblem]
 ) -> Document:
     """A document in which some settings are replaced.
 
@@ -59,11 +59,11 @@ def overridden(
                 "is a list or a table, which the file has to give" if _exists(place) else "there is no such option"
             )
             hint = "" if _exists(place) else f"; {nearest(name, known)}"
-            problems.append(Problem((f"--{name}",), f"{what}{hint}"))
+            problems.append(ConfigProblem((f"--{name}",), f"{what}{hint}"))
             continue
         content, why = _content(known[name], word)
         if why:
-            problems.append(Problem((f"--{name}",), why))
+            problems.append(ConfigProblem((f"--{name}",), why))
             continue
         value = _with(value, place, content)
         origins[place] = "on the command line"
@@ -105,11 +105,11 @@ _PARSERS: dict[str, Callable[..., Document]] = {
 }
 
 
-Check = Callable[[BuildConfig, bool], Sequence[Problem]]
+Check = Callable[[BuildConfig, bool], Sequence[ConfigProblem]]
 """Looks for more that is wrong with a configuration; told whether something is already."""
 
 
-def _nothing_more(config: BuildConfig, wrong: bool) -> Sequence[Problem]:
+def _nothing_more(config: BuildConfig, wrong: bool) -> Sequence[ConfigProblem]:
     del config, wrong
     return ()
 
@@ -156,7 +156,7 @@ def parse_config(
     Raises:
         BadInput: Something is wrong; all of it is listed.
     """
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     document = overridden(document, overrides, problems=problems)
     config = read_message(BuildConfig, document.value, place=(), problems=problems)
     later = contradictions(config)
@@ -165,7 +165,7 @@ def parse_config(
     return config
 
 
-def _touched(problem: Problem, problems: Sequence[Problem]) -> bool:
+def _touched(problem: ConfigProblem, problems: Sequence[ConfigProblem]) -> bool:
     """Whether a contradiction may be there only because a value in it could not be read."""
     return any(
         each.place[: len(problem.place)] == problem.place or problem.place[: len(each.place)] == each.place

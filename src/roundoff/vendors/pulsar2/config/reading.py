@@ -17,9 +17,9 @@ from roundoff.messages.numbers import counted
 from roundoff.vendors.pulsar2.config.schema import UNPUBLISHED, BuildConfig, MessageField, message_fields
 
 __all__ = [
+    "ConfigProblem",
     "Document",
     "Place",
-    "Problem",
     "parse_input_shapes",
     "problem_of",
     "read_message",
@@ -63,14 +63,14 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """One thing that is wrong."""
 
     place: Place
     text: str
 
 
-def problem_of(place: Place, error: BadInput, *, called: str = "") -> Problem:
+def problem_of(place: Place, error: BadInput, *, called: str = "") -> ConfigProblem:
     """What an error says, as one of many.
 
     Args:
@@ -79,7 +79,7 @@ def problem_of(place: Place, error: BadInput, *, called: str = "") -> Problem:
         called: How its text starts, which the place says already.
     """
     what = error.what.removeprefix(called).strip()
-    return Problem(place, f"{what.rstrip('.')}; {error.fix}" if error.fix else what.rstrip("."))
+    return ConfigProblem(place, f"{what.rstrip('.')}; {error.fix}" if error.fix else what.rstrip("."))
 
 
 def spelled(place: Place) -> str:
@@ -89,7 +89,7 @@ def spelled(place: Place) -> str:
     )
 
 
-def refuse(document: Document, problems: Sequence[Problem]) -> None:
+def refuse(document: Document, problems: Sequence[ConfigProblem]) -> None:
     """Raise an error that lists everything that is wrong; nothing when nothing is.
 
     Raises:
@@ -103,7 +103,7 @@ def refuse(document: Document, problems: Sequence[Problem]) -> None:
     raise BadInput("\n".join([f"{document.name} has {counted(len(problems), 'error')}:", *lines]), fix=_FIX)
 
 
-def _line(document: Document, problem: Problem) -> str:
+def _line(document: Document, problem: ConfigProblem) -> str:
     origin = document.origin(problem.place)
     return f"{f'{origin}: ' if origin else ''}{spelled(problem.place)}: {problem.text}"
 
@@ -118,7 +118,7 @@ _INT32 = range(-(2**31), 2**31)
 _BEYOND_FLOAT32 = float.fromhex("0x1.ffffffp+127")
 
 
-def read_message(message: type[_Message], value: Any, *, place: Place, problems: list[Problem]) -> _Message:
+def read_message(message: type[_Message], value: Any, *, place: Place, problems: list[ConfigProblem]) -> _Message:
     """Read one message.
 
     Args:
@@ -130,35 +130,35 @@ def read_message(message: type[_Message], value: Any, *, place: Place, problems:
     known = message_fields(message)
     given: dict[str, Any] = {}
     if not isinstance(value, dict):
-        problems.append(Problem(place, f"takes a table of keys and values, not {_said(value)}"))
+        problems.append(ConfigProblem(place, f"takes a table of keys and values, not {_said(value)}"))
         return message()
     for key, content in value.items():
         name = key if key in known else _HUMP.sub(r"_\1", str(key)).lower()
         if name not in known:
-            problems.append(Problem((*place, str(key)), f"unknown key; {nearest(str(key)[:_SHOWN], known)}"))
+            problems.append(ConfigProblem((*place, str(key)), f"unknown key; {nearest(str(key)[:_SHOWN], known)}"))
         elif name in given:
-            problems.append(Problem((*place, str(key)), f"is given twice, also as {name!r}"))
+            problems.append(ConfigProblem((*place, str(key)), f"is given twice, also as {name!r}"))
         elif content is not None:
             given[name] = _field(known[name], content, (*place, str(key)), problems)
     for name, each in known.items():
         if each.required and given.get(name, "") == "":
-            problems.append(Problem((*place, name), "must be given"))
+            problems.append(ConfigProblem((*place, name), "must be given"))
     return message(**{name: content for name, content in given.items() if content is not _WRONG})
 
 
-def _field(field: MessageField, value: Any, place: Place, problems: list[Problem]) -> Any:
+def _field(field: MessageField, value: Any, place: Place, problems: list[ConfigProblem]) -> Any:
     if not field.repeated:
         return _one(field, value, place, problems)
     if field.bare and isinstance(value, str):
         return (value,)
     if not isinstance(value, list):
-        problems.append(Problem(place, f"takes a list, not {_said(value)}"))
+        problems.append(ConfigProblem(place, f"takes a list, not {_said(value)}"))
         return _WRONG
     read = [_one(field, each, (*place, index), problems) for index, each in enumerate(value)]
     return _WRONG if any(each is _WRONG for each in read) else tuple(read)
 
 
-def _one(field: MessageField, value: Any, place: Place, problems: list[Problem]) -> Any:
+def _one(field: MessageField, value: Any, place: Place, problems: list[ConfigProblem]) -> Any:
     if field.is_message:
         return read_message(field.kind, value, place=place, problems=problems)
     if issubclass(field.kind, Enum):
@@ -167,7 +167,7 @@ def _one(field: MessageField, value: Any, place: Place, problems: list[Problem])
         read, why = _READERS[field.kind](value), _EXPECTED[field.kind]
     if read is _WRONG:
         problems.append(
-            Problem(place, why if issubclass(field.kind, Enum) else f"takes {why}, not {_said(value)}")
+            ConfigProblem(place, why if issubclass(field.kind, Enum) else f"takes {why}, not {_said(value)}")
         )
     return read
 

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import nearest
-from roundoff.vendors.pulsar2.config.reading import Document, Place, Problem, refuse
+from roundoff.vendors.pulsar2.config.reading import ConfigProblem, Document, Place, refuse
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,
@@ -71,7 +71,7 @@ def settle(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[s
     return arrange(config, inputs, outputs)
 
 
-def strangers(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]) -> list[Problem]:
+def strangers(config: BuildConfig, inputs: Sequence[InputSpec], outputs: Sequence[str]) -> list[ConfigProblem]:
     """Entries that name inputs or outputs which the model does not have."""
     names = [spec.name for spec in inputs]
     return [
@@ -123,9 +123,9 @@ def _filled(processor: InputProcessor, calibration: InputQuantConfig | None) -> 
     )
 
 
-def _strangers(entries: Sequence[_Named], names: Sequence[str], place: Place, what: str) -> list[Problem]:
+def _strangers(entries: Sequence[_Named], names: Sequence[str], place: Place, what: str) -> list[ConfigProblem]:
     return [
-        Problem((*place, index, "tensor_name"), f"the model has no {what} {name!r}; {nearest(name, names)}")
+        ConfigProblem((*place, index, "tensor_name"), f"the model has no {what} {name!r}; {nearest(name, names)}")
         for index, name in enumerate(each.tensor_name for each in entries)
         if name not in (*names, EVERY)
     ]

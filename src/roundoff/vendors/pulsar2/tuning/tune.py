@@ -18,6 +18,14 @@ from roundoff.graph.load import Model
 from roundoff.messages.numbers import counted
 from roundoff.quantize.planning.fusing import Unit
 from roundoff.run.feeds import Samples
+from roundoff.search.strategies.flow_charts import (
+    ChartDecision,
+    ChartGoal,
+    ChartLayer,
+    ChartSettings,
+    ChartsFollowed,
+    follow_charts,
+)
 from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, build, check_complete
 from roundoff.vendors.pulsar2.building.files import CONTEXT
 from roundoff.vendors.pulsar2.building.log import Log
@@ -37,14 +45,13 @@ from roundoff.vendors.pulsar2.layers.entries import Frontend
 from roundoff.vendors.pulsar2.layers.resolution import refuse_unknown, resolve_layers
 from roundoff.vendors.pulsar2.operators import target_of
 from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table
-from roundoff.vendors.pulsar2.tuning.charts import Decision, Followed, Goal, Layer, Settings, follow_charts
 
 __all__ = [
     "CONFIG_NAME",
     "DECISIONS_NAME",
     "DEFAULT_METHODS",
     "ModelTrials",
-    "Tuned",
+    "TunedBuild",
     "decisions_table",
     "tune_build",
     "tuned_config",
@@ -56,7 +63,7 @@ __all__ = [
 _WIDE = 16
 
 
-def tuned_config(config: QuantConfig, settings: Settings) -> QuantConfig:
+def tuned_config(config: QuantConfig, settings: ChartSettings) -> QuantConfig:
     """A configuration with what tuning changes of it, to be looked at end to end."""
     entries: dict[tuple[str, bool], list[str]] = {}
     for name in dict.fromkeys((*settings.raised, *settings.float_weights)):
@@ -153,13 +160,13 @@ class ModelTrials:
             progress=self._progress,
         )
 
-    def end_to_end(self, settings: Settings) -> float | None:
+    def end_to_end(self, settings: ChartSettings) -> float | None:
         """The cosine of the worst output."""
         config = tuned_config(self._config.quant, settings)
         analysis, _ = self._measure(self._all, config, self._measured, PrecisionAnalysisMethod.EndToEnd)
         return analysis.output_cosine
 
-    def per_layer(self, settings: Settings) -> Sequence[Layer]:
+    def per_layer(self, settings: ChartSettings) -> Sequence[ChartLayer]:
         """All layers, each by itself, on the first sample."""
         config = tuned_config(self._config.quant, settings)
         quantizing = self._one
@@ -194,13 +201,13 @@ class _Remedies:
         nodes = zip(frontend.view.nodes, plan.nodes, strict=True)
         self._plans: dict[str, NodePlan] = {node.name: planned for node, planned in nodes}
 
-    def layers(self, analysis: Analysis) -> Iterator[Layer]:
+    def layers(self, analysis: Analysis) -> Iterator[ChartLayer]:
         """The layers of an analysis."""
         for row, node in zip(analysis.rows, analysis.nodes, strict=True):
             if row.cosine is not None:
                 unit = self._frontend.unit_of[node]
                 name = self._frontend.names.original(unit.first.name)
-                yield Layer(name, row.cosine, dict(self._remedy(unit)), self._has_weight(unit))
+                yield ChartLayer(name, row.cosine, dict(self._remedy(unit)), self._has_weight(unit))
 
     def _remedy(self, unit: Unit) -> Iterator[tuple[str, str]]:
         own = self._wider(unit)
@@ -256,7 +263,7 @@ _SAME = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tuned:
+class TunedBuild:
     """What tuning gave.
 
     Attributes:
@@ -265,7 +272,7 @@ class Tuned:
         result: The build with it.
     """
 
-    followed: Followed
+    followed: ChartsFollowed
     config: BuildConfig
     result: BuildResult
 
@@ -283,9 +290,9 @@ def tune_build(
     log: Log,
     *,
     methods: Sequence[str] = DEFAULT_METHODS,
-    goal: Goal | None = None,
+    goal: ChartGoal | None = None,
     options: BuildOptions | None = None,
-) -> Tuned:
+) -> TunedBuild:
     """Follow the flow charts, build with the configuration they lead to, and write down how it came about.
 
     Args:
@@ -304,7 +311,7 @@ def tune_build(
     if config.quant.highest_mix_precision:
         what = "With highest_mix_precision nothing is quantized, so there is nothing to tune."
         raise BadInput(what, fix="leave it out")
-    folder, goal = Path(config.output_dir), goal or Goal()
+    folder, goal = Path(config.output_dir), goal or ChartGoal()
     check_output_directory(folder, marker=CONTEXT, force=options.force, option="--output_dir")
     with tempfile.TemporaryDirectory() as unpacked:
         followed = _followed(config, log, Path(unpacked), methods=methods, goal=goal, options=options)
@@ -312,7 +319,7 @@ def tune_build(
     final = replace(config, quant=tuned_config(config.quant, followed.settings))
     log.tell(f"building with {_answer(followed.settings)}")
     result = build(final, log, options=options)
-    tuned = Tuned(followed, final, result)
+    tuned = TunedBuild(followed, final, result)
     write_text(folder / CONFIG_NAME, to_json(final))
     write_text(folder / DECISIONS_NAME, json_text(_document(tuned, goal)))
     _tell(log, tuned, goal)
@@ -320,8 +327,14 @@ def tune_build(
 
 
 def _followed(
-    config: BuildConfig, log: Log, unpacked: Path, *, methods: Sequence[str], goal: Goal, options: BuildOptions
-) -> Followed:
+    config: BuildConfig,
+    log: Log,
+    unpacked: Path,
+    *,
+    methods: Sequence[str],
+    goal: ChartGoal,
+    options: BuildOptions,
+) -> ChartsFollowed:
     material = gather(config, unpacked, base=options.base, log=Log())
     measured = None
     if config.quant.input_sample_dir:
@@ -339,19 +352,19 @@ def _followed(
     return follow_charts(trials, methods, goal, switches=switches, told=lambda each: log.tell(_line(each)))
 
 
-def _answer(settings: Settings) -> str:
+def _answer(settings: ChartSettings) -> str:
     weights = f"float weights in {counted(len(settings.float_weights), 'layer')}" if settings.float_weights else ""
     parts = (settings.method, f"{counted(len(settings.raised), 'layer')} of 16 bits", *settings.switches, weights)
     return ", ".join(filter(None, parts))
 
 
-def _line(decision: Decision) -> str:
+def _line(decision: ChartDecision) -> str:
     cosine = "no cosine" if decision.cosine is None else f"{decision.cosine:.5f}"
     where = f"chart {decision.chart}, {decision.analysis}, {decision.method}"
     return f"{where}, {counted(decision.raised, 'layer')} of 16 bits: {cosine}, {decision.verdict}"
 
 
-def decisions_table(decisions: Sequence[Decision], *, width: int = NATURAL) -> str:
+def decisions_table(decisions: Sequence[ChartDecision], *, width: int = NATURAL) -> str:
     """All steps, with what followed from each."""
     rows = [
         (
@@ -368,7 +381,7 @@ def decisions_table(decisions: Sequence[Decision], *, width: int = NATURAL) -> s
     return render_table("Tuning Steps", _COLUMNS, rows, width=width, fold=True)
 
 
-def _document(tuned: Tuned, goal: Goal) -> Mapping[str, Any]:
+def _document(tuned: TunedBuild, goal: ChartGoal) -> Mapping[str, Any]:
     followed, analysis = tuned.followed, tuned.result.analysis
     return {
         "goal": asdict(goal),
@@ -385,7 +398,7 @@ def _document(tuned: Tuned, goal: Goal) -> Mapping[str, Any]:
     }
 
 
-def _tell(log: Log, tuned: Tuned, goal: Goal) -> None:
+def _tell(log: Log, tuned: TunedBuild, goal: ChartGoal) -> None:
     followed = tuned.followed
     if not tuned.verified:
         log.alert(f"the build does not have the cosine of the trial, {followed.cosine}: please report this")

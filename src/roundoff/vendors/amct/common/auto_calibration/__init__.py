@@ -1,17 +1,19 @@
 """Accuracy-based auto-calibration: the classes that users derive from, and the driver."""
 
-from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
-from roundoff.vendors.amct.common.auto_calibration.evaluator import AutoCalibrationEvaluatorBase
-from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult, Trial
-from roundoff.vendors.amct.common.auto_calibration.sensitivity import (
+from roundoff.search.strategies.roll_back import RollBackTrial as Trial
+from roundoff.vendors.amct.common.auto_calibration.base_classes import (
+    AutoCalibrationEvaluatorBase,
+    AutoCalibrationStrategyBase,
+    BinarySearchStrategy,
     CosineSimilaritySensitivity,
     MseSensitivity,
     SensitivityBase,
     SqnrSensitivity,
 )
-from roundoff.vendors.amct.common.auto_calibration.strategy import (
-    AutoCalibrationStrategyBase,
-    BinarySearchStrategy,
+from roundoff.vendors.amct.common.auto_calibration.driver import (
+    AccuracyBasedAutoCalibrationBase,
+    AutoCalibrationResult,
+    SearchOptions,
 )
 
 __all__ = [

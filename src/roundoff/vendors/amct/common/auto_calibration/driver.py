@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roundoff.vendors.amct.common.auto_calibration import files
-from roundoff.vendors.amct.common.auto_calibration.outcome import AutoCalibrationResult, Status, Trial
-from roundoff.vendors.amct.common.auto_calibration.searching import search
-from roundoff.vendors.amct.common.auto_calibration.sensitivity import CosineSimilaritySensitivity, SensitivityBase
-from roundoff.vendors.amct.common.auto_calibration.strategy import (
+from roundoff.search.engine import TrialBudget, run_trials
+from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
+from roundoff.studies.sensitivity.functions import worst_names
+from roundoff.vendors.amct.common.auto_calibration import history
+from roundoff.vendors.amct.common.auto_calibration.base_classes import (
     AutoCalibrationStrategyBase,
     BinarySearchStrategy,
+    CosineSimilaritySensitivity,
+    SensitivityBase,
 )
 from roundoff.vendors.amct.configuration.parsing import write_json
 from roundoff.vendors.amct.listening import LOGGER
 from roundoff.vendors.errors import CannotRun, WrongType, WrongValue
 
-__all__ = ["AccuracyBasedAutoCalibrationBase", "SearchOptions"]
+__all__ = ["AccuracyBasedAutoCalibrationBase", "AutoCalibrationResult", "SearchOptions"]
 
 _DEFAULTS: Mapping[str, type] = {
     "BinarySearch": BinarySearchStrategy,
@@ -40,12 +42,38 @@ class SearchOptions:
         resume: Take what an earlier history says of models instead of evaluating them again.
     """
 
-    history_form: files.HistoryForm = "json"
+    history_form: history.HistoryForm = "json"
     log_dir: Path | None = None
     max_trials: int | None = None
     time_limit: float | None = None
     alternatives: Sequence[str] = ()
     resume: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AutoCalibrationResult:
+    """What a search came to.
+
+    Attributes:
+        status: How it ended.
+        best: The trial whose models were delivered.
+        trials: All trials, in order.
+        ranking: The layers, most sensitive first, with their numbers.
+        files: What was delivered.
+        history: Where the trials are written.
+    """
+
+    status: RollBackStatus
+    best: RollBackTrial
+    trials: tuple[RollBackTrial, ...]
+    ranking: tuple[tuple[str, float], ...]
+    files: tuple[Path, ...]
+    history: Path
+
+    @property
+    def met(self) -> bool:
+        """Whether the delivered model is good enough."""
+        return self.best.satisfied
 
 
 class AccuracyBasedAutoCalibrationBase:
@@ -82,10 +110,10 @@ class AccuracyBasedAutoCalibrationBase:
         self.folder = folder
         self.options = options or SearchOptions()
         _check_options(self.options)
-        self.trials: list[Trial] = []
-        self._known: dict[tuple[str, frozenset[str]], Trial] = {}
-        self._earlier: dict[tuple[str, frozenset[str]], Trial] = {}
-        self._best: Trial | None = None
+        self.trials: list[RollBackTrial] = []
+        self._known: dict[tuple[str, frozenset[str]], RollBackTrial] = {}
+        self._earlier: dict[tuple[str, frozenset[str]], RollBackTrial] = {}
+        self._best: RollBackTrial | None = None
         self._delivered: tuple[Path, ...] = ()
         self._original: Any = None
         self._started = time.monotonic()
@@ -117,10 +145,10 @@ class AccuracyBasedAutoCalibrationBase:
         raise NotImplementedError
 
     def deliver(self) -> tuple[Path, ...]:
-        """Put the models that were made last where results go; gives their files."""
+        """Put the models that were made last where results go; gives their history."""
         raise NotImplementedError
 
-    def configuration(self, trial: Trial) -> Mapping[str, Any]:
+    def configuration(self, trial: RollBackTrial) -> Mapping[str, Any]:
         """The configuration of a trial."""
         raise NotImplementedError
 
@@ -129,7 +157,7 @@ class AccuracyBasedAutoCalibrationBase:
     @property
     def history_path(self) -> Path:
         """Where trials are written."""
-        return (self.options.log_dir or self.folder) / files.HISTORY
+        return (self.options.log_dir or self.folder) / history.HISTORY
 
     def run(self) -> AutoCalibrationResult:
         """Search, and deliver the best model found.
@@ -140,21 +168,29 @@ class AccuracyBasedAutoCalibrationBase:
         """
         self._started = time.monotonic()
         if self.options.resume and self.history_path.is_file():
-            self._known = {trial.key: trial for trial in files.read_history(self.history_path)}
+            self._known = {trial.key: trial for trial in history.read_history(self.history_path)}
             self._earlier = dict(self._known)
         self._original = self.evaluate_original()
         if not self._judge(self._original)[0]:
             what = "The float model itself is not good enough by metric_eval(original, original)."
             raise WrongValue(what, fix="let metric_eval accept a loss of 0")
         self.calibrate()
-        enabled = dict.fromkeys(self.layers(), True)
-        first = self.attempt(enabled)
-        ranking = self._ranking()
-        # The higher, the less sensitive: that is what strategies are told.
-        sign = self._sign
-        told = [(name, sign * value) for name, value in ranking]
-        status = search(self, self.strategy, told, first=first, alternatives=self.options.alternatives)
-        if self._best is None:
+        ranking: list[tuple[str, float]] = []
+
+        def rank() -> list[tuple[str, float]]:
+            ranking.extend(self._ranking())
+            # The higher, the less sensitive: that is what strategies are told.
+            return [(name, self._sign * value) for name, value in ranking]
+
+        steps = roll_back(
+            tuple(self.layers()),
+            rank,
+            self.strategy,
+            alternatives=self.options.alternatives,
+            look_again=_warn_uneven if isinstance(self.strategy, BinarySearchStrategy) else None,
+        )
+        status, _ = run_trials(steps, self.attempt, refusal=self._refusal)
+        if self._best is None or status is None:
             raise RuntimeError("a search without a trial")
         self._conclude(status)
         return AutoCalibrationResult(
@@ -167,25 +203,33 @@ class AccuracyBasedAutoCalibrationBase:
 
     def _ranking(self) -> list[tuple[str, float]]:
         values = {name: float(value) for name, value in self.rank(self.sensitivity).items()}
-        ranking = sorted(values.items(), key=lambda each: self._sign * each[1])
-        files.write_ranking(self.folder / files.RANKING, ranking)
+        worst = worst_names(values, higher_is_better=self._sign > 0)
+        ranking = [(name, values[name]) for name in worst]
+        history.write_ranking(self.folder / history.RANKING, ranking)
         return ranking
 
-    def exhausted(self) -> bool:
-        """Whether the budget is spent."""
-        most, seconds = self.options.max_trials, self.options.time_limit
-        spent = time.monotonic() - self._started
-        return (most is not None and len(self.trials) >= most) or (seconds is not None and spent >= seconds)
+    def _refusal(self, candidate: RollBack) -> str:
+        """Why a model may not be tried; the fully quantized one always may, and the float model costs nothing."""
+        if candidate.original or not self.trials:
+            return ""
+        seconds = self.options.time_limit
+        deadline = None if seconds is None else self._started + seconds
+        return TrialBudget(self.options.max_trials, deadline).exhausted(len(self.trials))
 
-    def attempt(self, enabled: Mapping[str, bool], algorithm: str = "") -> Trial:
+    def attempt(self, candidate: RollBack) -> RollBackTrial:
         """Make and measure a model; one that was measured before is not measured again."""
-        key = Trial(enabled, False, 0.0, algorithm).key
+        enabled, algorithm = dict(candidate.config), candidate.algorithm
+        if candidate.original:
+            trial = RollBackTrial(enabled, *self._judge(self._original))
+            self._note(trial)
+            return trial
+        key = RollBackTrial(enabled, False, 0.0, algorithm).key
         known = self._known.get(key)
         if known is not None:
-            trial = Trial(dict(enabled), known.satisfied, known.loss, algorithm)
+            trial = RollBackTrial(enabled, known.satisfied, known.loss, algorithm)
         else:
             self.build(enabled, algorithm)
-            trial = Trial(dict(enabled), *self._judge(self.evaluate_built()), algorithm)
+            trial = RollBackTrial(enabled, *self._judge(self.evaluate_built()), algorithm)
             self._known[key] = trial
         self._note(trial)
         if trial.better_than(self._best):
@@ -194,11 +238,7 @@ class AccuracyBasedAutoCalibrationBase:
             self._best, self._delivered = trial, self.deliver()
         return trial
 
-    def all_float(self, layers: Mapping[str, bool]) -> None:
-        """Note what needs no trial: with all layers in float, the model is the original."""
-        self._note(Trial(dict.fromkeys(layers, False), *self._judge(self._original)))
-
-    def _note(self, trial: Trial) -> None:
+    def _note(self, trial: RollBackTrial) -> None:
         self.trials.append(trial)
         # What an earlier run has measured stays known if this one is interrupted too.
         self._earlier.pop(trial.key, None)
@@ -209,8 +249,8 @@ class AccuracyBasedAutoCalibrationBase:
             "good enough" if trial.satisfied else "not good enough",
         )  # fmt: skip
 
-    def _write_history(self, trials: Sequence[Trial]) -> None:
-        files.write_history(self.history_path, trials, form=self.options.history_form)
+    def _write_history(self, trials: Sequence[RollBackTrial]) -> None:
+        history.write_history(self.history_path, trials, form=self.options.history_form)
 
     def _judge(self, metric: Any) -> tuple[bool, float]:
         """The evaluator's verdict in plain types, whatever numbers it computes with."""
@@ -223,13 +263,13 @@ class AccuracyBasedAutoCalibrationBase:
             what = f"metric_eval returned {answer!r}, not whether it is good enough and what was lost."
             raise WrongValue(what, fix="return a pair such as (True, 0.002)") from error
 
-    def _conclude(self, status: Status) -> None:
+    def _conclude(self, status: RollBackStatus) -> None:
         best = self._best
         if best is None:
             return
         self._write_history(self.trials)
         config = self.configuration(best)
-        write_json(self.folder / (files.FINAL_CONFIG if best.satisfied else files.BEST_EFFORT_CONFIG), config)
+        write_json(self.folder / (history.FINAL_CONFIG if best.satisfied else history.BEST_EFFORT_CONFIG), config)
         total = len(best.roll_back_config)
         if best.satisfied:
             LOGGER.info("good enough with %d of %d layers in float, loss %g", best.floats, total, best.loss)
@@ -239,6 +279,10 @@ class AccuracyBasedAutoCalibrationBase:
                 "not good enough: %s; delivered is the best found, %d of %d layers in float, loss %g",
                 why, best.floats, total, best.loss,
             )  # fmt: skip
+
+
+def _warn_uneven() -> None:
+    LOGGER.warning("the loss does not shrink evenly as layers go back to float: looking at more of them")
 
 
 def _check_options(options: SearchOptions) -> None:

@@ -1,0 +1,217 @@
+"""What candidates are measured by: right answers, answers as in float, or signal to noise of the outputs."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.load import Model
+from roundoff.messages.numbers import counted
+from roundoff.run.evaluators import class_predictions
+from roundoff.search.output_runner import OutputRunner
+from roundoff.studies.sensitivity.scoring import Scorer
+
+__all__ = [
+    "ClassJudge",
+    "SignalJudge",
+    "TrialJudge",
+    "predicted_classes",
+]
+
+
+class TrialJudge(Protocol):
+    """Measures networks on a fixed set of samples."""
+
+    @property
+    def name(self) -> str:
+        """What the metric is called."""
+        ...
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Which way it is better."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """How many samples there are; 0 when only the user knows."""
+        ...
+
+    @property
+    def by_sample(self) -> bool:
+        """Whether the metric is a mean over samples, and any of them can be measured alone."""
+        ...
+
+    @property
+    def limits(self) -> tuple[float, float] | None:
+        """Smallest and largest value that a sample can have; None when that is not known."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader should know of how it measures."""
+        ...
+
+    def float_values(self) -> Array:
+        """What the float network scores: of shape (samples,), or of shape () where samples have no values."""
+        ...
+
+    def measure(self, model: Model, indices: Sequence[int]) -> Array:
+        """What a network scores on some samples: a value for each, or one for all where samples have none.
+
+        Args:
+            model: The network, quantizers among its nodes.
+            indices: Which samples; all of them where samples have no values.
+
+        Raises:
+            BadInput: The user's function failed.
+            ModelFailed: The network cannot be run.
+        """
+        ...
+
+    def satisfied(self, float_score: float, score: float) -> tuple[bool, float] | None:
+        """What the user's own rule says of a score, and the loss; None when there is no such rule."""
+        ...
+
+
+def predicted_classes(runner: OutputRunner, model: Model, indices: Sequence[int], *, output: int) -> Array:
+    """The best class in each row of an output, of shape (samples, rows of each).
+
+    Raises:
+        BadInput: Samples do not have the same number of rows, or no classes.
+    """
+    found = []
+    for chunk, arrays in runner.run(model, indices):
+        classes = class_predictions(arrays[output])
+        if classes is None or classes.size % len(chunk):
+            what = f"The output of {model.path} has no row of class scores for each of the samples."
+            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+        found.append(classes.reshape(len(chunk), -1))
+    if len({each.shape[1] for each in found}) > 1:
+        what = f"The samples give different numbers of rows of class scores in {model.path}."
+        raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+    return np.concatenate(found)
+
+
+class ClassJudge:
+    """Accuracy where labels are known, else the share of answers that are the same as in float.
+
+    Args:
+        runner: Runs networks on the samples.
+        labels: The right class of each row of the samples, in their order; None when nobody knows.
+
+    Raises:
+        BadInput: No output has a row of class scores for each label, or any.
+    """
+
+    higher_is_better, by_sample, limits = True, True, (0.0, 1.0)
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, runner: OutputRunner, labels: Array | None) -> None:
+        self._runner = runner
+        self.name = "same_top1" if labels is None else "accuracy"
+        self.total = len(runner.samples.names)
+        self._output, rows = self._find_output(labels)
+        everything = predicted_classes(runner, runner.model, range(self.total), output=self._output)
+        self._truth = everything if labels is None else labels.reshape(self.total, rows)
+        self._float = (everything == self._truth).mean(axis=1)
+
+    def float_values(self) -> Array:
+        """Share of right rows of each sample in float."""
+        return np.asarray(self._float, dtype=np.float64)
+
+    def measure(self, model: Model, indices: Sequence[int]) -> Array:
+        """Share of right rows of some samples."""
+        found = predicted_classes(self._runner, model, indices, output=self._output)
+        return np.asarray((found == self._truth[list(indices)]).mean(axis=1), dtype=np.float64)
+
+    def satisfied(self, float_score: float, score: float) -> None:
+        """Nothing: a threshold decides."""
+        return
+
+    def _find_output(self, labels: Array | None) -> tuple[int, int]:
+        """The first output with a row of scores for each label, or with any; and how many rows each sample has."""
+        (chunk, arrays), *_ = self._runner.run(self._runner.model, [0])
+        sizes = [0 if (found := class_predictions(array)) is None else found.size for array in arrays]
+        for place, size in enumerate(sizes):
+            if size and (labels is None or size * self.total == labels.size):
+                return place, size
+        rows = max(sizes, default=0) * self.total // len(chunk)
+        if labels is None or not rows:
+            what = "No output of the model has a row of scores for several classes, so that labels mean nothing."
+            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+        have = counted(labels.size, "label")
+        what = f"There are {have} for {counted(rows, 'row')} of {counted(self.total, 'sample')}."
+        raise BadInput(what, fix="give one label for each, in their order")
+
+
+# Measuring by signal to noise: how the outputs agree with those of the float network.
+
+# A perfect sample has endless decibels, which no mean bears; float32 holds no more than these.
+_MOST_DB = 150.0
+# Outputs in float are kept up to so many bytes: every network is compared with them.
+_KEPT_BYTES = 256 << 20
+
+
+class SignalJudge:
+    """Signal to noise of the outputs in decibels, mean over outputs and samples.
+
+    Args:
+        runner: Runs networks on the samples.
+
+    Raises:
+        BadInput: No output holds numbers.
+    """
+
+    name, higher_is_better, by_sample, limits = "sqnr_db", True, True, None
+    notes = (f"an output without any error counts as {_MOST_DB:g} dB",)
+
+    def __init__(self, runner: OutputRunner) -> None:
+        self._runner, self._scorer = runner, Scorer(["sqnr_db"])
+        self._known: dict[tuple[int, ...], list[tuple[tuple[int, ...], list[Array]]]] = {}
+        self._room = _KEPT_BYTES
+        self.total = len(runner.samples.names)
+        (_, first), *_ = runner.run(runner.model, [0])
+        self._places = [
+            at for at, array in enumerate(first) if isinstance(array, np.ndarray) and array.dtype.kind == "f"
+        ]
+        if not self._places:
+            what = f"No output of {runner.model.path} holds float numbers to compare."
+            raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
+
+    def float_values(self) -> Array:
+        """As many decibels as count."""
+        return np.full(self.total, _MOST_DB)
+
+    def measure(self, model: Model, indices: Sequence[int]) -> Array:
+        """Decibels of some samples."""
+        found = []
+        pairs = zip(self._in_float(indices), self._runner.run(model, indices), strict=True)
+        for (chunk, ours), (_, theirs) in pairs:
+            values = self._scorer.score(
+                [ours[at] for at in self._places], [theirs[at] for at in self._places], len(chunk)
+            )
+            found.append(np.clip(np.nan_to_num(values[:, :, 0], nan=_MOST_DB), -_MOST_DB, _MOST_DB).mean(axis=1))
+        return np.concatenate(found)
+
+    def _in_float(self, indices: Sequence[int]) -> Iterator[tuple[tuple[int, ...], list[Array]]]:
+        """What the float network gives, run only where that is not known."""
+        key = tuple(indices)
+        if key in self._known:
+            yield from self._known[key]
+            return
+        size, kept = 0, []
+        for chunk, arrays in self._runner.run(self._runner.model, indices):
+            size += sum(arrays[at].nbytes for at in self._places)
+            if size <= self._room:
+                kept.append((chunk, arrays))
+            yield chunk, arrays
+        if size <= self._room:
+            self._known[key] = kept
+            self._room -= size
+
+    def satisfied(self, float_score: float, score: float) -> None:
+        """Nothing: a threshold decides."""
+        return

@@ -1,0 +1,113 @@
+"""``roundoff.reproduce`` and ``roundoff.bundle`` as functions: what they give, and what they refuse."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roundoff
+from roundoff.case.minimal import NotLocal
+from roundoff.case.sources import CaseSource, EarlierRun, build_reader, findings_of, open_run
+from roundoff.cli import main
+from roundoff.core.progress import SILENT
+from roundoff.errors import BadInput
+from roundoff.quantize.calibration.watch import UNLIMITED
+from tests.cli.clipped import write_clipped
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a clipped network and a diagnosis of it, ``run``."""
+    folder = tmp_path_factory.mktemp("scene")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_clipped(folder)
+        words = ["float.onnx", "--quantized", "bad.onnx", "--data", "data.npz"]
+        assert main(["diagnose", *words, "-o", "run"]) == 1
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(scene)
+
+
+def test_a_reproduction_says_what_it_shows() -> None:
+    made = roundoff.reproduce("run", output="case", keep_samples=2, force=True)
+    assert made.good
+    assert [kind for _, kind in made.reproducer.nodes] == ["Clip"]
+    assert (made.finding.number, made.finding.cause) == (1, "clipping")
+    assert len(made.reproducer.samples) == 2
+    assert {path.name for path in Path("case").iterdir() if not path.name.startswith(".")} == set(made.files)
+    assert made.folder == Path("case")
+
+
+def test_a_bundle_says_what_it_holds() -> None:
+    packed = roundoff.bundle(Path("run"), output=Path("case.zip"), force=True)
+    assert packed.shown
+    assert (packed.archive, packed.names, packed.names_file) == (Path("case.zip"), None, None)
+    with zipfile.ZipFile("case.zip") as archive:
+        assert {name: archive.read(name) for name in packed.members} == packed.members
+        assert set(archive.namelist()) == {*packed.members, "MANIFEST.json"}
+
+
+def test_both_cases_have_one_script() -> None:
+    roundoff.reproduce("run", output="case", force=True)
+    packed = roundoff.bundle("run", output="case.zip", force=True)
+    assert Path("case/run.py").read_bytes() == packed.members["test_case.py"]
+
+
+@pytest.mark.parametrize(
+    ("function", "words", "what"),
+    [
+        (roundoff.reproduce, {"run": 3, "output": "new"}, "The run is 3, which is no path"),
+        (roundoff.reproduce, {"run": "run", "output": None}, "The output folder is None"),
+        (roundoff.reproduce, {"run": "none", "output": "new"}, "does not exist"),
+        (roundoff.reproduce, {"run": "run", "output": "new", "finding": 0}, "The run has no finding 0; it has 1"),
+        (roundoff.reproduce, {"run": "run", "output": "new", "keep_samples": 0}, "0 samples were asked for"),
+        (roundoff.bundle, {"run": ["run"], "output": "new.zip"}, "which is no path"),
+        (roundoff.bundle, {"run": "run", "output": "new.zip", "keep_data": True}, "has no effect"),
+        (roundoff.bundle, {"run": "run", "output": "new.zip", "seed": -1}, "--seed -1 is negative"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_way_on(function: Any, words: dict[str, Any], what: str) -> None:
+    with pytest.raises(BadInput, match=what) as refused:
+        function(**words)
+    assert refused.value.fix
+    assert not Path("new").exists()
+    assert not Path("new.zip").exists()
+
+
+def test_a_fault_in_no_part_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from roundoff.case import reproduce as module
+
+    def nowhere(*_: object, **__: object) -> None:
+        raise NotLocal("No part shows it.", fix="send it whole")
+
+    monkeypatch.setattr(module, "reproduce_quantized", nowhere)
+    with pytest.raises(NotLocal, match="No part shows it"):
+        roundoff.reproduce("run", output="new")
+    assert not Path("new").exists()
+
+
+def test_an_earlier_run_is_opened_again() -> None:
+    run: EarlierRun = open_run(Path("run"), ("diagnose",), what="case", limits=UNLIMITED, progress=SILENT)
+    assert (run.given.model, run.given.quantized) == (Path("float.onnx"), Path("bad.onnx"))
+    assert (run.given.dumps, run.given.target, run.given.data) == (None, None, True)
+    assert run.model().quantized.quantizers
+    assert [each.cause for each in findings_of(run.document)] == ["clipping"]
+
+
+def test_builds_are_opened_by_whoever_knows_their_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def open_build(path: Path, settings: object) -> CaseSource:
+        raise BadInput(f"{path.name} {settings}", fix="none")
+
+    assert build_reader(tmp_path) is None
+    (tmp_path / "made.txt").touch()
+    monkeypatch.setattr(roundoff, "BUILD_READERS", {"made.txt": "errors"})
+    monkeypatch.setattr("roundoff.errors.open_build", open_build, raising=False)
+    assert build_reader(tmp_path) is open_build
+    assert build_reader(tmp_path / "made.txt") is open_build
+    with pytest.raises(BadInput, match=tmp_path.name):
+        roundoff.bundle(tmp_path, output=tmp_path / "case.zip")
