@@ -65,7 +65,7 @@ def test_many_findings_fit_a_screen() -> None:
     text = " ".join(" ".join(lines).split())
     assert "SQNR of 'logits' 2.0 dB (24.0 expected), top-1 accuracy 0.5 (0.9 in float); 32 samples" in text
     assert "2.0 -> 24.0 dB" in text
-    assert "and 5 more: wrong only because of what they read" in text
+    assert "and 5 more: error inherited from inputs" in text
 
 
 def test_twenty_findings_fit_a_larger_screen() -> None:
@@ -109,7 +109,7 @@ def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> N
 
 @pytest.mark.parametrize(
     ("kind", "word"),
-    [("healthy", "HEALTHY"), ("distributed", "DISTRIBUTED"), ("elsewhere", "ELSEWHERE")],
+    [("healthy", "HEALTHY"), ("distributed", "DISTRIBUTED"), ("elsewhere", "NOT A QUANTIZATION PROBLEM")],
 )
 def test_each_verdict_has_its_word(kind: DiagnosisKind, word: str) -> None:
     assert shown(diagnosis_verdict(diagnosis(kind)))[0].startswith(f"{word}: ")
@@ -123,7 +123,10 @@ def test_what_is_only_suspected_is_said_to_be_so() -> None:
 
 def test_measures_are_told_with_their_unit() -> None:
     assert measure_text(Measure(verbatim("SQNR"), "dB", 1.23, float("inf"))) == "SQNR 1.2 dB -> exact"
-    assert measure_text(Measure(message("diagnosis.measure_top"), "", 0.5, 1.0)) == "same top-1 50.0% -> 100.0%"
+    assert (
+        measure_text(Measure(message("diagnosis.measure_top"), "", 0.5, 1.0))
+        == "top-1 agreement 50.0 % -> 100.0 %"
+    )
 
 
 def test_steps_of_a_repair_are_a_table() -> None:

@@ -5,16 +5,16 @@ it costs; what is lost beyond that is traced to quantizers by putting others in
 their place: the same bits over another range, a scale per channel or slice,
 16 bits, codes rounded again, float. The intervention that takes the loss away
 names the cause, and its numbers before and after are in the verdict. Nodes that
-are wrong only because of what they read are listed apart.
+only inherit an error from their inputs are listed apart.
 
 With --dumps a device is looked at instead: each part is fed what the device fed
 it, so that a part is to blame only for what it does wrong by itself.
 
 Verdicts: HEALTHY, CULPRITS, DISTRIBUTED (the loss adds up over many places),
-ELSEWHERE (the quantization is not what is wrong), NOT ENOUGH EVIDENCE. Exit
-code 0 when healthy, or repaired by --fix; 1 otherwise. Where no place is to
-blame, or its remedies do not suffice, --fix searches for a better recipe as
-tune does; bound that with --time.
+NOT A QUANTIZATION PROBLEM (of dumps: NOT A DEVICE PROBLEM), NOT ENOUGH
+EVIDENCE. Exit code 0 when healthy, or repaired by --fix; 1 otherwise. Where no
+place is to blame, or its remedies do not suffice, --fix searches for a better
+recipe as tune does; bound that with --time.
 """
 
 import argparse

@@ -87,7 +87,8 @@ def _verdict(found: Diagnosis) -> Phrase:
     count = sum(each.places for each in found.accused)
     if found.kind == "culprits" and count > len(found.accused):
         return say("diagnosis.culprits_joint", count=count, first=nodes[0])
-    return say(f"diagnosis.{found.kind}", count=count, places=few_names(nodes))
+    side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
+    return say(f"diagnosis.{found.kind}{side}", count=count, places=few_names(nodes))
 
 
 def _parts(found: Diagnosis) -> Iterator[Block]:

@@ -233,7 +233,7 @@ class Diagnosis:
         findings: Proven ones first, worst first; then suspected ones.
         measures: What the loss is, against what the arithmetic should cost: ``before`` is what was met, ``after``
             what was to be expected.
-        victims: Tensors that are wrong only because of what they read, worst first.
+        victims: Tensors whose error is inherited from their inputs, worst first.
         checks: What was looked at, in order.
         not_looked_at: What was not, with the reason.
         notes: What the reader should know.

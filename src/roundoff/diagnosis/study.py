@@ -395,4 +395,4 @@ def _outputs_text(loss: Loss) -> Message:
     scores |= {"cosine": loss.cosine, "count": loss.samples}
     if loss.top1 is None:
         return message("diagnosis.outputs_scored", **scores)
-    return message("diagnosis.outputs_scored_top", **scores, share=loss.top1)
+    return message("diagnosis.outputs_scored_top", **scores, percent=100 * loss.top1)

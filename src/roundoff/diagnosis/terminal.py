@@ -47,7 +47,8 @@ _FEWEST_DB = -60.0
 
 def diagnosis_verdict(found: Diagnosis) -> RenderableType:
     """What a busy person reads: the verdict, who makes the loss and why, the proof, and what to do."""
-    word = told(f"diagnosis_text.word_{found.kind}")
+    side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
+    word = told(f"diagnosis_text.word_{found.kind}{side}")
     text = told("diagnosis_text.headline", text=shown(found.verdict))
     parts = (_outputs, _loss, _findings, _suspected, _victims, _limits, _next)
     return verdict_page(
@@ -82,7 +83,7 @@ def _number(value: float, measure: Measure) -> str:
         return str(value)
     if measure.unit == "dB":
         return f"{value:.1f}" if value > _FEWEST_DB else told("diagnosis_text.under", limit=f"{_FEWEST_DB:.0f}")
-    return f"{value:.1%}" if measure.of_top1 else f"{value:.4g}"
+    return f"{100 * value:.1f} %" if measure.of_top1 else f"{value:.4g}"
 
 
 def _outputs(found: Diagnosis) -> Iterator[VerdictLine]:
