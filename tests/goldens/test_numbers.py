@@ -62,7 +62,7 @@ def test_the_decibels_of_a_diagnosis_are_those_of_the_worst_output(
     pairs = both("forked.onnx", "forked_quantized.onnx", "forked.npy", ["boxes", "scores"])
     worst, name = min((decibels(*pair), name) for pair, name in zip(pairs, ("boxes", "scores"), strict=True))
     found = next(each for each in document(here / "out")["diagnosis"]["measures"] if each["unit"] == "dB")
-    assert found["what"] == f"SQNR of '{name}'"
+    assert found["what"]["text"] == f"SQNR of '{name}'"
     assert found["before"] == pytest.approx(worst, rel=1e-5)
     assert f"loss SQNR of '{name}' {worst:.1f} dB" in text
     assert f"output SQNR is {worst:.1f} dB" in text
