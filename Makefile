@@ -1,6 +1,8 @@
 # Everything here works on a fresh clone with Python >= 3.11, pip and make; it all happens in .venv.
 #   make demo    install roundoff and run it on the data that ships with it
-#   make test    install roundoff with its test tools and run every test
+#   make test    install roundoff with its test tools and run every test, on all cores
+#   make test-fast    the tests of the spine, for the loop of writing
+#   make test-lowest  the same with the lowest declared versions of what it needs
 #   make goldens keep what every command gives now as what it must give
 #   make mutants plant faults in numbers, and see that tests notice each
 #   make lint    style, types and import layers
@@ -12,14 +14,31 @@ BIN := $(VENV)/bin
 # -qq hides pip's chatter and warnings, not its errors.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test goldens mutants lint bench clean
+.PHONY: demo test test-fast test-lowest goldens mutants lint bench clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.installed
 	@$(BIN)/roundoff demo -o out/demo --force
 
 test: $(VENV)/.installed-test $(VENV)/.browser
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist worksteal
+
+# What every other test stands on; under a minute on two cores.
+FAST := tests/contracts tests/core tests/measure tests/messages tests/pages tests/preprocessing tests/samples \
+  tests/tensors tests/test_errors.py tests/test_public_api.py
+test-fast: $(VENV)/.installed-test
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow' $(FAST)
+
+# An environment of its own, in which every requirement has the lowest version that pyproject.toml allows.
+LOWEST := .venv-lowest
+test-lowest: $(LOWEST)/.installed
+	@$(LOWEST)/bin/python -m pytest -n auto --dist worksteal -m 'not slow' $(FAST) tests/graph tests/run tests/quantize
+
+$(LOWEST)/.installed: pyproject.toml scripts/lowest_versions.py
+	@$(PYTHON) -m venv $(LOWEST)
+	@$(PYTHON) scripts/lowest_versions.py > $(LOWEST)/constraints.txt
+	@$(LOWEST)/bin/python -m pip --disable-pip-version-check -qq install -e '.[test]' -c $(LOWEST)/constraints.txt
+	@touch $@
 
 # CASES='layers*' keeps some of them; 'python -m tests.goldens --diff' shows what moved, and writes nothing.
 goldens: $(VENV)/.installed-test
@@ -38,7 +57,7 @@ bench: $(VENV)/.installed-test
 	@$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) $(LOWEST) out build dist
 
 # The stamps make the environment follow pyproject.toml; an interrupted install leaves no stamp and is repeated.
 $(VENV)/.python:

@@ -1,6 +1,7 @@
 """roundoff finds where a quantized or deployed neural network loses accuracy, proves why, and repairs it.
 
-The names below are the public API. Each is loaded when first used, so that ``import roundoff`` costs nothing.
+The names below are the public API: a function for each command, what they give, the errors they raise, and the parts
+they are made of. Each is loaded when first used, so that ``import roundoff`` costs nothing.
 """
 
 import importlib
@@ -14,12 +15,32 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if TYPE_CHECKING:
     from roundoff.align.matching import align as pair_tensors
     from roundoff.align.names import read_aliases
+    from roundoff.api.checks import check_calibration, check_io
+    from roundoff.api.comparison import compare
+    from roundoff.api.diagnosis import diagnose
+    from roundoff.api.outcome import Outcome
+    from roundoff.api.quantization import export_settings, quantize, targets
+    from roundoff.api.runs import diff, explain, gate, report
+    from roundoff.api.studies import (
+        accumulate,
+        audit,
+        channels,
+        distribution,
+        layers,
+        outliers,
+        partial,
+        samples,
+        sensitivity,
+        transform,
+    )
+    from roundoff.api.tensors import convert, dump
+    from roundoff.api.tuning import tune
     from roundoff.case.bundle import bundle
     from roundoff.case.reproduce import reproduce
     from roundoff.core.document import load_document
     from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec
     from roundoff.core.tensors import InputSpec, TensorInfo, TensorSource
-    from roundoff.errors import RoundoffError
+    from roundoff.errors import BadInput, CannotAlign, MissingExtra, ModelFailed, RoundoffError
     from roundoff.graph.caffe.convert import import_caffe
     from roundoff.graph.caffe.registry import register_layer
     from roundoff.graph.insertion import bake_quantizers, insert_quantizers
@@ -39,7 +60,7 @@ if TYPE_CHECKING:
     from roundoff.samples.options import ImageOptions, SampleOptions
     from roundoff.samples.sample_set import ArraySamples, open_samples
     from roundoff.studies.compare.result import Comparison
-    from roundoff.studies.compare.study import CompareSettings, compare
+    from roundoff.studies.compare.study import CompareSettings
     from roundoff.studies.layers.study import LayerSettings, analyze_layers
     from roundoff.tensors import open_source
 
@@ -47,6 +68,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArraySamples",
+    "BadInput",
+    "CannotAlign",
     "CompareSettings",
     "Comparison",
     "ImageOptions",
@@ -54,6 +77,9 @@ __all__ = [
     "IntegerRunner",
     "LayerSettings",
     "LiveSource",
+    "MissingExtra",
+    "ModelFailed",
+    "Outcome",
     "QuantParams",
     "QuantSpec",
     "QuantizeSettings",
@@ -63,14 +89,28 @@ __all__ = [
     "SampleOptions",
     "TensorInfo",
     "TensorSource",
+    "accumulate",
     "all_metrics",
     "analyze_layers",
+    "audit",
     "bake_quantizers",
     "bundle",
+    "channels",
+    "check_calibration",
+    "check_io",
     "compare",
+    "convert",
+    "diagnose",
+    "diff",
+    "distribution",
+    "dump",
+    "explain",
+    "export_settings",
+    "gate",
     "import_caffe",
     "inputs",
     "insert_quantizers",
+    "layers",
     "load_document",
     "load_model",
     "load_profile",
@@ -78,22 +118,33 @@ __all__ = [
     "measure_pair",
     "open_samples",
     "open_source",
+    "outliers",
     "pair_tensors",
     "parse_rule",
     "parse_thresholds",
+    "partial",
+    "quantize",
     "quantize_model",
     "read_aliases",
     "read_quantized",
     "register_layer",
+    "report",
     "reproduce",
+    "samples",
     "save_model",
     "score",
+    "sensitivity",
     "target_names",
+    "targets",
     "topology",
+    "transform",
+    "tune",
 ]
 
 _HOMES = {
     "ArraySamples": "samples.sample_set",
+    "BadInput": "errors",
+    "CannotAlign": "errors",
     "CompareSettings": "studies.compare.study",
     "Comparison": "studies.compare.result",
     "ImageOptions": "samples.options",
@@ -101,6 +152,9 @@ _HOMES = {
     "IntegerRunner": "run.integer.runner",
     "LayerSettings": "studies.layers.study",
     "LiveSource": "run.capture",
+    "MissingExtra": "errors",
+    "ModelFailed": "errors",
+    "Outcome": "api.outcome",
     "QuantParams": "core.quantizers",
     "QuantSpec": "core.quantizers",
     "QuantizeSettings": "quantize.pipeline",
@@ -110,14 +164,28 @@ _HOMES = {
     "SampleOptions": "samples.options",
     "TensorInfo": "core.tensors",
     "TensorSource": "core.tensors",
+    "accumulate": "api.studies",
     "all_metrics": "measure.metrics",
     "analyze_layers": "studies.layers.study",
+    "audit": "api.studies",
     "bake_quantizers": "graph.insertion",
     "bundle": "case.bundle",
-    "compare": "studies.compare.study",
+    "channels": "api.studies",
+    "check_calibration": "api.checks",
+    "check_io": "api.checks",
+    "compare": "api.comparison",
+    "convert": "api.tensors",
+    "diagnose": "api.diagnosis",
+    "diff": "api.runs",
+    "distribution": "api.studies",
+    "dump": "api.tensors",
+    "explain": "api.runs",
+    "export_settings": "api.quantization",
+    "gate": "api.runs",
     "import_caffe": "graph.caffe.convert",
     "inputs": "graph.interface",
     "insert_quantizers": "graph.insertion",
+    "layers": "api.studies",
     "load_document": "core.document",
     "load_model": "graph.load",
     "load_profile": "measure.thresholds",
@@ -125,18 +193,27 @@ _HOMES = {
     "measure_pair": "measure.pairs",
     "open_samples": "samples.sample_set",
     "open_source": "tensors",
+    "outliers": "api.studies",
     "pair_tensors": "align.matching",
     "parse_rule": "quantize.planning.rules",
     "parse_thresholds": "measure.thresholds",
+    "partial": "api.studies",
+    "quantize": "api.quantization",
     "quantize_model": "quantize.pipeline",
     "read_aliases": "align.names",
     "read_quantized": "graph.reading.read",
     "register_layer": "graph.caffe.registry",
+    "report": "api.runs",
     "reproduce": "case.reproduce",
+    "samples": "api.studies",
     "save_model": "graph.save",
     "score": "measure.metrics",
+    "sensitivity": "api.studies",
     "target_names": "quantize.targets.loading",
+    "targets": "api.quantization",
     "topology": "graph.interface",
+    "transform": "api.studies",
+    "tune": "api.tuning",
 }
 
 # `roundoff.case` goes on from earlier runs. Who reads the words of their commands, and the folders of vendors'
@@ -144,10 +221,16 @@ _HOMES = {
 COMMAND_READER = "cli.earlier_runs"
 BUILD_READERS = {"build_context.json": "vendors.pulsar2.build_record"}
 
+# Packages of ours that are called like a function, and can be called as it: whatever was imported before, the same
+# thing has that name (`roundoff.core.callable_module`).
+_CALLABLE_PACKAGES = ("quantize", "report", "samples")
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'roundoff' has no attribute {name!r}")
+    if name in _CALLABLE_PACKAGES:
+        return importlib.import_module(f"roundoff.{name}")
     # The package `roundoff.align` would hide a function of that name here.
     there = "align" if name == "pair_tensors" else name
     return getattr(importlib.import_module(f"roundoff.{_HOMES[name]}"), there)

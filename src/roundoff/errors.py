@@ -4,7 +4,9 @@ Each error says what failed (with the offending value) and how to go on. The com
 leaves with the error's exit code; nothing a user can do may end in a traceback.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 __all__ = [
     "EXIT_INTERRUPTED",
@@ -17,7 +19,9 @@ __all__ = [
     "RoundoffError",
     "StepFailed",
     "nearest",
+    "on_the_command_line",
     "reason",
+    "typed_words",
 ]
 
 EXIT_OK = 0
@@ -99,6 +103,24 @@ class StepFailed(RoundoffError):
         what = f"{name} failed on this model: {why}."
         super().__init__(what, fix="leave that step out, or limit it to other nodes with --nodes")
         self.why = why
+
+
+_TYPED: ContextVar[tuple[str, ...] | None] = ContextVar("words that were typed", default=None)
+
+
+@contextmanager
+def on_the_command_line(words: Iterable[str] = ()) -> Iterator[None]:
+    """While it lasts, errors name options as they are typed (``--max-memory``), and runs the words that were."""
+    token = _TYPED.set(tuple(words))
+    try:
+        yield
+    finally:
+        _TYPED.reset(token)
+
+
+def typed_words() -> tuple[str, ...] | None:
+    """What was typed behind the program's name; None where a function was called."""
+    return _TYPED.get()
 
 
 def reason(error: Exception) -> str:

@@ -64,11 +64,13 @@ def test_both_cases_have_one_script() -> None:
         (roundoff.reproduce, {"run": 3, "output": "new"}, "The run is 3, which is no path"),
         (roundoff.reproduce, {"run": "run", "output": None}, "The output folder is None"),
         (roundoff.reproduce, {"run": "none", "output": "new"}, "does not exist"),
-        (roundoff.reproduce, {"run": "run", "output": "new", "finding": 0}, "The run has no finding 0; it has 1"),
-        (roundoff.reproduce, {"run": "run", "output": "new", "keep_samples": 0}, "0 samples were asked for"),
+        (roundoff.reproduce, {"run": "run", "output": "new", "finding": 0}, "--finding is 0"),
+        (roundoff.reproduce, {"run": "run", "output": "new", "keep_samples": 0}, "--keep-samples is 0"),
+        (roundoff.reproduce, {"run": "run", "output": "new", "finding": 2}, "The run has no finding 2; it has 1"),
+        (roundoff.reproduce, {"run": "run", "output": "new", "finding": "1"}, "--finding is '1'"),
         (roundoff.bundle, {"run": ["run"], "output": "new.zip"}, "which is no path"),
         (roundoff.bundle, {"run": "run", "output": "new.zip", "keep_data": True}, "has no effect"),
-        (roundoff.bundle, {"run": "run", "output": "new.zip", "seed": -1}, "--seed -1 is negative"),
+        (roundoff.bundle, {"run": "run", "output": "new.zip", "seed": -1}, "--seed is -1"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_way_on(function: Any, words: dict[str, Any], what: str) -> None:
@@ -100,8 +102,10 @@ def test_an_earlier_run_is_opened_again() -> None:
 
 
 def test_builds_are_opened_by_whoever_knows_their_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def open_build(path: Path, settings: object) -> CaseSource:
+    def refuse(path: Path, settings: object) -> CaseSource:
         raise BadInput(f"{path.name} {settings}", fix="none")
+
+    open_build: Any = refuse
 
     assert build_reader(tmp_path) is None
     (tmp_path / "made.txt").touch()

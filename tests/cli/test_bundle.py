@@ -310,7 +310,7 @@ def test_other_folders_and_runs_are_refused(bundle: Run) -> None:
     ("words", "message"),
     [
         (("--keep-data",), "--keep-data has no effect without --confidential"),
-        (("--confidential", "--seed", "-1"), "--seed -1 is negative"),
+        (("--confidential", "--seed", "-1"), "--seed is -1"),
     ],
 )
 def test_bad_options(bundle: Run, words: tuple[str, ...], message: str) -> None:

@@ -77,7 +77,11 @@ def test_the_document_holds_everything(run: Run) -> None:
     assert (finding["cause"], finding["proven"], finding["tensors"]) == ("clipping", True, ["block3/relu"])
     measure = finding["measures"][0]
     assert measure["after"] > measure["before"] + 10
-    assert [each["name"]["text"] for each in found["checks"]] == ["numbers in the file", "outputs", "the file itself"]
+    assert [each["name"]["text"] for each in found["checks"]] == [
+        "numbers in the file",
+        "outputs",
+        "the file itself",
+    ]
 
 
 def test_a_run_can_be_written_and_read_again(run: Run) -> None:

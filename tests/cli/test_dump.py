@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from roundoff.cli import dump, main
+from roundoff.api.tensors import _described
+from roundoff.cli import main
 from roundoff.graph.load import load_model
 from roundoff.run.capture import Estimate, LiveSource
 from roundoff.run.plan import PROGRAM_BYTES
@@ -83,7 +84,7 @@ def test_the_estimate_of_the_largest_dump_fits_a_terminal() -> None:
     largest = Estimate(
         tensors=9999, samples=99999, sample_bytes=9 << 20, memory_bytes=99 << 30, passes=12, exact=False
     )
-    first, second = dump._describe(largest, stats_only=False).splitlines()
+    first, second = _described(largest, stats_only=False).splitlines()
     assert first == "estimate: 9999 tensors x 99999 samples, about 1.5 TB on disk, 106 GB of memory"
     assert len(first) <= 80
     assert second == "  12 passes per sample, to stay within the memory"

@@ -155,7 +155,7 @@ def test_a_failing_remedy_is_listed_and_the_next_is_tried(
 def test_the_diagnosis_is_told_and_written_before_repair_begins(
     call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import roundoff.cli.diagnose as command
+    from roundoff.search import repair
 
     seen: list[str] = []
 
@@ -169,7 +169,7 @@ def test_the_diagnosis_is_told_and_written_before_repair_begins(
         assert Path("page.html").is_file()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "repaired", repaired)
+    monkeypatch.setattr(repair, "repair_diagnosis", repaired)
     code, out, _ = call("diagnose", "ill.onnx", *COMMON, "--fix", "-o", "out", "--html", "page.html")
     assert (code, out) == (130, "")
     assert seen[0].startswith("CULPRITS: ")
@@ -178,12 +178,12 @@ def test_the_diagnosis_is_told_and_written_before_repair_begins(
 
 
 def test_a_search_that_fails_is_a_step(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    import roundoff.search.tune
+    from roundoff.search import repair
 
     def tune(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError(BROKEN)
 
-    monkeypatch.setattr(roundoff.search.tune, "tune", tune)
+    monkeypatch.setattr(repair, "tune", tune)
     save_deep(Path("deep.onnx"))
     Path("chip.toml").write_text(CHIP)
     np.save("inputs.npy", deep_inputs())
@@ -199,12 +199,12 @@ def test_a_search_that_fails_is_a_step(call: Call, monkeypatch: pytest.MonkeyPat
 
 
 def test_remedies_that_cannot_even_begin_are_listed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    import roundoff.diagnosis.repair
+    from roundoff.diagnosis import repair
 
     def fix_recipe(*_: Any, **__: Any) -> Any:
         raise RuntimeError(BROKEN)
 
-    monkeypatch.setattr(roundoff.diagnosis.repair, "fix_recipe", fix_recipe)
+    monkeypatch.setattr(repair, "fix_recipe", fix_recipe)
     call("diagnose", "ill.onnx", *COMMON, "--fix", "-o", "out")
     found = load_document(Path("out")).diagnosis
     assert found is not None

@@ -173,5 +173,5 @@ def test_an_earlier_result_is_replaced_only_with_force(run: Run) -> None:
 def test_the_same_twice_gives_the_same_files(run: Run) -> None:
     run(out="first")
     run(out="second")
-    for name in ("digits_fake_quant_model.onnx", "digits_deploy_model.onnx", "plan.json", "check_calibration.npz"):
+    for name in ("digits_fake_quant_model.onnx", "digits_deploy_model.onnx", "plan.json", "calibration.npz"):
         assert Path("first", name).read_bytes() == Path("second", name).read_bytes()

@@ -108,7 +108,7 @@ def test_a_fault_is_repaired_and_delivered(run: Run) -> None:
         "ill_fake_quant_model.onnx",
         "ill_deploy_model.onnx",
         "plan.json",
-        "check_calibration.npz",
+        "calibration.npz",
         "run.json",
     } <= files
     assert {"trials.csv", "journal.sqlite"} <= files

@@ -10,14 +10,14 @@ from onnx import helper
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.ideal import Option, options
-from roundoff.diagnosis.interventions import FEW_SAMPLES, reach
+from roundoff.diagnosis.interventions import reach
 from roundoff.diagnosis.registry import CauseOf, all_causes, cause, cause_names
 from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.agreement import spread
+from roundoff.run.bench import FEW_SAMPLES, spread
 from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.planting import (
     biased,

@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(session, "run", ticking)
         return session
 
-    monkeypatch.setattr("roundoff.diagnosis.interventions.open_session", open_ticking)
+    monkeypatch.setattr("roundoff.run.bench.open_session", open_ticking)
     return found
 
 
@@ -59,6 +59,8 @@ def quantized(folder: Path, layers: int = 10) -> tuple[QuantizedModel, ArraySamp
 
 def diagnosed(folder: Path, clock: Clock, seconds: float | None) -> Diagnosis:
     subject = quantized(folder)
+    # Quantizing runs networks, too; the time of the diagnosis begins here.
+    clock.now = 0.0
     settings = DiagnoseSettings(deadline=Deadline.after(seconds, clock=clock))
     return diagnose_quantization(*subject, settings)
 

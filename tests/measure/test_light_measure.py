@@ -41,7 +41,7 @@ def test_scores_equal_those_of_the_full_measurement(
 ) -> None:
     x, y = noisy(shape, noise)
     axis = axis if axis is None or -len(shape) <= axis < len(shape) else None
-    full, light = measure_pair(x, y, channel_axis=axis), measured(x, y, axis=axis)[1][0].moments()
+    full, light = measure_pair(x, y, channel_axis=axis), measured(x, y, axis=axis)[1][0].sums()
     assert (light.count, light.excluded) == (full.count, full.excluded)
     assert mse(light) == pytest.approx(mse(full), rel=2e-6)
     assert sqnr_db(light) == pytest.approx(sqnr_db(full), abs=1e-5)
@@ -69,9 +69,9 @@ def test_any_values_of_any_type_have_the_status_of_the_full_measurement(
     axis = 1 if len(shape) > 1 else None
     with np.errstate(all="ignore"):
         full = measure_pair(x, y, channel_axis=axis)
-    light = measured(x, y, axis=axis)[1][0].moments()
+    light = measured(x, y, axis=axis)[1][0].sums()
     assert status_of(light) == status_of(full)
-    if full.count and math.isfinite(full.square_error) and math.isfinite(full.reference.square):
+    if full.count and math.isfinite(full.error_energy) and math.isfinite(full.reference.energy):
         assert sqnr_db(light) == pytest.approx(sqnr_db(full), abs=1e-4)
         assert mse(light) == pytest.approx(mse(full), rel=1e-5)
 
@@ -130,7 +130,7 @@ def test_jobs_done_together_give_what_each_gives_alone(shape: tuple[int, ...], c
     for one, other in zip(together, alone, strict=True):
         assert one.clipped == other.clipped > 0
         for ours, theirs in zip(one.totals, other.totals, strict=True):
-            assert ours.moments().excluded == theirs.moments().excluded
+            assert ours.sums().excluded == theirs.sums().excluded
             for name in ("count", "reference", "candidate", "product", "error", "max_error"):
                 assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-6), name
 
@@ -149,14 +149,14 @@ def test_the_tensor_itself_has_no_error() -> None:
     _, (same, copy) = measured(x, x, x.copy(), axis=1)
     assert same.error == copy.error == 0
     assert same.candidate == copy.candidate == same.reference == same.product
-    assert cosine(same.moments()) == 1
+    assert cosine(same.sums()) == 1
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-18, 1e18, 1e25])
 def test_values_that_float32_cannot_square_are_measured_all_the_same(size: float) -> None:
     x, y = noisy((3, 40), 0.1)
     x, y = (x * np.float32(size)).astype(np.float32), (y * np.float32(size)).astype(np.float32)
-    assert sqnr_db(measured(x, y)[1][0].moments()) == pytest.approx(sqnr_db(measure_pair(x, y)), abs=1e-5)
+    assert sqnr_db(measured(x, y)[1][0].sums()) == pytest.approx(sqnr_db(measure_pair(x, y)), abs=1e-5)
 
 
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
@@ -166,15 +166,15 @@ def test_what_is_not_finite_is_left_out_and_counted() -> None:
     total = measured(x, y, axis=1)[1][0]
     assert (total.excluded, total.nonfinite) == (6, (1, 5))
     assert total.noise_ratio == math.inf
-    assert status_of(total.moments()) == status_of(measure_pair(x, y))
+    assert status_of(total.sums()) == status_of(measure_pair(x, y))
 
 
 def test_a_candidate_that_has_almost_vanished_keeps_its_direction() -> None:
     x, _ = noisy((1, 4, 30, 30), 0)
     total = measured(x, (x * np.float32(1e-6)).astype(np.float32), axis=1)[1][0]
-    assert cosine(total.moments()) == pytest.approx(1, abs=1e-9)
+    assert cosine(total.sums()) == pytest.approx(1, abs=1e-9)
     assert not total.zero_candidate
-    zero = measured(x, np.zeros_like(x), axis=1)[1][0].moments()
+    zero = measured(x, np.zeros_like(x), axis=1)[1][0].sums()
     assert status_of(zero) == ("degenerate", "the candidate is all zero")
     assert cosine(zero) == 0
 
@@ -182,7 +182,7 @@ def test_a_candidate_that_has_almost_vanished_keeps_its_direction() -> None:
 def test_an_empty_tensor_adds_nothing() -> None:
     clipped, (total,) = measured(np.empty((0, 3), np.float32), np.empty((0, 3), np.float32), axis=1)
     assert (clipped, total.count) == (0, 0)
-    assert score(total.moments()).status == "degenerate"
+    assert score(total.sums()).status == "degenerate"
 
 
 def test_clipped_is_what_rounding_does_not_explain() -> None:

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.blocks import split_blocks
-from roundoff.measure.pairs import PairMoments, channel_axis_of, measure_pair
+from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
 
 _SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=7)
 _FLOATS = st.floats(-1e4, 1e4, width=32)
@@ -37,7 +37,7 @@ def naive(reference: Array, candidate: Array) -> dict[str, float]:
         "count": x.size,
         "product": float(np.sum(x * y)),
         "abs_error": float(d.sum()),
-        "square_error": float(np.square(d).sum()),
+        "error_energy": float(np.square(d).sum()),
         "max_abs_error": float(d.max(initial=0)),
         "relative_count": int(nonzero.sum()),
         "relative_error": float(relative.sum()),
@@ -47,13 +47,13 @@ def naive(reference: Array, candidate: Array) -> dict[str, float]:
     }
 
 
-def seen(moments: PairMoments) -> dict[str, float]:
+def seen(moments: PairSums) -> dict[str, float]:
     names = list(naive(np.zeros(1), np.zeros(1)))
     renamed = {"near": "within_1e3", "fair": "within_5e3"}
     return {name: getattr(moments, renamed.get(name, name)) for name in names}
 
 
-def assert_same(moments: PairMoments, expected: dict[str, float], scale: float = 1.0) -> None:
+def assert_same(moments: PairSums, expected: dict[str, float], scale: float = 1.0) -> None:
     for name, value in seen(moments).items():
         assert value == pytest.approx(expected[name], rel=3e-6, abs=1e-9 * scale), name
 
@@ -80,7 +80,7 @@ def test_merging_parts_equals_one_pass(pair: tuple[Array, Array], cut: int) -> N
     x, y = (side.ravel() for side in pair)
     parts = measure_pair(x[:cut], y[:cut]).merge(measure_pair(x[cut:], y[cut:]))
     whole = measure_pair(x, y)
-    assert_same(parts, seen(whole), whole.reference.square + whole.candidate.square)
+    assert_same(parts, seen(whole), whole.reference.energy + whole.candidate.energy)
     for left, right in ((parts.reference, whole.reference), (parts.candidate, whole.candidate)):
         assert (left.low, left.high, left.at_low, left.at_high) == (
             right.low,
@@ -106,7 +106,7 @@ def test_nonfinite_elements_are_left_out_and_counted(pair: tuple[Array, Array], 
     assert moments.reference.nonfinite == np.count_nonzero(bad)
     assert moments.candidate.nonfinite == np.count_nonzero(worse)
     clean = measure_pair(reference[keep], candidate[keep])
-    assert_same(moments, seen(clean), clean.reference.square + clean.candidate.square)
+    assert_same(moments, seen(clean), clean.reference.energy + clean.candidate.energy)
     assert moments.reference.zeros == clean.reference.zeros
     assert moments.reference.histogram.total == clean.reference.histogram.total
 
@@ -122,7 +122,7 @@ def test_any_number_dtype_is_compared_exactly(dtype: str) -> None:
 def test_complex_counts_as_two_reals() -> None:
     reference = np.array([1 + 2j, 3 - 1j])
     moments = measure_pair(reference, reference + 1j)
-    assert (moments.count, moments.square_error) == (4, 2.0)
+    assert (moments.count, moments.error_energy) == (4, 2.0)
 
 
 def test_text_is_refused() -> None:
@@ -134,7 +134,7 @@ def test_a_difference_that_overflows_float32_is_still_measured() -> None:
     reference, candidate = np.array([3e38, 1], np.float32), np.array([-3e38, 1], np.float32)
     moments = measure_pair(reference, candidate)
     assert moments.max_abs_error == pytest.approx(6e38, rel=1e-6)
-    assert moments.square_error == pytest.approx(3.6e77, rel=1e-6)
+    assert moments.error_energy == pytest.approx(3.6e77, rel=1e-6)
     assert moments.excluded == 0
 
 
@@ -149,7 +149,7 @@ def test_nearly_equal_large_tensors_keep_their_small_error() -> None:
     reference = (1000 + rng.standard_normal(300_000)).astype(np.float32)
     candidate = np.nextafter(reference, np.float32(np.inf))
     expected = naive(reference, candidate)
-    assert measure_pair(reference, candidate).square_error == pytest.approx(expected["square_error"], rel=1e-9)
+    assert measure_pair(reference, candidate).error_energy == pytest.approx(expected["error_energy"], rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_transposed_views_are_read_in_the_order_of_their_shape() -> None:
     rng = np.random.default_rng(2)
     reference = rng.standard_normal((2, 3, 8, 9)).astype(np.float32)
     stored = np.ascontiguousarray(reference.transpose(0, 2, 3, 1))
-    assert measure_pair(reference, stored.transpose(0, 3, 1, 2), block=50).square_error == 0
+    assert measure_pair(reference, stored.transpose(0, 3, 1, 2), block=50).error_energy == 0
 
 
 def test_unequal_shapes_are_a_programming_error() -> None:

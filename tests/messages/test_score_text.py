@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS, score_text, share_text, text_curve
+from roundoff.messages.numbers import (
+    BLOCKS,
+    PLAIN_BLOCKS,
+    decibels,
+    decibels_text,
+    decibels_with_unit,
+    named_score,
+    percent_digits,
+    score_heading,
+    score_text,
+    share_text,
+    text_curve,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,16 +32,40 @@ from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS, score_text, share_te
         ("same_top1", 0.28999999999999998, "0.29000"),
         ("same_top1", 0.2899999, "0.28999"),
         ("sqnr_db", 12.345, "12.3"),
-        ("sqnr_db", math.inf, ">150"),
+        ("sqnr_db", math.inf, "exact"),
         ("mse", 0.00012345, "0.0001234"),
         ("accuracy", 0.78788, "78.79%"),
         ("accuracy", 0.999999, "99.99%"),
         ("mine", 1234567.0, "1.235e+06"),
+        ("mean_cosine", 0.9999999, "0.99999"),
+        ("mean_sqnr_db", 31.26, "31.3"),
+        ("mine", 0.999999, "0.99999"),
+        ("mine", 1.0, "1"),
         ("cosine", None, ""),
     ],
 )
 def test_as_many_digits_as_mean_something(name: str, value: float | None, text: str) -> None:
     assert score_text(name, value) == text
+
+
+def test_what_has_no_noise_is_exact_everywhere() -> None:
+    for shown in (decibels(math.inf), decibels_with_unit(math.inf), decibels_text(math.inf)):
+        assert shown == "exact"
+    assert (decibels(149.94), decibels_with_unit(149.94), decibels_text(149.94)) == (
+        "149.9",
+        "149.9 dB",
+        "149.9 dB",
+    )
+    assert (decibels(80.0, exact=80.0), decibels(79.9, exact=80.0), decibels(None)) == ("exact", "79.9", "")
+    assert named_score("sqnr_db", math.inf) == "sqnr exact"
+    assert (named_score("mean_sqnr_db", 33.16), named_score("cosine", 1.0)) == (
+        "mean sqnr 33.2 dB",
+        "cosine 1.00000",
+    )
+    assert [score_heading(name) for name in ("sqnr_db", "mean_sqnr_db", "same_top1", "mse")] == [
+        "sqnr dB", "mean sqnr dB", "same top-1", "mse",
+    ]  # fmt: skip
+    assert (percent_digits(0.99999, 1), percent_digits(1.0, 1), percent_digits(0.5, 0)) == ("99.9", "100.0", "50")
 
 
 def test_all_is_only_what_is_all() -> None:

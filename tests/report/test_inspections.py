@@ -164,10 +164,10 @@ def test_worst_samples() -> None:
         shown(worst_samples_page(inspections.worst_samples("x.jpg", "y.jpg", "z.jpg"), most=2)).split()
     )
     assert text.startswith(
-        "The worst of 3 samples is x.jpg: no score, median 15; the largest output moves in 1 of 3"
+        "The worst of 3 samples is x.jpg: no score, median 15.0; the largest output moves in 1 of 3"
     )
     assert "1 sample without a score" in text
-    assert "2 y.jpg 12 0.9 1 of 1" in text
+    assert "2 y.jpg 12.0 0.90000 1 of 1" in text
     assert "z.jpg" not in text
 
 
@@ -178,7 +178,7 @@ def test_of_several_outputs_the_worst_is_shown() -> None:
     page = worst_samples_page(replace(worst, samples=(worst.samples[0], sample)))
     rows = {line[:1]: line.split() for line in shown(page).splitlines()}
     assert rows["#"] == ["#", "sample", "worst", "output", "sqnr_db", "cosine", "top", "moved"]
-    assert rows["2"] == ["2", "b", "out2", "1.5", "0.25", "2", "of", "2"]
+    assert rows["2"] == ["2", "b", "out2", "1.5", "0.25000", "2", "of", "2"]
     maps = [replace(each, outputs=tuple(replace(one, rows=0) for one in each.outputs)) for each in worst.samples]
     text = shown(worst_samples_page(replace(worst, samples=tuple(maps), moved_top=None)))
     assert "top moved" not in text

@@ -37,6 +37,7 @@ from roundoff.case.sources import (
     Extra,
     OpenedSides,
     build_reader,
+    number_of,
     open_run,
     path_of,
     source_of,
@@ -152,8 +153,7 @@ def bundle(  # noqa: PLR0913 - the options of the command
     folder, archive = path_of(run, what="The run"), path_of(output, what="The archive")
     if keep_data and not confidential:
         raise BadInput("--keep-data has no effect without --confidential.", fix="leave it out, samples are kept")
-    if seed < 0:
-        raise BadInput(f"--seed {seed} is negative.", fix="give a number from 0 on")
+    number_of(seed, what="--seed", least=0)
     names_file = archive.with_suffix(".names.json")
     _check_free(archive, force=force)
     if confidential:

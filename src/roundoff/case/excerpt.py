@@ -7,6 +7,7 @@ from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.numbers import decibels_text
 from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.run.feeds import Samples
 from roundoff.studies.layers.result import LayerReport, VerdictKind
@@ -201,7 +202,7 @@ def _close(one: float | None, two: float | None, most: float) -> bool:
 
 
 def _db(value: float | None) -> str:
-    return "without a score" if value is None else f"{value:.1f} dB"
+    return "without a score" if value is None else decibels_text(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

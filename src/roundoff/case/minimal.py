@@ -41,6 +41,7 @@ from roundoff.graph.shapes import Value
 from roundoff.graph.shapes import values as shapes_of
 from roundoff.graph.subgraph import Part, Parts
 from roundoff.messages.message import message
+from roundoff.messages.numbers import decibels_text
 from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = [
@@ -219,8 +220,10 @@ def reproduce_quantized(case: Case, finding: Finding, *, most_samples: int = MOS
 
 
 def _harmless(found: Reproducer) -> str:
-    told = "" if found.complement is None else f"{found.complement.before:.1f} dB as it is and "
-    after = "" if found.complement is None else f"{found.complement.after:.1f} dB with these quantizers off"
+    told = "" if found.complement is None else f"{decibels_text(found.complement.before)} as it is and "
+    after = (
+        "" if found.complement is None else f"{decibels_text(found.complement.after)} with these quantizers off"
+    )
     return f"{found.nodes[0][0]!r} is not what makes the loss: the whole model has {told}{after}."
 
 
@@ -232,9 +235,8 @@ def _places(case: Case, blamed: Blame, most: int) -> tuple[int, ...]:
     quantizers, mended = case.quantizers(), case.quantizers(blamed.fixes)
 
     def harm(place: int) -> float:
-        return (
-            case.runner.loss(quantizers, places=(place,)).value - case.runner.loss(mended, places=(place,)).value
-        )
+        faulty, right = (case.runner.loss(each, places=(place,)).value for each in (quantizers, mended))
+        return faulty - right
 
     return tuple(sorted(sorted(few, key=harm, reverse=True)[:most]))
 
@@ -256,7 +258,7 @@ class _PartSearch:
         if start is None or start.db < _SMALLEST_DB:
             nodes, start = self.parts.computing, self._gap(self.parts.computing)
         if start is None or start.db < _SMALLEST_DB:
-            shown = "nothing can be compared" if start is None else f"at most {max(0.0, start.db):.1f} dB"
+            shown = "nothing can be compared" if start is None else f"at most {decibels_text(max(0.0, start.db))}"
             raise NotLocal(
                 f"No part of the network shows finding {finding.number} ({finding.cause}) by itself: {shown} "
                 "between its quantizers and better ones, fed with what the float network computes.",
@@ -563,8 +565,8 @@ def reproduce_device(
     faulty, healthy = sqnr_at(spot, exact, found), BEST_DB if everywhere else _healthy_db(replay, tensor)
     if healthy - faulty < _SMALLEST_DB:
         what = (
-            f"On the device {tensor!r} follows from what it reads to {faulty:.1f} dB, as other tensors do "
-            f"({healthy:.1f} dB)."
+            f"On the device {tensor!r} follows from what it reads to {decibels_text(faulty)}, as other tensors do "
+            f"({decibels_text(healthy)})."
         )
         raise BadInput(what, fix="choose another finding with --finding")
     span = replay.spans[tensor]

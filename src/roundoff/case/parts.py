@@ -16,7 +16,7 @@ from roundoff.diagnosis.result import Change, Finding
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.graph.load import Model
-from roundoff.graph.subgraph import Part, tap
+from roundoff.graph.subgraph import Part
 from roundoff.measure.metrics import ratio_db
 from roundoff.run.session import open_session
 
@@ -108,11 +108,10 @@ class GoldenFeeds:
         for name in given:
             self._known[name] = [feed[name] for _, feed in feeds]
         if computed:
-            model = self.case.runner.model
-            session = open_session(model, outputs=tap(model, computed))
-            found = [session.run(feed, sample=sample) for sample, feed in feeds]
-            for at, name in enumerate(computed):
-                self._known[name] = [arrays[at] for arrays in found]
+            runner = self.case.runner
+            indices = [runner.indices[place] for place in self.places]
+            found = [arrays for [arrays] in runner.bench.run(indices, runner.bench.open(tensors=computed))]
+            self._known |= {name: [arrays[name] for arrays in found] for name in computed}
 
 
 def run_part(model: Model, feeds: Feeds) -> Feeds:

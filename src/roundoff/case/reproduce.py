@@ -22,7 +22,7 @@ from roundoff.case.minimal import (
     reproduce_quantized,
 )
 from roundoff.case.script import SCRIPT
-from roundoff.case.sources import EarlierRun, findings_of, open_run, path_of
+from roundoff.case.sources import EarlierRun, findings_of, number_of, open_run, path_of
 from roundoff.core.files import check_output_directory, output_directory, write_bytes, write_text
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
@@ -119,15 +119,15 @@ def reproduce(  # noqa: PLR0913 - the options of the command
         ModelFailed: A model cannot be run.
     """
     source, folder = path_of(run, what="The run"), path_of(output, what="The output folder")
-    if keep_samples < 1:
-        raise BadInput(f"{keep_samples} samples were asked for.", fix="keep at least one sample")
+    number = number_of(finding, what="--finding", least=1)
+    most_samples = number_of(keep_samples, what="--keep-samples", least=1)
     check_output_directory(folder, marker=CASE_NAME, force=force)
     limits = RunLimits(threads=threads, max_memory=max_memory)
     earlier = open_run(source, _SUPPORTED, what="reproducer", limits=limits, progress=progress)
-    chosen = _chosen(earlier, finding)
+    chosen = _chosen(earlier, number)
     device = earlier.document.command[1] == "compare" or earlier.given.dumps is not None
     cut = _of_device if device else _of_quantized
-    found = cut(earlier, chosen, most_samples=keep_samples, limits=limits, progress=progress)
+    found = cut(earlier, chosen, most_samples=most_samples, limits=limits, progress=progress)
     with output_directory(folder, marker=CASE_NAME, force=force) as staged:
         files = write_reproducer(staged, without_names(found) if anonymous else found, chosen)
         verified = verify(staged)
@@ -141,7 +141,7 @@ def _chosen(run: EarlierRun, number: int) -> Finding:
         raise BadInput(
             "The run found no fault, so that there is nothing to show.", fix="give a run that found one"
         )
-    if not 1 <= number <= len(found):
+    if number > len(found):
         what = f"The run has no finding {number}; it has {len(found)}."
         raise BadInput(what, fix=f"give --finding a number from 1 to {len(found)}")
     return found[number - 1]

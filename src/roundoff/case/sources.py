@@ -61,6 +61,7 @@ __all__ = [
     "RunExtras",
     "build_reader",
     "findings_of",
+    "number_of",
     "open_run",
     "path_of",
     "read_run",
@@ -245,6 +246,17 @@ def path_of(value: object, *, what: str) -> Path:
     if not isinstance(value, str | Path):
         raise BadInput(f"{what} is {value!r}, which is no path.", fix="give a path, as text or pathlib.Path")
     return Path(value)
+
+
+def number_of(value: object, *, what: str, least: int) -> int:
+    """A whole number that was given.
+
+    Raises:
+        BadInput: It is none, or too small.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BadInput(f"{what} is {value!r}.", fix=f"give a whole number from {least} on")
+    return value
 
 
 def open_run(

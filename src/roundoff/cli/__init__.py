@@ -20,7 +20,7 @@ from roundoff.cli.language import (
 )
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.warnings import heard
-from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest
+from roundoff.errors import EXIT_INTERRUPTED, BadInput, RoundoffError, nearest, on_the_command_line
 from roundoff.messages.catalogue import speaking, told
 
 __all__ = ["COMMANDS", "main", "parse_words"]
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         Terminal().error(error)
         return error.exit_code
-    with speaking(language):
+    with speaking(language), on_the_command_line(without_language(words)):
         return _run(words, leave=argv is None)
 
 

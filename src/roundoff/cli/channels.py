@@ -6,25 +6,20 @@ and how many levels it has when all share one scale. Weights need no --data.
 """
 
 import argparse
-import time
 from typing import TYPE_CHECKING
 
 from roundoff.cli.inspection_options import (
     add_inspection_options,
     add_limits,
-    document_of,
-    limits_from,
     names_from,
-    open_inspected,
 )
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import check_subject
+from roundoff.cli.subject import subject_words
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
+    from roundoff.api.outcome import Outcome
     from roundoff.cli.results import Painter
-    from roundoff.graph.load import Model
     from roundoff.studies.channels.result import ChannelReport, ChannelSpread
 
 SUMMARY = "show how channels differ, and the risk of one scale for all"
@@ -45,30 +40,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
-    from roundoff.studies.channels.study import ChannelSettings, describe_channels
+    from roundoff.api import channels
     from roundoff.studies.channels.terminal import CHANNELS_CSV_START
 
-    started = time.monotonic()
     names = names_from(args)
-    check_subject(args)
     check_results(args, csv_start=CHANNELS_CSV_START)
-    quantized, samples = open_inspected(args, terminal)
-    settings = ChannelSettings(names=names, kinds=tuple(args.kind), axis=args.axis, limits=limits_from(args))
-    report = describe_channels(quantized, samples, settings, progress=terminal)
-    show_results(args, terminal, _results(args, quantized.float_model, report, time.monotonic() - started))
-    return EXIT_OK
+    outcome = channels(args.model, names, kind=args.kind, axis=args.axis, **subject_words(args, terminal))
+    show_results(args, terminal, _results(args, outcome))
+    return outcome.exit_code
 
 
-def _results(args: argparse.Namespace, model: "Model", report: "ChannelReport", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, outcome: "Outcome[ChannelReport]") -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.channels import channels_picture
     from roundoff.studies.channels.terminal import channels_csv, channels_page
+
+    report = outcome.result
 
     def painter(each: "ChannelSpread") -> "Painter":
         return lambda form: channels_picture(each, form=form)
 
     return Results(
-        document=document_of(args, model, elapsed_s, channels=report),
+        document=outcome.document,
         csv=channels_csv(report),
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.spreads},
         pages=(channels_page(for_people(report)),),

@@ -11,21 +11,16 @@ how much wider a single sample makes the range, and which.
 """
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, samples_from
-from roundoff.cli.inspection_options import add_limits, limits_from, rows
+from roundoff.cli.data_options import add_data_options, data_words
+from roundoff.cli.inspection_options import add_limits, rows
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.core.document import RunDocument
-    from roundoff.core.tensors import Array, InputSpec
-    from roundoff.samples.sample_set import SampleSet
-    from roundoff.studies.check_calibration.ranges import CheckSettings
+    from roundoff.api.outcome import Outcome
     from roundoff.studies.check_calibration.result import CalibrationCheck
 
 SUMMARY = "say whether samples are fit for calibration"
@@ -68,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of what is chosen at random (default: 0)"
     )
-    output = add_result_options(parser, table="check_calibration.csv")
+    output = add_result_options(parser, table="calibration.csv")
     output.add_argument(
         "--top", type=rows, default=_DEFAULT_ROWS, metavar="N|all", help="ranges shown (default: 10)"
     )
@@ -88,81 +83,35 @@ def _share(text: str) -> float:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run the model over the samples, judge, print, write; 1 when there is a fault."""
-    from roundoff.graph.interface import inputs
-    from roundoff.graph.load import load_model
-    from roundoff.studies.check_calibration.study import check_calibration
+    from roundoff.api import check_calibration
     from roundoff.studies.check_calibration.terminal import CALIBRATION_CSV_START
 
-    started = time.monotonic()
     check_results(args, csv_start=CALIBRATION_CSV_START)
-    settings = _settings(args)
-    model = load_model(args.model)
-    specs = inputs(model)
-    samples = samples_from(args, specs)
-    held_out = _held_out(args, specs)
-    found = check_calibration(
-        model, samples, settings, held_out=held_out, labels=_labels(args, samples), progress=terminal
-    )
-    show_results(args, terminal, _results(args, found, time.monotonic() - started))
-    return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
-
-
-def _settings(args: argparse.Namespace) -> "CheckSettings":
-    from roundoff.quantize.targets.loading import load_target
-    from roundoff.studies.check_calibration.ranges import CheckSettings
-
-    if args.seed < 0:
-        raise BadInput(f"--seed {args.seed} is negative.", fix="give a number from 0 on")
-    return CheckSettings(
-        target=load_target(args.target),
-        method=args.calibration or "",
+    outcome = check_calibration(
+        args.model,
+        target=args.target,
+        calibration=args.calibration,
+        held_out=args.held_out,
         share=args.share,
+        labels=args.labels,
         seed=args.seed,
-        limits=limits_from(args),
+        threads=args.threads,
+        max_memory=args.max_memory,
+        progress=terminal,
+        **data_words(args),
     )
+    show_results(args, terminal, _results(args, outcome))
+    return outcome.exit_code
 
 
-def _held_out(args: argparse.Namespace, specs: "tuple[InputSpec, ...]") -> "SampleSet | None":
-    if args.held_out is None:
-        return None
-    again = argparse.Namespace(**{**vars(args), "data": [str(args.held_out)], "samples": None})
-    return samples_from(again, specs)
-
-
-def _labels(args: argparse.Namespace, samples: "SampleSet") -> "Array | None":
-    from roundoff.samples.labels import load_labels
-
-    if args.labels is None:
-        return None
-    found = load_labels(args.labels, samples.names)
-    # Whoever takes the first samples only means the first labels too.
-    return found[: len(samples.names)] if args.samples is not None else found
-
-
-def _document(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.provenance import data_paths, environment, input_file
-    from roundoff.core.document import SCHEMA, RunDocument
-
-    read = [("model", args.model), ("held_out", args.held_out), ("labels", args.labels)]
-    if Path(args.target).is_file():
-        read.append(("target", Path(args.target)))
-    read += [("data", path) for path in data_paths(args.data)]
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=tuple(input_file(role, path) for role, path in read if path is not None),
-        calibration_check=found,
-        environment=environment(elapsed_s),
-    )
-
-
-def _results(args: argparse.Namespace, found: "CalibrationCheck", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, outcome: "Outcome[CalibrationCheck]") -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.calibration_check import calibration_picture
     from roundoff.studies.check_calibration.terminal import calibration_csv, calibration_page
 
+    found = outcome.result
     return Results(
-        document=_document(args, found, elapsed_s),
+        document=outcome.document,
         csv=calibration_csv(found),
         picture=lambda form: calibration_picture(found, form=form),
         pages=(calibration_page(for_people(found), most=args.top),),

@@ -11,20 +11,16 @@ resizing, crop, letterbox, int8/uint8, YUV, quantized codes, padded rows.
 """
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import number, numbers, shape
-from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
-    from roundoff.cli.io_sides import RawLayout
-    from roundoff.core.document import InputFile, RunDocument
-    from roundoff.studies.check_io.result import IoCheck, Stage
-    from roundoff.studies.check_io.study import CheckSettings, StageValues
+    from roundoff.studies.check_io.result import Stage
 
 SUMMARY = "is the deployed model fed what it was trained with, and if not, why"
 
@@ -34,8 +30,6 @@ _STAGES: "dict[Stage, str]" = {
     "output": "what the model gives",
     "result": "what post-processing makes of it",
 }
-_MISSING = "-"
-_BYTE = 255.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,23 +67,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, explain, print; 1 when a stage differs."""
+    from roundoff.api import check_io
     from roundoff.core.document import DOCUMENT_NAME, to_json
     from roundoff.core.files import check_output_directory
     from roundoff.report.run_directory import write_run
-    from roundoff.studies.check_io.study import check_io
     from roundoff.studies.check_io.terminal import io_check_page
-    from roundoff.vendors.pulsar2.io_fields import with_fields
 
-    started = time.monotonic()
-    paths = _paths(args)
-    settings = _settings(args)
     if args.output_dir is not None:
         check_output_directory(args.output_dir, marker=DOCUMENT_NAME, force=args.force)
     elif args.force and args.html is None:
         raise BadInput("--force has no effect without -o or --html.", fix="add -o DIR, or leave it out")
     check_html(args)
-    found = with_fields(check_io(_values(args, paths), settings))
-    document = _document(args, paths, found, elapsed_s=time.monotonic() - started)
+    outcome = check_io(
+        original=args.original,
+        preprocessed=args.preprocessed,
+        output=args.output,
+        result=args.result,
+        shape=_shapes(args.shape),
+        dtype=_by_stage("--dtype", args.dtype),
+        model=args.model,
+        scale=args.scale,
+        mean=args.mean,
+        std=args.std,
+        input_tolerance=args.input_tolerance,
+        result_tolerance=args.result_tolerance,
+    )
+    found, document = outcome.result, outcome.document
     written = [] if args.output_dir is None else list(write_run(document, args.output_dir, force=args.force))
     written += write_html(args, document)
     if args.json:
@@ -98,91 +101,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.print(io_check_page(found))
     if written:
         terminal.written(written)
-    return EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
+    return outcome.exit_code
 
 
-def _paths(args: argparse.Namespace) -> "dict[Stage, tuple[Path | None, Path | None]]":
-    """Both paths of every stage that was given."""
-    found: dict[Stage, tuple[Path | None, Path | None]] = {}
-    for stage in _STAGES:
-        given: list[str] | None = getattr(args, stage)
-        if given is None:
-            continue
-        if len(given) == 1 and stage == "original":
-            given = [*given, _MISSING]
-        if len(given) != 2:
-            raise BadInput(
-                f"--{stage} has {len(given)} path(s); two are needed: training's and the deployed side's.",
-                fix=f"write --{stage} TRAINING DEPLOYED, with {_MISSING} for a side that is not there",
-            )
-        one, other = (None if each == _MISSING else Path(each) for each in given)
-        if one is None and other is None:
-            raise BadInput(f"--{stage} names neither side.", fix=f"give a path, or leave --{stage} out")
-        found[stage] = (one, other)
-    if not found:
-        stages = ", ".join(f"--{stage}" for stage in _STAGES)
-        raise BadInput("There is nothing to check.", fix=f"give at least one of {stages}")
-    return found
-
-
-def _settings(args: argparse.Namespace) -> "CheckSettings":
-    from roundoff.preprocessing.conventions import MeanStd
-    from roundoff.studies.check_io.study import CheckSettings
-
-    for option in ("input_tolerance", "result_tolerance"):
-        if getattr(args, option) < 0:
-            flag = option.replace("_", "-")
-            raise BadInput(f"--{flag} {getattr(args, option):g} is negative.", fix="give 0 or more")
-    if args.scale is None and args.mean is None and args.std is None:
-        return CheckSettings(args.input_tolerance, args.result_tolerance)
-    scale, mean, std = 1.0 if args.scale is None else args.scale, args.mean or (0.0,), args.std or (1.0,)
-    if 0 in (scale, *std):
-        what = "A scale or std of 0 leaves nothing of a picture."
-        raise BadInput(what, fix="give --scale and --std numbers other than 0")
-    channels = max(len(mean), len(std))
-    if not {len(mean), len(std)} <= {1, channels}:
-        raise BadInput(
-            f"The mean has {len(mean)} numbers, the std {len(std)}.", fix="give one number, or one per channel"
-        )
-    mean, std = (values * (channels // len(values)) for values in (mean, std))
-    # The same numbers for values from 0 to 1.
-    unit = _BYTE * scale
-    known = MeanStd("training", tuple(value / unit for value in mean), tuple(value / unit for value in std))
-    return CheckSettings(args.input_tolerance, args.result_tolerance, (known,))
-
-
-def _values(
-    args: argparse.Namespace, paths: "dict[Stage, tuple[Path | None, Path | None]]"
-) -> "dict[Stage, StageValues]":
-    from roundoff.cli.io_sides import read_sides
-    from roundoff.studies.check_io.study import StageValues
-
-    layouts = _layouts(args)
-    found: dict[Stage, StageValues] = {}
-    for stage, (one, other) in paths.items():
-        sides = read_sides(one, other, layouts[stage])
-        found[stage] = StageValues(sides.names, sides.training, sides.deployed, sides.notes)
-    return found
-
-
-def _layouts(args: argparse.Namespace) -> "dict[Stage, RawLayout]":
-    """What is said of the raw files of each stage."""
-    from roundoff.cli.io_sides import RawLayout, numeric_type
-
-    shapes = _by_stage("--shape", args.shape)
-    types = _by_stage("--dtype", args.dtype)
-    for each in types.values():
-        numeric_type(each)
-    modelled = _model_shapes(args.model) if args.model is not None else {}
-    found: dict[Stage, RawLayout] = {}
-    for stage in _STAGES:
-        text = shapes.get(stage)
-        try:
-            said = shape(text) if text is not None else modelled.get(stage)
-        except argparse.ArgumentTypeError as error:
-            raise BadInput(f"--shape: {error}.", fix="write it as 1x3x224x224") from error
-        found[stage] = RawLayout(types.get(stage), said)
-    return found
+def _shapes(given: list[str]) -> "dict[Stage, tuple[int, ...]]":
+    """The shape of each stage that was named."""
+    try:
+        return {stage: shape(text) for stage, text in _by_stage("--shape", given).items()}
+    except argparse.ArgumentTypeError as error:
+        raise BadInput(f"--shape: {error}.", fix="write it as 1x3x224x224") from error
 
 
 def _by_stage(option: str, given: list[str]) -> "dict[Stage, str]":
@@ -198,51 +125,3 @@ def _by_stage(option: str, given: list[str]) -> "dict[Stage, str]":
         for stage in chosen:
             found[stage] = value if separator else text
     return found
-
-
-def _model_shapes(path: Path) -> "dict[Stage, tuple[int, ...]]":
-    """Shapes of what goes in and comes out; a free first axis counts one."""
-    from roundoff.graph.interface import inputs, outputs
-    from roundoff.graph.load import load_model
-    from roundoff.graph.shapes import tensor_infos
-
-    model = load_model(path)
-    found: dict[Stage, tuple[int, ...]] = {}
-    fed = inputs(model)
-    if len(fed) == 1 and fed[0].shape is not None:
-        axes = tuple(
-            1 if not place and not isinstance(axis, int) else axis for place, axis in enumerate(fed[0].shape)
-        )
-        if all(isinstance(axis, int) for axis in axes):
-            found["preprocessed"] = tuple(axis for axis in axes if isinstance(axis, int))
-    given = outputs(model)
-    sizes = {info.name: info.shape for info in tensor_infos(model)}
-    if len(given) == 1 and sizes.get(given[0]):
-        found["output"] = sizes[given[0]]
-    return found
-
-
-def _document(
-    args: argparse.Namespace,
-    paths: "dict[Stage, tuple[Path | None, Path | None]]",
-    found: "IoCheck",
-    *,
-    elapsed_s: float,
-) -> "RunDocument":
-    from roundoff.cli.provenance import environment, input_file
-    from roundoff.core.document import SCHEMA, RunDocument
-
-    read: list[InputFile] = []
-    for stage, pair in paths.items():
-        for side, path in zip(("training", "deployed"), pair, strict=True):
-            if path is not None:
-                read.append(input_file(f"{stage}, {side}", path))
-    if args.model is not None:
-        read.append(input_file("model", args.model))
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=tuple(read),
-        io_check=found,
-        environment=environment(elapsed_s),
-    )

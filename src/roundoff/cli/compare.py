@@ -11,29 +11,26 @@ thresholds that were given are missed.
 """
 
 import argparse
-import contextlib
-import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, given_options, samples_from
+from roundoff.cli.data_options import add_data_options, data_words
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
-from roundoff.core.files import is_model
-from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 
 if TYPE_CHECKING:
-    from roundoff.align.pairing import Pairing
+    from contextlib import AbstractContextManager
+
+    from roundoff.api.call import Call
+    from roundoff.api.comparison import ComparedSides as Sides
+    from roundoff.api.comparison import SidesAsked
     from roundoff.core.document import RunDocument
-    from roundoff.core.tensors import TensorInfo, TensorSource, Topology
-    from roundoff.graph.load import Model
+    from roundoff.core.tensors import Topology
     from roundoff.measure.thresholds import ThresholdSet
-    from roundoff.run.feeds import Samples
     from roundoff.studies.compare.result import Comparison
 
-__all__ = ["SUMMARY", "Sides", "add_arguments", "compare_sides", "open_sides", "run"]
+__all__ = ["SUMMARY", "add_arguments", "compare_sides", "open_sides", "run"]
 
 SUMMARY = "which tensors of two runs differ, how, and where it started"
 
@@ -89,16 +86,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Compare, print, write; 1 when thresholds that were given are missed, or it is incomplete."""
-    started = time.monotonic()
+    from roundoff.api import compare
+
     _check_outputs(args)
-    thresholds = _thresholds(args)
-    comparison, network = compare_sides(args, terminal, thresholds)
-    document = _document(args, network, comparison, time.monotonic() - started)
-    written = _write(args, document, comparison)
-    _print(args, terminal, document, comparison)
+    outcome = compare(
+        args.reference,
+        args.candidate,
+        model=args.model,
+        reference_format=args.reference_format,
+        candidate_format=args.candidate_format,
+        format=args.format,
+        aliases=args.aliases,
+        no_value_matching=args.no_value_matching,
+        threshold=args.threshold,
+        profile=args.profile,
+        channel_axis=args.channel_axis,
+        **data_words(args),
+        threads=args.threads,
+        max_memory=args.max_memory,
+        progress=terminal,
+    )
+    document = outcome.document
+    written = _write(args, document, outcome.result)
+    _print(args, terminal, document, outcome.result)
     if written:
         terminal.written(written)
-    return EXIT_OK if comparison.exit_good else EXIT_THRESHOLD_MISSED
+    return outcome.exit_code
 
 
 def _rows(text: str) -> int | None:
@@ -121,142 +134,41 @@ def _check_outputs(args: argparse.Namespace) -> None:
     check_html(args)
 
 
-def _thresholds(args: argparse.Namespace) -> "ThresholdSet | None":
-    from roundoff.measure.thresholds import load_profile, parse_thresholds
-
-    if args.threshold is not None:
-        return parse_thresholds(args.threshold)
-    return None if args.profile is None else load_profile(args.profile)
-
-
 def compare_sides(
     args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
 ) -> "tuple[Comparison, Topology | None]":
     """What differs, and the network that the names are of."""
-    from roundoff.graph.interface import topology
-    from roundoff.studies.compare.study import CompareSettings, compare
+    from roundoff.api.comparison import compare_sides
 
-    with open_sides(args, terminal) as sides:
-        network = None if sides.model is None else topology(sides.model)
-        settings = CompareSettings(thresholds=thresholds, topology=network, channel_axis=args.channel_axis)
-        found = compare(sides.reference, sides.candidate, sides.pairing, settings=settings, progress=terminal)
-        return found, network
+    found = compare_sides(_call(args, terminal), _asked(args), thresholds, channel_axis=args.channel_axis)
+    return found[:2]
 
 
-class Sides(NamedTuple):
-    """Both sides of a comparison, which tensor is which, and the model of the reference, if known."""
-
-    reference: "TensorSource"
-    candidate: "TensorSource"
-    pairing: "Pairing"
-    model: "Model | None"
-
-
-@contextlib.contextmanager
-def open_sides(args: argparse.Namespace, terminal: Terminal) -> Iterator[Sides]:
+def open_sides(args: argparse.Namespace, terminal: Terminal) -> "AbstractContextManager[Sides]":
     """Open both sides and match their tensors.
 
     Raises:
         BadInput: The options contradict each other, or what they name cannot be used.
         CannotAlign: No tensor of one side could be paired with one of the other.
     """
-    from roundoff.align.matching import align
-    from roundoff.align.names import read_aliases
-    from roundoff.graph.quantized_model import dequantized_tensors
+    from roundoff.api.comparison import open_sides
 
-    _check_models(args)
-    with contextlib.ExitStack() as stack:
-        reference, known, shapes = _reference(args, stack)
-        candidate, own = _source(args, args.candidate, args.candidate_format, shapes=shapes, stack=stack)
-        pairing = align(
-            reference,
-            candidate,
-            aliases={} if args.aliases is None else read_aliases(args.aliases),
-            origins={} if own is None else dequantized_tensors(own),
-            by_value=not args.no_value_matching,
-            progress=terminal,
-        )
-        yield Sides(reference, candidate, pairing, known)
+    return open_sides(_call(args, terminal), _asked(args))
 
 
-def _reference(
-    args: argparse.Namespace, stack: contextlib.ExitStack
-) -> "tuple[TensorSource, Model | None, Sequence[TensorInfo] | None]":
-    """The reference, the model behind it, and what that says of shapes."""
-    from roundoff.align.matching import rename_after
-    from roundoff.graph.load import load_model
-    from roundoff.graph.shapes import tensor_infos
+def _call(args: argparse.Namespace, terminal: Terminal) -> "Call":
+    from roundoff.api.call import Call, DataOptions
 
-    if args.model is None:
-        reference, own = _source(args, args.reference, args.reference_format, shapes=None, stack=stack)
-        return reference, own, None if own is None else reference.tensors
-    model = load_model(args.model)
-    shapes = tensor_infos(model)
-    reference, _ = _source(args, args.reference, args.reference_format, shapes=shapes, stack=stack)
-    return rename_after(reference, shapes), model, shapes
+    limits = {"threads": args.threads, "max_memory": args.max_memory, "progress": terminal}
+    return Call("compare", {**data_words(args), **limits}, DataOptions)
 
 
-def _check_models(args: argparse.Namespace) -> None:
-    """Refuse options that would have no effect."""
-    models = [path for path in (args.reference, args.candidate) if is_model(path)]
-    given = [*given_options(args)]
-    given += [
-        f"--{name}" for name in ("max-memory", "threads") if getattr(args, name.replace("-", "_")) is not None
-    ]
-    if given and not models:
-        raise BadInput(
-            f"{', '.join(given)} {'were' if len(given) > 1 else 'was'} given, but neither side is a model.",
-            fix=f"leave {' and '.join(given)} out, or give an .onnx or .prototxt file",
-        )
-    if args.model is not None and is_model(args.reference):
-        raise BadInput("--model was given, but REFERENCE is a model itself.", fix="leave --model out")
-    if args.format and len(models) == 2:
-        raise BadInput(f"--format {args.format} was given, but both sides are models.", fix="leave --format out")
+def _asked(args: argparse.Namespace) -> "SidesAsked":
+    from roundoff.api.comparison import SidesAsked
 
-
-def _source(
-    args: argparse.Namespace,
-    path: Path,
-    chosen_format: str | None,
-    *,
-    shapes: "Sequence[TensorInfo] | None",
-    stack: contextlib.ExitStack,
-) -> "tuple[TensorSource, Model | None]":
-    """Open one side; a model comes along when it is one."""
-    from roundoff.graph.interface import inputs
-    from roundoff.graph.load import load_model
-    from roundoff.run.capture import LiveSource
-    from roundoff.run.feeds import NO_INPUTS
-    from roundoff.tensors import open_source
-
-    if not is_model(path):
-        return open_source(path, format=chosen_format or args.format, shapes=shapes), None
-    if chosen_format:
-        raise BadInput(f"A format was given for {path}, which is a model.", fix="leave the format option out")
-    own = load_model(path)
-    specs = inputs(own)
-    samples: Samples = samples_from(args, specs) if specs or args.data else NO_INPUTS
-    source = LiveSource(own, samples, max_memory=args.max_memory, threads=args.threads)
-    return stack.enter_context(contextlib.closing(source)), own
-
-
-def _document(
-    args: argparse.Namespace, network: "Topology | None", comparison: "Comparison", elapsed_s: float
-) -> "RunDocument":
-    from roundoff.cli.provenance import data_paths, environment, input_file
-    from roundoff.core.document import SCHEMA, RunDocument
-
-    read = [("reference", args.reference), ("candidate", args.candidate)]
-    read += [(role, path) for role, path in (("model", args.model), ("aliases", args.aliases)) if path is not None]
-    read += [("data", path) for path in data_paths(args.data)]
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=tuple(input_file(role, path) for role, path in read),
-        network=network,
-        comparison=comparison,
-        environment=environment(elapsed_s),
-    )
+    formats = (args.reference_format, args.candidate_format, args.format)
+    by_value = not args.no_value_matching
+    return SidesAsked(args.reference, args.candidate, args.model, *formats, args.aliases, by_value)
 
 
 def _write(args: argparse.Namespace, document: "RunDocument", comparison: "Comparison") -> list[Path]:

@@ -14,10 +14,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.convert_tensors import convert_tensors, shape
+from roundoff.cli.convert_tensors import print_conversion, shape
 from roundoff.cli.terminal import Terminal
-from roundoff.core.files import caffe_pair, is_caffe
-from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
     from roundoff.graph.caffe.convert import Imported
@@ -61,35 +59,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Convert, write, print."""
-    from roundoff.graph.caffe.convert import import_caffe
-    from roundoff.graph.save import save_model
+    from roundoff.api import convert
+    from roundoff.api.tensors import TensorConversion
 
-    if not is_caffe(args.source) and args.source.suffix.lower() != ".onnx":
-        if args.weights is not None:
-            what = f"{args.source} is no Caffe net, so that {args.weights} means nothing."
-            raise BadInput(what, fix="roundoff convert net.prototxt net.caffemodel -o net.onnx")
-        return convert_tensors(args, terminal)
-    for option, value in (("--to", args.to), ("--format", args.layout), ("--shape", args.shape)):
-        if value is not None:
-            raise BadInput(f"{option} is for files of tensors, not for nets.", fix=f"leave out {option}")
-    if args.output.suffix.lower() != ".onnx":
-        what = f"-o {args.output} does not end in .onnx, so that no program would take it for a model."
-        raise BadInput(what, fix=f"-o {args.output.with_suffix('.onnx')}")
-    imported = import_caffe(*_pair(args))
-    save_model(imported.model, args.output, replace=args.force)
+    outcome = convert(
+        args.source,
+        args.output,
+        weights=args.weights,
+        to=args.to,
+        layout=args.layout,
+        shape=args.shape,
+        force=args.force,
+        progress=terminal,
+    )
+    found = outcome.result
+    if isinstance(found, TensorConversion):
+        print_conversion(args, terminal, found)
+        return outcome.exit_code
     if args.json:
-        terminal.text(json.dumps(_described(args, imported), indent=1, ensure_ascii=False))
+        terminal.text(json.dumps(_described(args, found), indent=1, ensure_ascii=False))
     else:
-        _print(args, terminal, imported)
+        _print(args, terminal, found)
     terminal.written([args.output])
-    return EXIT_OK
-
-
-def _pair(args: argparse.Namespace) -> tuple[Path, Path]:
-    if not is_caffe(args.source):
-        what = f"{args.source} is no Caffe net; those are called .prototxt."
-        raise BadInput(what, fix="roundoff convert net.prototxt net.caffemodel -o net.onnx")
-    return caffe_pair(args.source if args.weights is None else Path(f"{args.source},{args.weights}"))
+    return outcome.exit_code
 
 
 def _described(args: argparse.Namespace, imported: "Imported") -> dict[str, object]:

@@ -4,18 +4,17 @@ Loaded for every --help, so it imports the standard library alone until samples 
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from roundoff.cli.values import number, numbers, shape
-from roundoff.errors import BadInput, nearest
 
 if TYPE_CHECKING:
+    from roundoff.api.call import DataOptions
     from roundoff.core.tensors import InputSpec
     from roundoff.samples.sample_set import SampleSet
 
-__all__ = ["add_data_options", "given_options", "samples_from"]
+__all__ = ["add_data_options", "data_words", "given_options", "samples_from"]
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
@@ -60,20 +59,18 @@ def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "Sa
     Raises:
         BadInput: The options contradict each other, the files or the model.
     """
-    from roundoff.samples.options import IMAGE_FLAGS, ImageOptions, SampleOptions
-    from roundoff.samples.sample_set import open_samples
+    from roundoff.api.call import Call, DataOptions
+    from roundoff.api.inputs import open_data
 
-    source = _source(args.data or (), [spec.name for spec in inputs])
-    said = {field: getattr(args, flag.strip("-").replace("-", "_")) for field, flag in IMAGE_FLAGS.items()}
-    image: dict[str, Any] = {field: value for field, value in said.items() if value is not None}
-    options = SampleOptions(
-        format=args.data_format,
-        limit=args.samples,
-        raw_dtype=args.raw_dtype,
-        raw_shape=args.raw_shape,
-        image=ImageOptions(**image) if image else None,
-    )
-    return open_samples(source, inputs, options)
+    options = Call("samples", data_words(args), DataOptions).sample_options(limit=args.samples)
+    return open_data(args.data or [], inputs, options)  # type: ignore[return-value]
+
+
+def data_words(args: argparse.Namespace) -> "DataOptions":
+    """The options of `add_data_options` as public functions take them."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_data_options(parser)
+    return {name: getattr(args, name) for name in vars(parser.parse_args([]))}  # type: ignore[return-value]
 
 
 def _add_image_options(group: argparse._ArgumentGroup) -> None:
@@ -118,49 +115,6 @@ def _add_image_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--std", type=numbers, metavar="X,Y,Z", help="divides what --mean left, one number or one per channel"
     )
-
-
-def _source(given: Sequence[str], names: Sequence[str]) -> Path | Mapping[str, Path]:
-    """A single path, or a path for each input that was named."""
-    if not given:
-        raise BadInput("The model needs samples and none were given.", fix="add --data PATH")
-    parts = [_split(text, names) for text in given]
-    if len(parts) == 1 and parts[0][0] is None:
-        return parts[0][1]
-    source: dict[str, Path] = {}
-    for (name, path), text in zip(parts, given, strict=True):
-        if name is None:
-            raise BadInput(
-                f"--data {text} does not say which input it is for, but there are {len(given)} of them.",
-                fix=f"write --data INPUT={text}; inputs: {', '.join(names)}",
-            )
-        if name in source:
-            raise BadInput(
-                f"The input {name!r} was given twice: {source[name]} and {path}.",
-                fix="keep one --data per input; put several files into a folder or a list file",
-            )
-        source[name] = path
-    return source
-
-
-def _split(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
-    # Names of inputs may contain "=", so known names come first, the longest before its own beginnings.
-    for name in sorted(names, key=len, reverse=True):
-        if text.startswith(f"{name}="):
-            return name, _at_home(text[len(name) + 1 :])
-    path = _at_home(text)
-    name, separator, _ = text.partition("=")
-    if separator and not path.exists():
-        raise BadInput(f"The model has no input {name!r} (--data {text}).", fix=nearest(name, names))
-    return None, path
-
-
-def _at_home(text: str) -> Path:
-    """The path with ``~`` resolved, which no shell does behind ``INPUT=``; as it is when there is no such user."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
 
 
 def _count(text: str) -> int:

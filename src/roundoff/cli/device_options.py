@@ -8,18 +8,13 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.errors import BadInput
-
 if TYPE_CHECKING:
-    from roundoff.cli.subject import Subject
+    from roundoff.api.subject import Subject
     from roundoff.core.tensors import TensorSource
     from roundoff.diagnosis.devices.readout import KnownNames
-    from roundoff.diagnosis.investigation import DiagnoseSettings
     from roundoff.diagnosis.result import Diagnosis
 
-__all__ = ["add_device_options", "check_device_options", "device_next_steps", "diagnose_dumps", "open_dumps"]
-
-_QUANTIZING_ONLY = {"evaluator": "--evaluator", "labels": "--labels", "target": "--target"}
+__all__ = ["add_device_options", "device_next_steps", "open_dumps"]
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
@@ -36,70 +31,15 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--aliases", type=Path, metavar="FILE", help="JSON or CSV: name in the model, in the dumps")
 
 
-def check_device_options(args: argparse.Namespace) -> None:
-    """Refuse options that would have no effect, and commands with nothing to look at."""
-    if args.dumps is None:
-        for name, option in (("dump_format", "--dump-format"), ("aliases", "--aliases")):
-            if getattr(args, name) is not None:
-                raise BadInput(f"{option} has no effect without --dumps.", fix="add --dumps DIR, or leave it out")
-        if args.quantized is None and args.target is None:
-            raise BadInput(
-                "There is nothing to diagnose: neither a quantized model nor dumps were given.",
-                fix="add --quantized FILE, --target NAME or --dumps DIR",
-            )
-        return
-    if args.model is None and args.quantized is None:
-        raise BadInput("--dumps are compared with a model, and none was given.", fix="name the float model")
-    if args.fix:
-        what = "--fix repairs quantized models; what is wrong on a device is not in the model."
-        raise BadInput(what, fix="leave --fix out; or leave --dumps out to repair the quantization")
-    for name, option in _QUANTIZING_ONLY.items():
-        if getattr(args, name) is not None:
-            raise BadInput(
-                f"{option} has no effect with --dumps, where each node is judged by its own inputs.",
-                fix=f"leave {option} out; or leave --dumps out to diagnose the quantization",
-            )
-
-
-def diagnose_dumps(args: argparse.Namespace, subject: "Subject", settings: "DiagnoseSettings") -> "Diagnosis":
-    """Diagnose the device that wrote --dumps.
-
-    Raises:
-        BadInput: The dumps cannot be read.
-        CannotAlign: They do not belong to the model.
-    """
-    from roundoff.diagnosis.devices.study import diagnose_device
-
-    if args.quantized is not None and not subject.quantized.quantizers:
-        what = f"{args.quantized} has no quantizers, so it says nothing of what the device computes."
-        raise BadInput(what, fix="give the quantized model that the device was given, or leave --quantized out")
-    dumps, names = open_dumps(args, subject)
-    return diagnose_device(subject.quantized, subject.samples, dumps, settings=settings, names=names)
-
-
 def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSource, KnownNames]":
     """The tensors that a device wrote, and what is known of their names.
 
     Raises:
         BadInput: The dumps cannot be read.
     """
-    from roundoff.align.names import read_aliases
-    from roundoff.diagnosis.devices.readout import KnownNames
-    from roundoff.graph.shapes import tensor_infos
-    from roundoff.tensors import open_source
+    from roundoff.api.diagnosis import open_dumps
 
-    model = subject.quantized.float_model
-    dumps = open_source(args.dumps, format=args.dump_format, shapes=tensor_infos(model))
-    aliases = {} if args.aliases is None else read_aliases(args.aliases)
-    return dumps, KnownNames(aliases=aliases, origins=_names_in(args.quantized))
-
-
-def _names_in(quantized: Path | None) -> dict[str, str]:
-    """What the quantized model calls the tensors of the float model."""
-    from roundoff.graph.load import load_model
-    from roundoff.graph.quantized_model import dequantized_tensors
-
-    return {} if quantized is None or quantized.is_dir() else dequantized_tensors(load_model(quantized))
+    return open_dumps(subject, args.dumps, form=args.dump_format, aliases=args.aliases)
 
 
 def device_next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:

@@ -8,22 +8,19 @@ large and chance is excluded over all nodes together.
 """
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.html_option import add_html_option, check_html, write_html
 from roundoff.cli.inspection_options import rows
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
-    from roundoff.studies.run_diff.result import RunDiff
 
 __all__ = [
     "CSV_START", "SUMMARY", "add_arguments", "add_comparing_options", "add_diff_outputs", "check_diff_outputs",
-    "diff_document", "made_diff", "run", "write_diff",
+    "run", "write_diff",
 ]  # fmt: skip
 
 SUMMARY = "which nodes got better or worse between two runs"
@@ -98,15 +95,15 @@ def check_diff_outputs(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, print, write."""
+    from roundoff.api import diff
     from roundoff.core.document import to_json
     from roundoff.pages.blocks import View
     from roundoff.pages.terminal import terminal_page
     from roundoff.studies.run_diff.page import diff_page
 
-    started = time.monotonic()
     check_diff_outputs(args)
-    before, after, diff = made_diff(args, args.before, args.after)
-    document = diff_document(args, (before, after), diff, time.monotonic() - started)
+    outcome = diff(args.before, args.after, floor=args.floor, paired=args.paired)
+    document = outcome.document
     written = write_diff(args, document)
     if args.json:
         terminal.text(to_json(document))
@@ -114,37 +111,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         terminal.print(terminal_page(page))
     if written:
         terminal.written(written)
-    return EXIT_OK
-
-
-def made_diff(args: argparse.Namespace, before: Path, after: Path) -> "tuple[RunDocument, RunDocument, RunDiff]":
-    """Both documents, and what differs."""
-    from roundoff.core.document import load_document
-    from roundoff.studies.run_diff.study import FLOOR_DB, diff_runs
-
-    old, new = load_document(before), load_document(after)
-    floor = FLOOR_DB if args.floor is None else args.floor
-    diff = diff_runs((str(before), old), (str(after), new), floor_db=floor, paired=args.paired)
-    return old, new, diff
-
-
-def diff_document(
-    args: argparse.Namespace, runs: "tuple[RunDocument, RunDocument]", diff: "RunDiff", elapsed_s: float
-) -> "RunDocument":
-    """The run document of a comparison of runs."""
-    from roundoff.cli.provenance import environment, input_file
-    from roundoff.core.document import DOCUMENT_NAME, SCHEMA, RunDocument
-
-    files = {role: path / DOCUMENT_NAME if (path := Path(given)).is_dir() else path
-             for role, given in (("before", diff.before), ("after", diff.after))}  # fmt: skip
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=tuple(input_file(role, path) for role, path in files.items()),
-        network=runs[1].network,
-        diff=diff,
-        environment=environment(elapsed_s),
-    )
+    return outcome.exit_code
 
 
 def write_diff(args: argparse.Namespace, document: "RunDocument") -> list[Path]:

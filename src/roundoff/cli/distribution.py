@@ -7,25 +7,20 @@ quotes. Weights need no --data.
 """
 
 import argparse
-import time
 from typing import TYPE_CHECKING
 
 from roundoff.cli.inspection_options import (
     add_inspection_options,
     add_limits,
-    document_of,
-    limits_from,
     names_from,
-    open_inspected,
 )
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import check_subject
+from roundoff.cli.subject import subject_words
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
+    from roundoff.api.outcome import Outcome
     from roundoff.cli.results import Painter
-    from roundoff.graph.load import Model
     from roundoff.studies.distribution.result import Distribution, DistributionReport
 
 SUMMARY = "show histograms, clipping and levels of weights and activations"
@@ -49,30 +44,28 @@ def _bins(text: str) -> int:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
-    from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
+    from roundoff.api import distribution
     from roundoff.studies.distribution.terminal import DISTRIBUTION_CSV_START
 
-    started = time.monotonic()
     names = names_from(args)
-    check_subject(args)
     check_results(args, csv_start=DISTRIBUTION_CSV_START)
-    quantized, samples = open_inspected(args, terminal)
-    settings = DistributionSettings(names=names, kinds=tuple(args.kind), bins=args.bins, limits=limits_from(args))
-    report = describe_distributions(quantized, samples, settings, progress=terminal)
-    show_results(args, terminal, _results(args, quantized.float_model, report, time.monotonic() - started))
-    return EXIT_OK
+    outcome = distribution(args.model, names, kind=args.kind, bins=args.bins, **subject_words(args, terminal))
+    show_results(args, terminal, _results(args, outcome))
+    return outcome.exit_code
 
 
-def _results(args: argparse.Namespace, model: "Model", report: "DistributionReport", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, outcome: "Outcome[DistributionReport]") -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.distribution import distribution_picture
     from roundoff.studies.distribution.terminal import distribution_csv, distribution_page
+
+    report = outcome.result
 
     def painter(each: "Distribution") -> "Painter":
         return lambda form: distribution_picture(each, form=form)
 
     return Results(
-        document=document_of(args, model, elapsed_s, distributions=report),
+        document=outcome.document,
         csv=distribution_csv(report),
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.distributions},
         pages=(distribution_page(for_people(report)),),

@@ -25,11 +25,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Look it up and print it."""
     from rich.text import Text
 
-    from roundoff.core.document import load_document
-    from roundoff.measure.metrics import all_metrics
-    from roundoff.messages.sanitize import harmless
-    from roundoff.report.explain import explain
+    from roundoff.api import explain
 
-    document = None if args.run_path is None else load_document(args.run_path)
-    terminal.print(Text(harmless(explain(args.name, document, metrics=tuple(all_metrics())))))
+    terminal.print(Text(explain(args.name, args.run_path)))
     return EXIT_OK

@@ -8,8 +8,6 @@ cannot be judged.
 """
 
 import argparse
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +16,9 @@ from roundoff.cli.diff import (
     add_diff_outputs,
     check_diff_outputs,
     decibels_option,
-    diff_document,
-    made_diff,
     write_diff,
 )
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
@@ -52,29 +47,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, judge, print, write; 1 when the run does not pass."""
+    from roundoff.api import gate
     from roundoff.core.document import to_json
     from roundoff.core.files import check_output_file, write_text
     from roundoff.report.junit import gate_junit
-    from roundoff.studies.run_diff.gate import Budgets, judge_diff, new_problems, read_budgets
 
-    started = time.monotonic()
     check_diff_outputs(args)
     if args.junit is not None:
         check_output_file(args.junit, force=args.force, option="--junit")
-    budgets = Budgets() if args.budget is None else read_budgets(args.budget)
-    before, after, diff = made_diff(args, args.baseline, args.run_path)
-    gate = judge_diff(
-        diff,
-        budgets=budgets,
-        max_regression_db=args.max_regression,
-        problems=new_problems(before, after, diff),
+    outcome = gate(
+        args.run_path,
+        args.baseline,
+        max_regression=args.max_regression,
+        budget=args.budget,
         strict=args.strict,
+        floor=args.floor,
+        paired=args.paired,
     )
-    diff = replace(diff, gate=gate)
-    document = diff_document(args, (before, after), diff, time.monotonic() - started)
+    document, found = outcome.document, outcome.result
     written = write_diff(args, document)
-    if args.junit is not None:
-        write_text(args.junit, gate_junit(diff, gate))
+    if args.junit is not None and found.gate is not None:
+        write_text(args.junit, gate_junit(found, found.gate))
         written.append(args.junit)
     if args.json:
         terminal.text(to_json(document))
@@ -82,7 +75,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         _print(args, terminal, document)
     if written:
         terminal.written(written)
-    return EXIT_OK if gate.passed else EXIT_THRESHOLD_MISSED
+    return outcome.exit_code
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, document: "RunDocument") -> None:

@@ -5,30 +5,23 @@ Loaded for every --help, so it imports the standard library alone until they are
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
-from roundoff.cli.subject import add_subject_options, open_subject, subject_inputs
+from roundoff.cli.subject import add_subject_options
 from roundoff.cli.values import positive, size, threads
 from roundoff.core.files import is_model
 from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
-    from roundoff.cli.terminal import Terminal
-    from roundoff.core.document import RunDocument
-    from roundoff.graph.load import Model
-    from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.quantize.calibration.watch import RunLimits
-    from roundoff.run.feeds import Samples
 
 __all__ = [
     "KINDS",
     "add_inspection_options",
     "add_limits",
-    "document_of",
     "limits_from",
     "names_from",
-    "open_inspected",
     "rows",
 ]
 
@@ -87,38 +80,6 @@ def names_from(args: argparse.Namespace) -> tuple[str, ...]:
             "No node, tensor or quantizer was named.", fix="name some behind the model; '*' for all nodes"
         )
     return tuple(args.nodes)
-
-
-def open_inspected(args: argparse.Namespace, terminal: "Terminal") -> "tuple[QuantizedModel, Samples | None]":
-    """The model, and what it is fed; None when it has inputs and nothing was given for them."""
-    from roundoff.graph.interface import inputs
-
-    subject = open_subject(args, terminal, needs_samples=False)
-    nothing = not args.data and inputs(subject.quantized.float_model)
-    return subject.quantized, None if nothing else subject.samples
-
-
-def document_of(args: argparse.Namespace, model: "Model", elapsed_s: float, **found: Any) -> "RunDocument":
-    """The run document with what was found.
-
-    Args:
-        args: Parsed options.
-        model: The float network that names are of.
-        elapsed_s: How long it took.
-        found: The results, by their names in the document.
-    """
-    from roundoff.cli.provenance import environment
-    from roundoff.core.document import SCHEMA, RunDocument
-    from roundoff.graph.interface import topology
-
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=subject_inputs(args),
-        network=topology(model),
-        environment=environment(elapsed_s),
-        **found,
-    )
 
 
 def rows(text: str) -> int | None:

@@ -13,23 +13,17 @@ sorted and units are tried.
 """
 
 import argparse
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
-from roundoff.cli.html_option import add_html_option, begins, check_html, write_html
-from roundoff.cli.subject import add_subject_options, check_subject, open_subject
+from roundoff.cli.html_option import add_html_option, check_html, write_html
+from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, size, threads
-from roundoff.errors import EXIT_OK, BadInput
 
 if TYPE_CHECKING:
     from roundoff.core.document import RunDocument
-    from roundoff.core.target import Arithmetic
-    from roundoff.graph.load import Model
-    from roundoff.studies.layers.result import LayerReport
 
 SUMMARY = "show what quantization costs each layer, and where it begins"
 
@@ -79,65 +73,34 @@ def _rows(text: str) -> int | None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
-    from roundoff.studies.layers.study import LayerSettings, analyze_layers
+    from roundoff.api import layers
 
-    started = time.monotonic()
-    _check_options(args)
     _check_outputs(args)
-    chosen = _chosen_arithmetic(args)
-    subject = open_subject(args, terminal)
-    settings = LayerSettings(
+    outcome = layers(
+        args.model,
         method=args.method,
         mode=args.mode,
-        arithmetic=subject.arithmetic if chosen is None else chosen,
-        max_memory=args.max_memory,
-        threads=args.threads,
+        arithmetic=args.arithmetic,
+        **subject_words(args, terminal),
     )
-    report = analyze_layers(subject.quantized, subject.samples, settings, progress=terminal)
-    report = replace(report, quantized=subject.words)
-    document = _document(args, subject.quantized.float_model, report, time.monotonic() - started)
+    document = outcome.document
     written = _write(args, document)
     _print(args, terminal, document)
     if written:
         terminal.written(written)
-    return EXIT_OK
-
-
-def _check_options(args: argparse.Namespace) -> None:
-    """Refuse options that would have no effect."""
-    check_subject(args)
-    if args.arithmetic is not None and args.mode != "integer":
-        what = "--arithmetic has no effect without --mode integer."
-        raise BadInput(what, fix="add --mode integer, or leave it out")
+    return outcome.exit_code
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Refuse before the work what could not be written after it."""
     from roundoff.core.document import DOCUMENT_NAME
-    from roundoff.core.files import check_output_directory, check_output_file
+    from roundoff.core.files import begins, check_output_directory, check_output_file
 
     if args.output is not None:
         check_output_directory(args.output, marker=DOCUMENT_NAME, force=args.force)
     check_html(args)
     if args.csv is not None and not (args.force and begins(args.csv, _CSV_START.encode())):
         check_output_file(args.csv, force=False, option="--csv")
-
-
-def _chosen_arithmetic(args: argparse.Namespace) -> "Arithmetic | None":
-    """That of --arithmetic; looked up first, so that a wrong name is not told after minutes of work."""
-    from roundoff.quantize.targets.loading import load_target
-
-    return None if args.arithmetic is None else load_target(args.arithmetic).arithmetic
-
-
-def _document(args: argparse.Namespace, model: "Model", report: "LayerReport", elapsed_s: float) -> "RunDocument":
-    from roundoff.cli.inspection_options import document_of
-    from roundoff.cli.provenance import input_file
-
-    document = document_of(args, model, elapsed_s, layers=report)
-    if not args.arithmetic or not Path(args.arithmetic).is_file():
-        return document
-    return replace(document, inputs=(*document.inputs, input_file("arithmetic", Path(args.arithmetic))))
 
 
 def _write(args: argparse.Namespace, document: "RunDocument") -> list[Path]:

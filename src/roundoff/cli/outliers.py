@@ -7,18 +7,16 @@ per channel or for 16 bits. Needs no quantized model.
 """
 
 import argparse
-import time
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
-from roundoff.cli.inspection_options import add_limits, document_of, limits_from, rows
+from roundoff.cli.inspection_options import add_limits, rows
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import add_subject_options, check_subject, open_subject
+from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from roundoff.graph.load import Model
+    from roundoff.api.outcome import Outcome
     from roundoff.studies.outliers.result import OutlierReport
 
 SUMMARY = "count the channels that outliers leave few levels"
@@ -49,28 +47,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
-    from roundoff.studies.outliers.study import OutlierSettings, find_outliers
+    from roundoff.api import outliers
     from roundoff.studies.outliers.terminal import OUTLIERS_CSV_START
 
-    started = time.monotonic()
-    check_subject(args)
     check_results(args, csv_start=OUTLIERS_CSV_START)
-    settings = OutlierSettings(
-        names=tuple(args.nodes), log_base=args.log_base, axis=args.axis, limits=limits_from(args)
+    outcome = outliers(
+        args.model, args.nodes, log_base=args.log_base, axis=args.axis, **subject_words(args, terminal)
     )
-    subject = open_subject(args, terminal)
-    report = find_outliers(subject.quantized, subject.samples, settings, progress=terminal)
-    show_results(args, terminal, _results(args, subject.quantized.float_model, report, time.monotonic() - started))
-    return EXIT_OK
+    show_results(args, terminal, _results(args, outcome))
+    return outcome.exit_code
 
 
-def _results(args: argparse.Namespace, model: "Model", report: "OutlierReport", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, outcome: "Outcome[OutlierReport]") -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.outliers import outliers_picture
     from roundoff.studies.outliers.terminal import outliers_csv, outliers_page
 
+    report = outcome.result
     return Results(
-        document=document_of(args, model, elapsed_s, outliers=report),
+        document=outcome.document,
         csv=outliers_csv(report),
         picture={"outliers": lambda form: outliers_picture(report, form=form)},
         pages=(outliers_page(for_people(report), sort=args.sort, most=args.top),),

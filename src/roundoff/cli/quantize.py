@@ -9,26 +9,19 @@ which another plan can be made without running the model again.
 
 import argparse
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, samples_from
-from roundoff.cli.quantize_options import add_quantize_options, settings_from
+from roundoff.cli.data_options import add_data_options, data_words
+from roundoff.cli.quantize_options import add_quantize_options, quantize_words
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import size, threads
-from roundoff.core.files import model_files, model_stem
-from roundoff.errors import EXIT_OK, BadInput
+from roundoff.core.files import model_files
 
 if TYPE_CHECKING:
-    from roundoff.core.document import InputFile, RunDocument
-    from roundoff.quantize.calibration.calibration import Calibration
     from roundoff.quantize.pipeline import Quantization
-    from roundoff.run.feeds import Samples
 
 SUMMARY = "make a quantized model for a target chip"
-
-_STATISTICS_NAME = "check_calibration.npz"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,94 +53,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize, write, print."""
-    from roundoff.cli.provenance import input_file
+    from roundoff.api import quantize
+    from roundoff.api.quantization import file_prefix
     from roundoff.core.files import check_output_directory
-    from roundoff.graph.interface import inputs
-    from roundoff.graph.load import load_model
-    from roundoff.quantize.pipeline import quantize_model
     from roundoff.quantize.plan_file import PLAN_NAME
-    from roundoff.run.feeds import NO_INPUTS
 
-    started = time.monotonic()
-    prefix = _prefix(args)
+    file_prefix(args.model, args.prefix)
     check_output_directory(args.output, marker=PLAN_NAME, force=args.force)
-    settings = settings_from(args)
-    model = load_model(args.model)
-    specs = inputs(model)
-    origin = input_file("model", args.model)
-    calibration = _statistics(args, origin)
-    samples: Samples | None = None if specs else NO_INPUTS
-    if args.data or (specs and calibration is None):
-        samples = samples_from(args, specs)
-    result = quantize_model(model, samples, settings, calibration=calibration, progress=terminal)
-    document = _document(args, origin, time.monotonic() - started)
-    _write(args, result, document, prefix=prefix)
-    _print(args, terminal, result)
+    outcome = quantize(
+        args.model,
+        statistics=args.statistics,
+        target=args.target,
+        threads=args.threads,
+        max_memory=args.max_memory,
+        progress=terminal,
+        **data_words(args),
+        **quantize_words(args),
+    )
+    outcome.save(args.output, prefix=args.prefix, force=args.force)
+    _print(args, terminal, outcome.result)
     terminal.written([args.output])
-    return EXIT_OK
-
-
-def _prefix(args: argparse.Namespace) -> str:
-    prefix = model_stem(args.model) if args.prefix is None else args.prefix
-    if not prefix or Path(prefix).name != prefix:
-        raise BadInput(f"--prefix {prefix!r} is not the start of a file name.", fix="give a name without slashes")
-    return str(prefix)
-
-
-def _statistics(args: argparse.Namespace, origin: "InputFile") -> "Calibration | None":
-    from roundoff.quantize.calibration.files import load_calibration
-
-    if args.statistics is None:
-        return None
-    return load_calibration(args.statistics, model_hash=origin.sha256)
-
-
-def _document(args: argparse.Namespace, origin: "InputFile", elapsed_s: float) -> "RunDocument":
-    """What was asked, on what: from this the run can be told to others, and made again."""
-    from roundoff.cli.provenance import data_paths, environment, input_file
-    from roundoff.core.document import SCHEMA, RunDocument
-
-    read = [("rules", args.rules), ("statistics", args.statistics)]
-    if Path(args.target).is_file():
-        read.append(("target", Path(args.target)))
-    read += [("data", path) for path in data_paths(args.data)]
-    return RunDocument(
-        schema=SCHEMA,
-        command=("roundoff", *args.words),
-        inputs=(origin, *(input_file(role, path) for role, path in read if path is not None)),
-        environment=environment(elapsed_s),
-    )
-
-
-def _write(args: argparse.Namespace, result: "Quantization", document: "RunDocument", *, prefix: str) -> None:
-    from roundoff import __version__
-    from roundoff.core.document import RECORD_NAME, to_json
-    from roundoff.core.files import output_directory, write_text
-    from roundoff.graph.save import save_model
-    from roundoff.quantize.calibration.files import save_calibration
-    from roundoff.quantize.plan_file import PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
-
-    origin = document.inputs[0]
-    files = {"fake_quant": f"{prefix}_fake_quant_model.onnx", "deploy": f"{prefix}_deploy_model.onnx"}
-    saved = SavedPlan(
-        schema=PLAN_SCHEMA,
-        roundoff=__version__,
-        model=str(args.model),
-        model_sha256=origin.sha256,
-        method=result.best.method,
-        samples=result.calibration.samples,
-        arithmetic=result.target.arithmetic,
-        plan=result.best.plan,
-        numbers=saved_numbers(result.best.numbers),
-        files=files,
-        notes=result.notes,
-    )
-    with output_directory(args.output, marker=PLAN_NAME, force=args.force) as staged:
-        save_model(result.fake_quant_model(), staged / files["fake_quant"])
-        save_model(result.deploy_model(), staged / files["deploy"])
-        save_calibration(result.calibration, staged / _STATISTICS_NAME, model_hash=origin.sha256)
-        write_text(staged / PLAN_NAME, plan_json(saved))
-        write_text(staged / RECORD_NAME, to_json(document))
+    return outcome.exit_code
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization") -> None:

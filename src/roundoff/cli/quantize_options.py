@@ -7,12 +7,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.errors import BadInput
-
 if TYPE_CHECKING:
+    from roundoff.api.call import QuantizeOptions
     from roundoff.quantize.pipeline import QuantizeSettings
 
-__all__ = ["add_quantize_options", "given_quantize_options", "settings_from"]
+__all__ = ["add_quantize_options", "given_quantize_options", "quantize_words", "settings_from"]
 
 # Options that say how, once it is clear for which chip; by their names in the namespace.
 _HOW = ("calibration", "weight_method", "calibration_option", "set", "rules")
@@ -56,30 +55,13 @@ def settings_from(args: argparse.Namespace) -> "QuantizeSettings":
     Raises:
         BadInput: A name is unknown or a value cannot be read.
     """
-    from roundoff.quantize.pipeline import QuantizeSettings
-    from roundoff.quantize.planning.rules import load_rules, parse_rule
-    from roundoff.quantize.targets.loading import load_target
+    from roundoff.api.call import Call
+    from roundoff.api.subject import SubjectOptions, quantize_settings
 
-    for name in ("calibration", "weight_method"):
-        if getattr(args, name) == "":
-            option = "--" + name.replace("_", "-")
-            raise BadInput(f"{option} is empty.", fix="name a calibration method, or leave it out")
-    rules = [] if args.rules is None else list(load_rules(args.rules))
-    return QuantizeSettings(
-        target=load_target(args.target),
-        rules=(*rules, *map(parse_rule, args.set)),
-        methods=tuple(name.strip() for name in args.calibration.split(",")) if args.calibration else (),
-        weight_method=args.weight_method or "",
-        options=dict(map(_option, args.calibration_option)),
-        threads=args.threads,
-        max_memory=args.max_memory,
-    )
+    given = {**quantize_words(args), "target": args.target, "threads": args.threads, "max_memory": args.max_memory}
+    return quantize_settings(Call("quantize", given, SubjectOptions))
 
 
-def _option(text: str) -> tuple[str, float]:
-    key, _, value = text.partition("=")
-    try:
-        return key.strip(), float(value)
-    except ValueError as error:
-        what = f"--calibration-option {text!r} is not of the form KEY=NUMBER."
-        raise BadInput(what, fix="write it as in --calibration-option percentile=0.9999") from error
+def quantize_words(args: argparse.Namespace) -> "QuantizeOptions":
+    """The options of `add_quantize_options` as public functions take them."""
+    return {name: getattr(args, name) for name in _HOW}  # type: ignore[return-value]

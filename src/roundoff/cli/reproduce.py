@@ -114,12 +114,15 @@ def _print(args: argparse.Namespace, terminal: Terminal, made: "Reproduction") -
 
 
 def _lines(made: "Reproduction") -> "Iterator[tuple[str, str]]":
+    from roundoff.messages.numbers import decibels_text
+
     found, checked = made.reproducer, made.verified
     more = len(found.nodes) - _NAMED
     names = ", ".join(f"{name} ({kind})" for name, kind in found.nodes[:_NAMED])
     yield "nodes", names + (f" and {more} more" if more > 0 else "")
     yield "where", found.spot.text
-    yield "alone", f"{found.faulty_db:.1f} dB, {found.mended_db:.1f} dB {found.mending}; fed with {found.fed_with}"
+    faulty, mended = decibels_text(found.faulty_db), decibels_text(found.mended_db)
+    yield "alone", f"{faulty}, {mended} {found.mending}; fed with {found.fed_with}"
     result = "exit code 1 on what is observed" if checked.shows else "does NOT show the fault"
     passed = "0 on what is expected" if checked.passes else "and does NOT pass on what is expected"
     yield "run.py", f"{result}, {passed}"
@@ -130,9 +133,12 @@ def _lines(made: "Reproduction") -> "Iterator[tuple[str, str]]":
         if found.unnoticed:
             verdict = "both are right, the fault does not reach the outputs"
         after, before = found.complement.after, found.complement.before
-        yield "complement", f"the whole model has {after:.1f} dB {told}, {before:.1f} dB as it is: {verdict}"
+        yield (
+            "complement",
+            f"output SQNR {decibels_text(after)} {told}, {decibels_text(before)} as it is: {verdict}",
+        )
     if found.alone is not None:
-        yield "", f"{found.alone:.1f} dB with only these on"
+        yield "", f"{decibels_text(found.alone)} with only these on"
 
 
 def _record(made: "Reproduction") -> dict[str, object]:

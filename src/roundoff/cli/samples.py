@@ -6,19 +6,18 @@ list worst.txt that any command takes: --data DIR/worst.txt.
 """
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
-from roundoff.cli.inspection_options import add_limits, document_of, limits_from, rows
+from roundoff.cli.inspection_options import add_limits, rows
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import Subject, add_subject_options, check_subject, open_subject
+from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
-from roundoff.errors import EXIT_OK, BadInput
+from roundoff.errors import BadInput
 
 if TYPE_CHECKING:
-    from roundoff.graph.load import Model
+    from roundoff.api.outcome import Outcome
     from roundoff.studies.samples.result import WorstSamples
 
 SUMMARY = "find the samples that quantization hurts most"
@@ -54,25 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, compare, print, write."""
-    from roundoff.measure.metrics import get_metric
-    from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
+    from roundoff.api import samples
+    from roundoff.messages.catalogue import told
     from roundoff.studies.samples.terminal import WORST_SAMPLES_CSV_START
 
-    started = time.monotonic()
-    check_subject(args)
     check_results(args, csv_start=WORST_SAMPLES_CSV_START)
     _check_copy(args)
-    metrics = tuple(name.strip() for name in args.metric.split(",") if name.strip())
-    # What is misspelt should not be told after minutes of work.
-    for name in metrics:
-        get_metric(name)
-    settings = WorstSampleSettings(metrics=metrics, outputs=tuple(args.output_node), limits=limits_from(args))
-    subject = open_subject(args, terminal)
-    worst = find_worst_samples(subject.quantized, subject.samples, settings, progress=terminal)
-    show_results(args, terminal, _results(args, subject.quantized.float_model, worst, time.monotonic() - started))
+    outcome = samples(
+        args.model, metric=args.metric, output_node=args.output_node, **subject_words(args, terminal)
+    )
+    show_results(args, terminal, _results(args, outcome))
     if args.copy_to is not None:
-        _copy(args, terminal, subject, worst)
-    return EXIT_OK
+        listed = outcome.copy_to(args.copy_to, top=args.top, force=args.force)
+        terminal.note(told("samples_text.copied", folder=args.copy_to, list=listed))
+    return outcome.exit_code
 
 
 def _check_copy(args: argparse.Namespace) -> None:
@@ -86,27 +80,14 @@ def _check_copy(args: argparse.Namespace) -> None:
     check_output_directory(args.copy_to, marker=LIST_NAME, force=args.force, option="--copy-to")
 
 
-def _copy(args: argparse.Namespace, terminal: Terminal, subject: Subject, worst: "WorstSamples") -> None:
-    from roundoff.core.files import output_directory
-    from roundoff.messages.catalogue import told
-    from roundoff.samples.sample_set import LIST_NAME, copy_samples
-
-    with output_directory(args.copy_to, marker=LIST_NAME, force=args.force) as staged:
-        copy_samples(
-            staged,
-            ((each.sample, subject.samples.feed(each.index)) for each in worst.samples[: args.top]),
-            heading=f"the worst samples of {worst.data} by {worst.metrics[0]}, worst first",
-        )
-    terminal.note(told("samples_text.copied", folder=args.copy_to, list=args.copy_to / LIST_NAME))
-
-
-def _results(args: argparse.Namespace, model: "Model", worst: "WorstSamples", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, outcome: "Outcome[WorstSamples]") -> Results:
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.worst_samples import worst_samples_picture
     from roundoff.studies.samples.terminal import worst_samples_csv, worst_samples_page
 
+    worst = outcome.result
     return Results(
-        document=document_of(args, model, elapsed_s, worst_samples=worst),
+        document=outcome.document,
         csv=worst_samples_csv(worst),
         picture={"samples": lambda form: worst_samples_picture(worst, form=form)},
         pages=(worst_samples_page(for_people(worst), most=args.top),),

@@ -11,24 +11,22 @@ large may hardly matter to the outputs, and the other way round.
 """
 
 import argparse
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
-from roundoff.cli.inspection_options import add_limits, document_of, rows
+from roundoff.cli.inspection_options import add_limits, rows
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import add_subject_options, check_subject, open_subject
+from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import positive, seconds
-from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, BadInput
+from roundoff.errors import EXIT_INTERRUPTED, BadInput
 from roundoff.messages.catalogue import told
 
 if TYPE_CHECKING:
-    from roundoff.graph.load import Model
+    from roundoff.api.outcome import Outcome
     from roundoff.report.plots.canvas import PictureForm
     from roundoff.studies.sensitivity.result import SensitivityReport
-    from roundoff.studies.sensitivity.settings import SensitivitySettings
 
 SUMMARY = "rank nodes, weights, activations by what each does to outputs"
 
@@ -107,27 +105,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
-    from roundoff.studies.sensitivity.study import analyze_sensitivity
-    from roundoff.studies.sensitivity.summary import report_sensitivity
+    from roundoff.api import sensitivity
     from roundoff.studies.sensitivity.terminal import SENSITIVITY_CSV_START
 
-    started = time.monotonic()
-    check_subject(args)
     check_results(args, csv_start=SENSITIVITY_CSV_START)
     _check_journal(args)
-    settings = _settings(args)
-    subject = open_subject(args, terminal)
-    begun = time.monotonic()
-    found = analyze_sensitivity(
-        subject.quantized, subject.samples, settings, progress=terminal, journal=args.resume
+    outcome = sensitivity(
+        args.model,
+        kind=args.kind,
+        nodes=args.nodes,
+        group=args.group,
+        metric=args.metric,
+        output_node=args.output_node,
+        leave_one_out=args.leave_one_out,
+        exact=args.exact,
+        fast=args.fast,
+        first_samples=args.first_samples,
+        budget=args.budget,
+        resume=args.resume,
+        top=args.top,
+        **subject_words(args, terminal),
     )
-    # What was not done because of the budget was asked for; the rest was not.
-    interrupted = not found.complete and (args.budget is None or time.monotonic() - begun < args.budget)
-    report = report_sensitivity(found, subject.quantized)
-    show_results(args, terminal, _results(args, subject.quantized.float_model, report, time.monotonic() - started))
-    if interrupted and args.resume is not None:
+    show_results(args, terminal, _results(args, outcome))
+    if outcome.exit_code == EXIT_INTERRUPTED and args.resume is not None:
         terminal.note(told("sensitivity_text.interrupted", file=args.resume))
-    return EXIT_INTERRUPTED if interrupted else EXIT_OK
+    return outcome.exit_code
 
 
 def _check_journal(args: argparse.Namespace) -> None:
@@ -143,46 +145,21 @@ def _check_journal(args: argparse.Namespace) -> None:
         raise BadInput(what, fix="keep the journal beside that folder")
 
 
-def _settings(args: argparse.Namespace) -> "SensitivitySettings":
-    """What was asked for; a misspelt metric should not be told after minutes of work."""
-    from roundoff.studies.sensitivity.scoring import Scorer
-    from roundoff.studies.sensitivity.settings import SensitivitySettings
-
-    if args.exact and args.first_samples is not None:
-        what = "--first-samples has no effect with --exact, which measures all on all samples."
-        raise BadInput(what, fix="leave one of them out")
-    metrics = tuple(name.strip() for name in args.metric.split(",") if name.strip())
-    Scorer(metrics)
-    return SensitivitySettings(
-        kinds=tuple(dict.fromkeys(args.kind)),
-        metrics=metrics,
-        outputs=tuple(args.output_node),
-        nodes=tuple(args.nodes),
-        groups={" + ".join(names): tuple(names) for names in args.group},
-        mode="left_out" if args.leave_one_out else "alone",
-        first_samples=args.first_samples,
-        top=max(_DEFAULT_ROWS, args.top or _DEFAULT_ROWS),
-        exact=args.exact,
-        fast=args.fast,
-        budget_s=args.budget,
-        max_memory=args.max_memory,
-        threads=args.threads,
-    )
-
-
-def _results(args: argparse.Namespace, model: "Model", report: "SensitivityReport", elapsed_s: float) -> Results:
+def _results(args: argparse.Namespace, outcome: "Outcome[SensitivityReport]") -> Results:
     from functools import partial
 
     from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.sensitivity import sensitivity_picture
     from roundoff.studies.sensitivity.terminal import sensitivity_csv, sensitivity_tables, sensitivity_verdict
 
+    report = outcome.result
+
     def painter(kind: str, form: "PictureForm") -> bytes:
         return sensitivity_picture(report, kind, form=form)
 
     shown = for_people(report)
     return Results(
-        document=document_of(args, model, elapsed_s, sensitivity=report),
+        document=outcome.document,
         csv=sensitivity_csv(report),
         picture={f"sensitivity_of_{kind}": partial(painter, kind) for kind in report.rankings},
         pages=(sensitivity_verdict(shown), sensitivity_tables(shown, most=args.top)),

@@ -1,21 +1,16 @@
-"""Settings in the words of other tools, as files of a command's folder; loaded when one is asked for."""
+"""Settings in the words of other tools, beside another result.
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+Loaded for every --help, so it imports the standard library alone until there are some.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from roundoff.cli.terminal import Terminal
-    from roundoff.graph.load import Model
-    from roundoff.vendors.dialects.decisions import Decisions
-    from roundoff.vendors.dialects.written import Dialect, Written
+    from roundoff.vendors.dialects.settings import ToolSettings
 
-__all__ = ["DIALECT_HELP", "SETTINGS_NAME", "Settings", "float_model_name", "print_settings", "settings_for"]
-
-SETTINGS_NAME = "settings.json"
-"""The file that says which files there are, and what they could not say."""
+__all__ = ["DIALECT_HELP", "print_settings"]
 
 DIALECT_HELP = (
     "write settings for other tools: roundoff, onnxruntime, pulsar2, horizon, amct, rknn, tpu-mlir, nncf, aimet, "
@@ -26,100 +21,13 @@ DIALECT_HELP = (
 _MOST_LOST = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings for some tools.
-
-    Attributes:
-        written: By name of the dialect.
-        graph: Name of the file with the float model they belong to; empty where it is the user's own.
-    """
-
-    written: "Mapping[str, Written]"
-    graph: str = ""
-
-    @property
-    def count(self) -> str:
-        """For how many tools there is something to set."""
-        from roundoff.messages.numbers import counted
-
-        tools = sum(bool(each.files) for each in self.written.values())
-        return f"for {counted(tools, 'tool')}" if tools else "none: nothing that can be told differs from defaults"
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """All files by name."""
-        return {name: text for each in self.written.values() for name, text in each.files.items()}
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """The same for programs: which files there are, what they say, what they cannot say."""
-        return {
-            name: {
-                "files": list(each.files),
-                "said": each.said,
-                "not_expressible": list(each.missing),
-                "use": each.use,
-            }
-            for name, each in self.written.items()
-        }
-
-    def files(self) -> dict[str, str]:
-        """All files by name, with the record of what they say."""
-        from roundoff.core.document import json_text
-
-        return {**self.texts, SETTINGS_NAME: json_text(self.record)}
-
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """What to tell of them: a word, and what it is about."""
-        for name, each in self.written.items():
-            yield name, each.said
-            if each.files:
-                yield "", f"files: {', '.join(each.files)}"
-            yield "", f"use: {each.use}"
-            for missing in each.missing:
-                yield "", f"not expressible in {name}: {missing}"
-
-    def lost(self) -> Iterator[str]:
-        """What could not be said, a line for what several tools cannot be told alike."""
-        tools: dict[str, list[str]] = {}
-        for name, each in self.written.items():
-            for missing in each.missing:
-                tools.setdefault(missing, []).append(name)
-        for missing, names in tools.items():
-            yield f"not expressible in {', '.join(names)}: {missing}"
-
-
-def settings_for(
-    decisions: "Decisions", dialects: "Sequence[Dialect]", *, given: "Model | None" = None
-) -> Settings:
-    """Write decisions in some dialects.
-
-    Args:
-        decisions: What was decided.
-        dialects: For which tools.
-        given: The float model as the user gave it, where that is known: of names that it has not, it is said whose
-            they are.
-    """
-    graph = decisions.made.graph
-    strange = _names(decisions.quantized.float_model) - (set() if given is None else _names(given))
-
-    def owned(text: str) -> str:
-        return f"{text} (names in {graph})" if any(repr(name) in text for name in strange) else text
-
-    found = {each.name: each.write(decisions) for each in dialects}
-    if not graph:
-        return Settings(found)
-    told = {name: replace(each, missing=tuple(map(owned, each.missing))) for name, each in found.items()}
-    return Settings(told, graph)
-
-
-def print_settings(terminal: "Terminal", settings: Settings, folder: "Path") -> None:
+def print_settings(terminal: "Terminal", settings: "ToolSettings", folder: Path) -> None:
     """Tell of settings beside another result: where they are, for which graph, and what they could not say."""
     from rich.text import Text
 
     from roundoff.messages.sanitize import for_people
     from roundoff.pages.terminal import verdict_page
+    from roundoff.vendors.dialects.settings import SETTINGS_NAME
 
     lost = list(settings.lost())
     lines = [("", each) for each in lost[:_MOST_LOST]]
@@ -131,33 +39,3 @@ def print_settings(terminal: "Terminal", settings: Settings, folder: "Path") -> 
     headline.append(f": {settings.count}; how to use them is in {folder / SETTINGS_NAME}", style="default")
     terminal.text("")
     terminal.print(verdict_page(headline, for_people(tuple(lines))))
-
-
-def _names(model: "Model") -> set[str]:
-    return {name for node in model.proto.graph.node for name in (node.name, *node.input, *node.output)}
-
-
-def float_model_name(stem: str, given: "Model | None", quantized: "Model") -> str:
-    """Name of the file for the float model that settings belong to; empty where it is the user's own.
-
-    Args:
-        stem: How names of files start.
-        given: The float model as the user gave it; None where that is not known.
-        quantized: The one that was quantized.
-    """
-    return f"{stem}_float_model.onnx" if given is None or _changed(given, quantized) else ""
-
-
-def _changed(given: "Model", quantized: "Model") -> bool:
-    """Whether the user's file holds another graph: something was folded, transformed, imported, or got a name."""
-    import onnx
-
-    from roundoff.core.files import is_caffe
-
-    ours, theirs = given.proto.graph, quantized.proto.graph
-    if is_caffe(given.path):
-        return True
-    if ours is not theirs and ours.SerializeToString() != theirs.SerializeToString():
-        return True
-    named = {node.name for node in onnx.load(given.path, load_external_data=False).graph.node}
-    return not named.issuperset(node.name for node in theirs.node)

@@ -23,11 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the targets."""
+    from roundoff.api import targets as find_targets
     from roundoff.messages.sanitize import for_people
-    from roundoff.quantize.targets.loading import load_target, target_names
     from roundoff.quantize.targets.terminal import target_page, targets_json, targets_list
 
-    targets = [load_target(name) for name in ([args.target] if args.target is not None else target_names())]
+    targets = find_targets(args.target).result
     if args.json:
         terminal.text(targets_json(targets))
     elif args.target is not None:

@@ -16,6 +16,7 @@ from roundoff.errors import BadInput
 __all__ = [
     "LISTING_NAME",
     "add_to_list",
+    "begins",
     "caffe_pair",
     "check_output_directory",
     "check_output_file",
@@ -148,6 +149,14 @@ def regular_file(path: Path, *, what: str) -> int:
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
         raise BadInput(f"{what} {path} is {kind}, not a file.", fix="give the path of a regular file")
     return status.st_size
+
+
+def begins(path: Path, *starts: bytes) -> bool:
+    """Whether a file is there and begins with one of these."""
+    if not path.is_file():
+        return False
+    with reading(path, what="The file"), path.open("rb") as file:
+        return file.read(max(map(len, starts))).startswith(starts)
 
 
 def read_small(path: Path, *, what: str) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from roundoff.diagnosis.loss import Loss, LossMeter
+from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
 from roundoff.diagnosis.registry import ask, explain, find_cause
 from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.subject import Case
@@ -12,8 +12,6 @@ from roundoff.errors import RoundoffError
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, message
-from roundoff.messages.numbers import decibels_text
-from roundoff.run.session import open_session
 
 __all__ = ["WORSE_DB", "FileCase", "FileSuspect", "check_file", "check_sums"]
 
@@ -71,10 +69,10 @@ def check_file(case: Case, given: Model) -> tuple[Message, Finding | None, Loss 
         return message("diagnosis.file_other_outputs"), None, None
     theirs = case.loss()
     if ours.excess_db(theirs) < WORSE_DB:
-        return message("diagnosis.file_computes", db=decibels_text(ours.sqnr_db)), None, None
+        return message("diagnosis.file_computes", db=decibels_of(ours.sqnr_db)), None, None
     found = explain(FileCase(case, given, ours), FileSuspect(), of="file", nodes=(), tensors=())
     if found is None or not found.proven:
-        keeps, alone = decibels_text(ours.sqnr_db), decibels_text(theirs.sqnr_db)
+        keeps, alone = decibels_of(ours.sqnr_db), decibels_of(theirs.sqnr_db)
         return message("diagnosis.file_more", db=keeps, other=alone), None, ours
     return found.summary, replace(found, share=1.0), ours
 
@@ -101,12 +99,8 @@ def _loss(case: Case, model: Model) -> Loss | None:
     """What a file loses; None where its outputs are of another kind."""
     runner = case.runner
     names = dict(zip(outputs(runner.model), outputs(model), strict=False))
-    session = open_session(model, threads=None)
     meter = LossMeter(runner.parts)
-    for place in runner.few():
-        sample, feed = runner.feeds()[place]
-        arrays = dict(zip(outputs(model), session.run(feed, sample=sample), strict=True))
-        exact = runner.float_outputs()[place]
+    for exact, arrays in runner.pairs(model, runner.few()):
         found = {name: arrays[names[name]] for name in exact if name in names}
         if any(name not in found or found[name].dtype != array.dtype for name, array in exact.items()):
             return None

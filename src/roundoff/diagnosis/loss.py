@@ -14,7 +14,10 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.measure.metrics import ratio_db
 from roundoff.measure.thresholds import load_profile
+from roundoff.messages.message import Argument, message
+from roundoff.messages.numbers import EXACT_DB, decibels_text
 
 __all__ = [
     "ENDLESS",
@@ -22,6 +25,7 @@ __all__ = [
     "Loss",
     "LossMeter",
     "Part",
+    "decibels_of",
     "joined_slices",
     "output_parts",
 ]
@@ -107,8 +111,7 @@ class Loss:
     @property
     def sqnr_db(self) -> float:
         """Of the worst part."""
-        worst = float(self.ratios.max(initial=0.0))
-        return -10 * math.log10(worst) if worst > 0 else math.inf
+        return ratio_db(1.0, float(self.ratios.max(initial=0.0)))
 
     @property
     def cosine(self) -> float:
@@ -146,7 +149,7 @@ class Loss:
     def excess_db(self, expected: "Loss") -> float:
         """By how many decibels some part is worse than expected; what is below `NEGLIGIBLE` is all the same."""
         ours, theirs = (np.maximum(each.ratios, NEGLIGIBLE) for each in (self, expected))
-        return float((10 * np.log10(ours / theirs)).max(initial=0.0))
+        return max((ratio_db(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)), default=0.0)
 
 
 def _ratios(noise: Array, signal: Array) -> Array:
@@ -284,3 +287,8 @@ def _moved_axis(node: Any, axis: int, shapes: Mapping[str, Any]) -> int | None:
     ahead = prod(before[:axis])
     same = (at for at, size in enumerate(after) if size == before[axis] and prod(after[:at]) == ahead)
     return next(same, None)
+
+
+def decibels_of(value: float) -> Argument:
+    """Decibels in the gap of a message; what is exact is so in every language."""
+    return message("common.exact") if value >= EXACT_DB else decibels_text(value)

@@ -1,7 +1,7 @@
 """Repairing what was diagnosed: remedies on a model that was given, or on the recipe of one that is made here."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, TypeVar
 
 from roundoff.core.plan import QuantPlan, Recipe
@@ -10,9 +10,9 @@ from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.repairable_model import EditedModel, RecipeModel
 from roundoff.diagnosis.result import COSTS, Change, CostClass, Diagnosis, Finding, Measure, Repair, RepairStep
-from roundoff.diagnosis.subject import open_case
+from roundoff.diagnosis.subject import Case, open_case
 from roundoff.diagnosis.task_metric import Metric
-from roundoff.errors import reason
+from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
@@ -27,13 +27,17 @@ __all__ = [
     "Fixed",
     "Goal",
     "Judged",
+    "RepairSource",
     "Workpiece",
     "aim",
     "attempts",
+    "better_of",
     "fix_model",
+    "fix_places",
     "fix_recipe",
     "repair",
     "untried",
+    "wants_search",
 ]
 
 
@@ -188,6 +192,63 @@ class Fixed:
     method: str = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RepairSource:
+    """What was diagnosed, with all that was loaded, prepared, observed and run for it, for a repair to go on from.
+
+    Attributes:
+        quantized: The network.
+        samples: What it was fed.
+        model: The float model as it was given; None where only a quantized one was.
+        builder: What made the quantized model; None where it was given.
+        recipe: How that made it.
+        target: The chip that a stored plan is for; empty where nobody knows.
+        case: The network as the diagnosis ran it; opened anew where None.
+    """
+
+    quantized: QuantizedModel
+    samples: Samples
+    model: Model | None = None
+    builder: RecipeBuilder | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+    target: str = ""
+    case: Case | None = None
+
+
+def wants_search(found: Diagnosis) -> bool:
+    """Whether the remedy is a search: no single place is to blame."""
+    remedies = [each.remedy for each in found.accused if each.remedy is not None]
+    return found.kind == "distributed" or any(
+        change.kind == "search" for remedy in remedies for change in remedy.changes
+    )
+
+
+def better_of(fixed: Fixed, searched: Fixed) -> Fixed:
+    """What remedies of single places and a search came to: the better of both, with the steps of both."""
+    step, ours = searched.repair.steps[0], fixed.repair
+    begun, got = ours.measures[0], step.measure
+    if not step.kept or not replace(got, before=begun.after).improved:
+        last = replace(step, kept=False, why=step.why or message("diagnosis.repair_no_better"))
+        return replace(fixed, repair=replace(ours, steps=(*ours.steps, last)))
+    better = message("diagnosis.search_better")
+    steps = [replace(each, kept=False, why=better) if each.kept else each for each in ours.steps]
+    return replace(searched, repair=replace(searched.repair, steps=(*steps, step)))
+
+
+def fix_places(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> Fixed:
+    """Remedies of single places: in the recipe of a model that was made here, else in a model's quantizers.
+
+    Whatever fails is listed with its reason: a search may still find something.
+    """
+    try:
+        if source.builder is None:
+            return fix_model(found, source, settings)
+        return fix_recipe(found, source, settings)
+    except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
+        why = message("diagnosis.repair_failed", reason=reason(error))
+        return Fixed(source.quantized, untried(found, why))
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """What networks are scored by.
@@ -208,12 +269,7 @@ class Goal:
         return 1 if self.measure.higher_is_better else -1
 
 
-def fix_model(
-    found: Diagnosis,
-    quantized: QuantizedModel,
-    samples: Samples,
-    settings: DiagnoseSettings,
-) -> Fixed:
+def fix_model(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> Fixed:
     """Repair a model by changing its quantizers.
 
     Raises:
@@ -222,15 +278,15 @@ def fix_model(
     """
     pace = _Pace(settings.deadline)
     if pace.out_of_time():
-        return Fixed(quantized, untried(found))
-    case = open_case(
-        quantized,
-        samples,
+        return Fixed(source.quantized, untried(found))
+    case = source.case or open_case(
+        source.quantized,
+        source.samples,
         arithmetic=settings.arithmetic,
         threads=settings.threads,
         most=found.samples,
     )
-    goal = aim(found, quantized.float_model, samples, settings)
+    goal = aim(found, replace(source, case=case), settings)
     piece, done = repair(
         EditedModel(case),
         found.findings,
@@ -279,25 +335,21 @@ def _with_file(done: Repair, found: Diagnosis) -> Repair:
     return replace(done, steps=(first, *done.steps), measures=(replace(ours, before=given.before),))
 
 
-def fix_recipe(
-    found: Diagnosis,
-    builder: RecipeBuilder,
-    recipe: Recipe,
-    samples: Samples,
-    *,
-    settings: DiagnoseSettings,
-) -> Fixed:
+def fix_recipe(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> Fixed:
     """Repair a model by changing the recipe it is made with.
 
     Raises:
-        BadInput: The user's metric fails.
+        BadInput: The user's metric fails, or no recipe made the model.
         ModelFailed: The model cannot be run.
     """
+    builder, recipe = source.builder, source.recipe
+    if builder is None:
+        raise BadInput("The quantized model was given, so that it has no recipe.", fix="change its quantizers")
     pace = _Pace(settings.deadline)
     if pace.out_of_time():
         built = builder.build(recipe)
         return Fixed(built.quantized, untried(found), built.plan)
-    goal = aim(found, builder.float_model(recipe), samples, settings)
+    goal = aim(found, source, settings)
     piece, done = repair(
         RecipeModel(builder, recipe),
         found.findings,
@@ -310,26 +362,31 @@ def fix_recipe(
     return Fixed(built.quantized, done, built.plan, piece.recipe.method or builder.target.calibration.method)
 
 
-def aim(found: Diagnosis, model: Model, samples: Samples, settings: DiagnoseSettings) -> Goal:
+def aim(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> Goal:
     """What repaired networks are scored by: the user's metric, else the outputs' signal to noise.
 
     Raises:
         BadInput: The user's metric fails.
         ModelFailed: The model cannot be run.
     """
-    metric = settings.metric
+    metric, samples = settings.metric, source.samples
     if metric is not None:
-        return _by_metric(metric, metric.measure(model))
+        known = next((each.after for each in found.measures if each.what == metric.name), None)
+        return _by_metric(metric, metric.measure(source.quantized.float_model) if known is None else known)
     runners: dict[int, tuple[Model, InterventionRunner]] = {}
+    if source.case is not None:
+        runners[id(source.case.runner.model)] = source.case.runner.model, source.case.runner
 
     def judged(quantized: QuantizedModel) -> float:
         mine = quantized.float_model
         if id(mine) not in runners:
             shapes = {name: array.shape for name, array in read_feed(mine, samples, 0).items()}
-            runner = InterventionRunner(
-                mine, samples, everything=values(mine, shapes), threads=settings.threads, most=found.samples
+            runners[id(mine)] = (
+                mine,
+                InterventionRunner(
+                    mine, samples, everything=values(mine, shapes), threads=settings.threads, most=found.samples
+                ),
             )
-            runners[id(mine)] = (mine, runner)
         return runners[id(mine)][1].loss(quantized.quantizers, more=True).sqnr_db
 
     expected = found.measures[0]

@@ -14,20 +14,18 @@ from roundoff.diagnosis.file_check import check_file, check_sums
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
-from roundoff.diagnosis.loss import Loss, LossMeter
+from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
 from roundoff.diagnosis.stages import Stages, best_fixes
 from roundoff.diagnosis.static_checks import lint, remarks_text
 from roundoff.diagnosis.subject import Case, loss_measures, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Argument, Message, joined, message, verbatim
-from roundoff.messages.numbers import decibels_text
+from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.messages.sentences import recognised
 from roundoff.run.feeds import Samples
-from roundoff.run.session import open_session
 
 __all__ = [
     "DiagnoseSettings",
@@ -35,6 +33,7 @@ __all__ = [
     "Scores",
     "conclude",
     "diagnose_quantization",
+    "examine",
     "sample_losses",
 ]
 
@@ -52,12 +51,10 @@ def sample_losses(runner: InterventionRunner, quantizers: Sequence[Quantizer]) -
     Raises:
         ModelFailed: The model cannot be run.
     """
-    model = switch_on(runner.model, quantizers)
-    session = open_session(model, threads=runner.threads, fused=can_fuse(quantizers))
-    names, losses = outputs(model), []
-    for (sample, feed), exact in zip(runner.feeds(), runner.float_outputs(), strict=True):
+    losses = []
+    for exact, found in runner.pairs(quantizers, fused=can_fuse(quantizers)):
         meter = LossMeter(runner.parts)
-        meter.add(exact, dict(zip(names, session.run(feed, sample=sample), strict=True)))
+        meter.add(exact, found)
         losses.append(meter.loss())
     return losses
 
@@ -188,9 +185,11 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
 def _verdict(
     kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding], *, hurried: bool
 ) -> Message:
-    now, best = decibels_text(loss.sqnr_db), decibels_text(evidence.expected.sqnr_db)
+    now, best = decibels_of(loss.sqnr_db), decibels_of(evidence.expected.sqnr_db)
     match kind:
         case "healthy":
+            if loss.sqnr_db >= EXACT_DB:
+                return message("diagnosis.verdict_healthy_exact")
             if loss.sqnr_db >= evidence.expected.sqnr_db:
                 return message("diagnosis.verdict_healthy", db=now)
             return message("diagnosis.verdict_healthy_best", db=now, best=best)
@@ -205,8 +204,8 @@ def _verdict(
             return message(key, db=now, best=best)
 
 
-def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> Message:
-    after = decibels_text(evidence.mended.loss(more=True).sqnr_db)
+def _culprits_text(evidence: Evidence, now: Argument, proven: Sequence[Finding]) -> Message:
+    after = decibels_of(evidence.mended.loss(more=True).sqnr_db)
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
     others = sum(each.places for each in proven) - 1
     key = f"diagnosis.verdict_culprit{'s' if others else ''}{'_part' if evidence.distributed else ''}"
@@ -215,7 +214,7 @@ def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> M
     return joined([told, message("diagnosis.verdict_rest_adds_up")]) if evidence.distributed else told
 
 
-def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> Message:
+def _elsewhere_text(evidence: Evidence, now: Argument, *, agrees: bool) -> Message:
     scores = evidence.scores
     if scores is None:
         return message("diagnosis.verdict_nothing_wrong")
@@ -224,7 +223,7 @@ def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> Message:
     return message("diagnosis.verdict_float_guesses", score=scores.in_float)
 
 
-def _drop_text(scores: Scores, now: str) -> Message:
+def _drop_text(scores: Scores, now: Argument) -> Message:
     """What a metric loses; where a share of samples differs by few of them, others may not confirm it."""
     drop: dict[str, Argument] = {"db": now, "metric": scores.name}
     drop |= {"before": scores.in_float, "after": scores.quantized}
@@ -258,12 +257,22 @@ _TOLERATED_DROP = 0.01
 def diagnose_quantization(
     quantized: QuantizedModel, samples: Samples, settings: DiagnoseSettings | None = None
 ) -> Diagnosis:
+    """Find out whether, where and why a quantized network loses accuracy; see `examine`."""
+    return examine(quantized, samples, settings)[0]
+
+
+def examine(
+    quantized: QuantizedModel, samples: Samples, settings: DiagnoseSettings | None = None
+) -> tuple[Diagnosis, Case]:
     """Find out whether, where and why a quantized network loses accuracy.
 
     Args:
         quantized: The float model and its quantizers.
         samples: What both are fed.
         settings: What else is known, and how long it may take.
+
+    Returns:
+        The diagnosis, and the network with all that was run and observed of it, for a repair to go on from.
 
     Raises:
         BadInput: Nothing is quantized, or samples do not fit the model.
@@ -289,7 +298,7 @@ class _Diagnosing:
     record: Record = field(default_factory=Record)
     worse: Loss | None = None
 
-    def run(self) -> Diagnosis:
+    def run(self) -> tuple[Diagnosis, Case]:
         settings = self.notebook.settings
         with self.notebook.check(message("diagnosis.check_numbers")) as check:
             remarks = lint(self.quantized, settings.arithmetic)
@@ -331,7 +340,7 @@ class _Diagnosing:
             worse=self.worse,
             hurried=hurried,
         )
-        return conclude(evidence, self.notebook)
+        return conclude(evidence, self.notebook), case
 
     def _asked(self, case: Case) -> None:
         """Whether what was asked for is what the model has."""
@@ -391,8 +400,8 @@ class _Diagnosing:
 
 
 def _outputs_text(loss: Loss) -> Message:
-    scores: dict[str, Argument] = {"name": loss.parts[loss.worst], "db": decibels_text(loss.sqnr_db)}
-    scores |= {"cosine": loss.cosine, "count": loss.samples}
+    scores: dict[str, Argument] = {"name": loss.parts[loss.worst], "db": decibels_of(loss.sqnr_db)}
+    scores |= {"cosine": score_text("cosine", loss.cosine), "count": loss.samples}
     if loss.top1 is None:
         return message("diagnosis.outputs_scored", **scores)
-    return message("diagnosis.outputs_scored_top", **scores, percent=100 * loss.top1)
+    return message("diagnosis.outputs_scored_top", **scores, percent=percent_digits(loss.top1, 1))

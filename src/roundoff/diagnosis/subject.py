@@ -7,7 +7,7 @@ from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.diagnosis.evidence import Facts, observe
-from roundoff.diagnosis.interventions import MORE_SAMPLES, InterventionRunner
+from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
 from roundoff.diagnosis.suspects import Suspect
@@ -16,6 +16,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.messages.message import message
+from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair, RepairStep
 from roundoff.messages.catalogue import named, spoken, told
 from roundoff.messages.message import shown, verbatim
-from roundoff.messages.numbers import EXACT_DB
+from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, headline, semicolons
 from roundoff.messages.sanitize import short_name
 from roundoff.pages.coverage import coverage_lines
@@ -70,20 +70,20 @@ def check_line(check: Check) -> str:
 def measure_text(measure: Measure) -> str:
     """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``."""
     before, after = _number(measure.before, measure), _number(measure.after, measure)
-    if measure.unit == "dB" and measure.after > EXACT_DB:
+    if measure.unit == "dB" and measure.after >= EXACT_DB:
         return f"{shown(measure.what)} {before} {measure.unit} -> {after}"
     unit = f" {measure.unit}" if measure.unit else ""
     return f"{shown(measure.what)} {before} -> {after}{unit}"
 
 
 def _number(value: float, measure: Measure) -> str:
-    if measure.unit == "dB" and value > EXACT_DB:
+    if measure.unit == "dB" and value >= EXACT_DB:
         return told("common.exact")
     if not math.isfinite(value):
         return str(value)
     if measure.unit == "dB":
         return f"{value:.1f}" if value > _FEWEST_DB else told("diagnosis_text.under", limit=f"{_FEWEST_DB:.0f}")
-    return f"{100 * value:.1f} %" if measure.of_top1 else f"{value:.4g}"
+    return f"{percent_digits(value, 1)} %" if measure.of_top1 else score_text("", value)
 
 
 def _outputs(found: Diagnosis) -> Iterator[VerdictLine]:
@@ -93,7 +93,7 @@ def _outputs(found: Diagnosis) -> Iterator[VerdictLine]:
 def _loss(found: Diagnosis) -> Iterator[VerdictLine]:
     parts: dict[int, list[str]] = {}
     for measure in found.measures:
-        exact = measure.unit == "dB" and measure.before > EXACT_DB
+        exact = measure.unit == "dB" and measure.before >= EXACT_DB
         unit = f" {measure.unit}" if measure.unit and not exact else ""
         text = f"{shown(measure.what)} {_number(measure.before, measure)}{unit}"
         value = _number(measure.after, measure)

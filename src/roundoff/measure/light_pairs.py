@@ -21,9 +21,14 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.measure.blocks import split_blocks
-from roundoff.measure.pairs import ChannelEnergies, PairMoments, SideMoments
+from roundoff.measure.pairs import ChannelEnergies, Field, PairSums, SideSums
 
-__all__ = ["CodedValues", "ErrorTotals", "Job", "LightMeter", "Range", "noise_ratio"]
+__all__ = ["LIGHT_FIELDS", "CodedValues", "ErrorTotals", "Job", "LightMeter", "Range", "noise_ratio"]
+
+LIGHT_FIELDS: frozenset[Field] = frozenset(
+    {"reference_energy", "candidate_energy", "error_energy", "product", "max_abs_error"}
+)
+"""What a `LightMeter` gathers of every pair; channels too where it is told their axis."""
 
 # Elements per block: the reference, a candidate and the error stay in the cache of one core.
 _BLOCK = 1 << 15
@@ -112,17 +117,20 @@ class ErrorTotals:
         """Energy of the error over that of the reference; endless where the candidate alone is not finite."""
         return noise_ratio(self.reference, self.error, self.nonfinite)
 
-    def moments(self) -> PairMoments:
-        """The same in the form that metrics are functions of; what was not measured is left at nothing."""
-        return PairMoments(
+    def sums(self) -> PairSums:
+        """The same in the form that metrics are functions of."""
+        # Without channels the worst of them would be the whole tensor.
+        more: frozenset[Field] = frozenset() if self.channels is None else frozenset({"channels"})
+        return PairSums(
             count=self.count,
             excluded=self.excluded,
             reference=_side(self.reference, zero=self.reference == 0, nonfinite=self.nonfinite[0]),
             candidate=_side(self.candidate, zero=self.zero_candidate, nonfinite=self.nonfinite[1]),
             product=self.product,
-            square_error=self.error,
+            error_energy=self.error,
             max_abs_error=self.max_error,
             channels=self.channels,
+            offers=LIGHT_FIELDS | more,
         )
 
     def begin(self, channels: int | None) -> None:
@@ -194,9 +202,9 @@ def noise_ratio(reference: float, error: float, nonfinite: tuple[int, int] = (0,
     return error / reference if reference else math.inf
 
 
-def _side(square: float, *, zero: bool, nonfinite: int) -> SideMoments:
-    limits = (0.0, 0.0) if zero else (math.inf, -math.inf)
-    return SideMoments(square=square, low=limits[0], high=limits[1], nonfinite=nonfinite)
+def _side(energy: float, *, zero: bool, nonfinite: int) -> SideSums:
+    limit = 0.0 if zero else math.nan
+    return SideSums(energy=energy, low=limit, high=limit, nonfinite=nonfinite)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,21 @@
-"""What a metric is, and the table of all of them."""
+"""What a metric is, and the table of all of them.
+
+A metric is one function of the sums of a pair, registered with what it needs of them. Every command asks this
+table; one that gathers fewer sums than a metric needs refuses it (`require`).
+"""
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from roundoff.errors import BadInput, nearest
-from roundoff.measure.pairs import PairMoments, SideMoments
+from roundoff.measure.pairs import ALL_FIELDS, Field, PairSums, SideSums
 
 __all__ = [
+    "MEAN",
     "Direction",
     "Metric",
     "OutputAgreement",
@@ -21,27 +26,36 @@ __all__ = [
     "chebyshev",
     "cosine",
     "get_metric",
+    "is_metric",
+    "judging",
     "kl_divergence",
     "linear_fit",
     "mae",
     "max_abs_error",
     "max_relative_error",
+    "mean_of",
     "mean_relative_error",
     "metric",
     "mse",
     "norm_error",
+    "ratio_db",
     "relative_euclidean",
+    "require",
     "rmse",
     "sample_sqnr_db",
     "score",
     "sqnr_db",
     "status_of",
+    "summary_of",
     "within_1e3",
     "within_5e3",
 ]
 
 
 Direction = Literal["higher", "lower", "none"]
+
+MEAN = "mean_"
+"""Before the name of a metric: its mean over samples, each scored alone, instead of all samples as one tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +68,11 @@ class Metric:
         direction: Which way is better; ``none`` for numbers that describe rather than judge.
         perfect: Its value for equal tensors; None where that depends on the tensor.
         summary: What it tells, in one sentence.
-        compute: Its value from the moments of a pair that is not empty.
+        compute: Its value from the sums of a pair that is not empty.
+        needs: The sums it is a function of.
+        quadratic: Whether its distance from perfect grows with the energy of the error, not with its size.
+        per_sample: Whether several samples are scored each alone and their scores averaged; otherwise their sums
+            are merged, as if all samples were one tensor.
     """
 
     name: str
@@ -62,37 +80,125 @@ class Metric:
     direction: Direction
     perfect: float | None
     summary: str
-    compute: Callable[[PairMoments], float]
+    compute: Callable[[PairSums], float]
+    needs: frozenset[Field]
+    quadratic: bool = False
+    per_sample: bool = False
+
+    def value(self, sums: PairSums) -> float:
+        """Its value for any pair: an empty one is perfect; NaN where nothing is finite.
+
+        Raises:
+            ValueError: The sums do not hold what it needs; `require` refuses that before anything is measured.
+        """
+        if not self.needs <= sums.offers:
+            missing = ", ".join(sorted(self.needs - sums.offers))
+            raise ValueError(f"{self.name} needs {missing}, which was not gathered")
+        if sums.count:
+            return self.compute(sums)
+        return math.nan if sums.excluded or self.perfect is None else self.perfect
 
 
 _METRICS: dict[str, Metric] = {}
 
 
 def metric(
-    name: str, *, unit: str = "", direction: Direction, perfect: float | None
-) -> Callable[[Callable[[PairMoments], float]], Callable[[PairMoments], float]]:
-    """Register a function of the moments as a metric; its docstring's first line is the summary."""
+    name: str,
+    *,
+    needs: Collection[Field],
+    unit: str = "",
+    direction: Direction,
+    perfect: float | None,
+    quadratic: bool = False,
+) -> Callable[[Callable[[PairSums], float]], Callable[[PairSums], float]]:
+    """Register a function of the sums as a metric; its docstring's first line is the summary.
 
-    def register(compute: Callable[[PairMoments], float]) -> Callable[[PairMoments], float]:
+    Args:
+        name: As users write it.
+        needs: The sums it reads; commands that gather fewer refuse it.
+        unit: See `Metric`.
+        direction: Which way is better.
+        perfect: Its value for equal tensors.
+        quadratic: Whether its distance from that grows with the energy of the error, not with its size.
+    """
+    if not frozenset(needs) <= ALL_FIELDS:
+        raise ValueError(f"metric {name!r} needs {sorted(frozenset(needs) - ALL_FIELDS)}, which nobody gathers")
+
+    def register(compute: Callable[[PairSums], float]) -> Callable[[PairSums], float]:
         if name in _METRICS:
             raise ValueError(f"metric {name!r} is registered twice")
-        summary = (compute.__doc__ or "").strip().splitlines()[0]
-        _METRICS[name] = Metric(name, unit, direction, perfect, summary, compute)
+        summary = (compute.__doc__ or "").strip().partition("\n")[0]
+        if not summary:
+            raise ValueError(f"metric {name!r} has no docstring to say what it tells")
+        _METRICS[name] = Metric(name, unit, direction, perfect, summary, compute, frozenset(needs), quadratic)
         return compute
 
     return register
 
 
 def all_metrics() -> Iterator[Metric]:
-    """Every metric, in the order of the tables."""
+    """Every metric, in the order of the tables; means over samples are not listed."""
     yield from _METRICS.values()
 
 
 def get_metric(name: str) -> Metric:
-    """Look a metric up by name."""
-    if name not in _METRICS:
+    """Look a metric up by name; ``mean_sqnr_db`` is the mean over samples of ``sqnr_db``, and so for all."""
+    if name in _METRICS:
+        return _METRICS[name]
+    base = _METRICS.get(name.removeprefix(MEAN)) if name.startswith(MEAN) else None
+    if base is None or base.direction == "none":
         raise BadInput(f"There is no metric {name!r}.", fix=nearest(name, _METRICS))
-    return _METRICS[name]
+    summary = f"Mean over samples, each scored alone. {base.summary}"
+    return replace(base, name=name, summary=summary, per_sample=True)
+
+
+def is_metric(name: str) -> bool:
+    """Whether there is a metric of that name; evaluators and labels give scores that are none."""
+    base = _METRICS.get(name) or _METRICS.get(name.removeprefix(MEAN))
+    return base is not None and (base.name == name or base.direction != "none")
+
+
+def summary_of(name: str) -> str:
+    """What a metric tells, in one sentence; empty for scores that are no metric."""
+    return get_metric(name).summary if is_metric(name) else ""
+
+
+def mean_of(name: str) -> str:
+    """The name of a metric's mean over samples."""
+    return name if get_metric(name).per_sample else f"{MEAN}{name}"
+
+
+def judging(offers: frozenset[Field] = ALL_FIELDS) -> tuple[str, ...]:
+    """Names of the metrics that judge and can be served by what is gathered."""
+    return tuple(each.name for each in all_metrics() if each.direction != "none" and each.needs <= offers)
+
+
+def require(
+    names: Collection[str], *, command: str, offers: frozenset[Field] = ALL_FIELDS, judge: bool = True
+) -> tuple[Metric, ...]:
+    """Look metrics up that a command is to measure, before it measures anything.
+
+    Args:
+        names: The metrics; repeated ones count once.
+        command: Who measures, for messages.
+        offers: What it gathers.
+        judge: Whether the first one decides something.
+
+    Raises:
+        BadInput: There is none, or one does not exist, does not judge, or needs what is not gathered.
+    """
+    fix = f"choose from: {', '.join(judging(offers))}"
+    if not names:
+        raise BadInput("No metric was given.", fix=fix)
+    found = tuple(get_metric(name) for name in dict.fromkeys(names))
+    for each in found:
+        missing = sorted(each.needs - offers)
+        if missing:
+            words = ", ".join(field.replace("_", " ") for field in missing)
+            raise BadInput(f"{command} cannot measure {each.name!r}: it does not gather {words}.", fix=fix)
+    if judge and found[0].direction == "none":
+        raise BadInput(f"{command} cannot go by {found[0].name!r}, which describes and does not judge.", fix=fix)
+    return found
 
 
 # The scores of one tensor, as data.
@@ -136,27 +242,31 @@ class OutputAgreement:
 
 # Direction and distribution: are the two tensors the same up to size?
 
+_ENERGIES: tuple[Field, ...] = ("reference_energy", "error_energy")
+
 # Counts are smoothed by this much, so that a bin the candidate never hits costs much, but not infinitely much.
 _SMOOTHING = 0.5
 
 
-@metric("cosine", direction="higher", perfect=1.0)
-def cosine(moments: PairMoments) -> float:
+@metric(
+    "cosine", needs=[*_ENERGIES, "candidate_energy", "product"], direction="higher", perfect=1.0, quadratic=True
+)
+def cosine(sums: PairSums) -> float:
     """Cosine of the angle between the tensors; blind to gain."""
-    if moments.square_error == 0:
+    if sums.error_energy == 0:
         return 1.0
-    norms = math.sqrt(moments.reference.square) * math.sqrt(moments.candidate.square)
+    norms = math.sqrt(sums.reference.energy) * math.sqrt(sums.candidate.energy)
     if norms == 0:
         return 0.0
-    return min(1.0, max(-1.0, moments.product / norms))
+    return min(1.0, max(-1.0, sums.product / norms))
 
 
-@metric("kl_divergence", direction="lower", perfect=0.0)
-def kl_divergence(moments: PairMoments) -> float:
+@metric("kl_divergence", needs=["histograms"], direction="lower", perfect=0.0)
+def kl_divergence(sums: PairSums) -> float:
     """How far the candidate's distribution of values is from the reference's, in nats; blind to order."""
-    merged = moments.reference.histogram.merge(moments.candidate.histogram)
+    merged = sums.reference.histogram.merge(sums.candidate.histogram)
     used = np.flatnonzero(merged.counts)
-    sides = (moments.reference.histogram, moments.candidate.histogram)
+    sides = (sums.reference.histogram, sums.candidate.histogram)
     p, q = (side.at(merged.exponent)[used] + _SMOOTHING for side in sides)
     p, q = p / p.sum(), q / q.sum()
     return max(0.0, float(np.sum(p * np.log(p / q))))
@@ -165,71 +275,75 @@ def kl_divergence(moments: PairMoments) -> float:
 # Size of the error, absolute and against the size of the reference.
 
 
-@metric("sqnr_db", unit="dB", direction="higher", perfect=math.inf)
-def sqnr_db(moments: PairMoments) -> float:
+@metric("sqnr_db", needs=_ENERGIES, unit="dB", direction="higher", perfect=math.inf)
+def sqnr_db(sums: PairSums) -> float:
     """Energy of the reference over energy of the error, in decibels."""
-    return ratio_db(moments.reference.square, moments.square_error)
+    return ratio_db(sums.reference.energy, sums.error_energy)
 
 
-@metric("relative_euclidean", direction="lower", perfect=0.0)
-def relative_euclidean(moments: PairMoments) -> float:
+@metric("relative_euclidean", needs=_ENERGIES, direction="lower", perfect=0.0)
+def relative_euclidean(sums: PairSums) -> float:
     """Length of the error over length of the reference."""
-    if moments.square_error == 0:
+    if sums.error_energy == 0:
         return 0.0
-    if moments.reference.square == 0:
+    if sums.reference.energy == 0:
         return math.inf
-    return math.sqrt(moments.square_error / moments.reference.square)
+    return math.sqrt(sums.error_energy / sums.reference.energy)
 
 
-@metric("norm_error", direction="lower", perfect=0.0)
-def norm_error(moments: PairMoments) -> float:
+@metric("norm_error", needs=[*_ENERGIES, "candidate_energy"], direction="lower", perfect=0.0)
+def norm_error(sums: PairSums) -> float:
     """Share by which the candidate's length differs from the reference's; sees the gain that cosine misses."""
-    if moments.square_error == 0:
+    if sums.error_energy == 0:
         return 0.0
-    if moments.reference.square == 0:
+    if sums.reference.energy == 0:
         return math.inf
-    return abs(math.sqrt(moments.candidate.square / moments.reference.square) - 1)
+    return abs(math.sqrt(sums.candidate.energy / sums.reference.energy) - 1)
 
 
-@metric("mse", unit="value", direction="lower", perfect=0.0)
-def mse(moments: PairMoments) -> float:
+@metric("mse", needs=["error_energy"], unit="value", direction="lower", perfect=0.0, quadratic=True)
+def mse(sums: PairSums) -> float:
     """Mean of the squared errors."""
-    return moments.square_error / moments.count
+    return sums.error_energy / sums.count
 
 
-@metric("rmse", unit="value", direction="lower", perfect=0.0)
-def rmse(moments: PairMoments) -> float:
+@metric("rmse", needs=["error_energy"], unit="value", direction="lower", perfect=0.0)
+def rmse(sums: PairSums) -> float:
     """Root of the mean squared error; far above mae when few elements carry the error."""
-    return math.sqrt(mse(moments))
+    return math.sqrt(mse(sums))
 
 
-@metric("mae", unit="value", direction="lower", perfect=0.0)
-def mae(moments: PairMoments) -> float:
+@metric("mae", needs=["abs_error"], unit="value", direction="lower", perfect=0.0)
+def mae(sums: PairSums) -> float:
     """Mean of the absolute errors."""
-    return moments.abs_error / moments.count
+    return sums.abs_error / sums.count
 
 
-@metric("max_abs_error", unit="value", direction="lower", perfect=0.0)
-def max_abs_error(moments: PairMoments) -> float:
+@metric("max_abs_error", needs=["max_abs_error"], unit="value", direction="lower", perfect=0.0)
+def max_abs_error(sums: PairSums) -> float:
     """Largest absolute error."""
-    return moments.max_abs_error
+    return sums.max_abs_error
 
 
-@metric("chebyshev", unit="value", direction="lower", perfect=0.0)
-def chebyshev(moments: PairMoments) -> float:
+@metric("chebyshev", needs=["max_abs_error"], unit="value", direction="lower", perfect=0.0)
+def chebyshev(sums: PairSums) -> float:
     """Largest absolute error, under the name some tools give it."""
-    return moments.max_abs_error
+    return sums.max_abs_error
 
 
-def sample_sqnr_db(moments: PairMoments) -> float:
+def sample_sqnr_db(sums: PairSums) -> float:
     """SQNR of one sample: NaN where the reference is silent, -inf where only the candidate is not finite."""
-    if moments.reference.square == 0:
+    if sums.reference.energy == 0:
         return math.nan
-    return -math.inf if moments.candidate.nonfinite > moments.reference.nonfinite else sqnr_db(moments)
+    return -math.inf if sums.candidate.nonfinite > sums.reference.nonfinite else sqnr_db(sums)
 
 
 def ratio_db(signal: float, noise: float) -> float:
-    """Ratio of two energies in decibels: +inf without noise, -inf without signal."""
+    """Ratio of two energies in decibels: +inf without noise, -inf without signal, NaN where one is NaN.
+
+    The only place where energies become decibels. Logarithms are subtracted: a ratio of energies that are far
+    apart may be too small or too large for a float.
+    """
     if noise == 0:
         return math.inf
     if signal == 0:
@@ -240,41 +354,41 @@ def ratio_db(signal: float, noise: float) -> float:
 # Errors against each element of the reference; elements whose reference is zero have none.
 
 
-@metric("mean_relative_error", direction="lower", perfect=0.0)
-def mean_relative_error(moments: PairMoments) -> float:
+@metric("mean_relative_error", needs=["relative_errors", "error_energy"], direction="lower", perfect=0.0)
+def mean_relative_error(sums: PairSums) -> float:
     """Mean of |error| / |reference| where the reference is not zero."""
-    if moments.relative_count == 0:
-        return _without_reference(moments)
-    return moments.relative_error / moments.relative_count
+    if sums.relative_count == 0:
+        return _without_reference(sums)
+    return sums.relative_error / sums.relative_count
 
 
-@metric("max_relative_error", direction="lower", perfect=0.0)
-def max_relative_error(moments: PairMoments) -> float:
+@metric("max_relative_error", needs=["relative_errors", "error_energy"], direction="lower", perfect=0.0)
+def max_relative_error(sums: PairSums) -> float:
     """Largest |error| / |reference| where the reference is not zero."""
-    return moments.max_relative_error if moments.relative_count else _without_reference(moments)
+    return sums.max_relative_error if sums.relative_count else _without_reference(sums)
 
 
-@metric("accumulated_relative_error", direction="lower", perfect=0.0)
-def accumulated_relative_error(moments: PairMoments) -> float:
+@metric("accumulated_relative_error", needs=["relative_errors", "error_energy"], direction="lower", perfect=0.0)
+def accumulated_relative_error(sums: PairSums) -> float:
     """Sum of |error| / |reference| where the reference is not zero; grows with the size of the tensor."""
-    return moments.relative_error if moments.relative_count else _without_reference(moments)
+    return sums.relative_error if sums.relative_count else _without_reference(sums)
 
 
-@metric("within_1e3", unit="share", direction="higher", perfect=1.0)
-def within_1e3(moments: PairMoments) -> float:
+@metric("within_1e3", needs=["near_counts"], unit="share", direction="higher", perfect=1.0, quadratic=True)
+def within_1e3(sums: PairSums) -> float:
     """Share of elements whose relative error is below 1e-3 (zero for zero counts)."""
-    return moments.within_1e3 / moments.count
+    return sums.within_1e3 / sums.count
 
 
-@metric("within_5e3", unit="share", direction="higher", perfect=1.0)
-def within_5e3(moments: PairMoments) -> float:
+@metric("within_5e3", needs=["near_counts"], unit="share", direction="higher", perfect=1.0, quadratic=True)
+def within_5e3(sums: PairSums) -> float:
     """Share of elements whose relative error is below 5e-3 (zero for zero counts)."""
-    return moments.within_5e3 / moments.count
+    return sums.within_5e3 / sums.count
 
 
-def _without_reference(moments: PairMoments) -> float:
+def _without_reference(sums: PairSums) -> float:
     """Relative to nothing: no error is perfect, any error is worst."""
-    return 0.0 if moments.square_error == 0 else math.inf
+    return 0.0 if sums.error_energy == 0 else math.inf
 
 
 # What the error looks like: a gain, an offset, saturation, dead values, one bad channel.
@@ -283,67 +397,79 @@ def _without_reference(moments: PairMoments) -> float:
 _QUIET_CHANNEL = 1e-6
 
 
-def linear_fit(moments: PairMoments) -> tuple[float, float]:
+def linear_fit(sums: PairSums) -> tuple[float, float]:
     """Slope and offset of the line through (reference, candidate) with the least squared error."""
-    n = moments.count
-    mean_x, mean_y = moments.reference.total / n, moments.candidate.total / n
-    variance = moments.reference.square / n - mean_x * mean_x
+    n = sums.count
+    mean_x, mean_y = sums.reference.total / n, sums.candidate.total / n
+    variance = sums.reference.energy / n - mean_x * mean_x
     # A constant reference fixes no slope; what is left of its variance is rounding.
-    if variance <= 1e-12 * moments.reference.square / n:
+    if variance <= 1e-12 * sums.reference.energy / n:
         return 1.0, mean_y - mean_x
-    slope = (moments.product / n - mean_x * mean_y) / variance
+    slope = (sums.product / n - mean_x * mean_y) / variance
     return slope, mean_y - slope * mean_x
 
 
-@metric("fit_slope", direction="none", perfect=1.0)
-def fit_slope(moments: PairMoments) -> float:
+@metric("fit_slope", needs=[*_ENERGIES, "product", "totals"], direction="none", perfect=1.0)
+def fit_slope(sums: PairSums) -> float:
     """Gain of the candidate: slope of the best line through it."""
-    return 1.0 if moments.square_error == 0 else linear_fit(moments)[0]
+    return 1.0 if sums.error_energy == 0 else linear_fit(sums)[0]
 
 
-@metric("fit_offset", unit="value", direction="none", perfect=0.0)
-def fit_offset(moments: PairMoments) -> float:
+@metric(
+    "fit_offset",
+    needs=[*_ENERGIES, "product", "totals"],
+    unit="value",
+    direction="none",
+    perfect=0.0,
+)
+def fit_offset(sums: PairSums) -> float:
     """Shift of the candidate: offset of the best line through it."""
-    return 0.0 if moments.square_error == 0 else linear_fit(moments)[1]
+    return 0.0 if sums.error_energy == 0 else linear_fit(sums)[1]
 
 
-@metric("saturated", unit="share", direction="none", perfect=None)
-def saturated(moments: PairMoments) -> float:
+@metric("saturated", needs=["extremes"], unit="share", direction="none", perfect=None)
+def saturated(sums: PairSums) -> float:
     """Share of the candidate's elements that sit exactly at its largest or smallest value, zeros aside."""
-    return saturated_share(moments.candidate, moments.count)
+    return saturated_share(sums.candidate, sums.count)
 
 
-@metric("reference_saturated", unit="share", direction="none", perfect=None)
-def reference_saturated(moments: PairMoments) -> float:
+@metric("reference_saturated", needs=["extremes"], unit="share", direction="none", perfect=None)
+def reference_saturated(sums: PairSums) -> float:
     """The same share in the reference: what saturation is meant to be there (ReLU6, sigmoid)."""
-    return saturated_share(moments.reference, moments.count)
+    return saturated_share(sums.reference, sums.count)
 
 
-@metric("zeros", unit="share", direction="none", perfect=None)
-def zeros(moments: PairMoments) -> float:
+@metric("zeros", needs=["zeros"], unit="share", direction="none", perfect=None)
+def zeros(sums: PairSums) -> float:
     """Share of the candidate's elements that are zero."""
-    return moments.candidate.zeros / moments.count
+    return sums.candidate.zeros / sums.count
 
 
-@metric("reference_zeros", unit="share", direction="none", perfect=None)
-def reference_zeros(moments: PairMoments) -> float:
+@metric("reference_zeros", needs=["zeros"], unit="share", direction="none", perfect=None)
+def reference_zeros(sums: PairSums) -> float:
     """Share of the reference's elements that are zero."""
-    return moments.reference.zeros / moments.count
+    return sums.reference.zeros / sums.count
 
 
-@metric("worst_channel", direction="none", perfect=None)
-def worst_channel(moments: PairMoments) -> float:
+@metric("worst_channel", needs=[*_ENERGIES, "channels"], direction="none", perfect=None)
+def worst_channel(sums: PairSums) -> float:
     """Index of the channel with the lowest SQNR; -1 where there are no channels or no error."""
-    return float(_worst_channel(moments)[0])
+    return float(_worst_channel(sums)[0])
 
 
-@metric("worst_channel_sqnr_db", unit="dB", direction="higher", perfect=float("inf"))
-def worst_channel_sqnr_db(moments: PairMoments) -> float:
+@metric(
+    "worst_channel_sqnr_db",
+    needs=[*_ENERGIES, "channels"],
+    unit="dB",
+    direction="higher",
+    perfect=float("inf"),
+)
+def worst_channel_sqnr_db(sums: PairSums) -> float:
     """SQNR of the worst channel; the whole tensor's where there are no channels."""
-    return _worst_channel(moments)[1]
+    return _worst_channel(sums)[1]
 
 
-def saturated_share(side: SideMoments, count: int) -> float:
+def saturated_share(side: SideSums, count: int) -> float:
     """Share of elements at the extremes; a single element at an extreme is just the extreme."""
     extremes = ((side.low, side.at_low), (side.high, side.at_high))
     if side.low == side.high:
@@ -351,10 +477,10 @@ def saturated_share(side: SideMoments, count: int) -> float:
     return sum(hits for value, hits in extremes if value != 0 and hits > 1) / count
 
 
-def _worst_channel(moments: PairMoments) -> tuple[int, float]:
-    whole = ratio_db(moments.reference.square, moments.square_error)
-    channels = moments.channels
-    if channels is None or moments.square_error == 0:
+def _worst_channel(sums: PairSums) -> tuple[int, float]:
+    whole = ratio_db(sums.reference.energy, sums.error_energy)
+    channels = sums.channels
+    if channels is None or sums.error_energy == 0:
         return -1, whole
     loud = channels.reference > _QUIET_CHANNEL * channels.reference.mean()
     noisy = channels.error > 0
@@ -368,33 +494,34 @@ def _worst_channel(moments: PairMoments) -> tuple[int, float]:
     return index, ratio_db(float(channels.reference[index]), float(channels.error[index]))
 
 
-# From moments to scores, with one policy for values that are not numbers, zero or absent.
+# From sums to scores, with one policy for values that are not numbers, zero or absent.
 
 
-def score(moments: PairMoments) -> TensorScore:
-    """All metrics of one pair.
+def score(sums: PairSums) -> TensorScore:
+    """All metrics of one pair that its sums serve.
 
     Non-finite elements are left out and counted; both sides zero, or an empty tensor, is perfect; one side zero is
     the worst a metric can say. The status tells when one of these applies.
     """
-    status, detail = status_of(moments)
-    if moments.count == 0 and moments.excluded:
+    status, detail = status_of(sums)
+    if sums.count == 0 and sums.excluded:
         return TensorScore(status, {}, detail)
-    if moments.count == 0:
+    if sums.count == 0:
         perfect = {m.name: m.perfect for m in all_metrics() if m.perfect is not None}
         return TensorScore(status, perfect, detail)
-    return TensorScore(status, {m.name: m.compute(moments) for m in all_metrics()}, detail)
+    served = (m for m in all_metrics() if m.needs <= sums.offers)
+    return TensorScore(status, {m.name: m.compute(sums) for m in served}, detail)
 
 
-def status_of(moments: PairMoments) -> tuple[Status, str]:
+def status_of(sums: PairSums) -> tuple[Status, str]:
     """The status of a pair, and in words what was left out or is not there."""
-    if moments.excluded:
-        total = moments.count + moments.excluded
-        sides = f"{moments.reference.nonfinite} in the reference, {moments.candidate.nonfinite} in the candidate"
-        return "nonfinite", f"{moments.excluded} of {total} elements are NaN or infinite ({sides})"
-    if moments.count == 0:
+    if sums.excluded:
+        total = sums.count + sums.excluded
+        sides = f"{sums.reference.nonfinite} in the reference, {sums.candidate.nonfinite} in the candidate"
+        return "nonfinite", f"{sums.excluded} of {total} elements are NaN or infinite ({sides})"
+    if sums.count == 0:
         return "degenerate", "the tensor is empty"
-    zero = (moments.reference.is_zero, moments.candidate.is_zero)
+    zero = (sums.reference.is_zero, sums.candidate.is_zero)
     if all(zero):
         return "degenerate", "both sides are all zero"
     if any(zero):

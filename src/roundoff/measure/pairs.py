@@ -6,7 +6,8 @@ of itself. Other dtypes are compared in float64 throughout.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -16,11 +17,13 @@ from roundoff.measure.blocks import Block, release_pages, split_blocks
 from roundoff.measure.statistics import EMPTY_HISTOGRAM, Histogram, histogram_of
 
 __all__ = [
+    "ALL_FIELDS",
     "BLOCK",
     "NOTHING",
     "ChannelEnergies",
-    "PairMoments",
-    "SideMoments",
+    "Field",
+    "PairSums",
+    "SideSums",
     "channel_axis_of",
     "measure_pair",
 ]
@@ -28,19 +31,44 @@ __all__ = [
 
 # Everything the metrics need to know of a pair of tensors, as float64 sums gathered in one pass.
 #
-# `roundoff.measure.pairs.measure_pair` gathers them block by block; `PairMoments.merge` joins what was measured
-# apart (other samples, other parts), so that nothing ever needs all values at once.
+# `measure_pair` gathers all of them block by block; `PairSums.merge` joins what was measured apart (other samples,
+# other parts), so that nothing ever needs all values at once. `roundoff.measure.rows` and
+# `roundoff.measure.light_pairs` are faster at fewer of them. Whoever gathers declares which (`offers`), a metric
+# declares which it needs, and `roundoff.measure.metrics.require` refuses what does not fit.
+
+Field = Literal[
+    "reference_energy",
+    "candidate_energy",
+    "error_energy",
+    "product",
+    "totals",
+    "extremes",
+    "zeros",
+    "histograms",
+    "abs_error",
+    "max_abs_error",
+    "relative_errors",
+    "near_counts",
+    "channels",
+]
+"""What can be gathered of a pair. Numbers of elements, compared, left out and not finite, are always there.
+
+totals: the sum of each side. extremes: low, high and how many elements sit there. relative_errors: their number,
+sum and largest. near_counts: `within_1e3` and `within_5e3`. channels: energies per channel.
+"""
+
+ALL_FIELDS: frozenset[Field] = frozenset(get_args(Field))
 
 
 @dataclass(frozen=True, slots=True)
-class SideMoments:
+class SideSums:
     """One side of a pair. Elements that are not finite on either side are left out of all but `nonfinite`.
 
     Attributes:
         total: Sum of the values.
-        square: Sum of their squares.
-        low: Smallest value; +inf when there is none.
-        high: Largest value; -inf when there is none.
+        energy: Sum of their squares.
+        low: Smallest value; +inf when there is none, NaN when it was not gathered and not all values are zero.
+        high: Largest value; -inf when there is none, NaN likewise.
         at_low: How many elements sit exactly at `low`.
         at_high: How many elements sit exactly at `high`.
         zeros: How many elements are zero.
@@ -49,7 +77,7 @@ class SideMoments:
     """
 
     total: float = 0.0
-    square: float = 0.0
+    energy: float = 0.0
     low: float = math.inf
     high: float = -math.inf
     at_low: int = 0
@@ -63,13 +91,15 @@ class SideMoments:
         """Whether every value is zero."""
         return self.low == self.high == 0
 
-    def merge(self, other: "SideMoments") -> "SideMoments":
+    def merge(self, other: "SideSums") -> "SideSums":
         """This side of both pairs together."""
-        low, high = min(self.low, other.low), max(self.high, other.high)
+        # What one of them did not gather is not known of both.
+        unknown = math.isnan(self.low + other.low)
+        low, high = (math.nan,) * 2 if unknown else (min(self.low, other.low), max(self.high, other.high))
         sides = (self, other)
-        return SideMoments(
+        return SideSums(
             total=self.total + other.total,
-            square=self.square + other.square,
+            energy=self.energy + other.energy,
             low=low,
             high=high,
             at_low=sum(side.at_low for side in sides if side.low == low),
@@ -100,7 +130,7 @@ class ChannelEnergies:
 
 
 @dataclass(frozen=True, slots=True)
-class PairMoments:
+class PairSums:
     """Sums over a reference and a candidate of equal shape; "error" is reference minus candidate.
 
     Attributes:
@@ -110,7 +140,7 @@ class PairMoments:
         candidate: The candidate's own sums.
         product: Sum of reference times candidate.
         abs_error: Sum of absolute errors.
-        square_error: Sum of squared errors.
+        error_energy: Sum of squared errors.
         max_abs_error: Largest absolute error.
         relative_count: Elements whose reference is not zero; only these have a relative error.
         relative_error: Sum of their relative errors.
@@ -118,15 +148,16 @@ class PairMoments:
         within_1e3: Elements whose relative error is below 1e-3 (zero against zero counts).
         within_5e3: The same for 5e-3.
         channels: Energies per channel; None when there are no channels, or they differ between parts.
+        offers: What of all this was gathered; the rest says nothing.
     """
 
     count: int = 0
     excluded: int = 0
-    reference: SideMoments = SideMoments()
-    candidate: SideMoments = SideMoments()
+    reference: SideSums = SideSums()
+    candidate: SideSums = SideSums()
     product: float = 0.0
     abs_error: float = 0.0
-    square_error: float = 0.0
+    error_energy: float = 0.0
     max_abs_error: float = 0.0
     relative_count: int = 0
     relative_error: float = 0.0
@@ -134,17 +165,27 @@ class PairMoments:
     within_1e3: int = 0
     within_5e3: int = 0
     channels: ChannelEnergies | None = None
+    offers: frozenset[Field] = ALL_FIELDS
 
-    def merge(self, other: "PairMoments") -> "PairMoments":
-        """The moments of both sets of elements together."""
-        return PairMoments(
+    def add(self, reference: Array, candidate: Array, *, channel_axis: int | None = None) -> "PairSums":
+        """These sums with one more pair of arrays, such as the next sample; see `measure_pair`."""
+        return self.merge(measure_pair(reference, candidate, channel_axis=channel_axis))
+
+    def merge(self, other: "PairSums") -> "PairSums":
+        """The sums of both sets of elements together."""
+        # Nothing has no channels of its own that could differ.
+        if not (self.count or self.excluded):
+            return replace(other, offers=self.offers & other.offers)
+        if not (other.count or other.excluded):
+            return replace(self, offers=self.offers & other.offers)
+        return PairSums(
             count=self.count + other.count,
             excluded=self.excluded + other.excluded,
             reference=self.reference.merge(other.reference),
             candidate=self.candidate.merge(other.candidate),
             product=self.product + other.product,
             abs_error=self.abs_error + other.abs_error,
-            square_error=self.square_error + other.square_error,
+            error_energy=self.error_energy + other.error_energy,
             max_abs_error=max(self.max_abs_error, other.max_abs_error),
             relative_count=self.relative_count + other.relative_count,
             relative_error=self.relative_error + other.relative_error,
@@ -152,11 +193,12 @@ class PairMoments:
             within_1e3=self.within_1e3 + other.within_1e3,
             within_5e3=self.within_5e3 + other.within_5e3,
             channels=None if self.channels is None else self.channels.merge(other.channels),
+            offers=self.offers & other.offers,
         )
 
 
-# The moments of no elements at all.
-NOTHING = PairMoments()
+# The sums of no elements at all.
+NOTHING = PairSums()
 
 
 # Elements per block: large enough to hide numpy's cost per call, small enough to stay in cache.
@@ -178,8 +220,8 @@ _NEAR, _FAIR = 1e-3, 5e-3
 
 def measure_pair(
     reference: Array, candidate: Array, *, channel_axis: int | None = None, block: int = BLOCK
-) -> PairMoments:
-    """Gather the moments of two arrays of equal shape.
+) -> PairSums:
+    """Gather the sums of two arrays of equal shape.
 
     Args:
         reference: Any real, integer, bool or complex dtype (complex counts as two reals).
@@ -207,7 +249,7 @@ def measure_pair(
                 release_pages(reference)
                 release_pages(candidate)
                 unreleased = 0
-    return meter.moments(None if channels is None else channels.energies)
+    return meter.sums(None if channels is None else channels.energies)
 
 
 def channel_axis_of(shape: tuple[int, ...]) -> int | None:
@@ -230,7 +272,7 @@ class _Side:
     """Running sums of one side."""
 
     def __init__(self) -> None:
-        self.total = self.square = 0.0
+        self.total = self.energy = 0.0
         self.low, self.high = math.inf, -math.inf
         self.at_low = self.at_high = self.zeros = self.nonfinite = 0
         self.sampled: list[Array] = []
@@ -253,12 +295,12 @@ class _Side:
         if holds_zeros and low <= 0 <= high:
             self.zeros += int(np.count_nonzero(np.equal(values, 0, out=flags)))
 
-    def moments(self) -> SideMoments:
+    def sums(self) -> SideSums:
         """The sums as a value."""
         histogram: Histogram = histogram_of(np.concatenate(self.sampled or [np.empty(0)]))
-        return SideMoments(
+        return SideSums(
             total=self.total,
-            square=self.square,
+            energy=self.energy,
             low=self.low,
             high=self.high,
             at_low=self.at_low,
@@ -354,16 +396,16 @@ class _Meter:
             chosen = values[positions]
             side.sampled.append(chosen.copy() if self._keep is None else chosen[self._keep[positions]])
 
-    def moments(self, channels: ChannelEnergies | None) -> PairMoments:
+    def sums(self, channels: ChannelEnergies | None) -> PairSums:
         """What was measured, as a value."""
-        return PairMoments(
+        return PairSums(
             count=self._count,
             excluded=self._excluded,
-            reference=self._reference.moments(),
-            candidate=self._candidate.moments(),
+            reference=self._reference.sums(),
+            candidate=self._candidate.sums(),
             product=self._product,
             abs_error=self._abs,
-            square_error=self._square,
+            error_energy=self._square,
             max_abs_error=self._max_abs,
             relative_count=self._relative_count,
             relative_error=self._relative,
@@ -410,7 +452,7 @@ class _Meter:
     def _add_side(self, side: _Side, values: Array, total: float, square: float, *, holds_zeros: bool) -> int:
         """Take in one side of the block; return how many of its finite elements are zero."""
         side.total += total
-        side.square += square
+        side.energy += square
         finite = values if self._keep is None else values[self._keep]
         before = side.zeros
         side.add_range(finite, self._space.flags[: finite.size], holds_zeros=holds_zeros)

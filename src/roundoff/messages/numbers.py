@@ -1,4 +1,9 @@
-"""Scores as text: as many digits as mean something, and never rounded up to perfect."""
+"""Numbers as text, one function for each quantity: as many digits as mean something, never rounded up to perfect.
+
+`decibels`, `decibels_with_unit` and, in sentences that documents hold in English, `decibels_text`; `score_text`
+for any metric by its name; `percentage` and `share_text` for shares; `number` for values; `counted`, `time_text`,
+`duration_text` and `format_size` for what their names say. What has no noise is ``exact``.
+"""
 
 import csv
 import io
@@ -20,13 +25,18 @@ __all__ = [
     "csv_text",
     "decibels",
     "decibels_text",
+    "decibels_with_unit",
     "duration_text",
     "exactness",
     "format_size",
+    "in_decibels",
+    "named_score",
     "nonfinite_note",
     "number",
     "parse_size",
+    "percent_digits",
     "percentage",
+    "score_heading",
     "score_text",
     "shape_text",
     "share_text",
@@ -38,7 +48,7 @@ __all__ = [
 # Numbers of things in words.
 
 EXACT_DB = 150.0
-"""Float32 itself keeps less: above this two sides are equal but for what nobody sees."""
+"""Float32 itself keeps less: from this on two sides are equal but for what nobody sees."""
 
 _MOST_NAMED = 3
 
@@ -49,8 +59,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def decibels_text(value: float) -> str:
-    """Decibels in a sentence, no more than mean something: ``31.5 dB``, ``>150 dB``."""
-    return f">{EXACT_DB:.0f} dB" if value > EXACT_DB else f"{value:.1f} dB"
+    """Decibels in an English sentence, as documents hold them: ``31.5 dB``, ``exact``."""
+    return "exact" if value >= EXACT_DB else f"{value:.1f} dB"
 
 
 def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -72,42 +82,68 @@ PLAIN_BLOCKS = "_.-~=+*#"
 
 # Scores up to 1 whose distance from 1 is what matters.
 _NEAR_ONE = frozenset({"cosine", "same_top1", "within_1e3", "within_5e3"})
-
-_FIVE_DECIMALS = 100_000
+_MEAN = "mean_"
 # Of a mean over many samples.
 _FLOAT_NOISE = 1e-12
 
 
-def score_text(name: str, value: float | None) -> str:
+def in_decibels(name: str) -> bool:
+    """Whether a score is one of decibels; their names say so."""
+    return name.endswith("_db")
+
+
+def score_heading(name: str) -> str:
+    """What a column of scores is called."""
+    if name == "same_top1":
+        return "same top-1"
+    return f"{name.removesuffix('_db').replace('_', ' ')} dB" if in_decibels(name) else name
+
+
+def score_text(name: str, value: float | None, *, decimals: int = 5) -> str:
     """A score in a table.
 
     Args:
         name: Of the score.
         value: Its value; nothing is shown for None.
+        decimals: How many, of those whose distance from 1 is what matters.
     """
     if value is None:
         return ""
-    if name.endswith("_db"):
-        return f">{EXACT_DB:.0f}" if value > EXACT_DB else f"{value:.1f}"
-    if name in _NEAR_ONE and math.isfinite(value):
-        return _down(value)
+    if in_decibels(name):
+        return decibels(value)
+    if name.removeprefix(_MEAN) in _NEAR_ONE and math.isfinite(value):
+        return _down(value, decimals)
     if name == "accuracy":
         return share_text(value)
-    return f"{value:.4g}"
+    text = f"{value:.4g}"
+    return _down(value, decimals) if text == "1" and value < 1 else text
 
 
-def _down(value: float) -> str:
-    """Five decimals, rounded down: 1.00000 is shown only for what really is 1."""
-    nearest = round(value * _FIVE_DECIMALS)
+def named_score(name: str, value: float) -> str:
+    """A score with its name and unit, as in a sentence: ``sqnr 32.6 dB``, ``cosine 0.99970``."""
+    if in_decibels(name):
+        return f"{name.removesuffix('_db').replace('_', ' ')} {decibels_with_unit(value)}"
+    return f"{score_heading(name)} {score_text(name, value)}"
+
+
+def _down(value: float, decimals: int) -> str:
+    """Rounded down: 1.00000 is shown only for what really is 1."""
+    whole = 10**decimals
+    nearest = round(value * whole)
     # A mean of 29 of 100 is a little below 0.29, and means it.
-    exact = math.isclose(value * _FIVE_DECIMALS, nearest, rel_tol=_FLOAT_NOISE) and (nearest / _FIVE_DECIMALS < 1)
-    return f"{(nearest if exact else math.floor(value * _FIVE_DECIMALS)) / _FIVE_DECIMALS:.5f}"
+    exact = math.isclose(value * whole, nearest, rel_tol=_FLOAT_NOISE) and (nearest / whole < 1)
+    return f"{(nearest if exact else math.floor(value * whole)) / whole:.{decimals}f}"
+
+
+def percent_digits(share: float, decimals: int = 2) -> str:
+    """A share in per cent without its sign, 100 only for what really is all."""
+    text = f"{100 * share:.{decimals}f}"
+    return f"{100 - 10**-decimals:.{decimals}f}" if share < 1 and float(text) == 100 else text
 
 
 def share_text(share: float) -> str:
-    """A share in per cent with two decimals, 100 only for what really is all."""
-    percent = 100 * share
-    return f"{99.99 if 99.99 < percent < 100 else percent:.2f}%"
+    """A share in per cent with two decimals."""
+    return f"{percent_digits(share)}%"
 
 
 def text_curve(
@@ -223,11 +259,23 @@ def percentage(share: float | None) -> str:
     return "<0.001 %" if 0 < share < 0.00001 else f"{text} %"
 
 
-def decibels(value: float | None) -> str:
-    """Decibels with one decimal; ``exact`` when there is no noise."""
+def decibels(value: float | None, *, exact: float = EXACT_DB) -> str:
+    """Decibels with one decimal; ``exact`` when there is no noise.
+
+    Args:
+        value: Nothing is shown for None.
+        exact: From here on what is left is no noise.
+    """
     if value is None:
         return ""
-    return told("common.exact") if value > EXACT_DB else f"{value:.1f}"
+    return told("common.exact") if value >= exact else f"{value:.1f}"
+
+
+def decibels_with_unit(value: float | None) -> str:
+    """Decibels with their unit, or that there is no score."""
+    if value is None:
+        return told("terminal.no_score")
+    return told("common.exact") if value >= EXACT_DB else f"{value:.1f} dB"
 
 
 def time_text(seconds: float) -> str:

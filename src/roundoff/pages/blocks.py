@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from roundoff.messages.catalogue import LANGUAGES, Phrase, in_all, named, plain, say, speaking
+from roundoff.messages.catalogue import LANGUAGES, Phrase, explained, in_all, named, plain, say, speaking
 from roundoff.messages.message import Message, phrase_of
-from roundoff.messages.numbers import counted, decibels, number, percentage, score_text, time_text
+from roundoff.messages.numbers import counted, decibels, in_decibels, number, percentage, score_text, time_text
 from roundoff.messages.sentences import known
 
 __all__ = [
@@ -426,10 +426,17 @@ def few_names(names: Sequence[str]) -> Phrase:
     return Phrase(f"{listed} and {counted(more, 'other')}", f"{listed} 等 {len(names)} 个")
 
 
-def metric_column(name: str, *, higher_is_better: bool | None) -> Column:
-    """A column of scores, called as users know the metric."""
-    kind: ColumnKind = "decibels" if name.endswith("_db") else "score"
-    return Column(name, plain(name), kind, higher_is_better=higher_is_better)
+def metric_column(name: str, *, higher_is_better: bool | None, summary: str = "") -> Column:
+    """A column of scores, called as users know the metric.
+
+    Args:
+        name: The metric.
+        higher_is_better: Which way it is better; None where nothing is to be coloured.
+        summary: What it tells, for metrics that the glossary does not have.
+    """
+    kind: ColumnKind = "decibels" if in_decibels(name) else "score"
+    meaning = None if explained(name) or not summary else plain(summary)
+    return Column(name, plain(name), kind, meaning, higher_is_better=higher_is_better)
 
 
 def metric_axis(name: str) -> Phrase:
@@ -438,7 +445,7 @@ def metric_axis(name: str) -> Phrase:
         return say("common.sqnr_axis")
     if name in _SHARES:
         return say("common.share_axis", name=name)
-    return plain(f"{name.removesuffix('_db')}, dB" if name.endswith("_db") else name)
+    return plain(f"{name.removesuffix('_db')}, dB" if in_decibels(name) else name)
 
 
 def role_name(role: str) -> Phrase:

@@ -1,29 +1,28 @@
 """The whole way from a float model and samples to a quantized one: prepare, plan, calibrate, decide, check."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from roundoff.core.plan import QuantPlan, Rule
+from roundoff.core.plan import QuantPlan, Recipe, Rule
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quantizers import QuantParams, QuantSpec
 from roundoff.core.target import Target
-from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.draft import named
-from roundoff.graph.preparation.steps import Prepared, prepare
+from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs, spread
+from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.registry import get_method, options_of
-from roundoff.quantize.calibration.run import calibrate
-from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, sum_notes, weight_parameters
+from roundoff.quantize.parameters import Numbers, sum_notes
 from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.run.feeds import Samples
+from roundoff.quantize.recipes import Making, RecipeBuilder
+from roundoff.run.bench import spread
+from roundoff.run.feeds import NO_INPUTS, Samples
 
 __all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]
 
@@ -64,12 +63,14 @@ class MethodTrial:
 
     Attributes:
         method: Its name.
+        recipe: How the model is made with it.
         plan: The plan with it.
         numbers: The scales it gives.
         agreement: How the outputs agree with those of the float model.
     """
 
     method: str
+    recipe: Recipe
     plan: QuantPlan
     numbers: Numbers
     agreement: tuple[OutputAgreement, ...]
@@ -88,22 +89,33 @@ class Quantization:
     """A quantized model, how it came about, and how its outputs agree with those of the float model.
 
     Attributes:
-        target: For which chip.
-        prepared: The float model with batch normalization folded and the like.
-        check: That this changed nothing; None when there were no samples to check it on.
-        calibration: What was observed; serves other plans too.
+        builder: What made it, and makes other recipes from the same preparation and statistics.
+        check: That preparing the model changed nothing; None when there were no samples to check it on.
         best: The method taken.
         trials: All methods that were tried, in the order asked for.
         remarks: What the plan leaves in float inside of subgraphs, and sums that the target cannot hold.
     """
 
-    target: Target
-    prepared: Prepared
+    builder: RecipeBuilder
     check: PreparationCheck | None
-    calibration: Calibration
     best: MethodTrial
     trials: tuple[MethodTrial, ...]
     remarks: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> Target:
+        """For which chip."""
+        return self.builder.target
+
+    @property
+    def prepared(self) -> Prepared:
+        """The float model with batch normalization folded and the like."""
+        return self.builder.prepared
+
+    @property
+    def calibration(self) -> Calibration:
+        """What was observed; serves other plans too."""
+        return self.builder.calibration(self.best.recipe)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -131,6 +143,7 @@ def quantize_model(
     settings: QuantizeSettings,
     *,
     calibration: Calibration | None = None,
+    explore: bool = False,
     progress: Progress = SILENT,
 ) -> Quantization:
     """Quantize a float model for a target.
@@ -141,52 +154,61 @@ def quantize_model(
             one method: outputs are then not compared.
         settings: For which chip, and how.
         calibration: Statistics of an earlier calibration of the same model; samples are then only compared on.
+        explore: Whether to observe what other recipes would quantize, too: whoever goes on with the `builder` of
+            the result then needs no other run.
         progress: Told of every sample.
 
     Raises:
         BadInput: The model, the samples or the settings do not fit together.
         ModelFailed: The model cannot be run.
     """
-    prepared = prepare(model)
-    plans = {method: _plan(prepared, settings, method) for method in _methods(settings)}
-    weights = weight_parameters(next(iter(plans.values())), prepared.model, options=settings.options)
+    recipes = _recipes(settings)
+    making = Making(
+        settings.options,
+        settings.threads,
+        settings.max_memory,
+        progress,
+        recipes=recipes,
+        explore=explore,
+        calibration=calibration,
+    )
+    builder = RecipeBuilder(model, NO_INPUTS if samples is None else samples, settings.target, making=making)
+    if not all(builder.plan(recipe).quantizers for recipe in recipes):
+        raise _nothing(builder.prepared, settings)
+    # What is wrong with weights is told before anything runs.
+    builder.weights(recipes[0])
+    prepared = builder.prepared
     check = None if samples is None else check_preparation(model, prepared.model, samples)
-    if calibration is None:
-        if samples is None:
-            raise BadInput("Calibration needs samples and none were given.", fix="add --data PATH")
-        calibration = _observe(prepared, plans, samples, settings, weights=weights, progress=progress)
-    if samples is None and len(plans) > 1:
-        what = (
-            f"To choose between {' and '.join(plans)}, outputs must be compared on samples, and none were given."
-        )
+    if samples is None and calibration is None:
+        raise BadInput("Calibration needs samples and none were given.", fix="add --data PATH")
+    if samples is None and len(recipes) > 1:
+        names = " and ".join(recipe.method for recipe in recipes)
+        what = f"To choose between {names}, outputs must be compared on samples, and none were given."
         raise BadInput(what, fix="add --data PATH, or name one method")
-    most = _CHECKED_SAMPLES if len(plans) == 1 else _CHOOSING_SAMPLES
+    most = _CHECKED_SAMPLES if len(recipes) == 1 else _CHOOSING_SAMPLES
+    indices = () if samples is None else spread(len(samples.names), most)
     trials = []
-    for method, plan in plans.items():
-        ranges = _Ranges(calibration, settings.options)
-        numbers = find_parameters(plan, prepared.model, ranges, weights=weights, options=settings.options)
+    for recipe in recipes:
+        built = builder.build(recipe)
         agreement: tuple[OutputAgreement, ...] = ()
         if samples is not None:
+            quantized = switch_on(prepared.model, built.numbers.quantizers)
             agreement = compare_outputs(
-                prepared.model,
-                switch_on(prepared.model, numbers.quantizers),
-                samples,
-                indices=spread(len(samples.names), most),
-                threads=settings.threads,
-                progress=progress,
+                prepared.model, quantized, samples, indices=indices, threads=settings.threads, progress=progress
             )
-        trials.append(MethodTrial(method, plan, numbers, agreement))
+        method = recipe.method or settings.target.calibration.method
+        trials.append(MethodTrial(method, recipe, built.plan, built.numbers, agreement))
     limit = max(trial.sqnr_db for trial in trials) - _NOISE_DB
     best = next(trial for trial in trials if trial.sqnr_db >= limit)
     remarks = (
         *subgraph_notes(prepared.model, best.plan),
         *sum_notes(prepared.model, best.numbers.quantizers, settings.target, samples=samples),
     )
-    return Quantization(settings.target, prepared, check, calibration, best, tuple(trials), remarks)
+    return Quantization(builder, check, best, tuple(trials), remarks)
 
 
-def _methods(settings: QuantizeSettings) -> tuple[str, ...]:
-    """The methods to try, checked before anything runs; an option that none of them has would be ignored."""
+def _recipes(settings: QuantizeSettings) -> tuple[Recipe, ...]:
+    """A recipe for each method to try. An option that none of them has would be ignored, and is refused."""
     names = tuple(dict.fromkeys(settings.methods)) or (settings.target.calibration.method,)
     weight_method = settings.weight_method or settings.target.calibration.weight_method
     chosen = [get_method(name) for name in (*names, weight_method)]
@@ -197,21 +219,9 @@ def _methods(settings: QuantizeSettings) -> tuple[str, ...]:
                 f"The option {option!r} has no effect with {' and '.join(dict.fromkeys((*names, weight_method)))}."
             )
             raise BadInput(what, fix="leave it out, or choose the calibration method it belongs to")
-    return names
-
-
-def _plan(prepared: Prepared, settings: QuantizeSettings, method: str) -> QuantPlan:
-    plan = plan_quantization(
-        prepared.model,
-        settings.target,
-        rules=settings.rules,
-        origins=prepared.origins,
-        method=method,
-        weight_method=settings.weight_method,
-    )
-    if not plan.quantizers:
-        raise _nothing(prepared, settings)
-    return plan
+    # Where nobody names a method the recipe does not either, and means that of the target.
+    asked = names if settings.methods else ("",)
+    return tuple(Recipe(method=name, weight_method=settings.weight_method, rules=settings.rules) for name in asked)
 
 
 def _nothing(prepared: Prepared, settings: QuantizeSettings) -> BadInput:
@@ -238,47 +248,3 @@ def _nothing(prepared: Prepared, settings: QuantizeSettings) -> BadInput:
         )
     fix = f"see 'roundoff targets {target.name}' for the operations it has integer versions of"
     return BadInput(f"{what}.", fix=fix)
-
-
-def _observe(
-    prepared: Prepared,
-    plans: Mapping[str, QuantPlan],
-    samples: Samples,
-    settings: QuantizeSettings,
-    *,
-    weights: Mapping[str, QuantParams],
-    progress: Progress,
-) -> Calibration:
-    """Run the model once over all samples and gather what every method needs."""
-    bare = replace(settings, rules=())
-    planned = next(iter(plans.values())).quantizers
-    # Tensors that only other rules would quantize are observed too, so that a change of rules needs no new run.
-    wanted = {
-        each.tensor: each.spec.axis
-        for each in (*_plan(prepared, bare, next(iter(plans))).quantizers, *planned)
-        if each.kind == "activation" and each.fixed_range is None
-    }
-    observed = prepared.model
-    if settings.target.calibration.weights_first:
-        fixed = [planned_with(each, weights[each.name]) for each in planned if each.name in weights]
-        observed = switch_on(prepared.model, fixed)
-    return calibrate(
-        observed,
-        samples,
-        wanted,
-        detail="range" if set(plans) == {"minmax"} else "histogram",
-        threads=settings.threads,
-        max_memory=settings.max_memory,
-        progress=progress,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranges:
-    """Statistics with the options of the methods filled in."""
-
-    calibration: Calibration
-    options: Mapping[str, float]
-
-    def range(self, tensors: Sequence[str], spec: QuantSpec, method: str) -> tuple[Array, Array]:
-        return self.calibration.range(tensors, spec, method, self.options)

@@ -19,7 +19,7 @@ from roundoff.quantize.calibration.comparison import compare_methods
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
 from roundoff.quantize.calibration.registry import all_methods
 from roundoff.quantize.calibration.run import calibrate
-from roundoff.quantize.parameters import find_parameters, planned_with, weight_parameters
+from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.step_table import WorkContext
@@ -98,6 +98,10 @@ class Making:
         key: Identifies the model, the samples and the target in that folder.
         workshop: Applies transforms and corrections.
         fold: Whether batch normalization and the like are folded into the layers beside them.
+        recipes: What is made for sure: activations are observed for these, behind weights that are rounded as the
+            first of them says where the target rounds weights first.
+        explore: Whether to observe what other recipes would quantize, too, so that none of them needs another run.
+        calibration: Statistics of an earlier run of the model, before any transform; nothing is observed then.
     """
 
     options: Mapping[str, float] = field(default_factory=dict)
@@ -108,6 +112,9 @@ class Making:
     key: str = ""
     workshop: Workshop = INSTALLED
     fold: bool = True
+    recipes: tuple[Recipe, ...] = (Recipe(),)
+    explore: bool = True
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,6 +126,7 @@ class Built:
         quantized: The float model, transformed, and its quantizers.
         plan: What each node became.
         calibration: What the scales were found from.
+        numbers: The scales as they were found, before any correction.
         taken: Who took part in transforms and corrections, by the name of the step.
         notes: What the user should know.
     """
@@ -127,22 +135,24 @@ class Built:
     quantized: QuantizedModel
     plan: QuantPlan
     calibration: Calibration
+    numbers: Numbers
     taken: Mapping[str, tuple[Participation, ...]]
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Chain:
-    """The float model after some transforms, and what was observed of it."""
+    """The float model after some transforms."""
 
     model: Model
-    calibration: Calibration
     taken: dict[str, tuple[Participation, ...]]
     notes: tuple[str, ...]
 
 
 class RecipeBuilder:
     """Makes quantized models of one float model for one target.
+
+    It is prepared once; a chain of transforms is applied and observed when the first recipe needs it.
 
     Args:
         model: The float model.
@@ -167,6 +177,9 @@ class RecipeBuilder:
         )
         self._corrections = Corrections(self._making.workshop, self._context)
         self._chains: dict[tuple[Step, ...], _Chain] = {}
+        self._calibrations: dict[tuple[Step, ...], Calibration] = {}
+        if self._making.calibration is not None:
+            self._calibrations[()] = self._making.calibration
         self._weights: dict[tuple[tuple[Step, ...], PlannedQuantizer], QuantParams] = {}
         self._ranges: dict[tuple[Step, ...], _Ranges] = {}
         self._plans: dict[Recipe, QuantPlan] = {}
@@ -177,22 +190,55 @@ class RecipeBuilder:
         """Which transforms and corrections there are."""
         return self._making.workshop
 
+    @property
+    def options(self) -> Mapping[str, float]:
+        """Options of calibration methods."""
+        return self._making.options
+
     def variations(self) -> tuple[str, ...]:
         """Variations of the target that would change something."""
         return possible_variations(self.target, self.prepared.model)
 
     def plan(self, recipe: Recipe) -> QuantPlan:
-        """What each node becomes; nothing is run.
+        """What each node becomes; nothing is run but transforms, and calibration where tensors have own methods.
 
         Raises:
             BadInput: The recipe names what does not exist.
         """
-        chain = self._chain(recipe.transforms)
-        return self._plan(recipe, chain.model, chain.calibration)
+        if recipe not in self._plans:
+            while len(self._plans) >= _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[recipe] = self._new_plan(recipe)
+        return self._plans[recipe]
+
+    def weights(self, recipe: Recipe) -> dict[str, QuantParams]:
+        """Scales of weights; those that an earlier recipe had in the same way are not found again.
+
+        Raises:
+            BadInput: A weight or bias holds values that are not finite.
+        """
+        plan, model = self.plan(recipe), self._chain(recipe.transforms).model
+        known = {each: (recipe.transforms, each) for each in plan.quantizers if each.kind != "activation"}
+        missing = tuple(each for each, key in known.items() if key not in self._weights)
+        found = weight_parameters(replace(plan, quantizers=missing), model, options=self._making.options)
+        self._weights |= {known[each]: found[each.name] for each in missing if each.name in found}
+        return {each.name: self._weights[key] for each, key in known.items() if key in self._weights}
 
     def float_model(self, recipe: Recipe) -> Model:
         """The float model as the transforms of a recipe leave it."""
         return self._chain(recipe.transforms).model
+
+    def calibration(self, recipe: Recipe) -> Calibration:
+        """What the scales of a recipe are found from; observed once for each chain of transforms.
+
+        Raises:
+            BadInput: The samples do not fit the model.
+            ModelFailed: The model cannot be run.
+        """
+        steps = recipe.transforms
+        if steps not in self._calibrations:
+            self._calibrations[steps] = self._observed(steps)
+        return self._calibrations[steps]
 
     def build(self, recipe: Recipe) -> Built:
         """Make a quantized model.
@@ -201,21 +247,19 @@ class RecipeBuilder:
             BadInput: The recipe names what does not exist, or cannot be applied.
             ModelFailed: The model cannot be run.
         """
-        chain = self._chain(recipe.transforms)
-        plan = self._plan(recipe, chain.model, chain.calibration)
-        ranges = self._ranges.setdefault(recipe.transforms, _Ranges(chain.calibration, self._making.options))
-        numbers = find_parameters(
-            plan, chain.model, ranges, weights=self._weight_numbers(recipe, plan, chain.model)
-        )
+        chain, calibration = self._chain(recipe.transforms), self.calibration(recipe)
+        options, plan = self._making.options, self.plan(recipe)
+        ranges = self._ranges.setdefault(recipe.transforms, _Ranges(calibration, options))
+        numbers = find_parameters(plan, chain.model, ranges, weights=self.weights(recipe), options=options)
         quantized = QuantizedModel(chain.model, numbers.quantizers)
-        taken, notes = dict(chain.taken), [*chain.notes, *chain.calibration.notes, *numbers.notes]
+        taken, notes = dict(chain.taken), [*chain.notes, *calibration.notes, *numbers.notes]
         for step in recipe.corrections:
             corrected = self._corrections.apply(step, quantized)
             quantized = corrected.quantized
             taken[step.name] = tuple(corrected.taken)
             notes += corrected.notes
         unique = tuple(dict.fromkeys(notes))
-        return Built(recipe, replace(quantized, notes=unique), plan, chain.calibration, taken, unique)
+        return Built(recipe, replace(quantized, notes=unique), plan, calibration, numbers, taken, unique)
 
     def best_methods(self, recipe: Recipe) -> tuple[tuple[str, str], ...]:
         """For each observed tensor the method whose range costs least there, if that is not the recipe's own."""
@@ -224,54 +268,38 @@ class RecipeBuilder:
         return self._best[recipe]
 
     def _find_methods(self, recipe: Recipe) -> dict[str, str]:
-        chain = self._chain(recipe.transforms)
+        calibration = self.calibration(recipe)
         names = [method.name for method in all_methods()]
         own = recipe.method or self.target.calibration.method
         found = {}
-        for planned in self._plan(recipe, chain.model).quantizers:
+        for planned in self.plan(recipe).quantizers:
             if planned.kind != "activation" or planned.fixed_range is not None or planned.group:
                 continue
-            results = compare_methods(
-                chain.calibration, [planned.tensor], planned.spec, names, self._making.options
-            )
+            results = compare_methods(calibration, [planned.tensor], planned.spec, names, self._making.options)
             errors = {each.method: each.error.mse for each in results}
             best = min(names, key=lambda name: (errors[name], name != own, names.index(name)))
             if errors[best] < errors[own]:
                 found[planned.tensor] = best
         return found
 
-    def _plan(self, recipe: Recipe, model: Model, observed: Calibration | None = None) -> QuantPlan:
-        if recipe not in self._plans:
-            while len(self._plans) >= _MOST_PLANS:
-                del self._plans[next(iter(self._plans))]
-            self._plans[recipe] = self._new_plan(recipe, model, observed)
-        return self._plans[recipe]
-
-    def _new_plan(self, recipe: Recipe, model: Model, observed: Calibration | None) -> QuantPlan:
+    def _new_plan(self, recipe: Recipe) -> QuantPlan:
         plan = plan_quantization(
-            model,
+            self._chain(recipe.transforms).model,
             varied_target(self.target, recipe.variations),
             rules=recipe.rules,
             origins=self.prepared.origins,
             method=recipe.method,
             weight_method=recipe.weight_method,
         )
-        if not recipe.tensor_methods or observed is None:
+        if not recipe.tensor_methods:
             return plan
+        observed = self.calibration(recipe)
         for tensor, _ in recipe.tensor_methods:
             # One that the rules leave in float needs no range; one that nothing quantizes is a mistake.
             if tensor not in observed.observations:
                 what = f"No calibration method finds a range for the tensor {tensor!r}."
                 raise BadInput(what, fix=nearest(tensor, observed.observations))
         return replace(plan, quantizers=_with_methods(plan.quantizers, dict(recipe.tensor_methods)))
-
-    def _weight_numbers(self, recipe: Recipe, plan: QuantPlan, model: Model) -> dict[str, QuantParams]:
-        """Scales of weights; those that an earlier recipe had in the same way are not found again."""
-        known = {each: (recipe.transforms, each) for each in plan.quantizers if each.kind != "activation"}
-        missing = tuple(each for each, key in known.items() if key not in self._weights)
-        found = weight_parameters(replace(plan, quantizers=missing), model)
-        self._weights |= {known[each]: found[each.name] for each in missing if each.name in found}
-        return {each.name: self._weights[key] for each, key in known.items() if key in self._weights}
 
     def _chain(self, steps: tuple[Step, ...]) -> _Chain:
         if steps in self._chains:
@@ -283,28 +311,30 @@ class RecipeBuilder:
             done = self.workshop.transform(last, before.model, self._context)
             model, taken = done.model, {**before.taken, last.name: tuple(done.taken)}
             notes = (*before.notes, *done.notes)
-        chain = _Chain(model, self._observed(steps, model), taken, tuple(notes))
-        self._chains[steps] = chain
-        return chain
+        self._chains[steps] = _Chain(model, taken, tuple(notes))
+        return self._chains[steps]
 
-    def _observed(self, steps: tuple[Step, ...], model: Model) -> Calibration:
-        """Statistics of every tensor that any recipe could quantize, from memory, the disk or a run."""
-        making, file = self._making, None
+    def _observed(self, steps: tuple[Step, ...]) -> Calibration:
+        """Statistics of every tensor that a recipe may quantize, from the disk or a run."""
+        making, model, file = self._making, self._chain(steps).model, None
         if making.folder is not None:
             file = making.folder / f"statistics-{len(steps)}-{_short_hash(repr(steps))}.npz"
             if file.exists():
                 return load_calibration(file, model_hash=making.key)
-        bare = self._plan(Recipe(transforms=steps), model)
+        recipes = [replace(each, transforms=steps, tensor_methods=()) for each in making.recipes]
+        weights = self.weights(recipes[0])
         observed = model
         if self.target.calibration.weights_first:
-            weights = weight_parameters(bare, model)
-            fixed = [each for each in bare.quantizers if each.name in weights]
+            fixed = [each for each in self.plan(recipes[0]).quantizers if each.name in weights]
             observed = switch_on(model, [planned_with(each, weights[each.name]) for each in fixed])
+        # A histogram costs a second look at every value; the smallest and largest are all that minmax asks for.
+        methods = {each.method or self.target.calibration.method for each in recipes}
+        ranges_do = not making.explore and methods == {"minmax"}
         found = calibrate(
             observed,
             self._samples,
-            self._wanted(bare, model, steps),
-            detail="histogram",
+            self._wanted(recipes[0]),
+            detail="range" if ranges_do else "histogram",
             threads=making.threads,
             max_memory=making.max_memory,
             progress=making.progress,
@@ -313,18 +343,19 @@ class RecipeBuilder:
             save_calibration(found, file, model_hash=making.key)
         return found
 
-    def _wanted(self, bare: QuantPlan, model: Model, steps: tuple[Step, ...]) -> dict[str, int | None]:
-        """Tensors that the plain plan quantizes, or one with some nodes in other precisions, or a variation."""
-        wide = [dtype for dtype in self.target.activations if int(dtype[1:]) > 8]
-        others = [Recipe(variations=(name,), transforms=steps) for name in self.variations()]
-        others += [
-            Recipe(transforms=steps, rules=(Rule("node", ("*",), Precision(dtype, "", dtype)),))
-            for dtype in wide[:1]
-        ]
-        plans = [bare, *(self._plan(recipe, model) for recipe in others)]
+    def _wanted(self, recipe: Recipe) -> dict[str, int | None]:
+        """Tensors that a recipe quantizes or would without its rules; to explore, those of other recipes, too."""
+        bare = replace(recipe, rules=())
+        others: list[Recipe] = []
+        if self._making.explore:
+            wide = [dtype for dtype in self.target.activations if int(dtype[1:]) > 8]
+            others += [replace(bare, variations=(name,)) for name in self.variations()]
+            others += [
+                replace(bare, rules=(Rule("node", ("*",), Precision(dtype, "", dtype)),)) for dtype in wide[:1]
+            ]
         return {
             each.tensor: each.spec.axis
-            for plan in plans
+            for plan in map(self.plan, (bare, recipe, *others))
             for each in plan.quantizers
             if each.kind == "activation" and each.fixed_range is None
         }

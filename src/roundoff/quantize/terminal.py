@@ -1,6 +1,5 @@
 """A quantization for people: how outputs agree, what became of every wish, what stayed in float."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,6 +11,7 @@ from roundoff.core.plan import QuantPlan, Resolution, rule_text
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.measure.thresholds import ThresholdSet
 from roundoff.messages.catalogue import told
+from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
 from roundoff.messages.phrases import commas, count_of, few
 
 __all__ = ["agreement_line", "methods_table", "plan_lines", "quantization_verdict", "resolutions_table"]
@@ -24,11 +24,10 @@ def agreement_line(agreement: OutputAgreement) -> str:
     values = agreement.score.values
     if not values:
         return told("quantization_text.said", name=agreement.output, text=agreement.score.detail)
-    # Rounded down, because 1.00000 must mean exactly that.
-    cosine = f"{math.floor(values['cosine'] * 1e5) / 1e5:.5f}"
-    text = told("quantization_text.agreement", cosine=cosine, db=f"{values['sqnr_db']:.1f}")
+    cosine, sqnr = score_text("cosine", values["cosine"]), decibels_with_unit(values["sqnr_db"])
+    text = told("quantization_text.agreement", cosine=cosine, db=sqnr)
     if agreement.same_top1 is not None:
-        text = commas(text, told("quantization_text.same_top", share=f"{100 * agreement.same_top1:.1f}"))
+        text = commas(text, told("quantization_text.same_top", share=percent_digits(agreement.same_top1, 1)))
     text = commas(text, agreement.score.detail)
     return told("quantization_text.said", name=agreement.output, text=text)
 

@@ -10,9 +10,11 @@ from roundoff.diagnosis.result import Finding
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.catalogue import english_of, phrase_names, told
 from roundoff.messages.message import shown
+from roundoff.messages.numbers import decibels, decibels_with_unit, named_score, score_text
 from roundoff.messages.phrases import cause_name, cost_name, semicolons, sentences
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
 from roundoff.studies.run_diff.page import measure_name
+from roundoff.studies.run_diff.result import CEILING_DB
 
 __all__ = [
     "MetricFacts",
@@ -120,7 +122,7 @@ def _blame(report: LayerReport, row: LayerRow) -> Iterator[str]:
 def _score(score: LayerScore) -> str:
     if score.sqnr_db is None:
         return told("explain_text.no_score", why=score.detail or score.status)
-    return f"{score.sqnr_db:.1f} dB"
+    return decibels_with_unit(score.sqnr_db)
 
 
 def _compared(document: RunDocument, name: str) -> Iterator[str]:
@@ -129,7 +131,7 @@ def _compared(document: RunDocument, name: str) -> Iterator[str]:
     if row is None:
         return
     scores = ", ".join(
-        f"{key} {row.score.values[key]:.4g}" for key in ("cosine", "sqnr_db") if key in row.score.values
+        named_score(key, row.score.values[key]) for key in ("cosine", "sqnr_db") if key in row.score.values
     )
     judged = {True: "passes", False: "fails", None: "not_judged"}[row.passed]
     yield told(
@@ -150,7 +152,7 @@ def _curve(document: RunDocument, name: str) -> Iterator[str]:
         if found is not None and name in (place.tensor, place.node):
             value = found.base_line.sqnr_db[place.order]
             if value is not None:
-                yield told("explain_text.curve", db=f"{value:.1f}")
+                yield told("explain_text.curve", db=decibels_with_unit(value))
             return
 
 
@@ -163,7 +165,8 @@ def _rank(document: RunDocument, name: str) -> Iterator[str]:
             doing = told(f"explain_text.{report.mode}")
             if score is not None:
                 metric = report.metrics[0]
-                doing = told("explain_text.at_outputs", doing=doing, metric=metric, score=f"{score:.4g}")
+                said = score_text(metric, score)
+                doing = told("explain_text.at_outputs", doing=doing, metric=metric, score=said)
             named = told(f"sensitivity_text.kind_{kind}")
             yield told("explain_text.rank", count=len(rows), kind=named, rank=row.rank, doing=doing)
 
@@ -188,8 +191,8 @@ def _changed(document: RunDocument, name: str) -> Iterator[str]:
             yield told(
                 "explain_text.changed",
                 measure=measure_name(row),
-                before=f"{row.before:.1f}",
-                after=f"{row.after:.1f}",
+                before=decibels(row.before, exact=CEILING_DB),
+                after=decibels(row.after, exact=CEILING_DB),
                 change=told(f"run_diff.change_{row.change}"),
             )
 
@@ -241,7 +244,9 @@ def term_text(name: str, metrics: Sequence[MetricFacts]) -> str | None:
             text = told(f"terms.{kind}_{term}")
             metric = next((each for each in metrics if each.name == term), None)
             return text if kind != "metric" or metric is None else _metric_text(metric, text)
-    return None
+    # What no file of words has says itself what it tells.
+    metric = next((each for each in metrics if _key(each.name) in keys), None)
+    return None if metric is None else _metric_text(metric, "")
 
 
 def _key(name: str) -> str:
@@ -257,9 +262,8 @@ def _terms() -> Iterator[tuple[str, str]]:
 
 def _metric_text(metric: MetricFacts, misleading: str) -> str:
     summary = _first_lower(metric.summary)
-    return told(
-        "explain_text.metric", name=metric.name, summary=summary, range=_range(metric), misleading=misleading
-    )
+    key = "explain_text.metric" if misleading else "explain_text.metric_itself"
+    return told(key, name=metric.name, summary=summary, range=_range(metric), misleading=misleading).strip()
 
 
 def _range(metric: MetricFacts) -> str:
@@ -300,7 +304,7 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
         return text
     if document is None:
         what = f"{name!r} is no metric, verdict, cause or column."
-        meant = nearest(name, sorted(term_names()))
+        meant = nearest(name, sorted({*term_names(), *(each.name for each in metrics)}))
         stop = "" if meant.endswith("?") else "."
         raise BadInput(what, fix=f"{meant}{stop} Of a node or finding, name its run, too")
     raise BadInput(

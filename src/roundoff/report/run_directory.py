@@ -69,7 +69,7 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
         ("transform.csv", document.transform, transform_csv),
         ("trials.csv", document.tuning, tuning_csv),
-        ("check_calibration.csv", document.calibration_check, calibration_csv),
+        ("calibration.csv", document.calibration_check, calibration_csv),
         ("findings.csv", document.diagnosis, findings_csv),
     )
     written = {name: write(found) for name, found, write in tables if found is not None}

@@ -41,6 +41,7 @@ __all__ = [
     "count_samples",
     "make_readers",
     "open_samples",
+    "rows_of",
     "sample_names",
 ]
 
@@ -85,18 +86,7 @@ class Reader:
         spec = self.column.spec
         if self.images is not None and self.column.kind(index) == "images":
             return self.images.read(self.column.path(index))
-        stored = self._open(index)
-        rank = len(stored.shape) if spec.shape is None else len(spec.shape)
-        if len(stored.shape) > rank:
-            values = stored.load(slice(row, row + 1))[0]
-        elif len(stored.shape) < rank:
-            values = stored.load(None)[np.newaxis]
-        elif count <= 1:
-            values = stored.load(None)
-        else:
-            rows = int(stored.shape[0] // count)
-            values = stored.load(slice(row * rows, (row + 1) * rows))
-        return cast(np.asarray(values, order="C"), spec, where=stored.where)
+        return rows_of(self._open(index), spec, row, count)
 
     def _open(self, index: int) -> Stored:
         path = self.column.path(index)
@@ -106,6 +96,21 @@ class Reader:
         return (
             open_npy(path, self.column.spec) if kind == "npy" else open_raw(path, self.column.spec, self.options)
         )
+
+
+def rows_of(stored: Stored, spec: InputSpec, row: int, count: Fraction) -> Array:
+    """Sample `row` of the `count` samples that an array holds, in the input's type and rank."""
+    rank = len(stored.shape) if spec.shape is None else len(spec.shape)
+    if len(stored.shape) > rank:
+        values = stored.load(slice(row, row + 1))[0]
+    elif len(stored.shape) < rank:
+        values = stored.load(None)[np.newaxis]
+    elif count <= 1:
+        values = stored.load(None)
+    else:
+        rows = int(stored.shape[0] // count)
+        values = stored.load(slice(row * rows, (row + 1) * rows))
+    return cast(np.asarray(values, order="C"), spec, where=stored.where)
 
 
 def make_readers(columns: Sequence[Column], options: SampleOptions) -> tuple[Reader, ...]:

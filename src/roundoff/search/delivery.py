@@ -35,7 +35,7 @@ BEST_NAME = "best"
 """The folder in a search's folder that holds the best model so far."""
 
 _MARKER = "search.txt"
-_STATISTICS = "check_calibration.npz"
+_STATISTICS = "calibration.npz"
 # Of files in the way so many are looked for, and so many named.
 _MANY, _NAMED = 1000, 3
 _ABOUT = "A search of roundoff tune. While it is under way the best model so far is in best/; --resume goes on.\n"

@@ -10,6 +10,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.inference import mean_interval, two_sided_quantile
+from roundoff.messages.numbers import in_decibels
 from roundoff.search.judges import TrialJudge
 
 __all__ = [
@@ -64,7 +65,7 @@ def make_goal(
     sign = 1.0 if higher_is_better else -1.0
     if max_drop and min_metric is not None:
         raise BadInput("--max-drop and --min-metric were both given.", fix="leave one of them out")
-    if not max_drop and min_metric is None and name == "sqnr_db":
+    if not max_drop and min_metric is None and in_decibels(name):
         min_metric = DEFAULT_SQNR_DB
     if min_metric is not None:
         if not math.isfinite(min_metric):

@@ -9,11 +9,12 @@ from pathlib import Path
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.agreement import spread
+from roundoff.measure.metrics import mean_of, require
+from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
+from roundoff.run.bench import spread
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
 from roundoff.studies.sensitivity.functions import UserSensitivity, scores_of_nodes, worst_names
-from roundoff.studies.sensitivity.scoring import Scorer
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 from roundoff.studies.sensitivity.study import analyze_sensitivity
 
@@ -97,7 +98,8 @@ class Ranker:
             return self._one_by_one(quantized, self.sensitivity)
         if self.local:
             return self._one_by_one(quantized, _by_metric(self.sensitivity))
-        metrics = tuple(dict.fromkeys((self.sensitivity, *SENSITIVITIES)))
+        # As trials are judged: by means over samples.
+        metrics = tuple(dict.fromkeys(map(mean_of, (self.sensitivity, *SENSITIVITIES))))
         settings = SensitivitySettings(
             kinds=("node",),
             metrics=metrics,
@@ -110,7 +112,7 @@ class Ranker:
         found = analyze_sensitivity(quantized, self.samples, settings, progress=self.progress)
         rows = found.rankings.get("node", ())
         runs = sum(len(row.score.samples) for row in rows) + min(_SAMPLES, len(self.samples.names))
-        harm = [-row.score.mean["sqnr_db"] for row in rows]
+        harm = [-row.score.mean[mean_of("sqnr_db")] for row in rows]
         return Ranked(tuple(row.score.subject.name for row in rows), outstanding(harm), runs)
 
     def _one_by_one(self, quantized: QuantizedModel, user: UserSensitivity) -> Ranked:
@@ -126,9 +128,10 @@ class Ranker:
 
 def _by_metric(name: str) -> UserSensitivity:
     """A metric as a function of two arrays."""
-    scorer = Scorer([name])
+    (metric,) = require([name], command="tune", offers=ROW_FIELDS)
 
     def compare(reference: Array, candidate: Array) -> float:
-        return float(scorer.score([reference], [candidate], 1)[0, 0, 0])
+        sums = merged_rows(RowMeter([metric]).measure([reference], [candidate], 1)[:, 0])
+        return math.nan if sums is None else metric.value(sums)
 
-    return UserSensitivity(Path(name), compare, scorer.metrics[0].direction == "higher")
+    return UserSensitivity(Path(name), compare, metric.direction == "higher")

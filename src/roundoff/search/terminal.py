@@ -11,7 +11,7 @@ from rich.text import Text
 
 from roundoff.core.plan import inputs_text
 from roundoff.messages.catalogue import told
-from roundoff.messages.numbers import score_text, share_text
+from roundoff.messages.numbers import decibels_with_unit, in_decibels, score_heading, score_text, share_text
 from roundoff.messages.phrases import commas, count_of, few, headline, semicolons
 from roundoff.messages.sanitize import safe_cell
 from roundoff.messages.sentences import sentence
@@ -105,7 +105,7 @@ def _loss(found: Tuning) -> str:
 
 
 def _interval(found: Tuning, interval: tuple[float, float] | None) -> str:
-    if interval is None or found.metric == "sqnr_db":
+    if interval is None or in_decibels(found.metric):
         return ""
     shares = found.metric in _SHARES
     low, high = (f"{(100 if shares else 1) * end:.3g}" for end in interval)
@@ -144,7 +144,7 @@ def _effort(found: Tuning) -> str:
 def _name(found: Tuning) -> str:
     if found.metric == "same_top1":
         return told("tuning_text.same_top")
-    return "sqnr" if found.metric == "sqnr_db" else found.metric
+    return score_heading(found.metric).removesuffix(" dB")
 
 
 def _score(found: Tuning, value: float) -> str:
@@ -156,7 +156,7 @@ def _metric_text(metric: str, value: float) -> str:
         return "-"
     if metric in _SHARES:
         return share_text(value)
-    return f"{value:.1f} dB" if metric == "sqnr_db" else score_text(metric, value)
+    return decibels_with_unit(value) if in_decibels(metric) else score_text(metric, value)
 
 
 def trial_line(trial: Trial, best: Trial, metric: str) -> str:
@@ -174,7 +174,7 @@ def trial_line(trial: Trial, best: Trial, metric: str) -> str:
 def _difference(found: Tuning, value: float) -> str:
     if found.metric in _SHARES:
         return told("tuning_text.points", value=f"{100 * value:.2f}")
-    return f"{value:.1f} dB" if found.metric == "sqnr_db" else f"{value:.3g}"
+    return f"{value:.1f} dB" if in_decibels(found.metric) else f"{value:.3g}"
 
 
 def tuning_table(found: Tuning) -> RenderableType:

@@ -204,6 +204,7 @@ def tune(
     *,
     keeping: TuneStore = IN_MEMORY,
     progress: Progress = SILENT,
+    builder: RecipeBuilder | None = None,
 ) -> Tuned:
     """Search for the cheapest quantized model that meets a goal.
 
@@ -213,6 +214,8 @@ def tune(
         settings: What to search for.
         keeping: Where what is found is kept.
         progress: Told how far it is.
+        builder: What made models of the same float model for the same target on the same samples already, so that
+            nothing is prepared and observed again; made here when None.
 
     Raises:
         BadInput: The model, the samples and the settings do not fit together, or code of the user's failed.
@@ -222,16 +225,17 @@ def tune(
     settings = replace(settings, judge=with_evaluator(settings.judge))
     journal = TrialJournal(None if keeping.folder is None else keeping.folder / JOURNAL_NAME, keeping.problem)
     try:
-        making = Making(
-            settings.options,
-            settings.threads,
-            settings.max_memory,
-            progress,
-            folder=keeping.folder,
-            key=keeping.problem.get(MODEL_FACT, ""),
-            workshop=settings.workshop,
-        )
-        builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
+        if builder is None:
+            making = Making(
+                settings.options,
+                settings.threads,
+                settings.max_memory,
+                progress,
+                folder=keeping.folder,
+                key=keeping.problem.get(MODEL_FACT, ""),
+                workshop=settings.workshop,
+            )
+            builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)
         search = _TuneSearch(builder, judge, settings, data=data, journal=journal, progress=progress)
         told = keeping.on_trial

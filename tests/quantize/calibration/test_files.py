@@ -46,7 +46,7 @@ def damage(path: Path, **changes: object) -> None:
 
 
 def test_what_was_saved_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "check_calibration.npz"
+    path = tmp_path / "new" / "calibration.npz"
     save_calibration(example(), path, model_hash="abc")
     loaded = load_calibration(path, model_hash="abc")
     assert (loaded.samples, loaded.detail) == (12, "histogram")

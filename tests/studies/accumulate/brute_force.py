@@ -71,10 +71,17 @@ def pairs(
 def curve_values(
     quantized: QuantizedModel, on: Iterable[str], feeds: Sequence[Feed], names: Sequence[str], metric: str
 ) -> list[float]:
-    """The mean over samples at each tensor; endless values count only where all are endless."""
+    """A metric of all samples together at each tensor.
+
+    One called ``mean_...`` is the mean over samples; endless values count only where all are endless.
+    """
     found = []
+    compute = METRICS.get(metric) or METRICS[metric.removeprefix("mean_")]
     for samples in pairs(quantized, on, feeds, names):
-        values = [METRICS[metric](x, y) for x, y in samples]
+        if metric in METRICS:
+            found.append(compute(*(np.concatenate(side) for side in zip(*samples, strict=True))))
+            continue
+        values = [compute(x, y) for x, y in samples]
         finite = [value for value in values if math.isfinite(value)]
         found.append(sum(finite) / len(finite) if finite else values[0])
     return found

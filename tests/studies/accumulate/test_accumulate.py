@@ -53,7 +53,9 @@ def test_curves_equal_brute_force(name: str, tmp_path: Path) -> None:
     assert_like_brute_force(quantized, samples, "cosine")
 
 
-@pytest.mark.parametrize("metric", [name for name in METRICS if name != "cosine"])
+@pytest.mark.parametrize(
+    "metric", [*(name for name in METRICS if name != "cosine"), "mean_cosine", "mean_sqnr_db"]
+)
 def test_every_metric_equals_brute_force(metric: str, tmp_path: Path) -> None:
     quantized, samples = network("residual", tmp_path, samples=2)
     assert_like_brute_force(quantized, samples, metric)
@@ -157,7 +159,9 @@ def test_curves_must_be_possible() -> None:
         accumulate(quantized, samples, [Curve("mine", (name,)), Curve("mine", ())])
     with pytest.raises(BadInput, match="has no quantizers"):
         accumulate(replace(quantized, quantizers=()), samples)
-    with pytest.raises(BadInput, match="worst_channel describes, it does not judge"):
+    with pytest.raises(
+        BadInput, match="accumulate cannot go by 'worst_channel', which describes and does not judge"
+    ):
         accumulate(quantized, samples, None, AccumulationSettings(metric="worst_channel"))
 
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roundoff.measure.aggregate import SampleMean
 from roundoff.measure.light_pairs import LightMeter
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.pairs import measure_pair
-from roundoff.studies.accumulate.tally import PlaceTally, SampleMean, compare
+from roundoff.studies.accumulate.tally import PlaceTally, compare
 
 
 def mean_of(metric: str, values: list[float]) -> SampleMean:
@@ -69,14 +70,14 @@ def test_every_metric_gets_the_sums_it_needs(metric: str) -> None:
 def test_nothing_compared_has_no_score_and_nothing_finite_none_either() -> None:
     unlike = PlaceTally(get_metric("cosine"))
     unlike.add(None, "s0")
-    assert (unlike.unlike, unlike.mean.value, unlike.sqnr_db) == (1, None, None)
+    assert (unlike.unlike, unlike.score.value, unlike.sqnr_db) == (1, None, None)
     broken = PlaceTally(get_metric("cosine"))
     broken.add(measure_pair(np.ones(3, np.float32), np.full(3, np.nan, np.float32)), "s1")
-    assert (broken.nonfinite, broken.mean.value, broken.sqnr_db) == (3, None, -math.inf)
+    assert (broken.nonfinite, broken.score.value, broken.sqnr_db) == (3, None, -math.inf)
 
 
 def test_empty_tensors_are_perfect() -> None:
     tally = PlaceTally(get_metric("cosine"))
     empty = np.empty((0, 3), np.float32)
     tally.add(measure_pair(empty, empty), "s0")
-    assert (tally.mean.value, tally.sqnr_db) == (1.0, math.inf)
+    assert (tally.score.value, tally.sqnr_db) == (1.0, math.inf)

@@ -32,13 +32,13 @@ def test_one_tensor_among_equal_ones_is_told_with_what_differs(name: str) -> Non
     assert str(row(found, name).difference) == "channel 3 carries 100% of the error, gain 0.5"
     (note,) = map(str, found.notes)
     assert note.startswith(f"{name} stands out: ")
-    assert "its worst neighbour inf dB: channel 3 carries 100% of the error, gain 0.5" in note
+    assert "its worst neighbour exact: channel 3 carries 100% of the error, gain 0.5" in note
     assert (found.verdict.introduces, found.verdict.first_divergence) == ((), None)
 
 
 def test_without_an_order_all_others_are_neighbours() -> None:
     (note,) = map(str, compared("b", ordered=False).notes)
-    assert "the worst other inf dB" in note
+    assert "the worst other exact" in note
 
 
 @pytest.mark.parametrize("changed", [(), ("a", "b", "y"), ("x", "a", "b", "y")])

@@ -62,7 +62,7 @@ def test_goals_are_shares_or_scores() -> None:
     assert loss.value == pytest.approx(0.5 / 0.99)
     assert reaches(0.505, loss, higher_is_better=False)
     assert not reaches(0.506, loss, higher_is_better=False)
-    assert (default_goal("cosine"), default_goal("sqnr_db")) == ("99%", "20")
+    assert (default_goal(1.0), default_goal(math.inf)) == ("99%", "20")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_nested_lists_are_numbered_and_left_out(case: Case, here: Path) -> None:
     assert set(found["all"]) - set(found["partial_qmodel_0"]) == {"q:Conv1:weight"}
     assert set(found["all"]) - set(found["partial_qmodel_1"]) == {"q:Conv1:weight", "q:Conv2:weight"}
     content = json.loads((here / "out" / "accumulate_error_non_quantize_node.json").read_text())
-    assert (content["metric"], content["average"]) == ("sqnr_db", True)
+    assert (content["metric"], content["average"]) == ("mean_sqnr_db", True)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from roundoff.diagnosis.result import Change, Measure, Remedy
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.messages.message import joined, message
+from roundoff.messages.numbers import decibels_text
 
 __all__ = ["AccumulatedError"]
 
@@ -100,7 +101,7 @@ def _in_float(case: Case, order: Sequence[Suspect], size: int) -> float:
 
 
 def _decibels(values: Sequence[float]) -> tuple[str, ...]:
-    return tuple(f"{each:.1f}" for each in values)
+    return tuple(decibels_text(each).removesuffix(" dB") for each in values)
 
 
 def _kinds(case: Case) -> tuple[Measure, ...]:

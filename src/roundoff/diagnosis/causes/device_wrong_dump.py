@@ -2,11 +2,12 @@
 
 from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.local_errors import LocalError
-from roundoff.diagnosis.devices.proof import called, only_dumped, sqnr_db, where
+from roundoff.diagnosis.devices.proof import called, only_dumped, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
+from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import message
 
 __all__ = ["WrongDump"]
@@ -46,8 +47,8 @@ class WrongDump:
         measure = Measure(
             message("diagnosis.measure_readers", tensor=called(suspect)),
             "dB",
-            sqnr_db(signal, before),
-            sqnr_db(signal, after),
+            ratio_db(signal, before),
+            ratio_db(signal, after),
             samples=len(suspect.pairs),
         )
         return Intervention(

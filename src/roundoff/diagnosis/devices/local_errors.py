@@ -14,6 +14,7 @@ from roundoff.diagnosis.devices.readout import View
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.loss import Loss, LossMeter, output_parts
 from roundoff.graph.interface import topology
+from roundoff.measure.metrics import ratio_db
 from roundoff.studies.compare.coverage import absent
 from roundoff.studies.compare.culprits import stand_ins
 
@@ -82,11 +83,7 @@ class LocalError:
     @property
     def sqnr_db(self) -> float:
         """Signal to noise of the part by itself."""
-        if self.nonfinite:
-            return -math.inf
-        if self.error == 0:
-            return math.inf
-        return 10 * math.log10(self.signal / self.error) if self.signal > 0 else -math.inf
+        return -math.inf if self.nonfinite else ratio_db(self.signal, self.error)
 
     @property
     def mean_shift(self) -> float:

@@ -1,6 +1,5 @@
 """How an intervention on a device's tensor is judged: by what is left of its error."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,10 +9,11 @@ from roundoff.diagnosis.devices.replay import Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention
 from roundoff.diagnosis.result import Change, Measure
+from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Argument, Message, joined, message
 from roundoff.messages.sanitize import short_name
 
-__all__ = ["MOST_LEFT", "called", "energy", "left_over", "only_dumped", "recovered", "sqnr_db", "tried", "where"]
+__all__ = ["MOST_LEFT", "called", "energy", "left_over", "only_dumped", "recovered", "tried", "where"]
 
 MOST_LEFT = 30.0
 """What explains all of a difference leaves no more than so many times what is expected anyway.
@@ -80,13 +80,6 @@ def left_over(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
     return after / max(noise * suspect.floor**2, np.finfo(float).tiny)
 
 
-def sqnr_db(signal: float, error: float) -> float:
-    """Signal to noise; infinite without error."""
-    if error == 0:
-        return math.inf
-    return 10 * math.log10(signal / error) if signal > 0 else -math.inf
-
-
 def tried(
     suspect: DeviceSuspect,
     explained: Sequence[Array],
@@ -110,8 +103,8 @@ def tried(
     measure = Measure(
         message("diagnosis.measure_device", tensor=called(suspect)),
         "dB",
-        sqnr_db(signal, before),
-        sqnr_db(signal, after),
+        ratio_db(signal, before),
+        ratio_db(signal, after),
         samples=len(suspect.pairs),
     )
     return Intervention(changed, (measure,), recovered(suspect, explained), summary, tuple(changes), detail=detail)

@@ -18,7 +18,7 @@ from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey, find_suspects, survey
 from roundoff.diagnosis.devices.verdict import Evidence, conclude, kept_text
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
-from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.loss import Loss, decibels_of
 from roundoff.diagnosis.registry import ask, explain, find_cause
 from roundoff.diagnosis.result import Change, Diagnosis, Finding, Measure, Remedy
 from roundoff.diagnosis.subject import loss_measures
@@ -26,9 +26,8 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Argument, Message, joined, message
-from roundoff.messages.numbers import decibels_text
 from roundoff.messages.sentences import recognised
-from roundoff.quantize.agreement import spread
+from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource
 from roundoff.run.feeds import Samples
 
@@ -306,7 +305,7 @@ class _Diagnosing:
             expected = self._outputs.of_arithmetic() if self._replay.quantizers else None
             check.result = message("diagnosis.against_float", kept=kept_text(loss))
             if expected is not None:
-                usual = decibels_text(expected.sqnr_db)
+                usual = decibels_of(expected.sqnr_db)
                 check.result = message("diagnosis.against_float_and_arithmetic", kept=kept_text(loss), db=usual)
             check.ok = loss.agrees
         return loss, expected

@@ -14,7 +14,7 @@ from roundoff.diagnosis.loss import ENDLESS, Loss
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.messages.message import Message, joined, message, verbatim
-from roundoff.messages.numbers import decibels_text
+from roundoff.messages.numbers import EXACT_DB, decibels_text
 
 __all__ = ["Evidence", "conclude", "kept_text"]
 
@@ -145,7 +145,10 @@ def _with_kept(text: Message, kept: Message | None, key: str = "diagnosis.output
 def kept_text(loss: Loss) -> Message:
     """What outputs keep: decibels, or nothing where they are NaN or beyond all measure."""
     nothing = float(loss.ratios.max(initial=0.0)) >= ENDLESS
-    return message("diagnosis.kept_nothing") if nothing else verbatim(decibels_text(loss.sqnr_db))
+    if nothing:
+        return message("diagnosis.kept_nothing")
+    exact = loss.sqnr_db >= EXACT_DB
+    return message("diagnosis.kept_everything") if exact else verbatim(decibels_text(loss.sqnr_db))
 
 
 def _culprits_text(replay: DeviceReplay, proven: Sequence[Finding], kept: Message | None) -> Message:

@@ -9,6 +9,7 @@ import numpy as np
 from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.measure.metrics import ratio_db
 from roundoff.quantize.calibration.density import levels_of
 from roundoff.quantize.calibration.distribution import Distribution, Levels, Points, split_pieces, split_points
 from roundoff.quantize.calibration.observer import MOST_ELEMENTS, Observation, Observer
@@ -100,10 +101,9 @@ def range_error(observation: Observation, spec: QuantSpec, low: Array, high: Arr
         sums += _sums(part, levels_of(lows[rows], highs[rows], spec))
         start = rows.stop
     error, power, clipped, total = sums.tolist()
-    ratio = power / error if error > 0 else math.inf
     return RangeError(
         mse=error / max(1.0, total),
-        sqnr_db=10 * math.log10(ratio) if ratio > 0 else -math.inf,
+        sqnr_db=ratio_db(power, max(0.0, error)),
         clipped=clipped / max(1.0, total),
     )
 

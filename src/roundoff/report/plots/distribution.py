@@ -3,6 +3,7 @@
 import textwrap
 from typing import TYPE_CHECKING
 
+from roundoff.messages.numbers import decibels_text
 from roundoff.report.plots.canvas import COLORS, PictureForm, draw, drawable, shortened
 from roundoff.studies.distribution.result import Bins, Distribution, QuantizerFacts, ValueSummary
 
@@ -66,7 +67,7 @@ def _facts(facts: QuantizerFacts) -> str:
     levels = f"{facts.levels_used} of {facts.levels} levels" if facts.levels <= 1 << 16 else ""
     clipped = f"clipped {100 * facts.clipped:.3g} %"
     entropy = f"{facts.entropy_bits:.2f} bits of information"
-    sqnr = "" if facts.sqnr_db is None else f"{facts.sqnr_db:.1f} dB"
+    sqnr = "" if facts.sqnr_db is None else decibels_text(facts.sqnr_db)
     return ", ".join(filter(None, [facts.dtype, scales, levels, clipped, entropy, sqnr]))
 
 

@@ -38,9 +38,8 @@ def sensitivity_picture(report: SensitivityReport, kind: str, *, form: PictureFo
         ratios = (_ROW * max(3, len(named)), _ALL)
         top, bottom = figure.subplots(2, 1, height_ratios=ratios)
         _paint_bars(top, named, metric)
-        top.set_title(
-            f"{metric} of the outputs with each {kind} {done}, {len(report.samples)} samples", loc="left"
-        )
+        title = f"{metric} of the outputs with each {kind} {done}, {len(report.samples)} samples"
+        top.set_title(f"{title}; lines: 95 % interval of the mean over samples", loc="left")
         values = [_finite(row.scores[metric]) for row in rows]
         bottom.plot(range(1, len(values) + 1), values, color=COLORS["before"], marker=".", markersize=4)
         bottom.set_xlabel(f"rank of all {len(rows)}")

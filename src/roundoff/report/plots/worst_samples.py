@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
+from roundoff.messages.numbers import score_text
 from roundoff.report.plots.canvas import COLORS, PictureForm, draw, drawable, shortened
 from roundoff.studies.samples.result import WorstSamples
 
@@ -36,7 +37,12 @@ def worst_samples_picture(worst: WorstSamples, *, form: PictureForm = "png") -> 
                 ranks, scores, s=2 * size, color=COLORS["threshold"], marker="x", label="largest output elsewhere"
             )
         if worst.median is not None and math.isfinite(worst.median):
-            axes.axhline(worst.median, color=COLORS["quiet"], linestyle=":", label=f"median {worst.median:.4g}")
+            axes.axhline(
+                worst.median,
+                color=COLORS["quiet"],
+                linestyle=":",
+                label=f"median {score_text(worst.metrics[0], worst.median)}",
+            )
         axes.set_xlabel("rank" + (f" ({left_out} without a finite score left out)" if left_out else ""))
         axes.set_ylabel(f"{worst.metrics[0]} ({'higher' if worst.higher_is_better else 'lower'} is better)")
         axes.set_title(f"{len(worst.samples)} samples, the worst first", loc="left", pad=20)
@@ -44,7 +50,7 @@ def worst_samples_picture(worst: WorstSamples, *, form: PictureForm = "png") -> 
         names.axis("off")
         lines = [
             f"{each.rank}. {drawable(shortened(each.sample, 24))}   "
-            + ("no score" if each.score is None else f"{each.score:.4g}")
+            + ("no score" if each.score is None else score_text(worst.metrics[0], each.score))
             for each in worst.samples[:_NAMED]
         ]
         names.text(

@@ -17,6 +17,7 @@ from roundoff.graph.cutting import Cutting
 from roundoff.graph.load import Model
 from roundoff.graph.subgraph import tap
 from roundoff.graph.wiring import subgraphs
+from roundoff.measure.metrics import ratio_db
 from roundoff.run.blocks.chain import BlockChain, rows_of, stack_feeds
 from roundoff.run.session import open_session
 
@@ -149,9 +150,7 @@ def agreement_db(reference: Array, candidate: Array) -> float:
         return -math.inf
     x, y = x[finite], y[finite]
     signal, noise = (float((np.abs(part) ** 2).sum()) for part in (x, x - y))
-    if noise == 0:
-        return math.inf
-    return 10 * math.log10(signal / noise) if signal else -math.inf
+    return ratio_db(signal, noise)
 
 
 class _Trial:

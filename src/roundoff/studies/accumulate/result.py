@@ -63,7 +63,7 @@ class MeasuredCurve:
     Attributes:
         name: What it is called.
         quantizers: Names of the quantizers that are on.
-        values: The metric at each place, mean over samples; None where there is no score.
+        values: The metric at each place, all samples as one tensor; None where there is no score.
         averages: Each value replaced by the mean of all up to it; see `running_means`.
         worst: The metric in the sample with the worst value, at each place.
         worst_samples: That sample.

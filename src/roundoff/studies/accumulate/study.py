@@ -14,13 +14,13 @@ from roundoff.graph.shapes import Value, values
 from roundoff.graph.units import derived_constants
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.light_pairs import LightMeter
-from roundoff.measure.metrics import Metric, all_metrics, get_metric
+from roundoff.measure.metrics import Metric, require
 from roundoff.messages.numbers import counted, format_size
 from roundoff.run.candidates import Candidates, CandidateSession, build_candidates
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
 from roundoff.run.plan import PROGRAM_BYTES, split_passes
-from roundoff.run.resources import available_memory, run_ahead
+from roundoff.run.resources import memory_limit, run_ahead
 from roundoff.run.session import available_threads
 from roundoff.studies.accumulate.result import (
     BASE_LINE,
@@ -134,7 +134,7 @@ def plan_layout(
     Raises:
         BadInput: One tensor alone is too large.
     """
-    limit = available_memory() if max_memory is None else max_memory
+    limit = memory_limit(max_memory)
     cores = threads or available_threads()
     largest = max(sizes.values(), default=0)
     # Quantized weights lie beside the float ones.
@@ -213,7 +213,7 @@ def accumulate(
         BadInput: Nothing is quantized, a quantizer does not exist, or the samples do not fit the model.
         ModelFailed: The model cannot be run.
     """
-    metric = _metric(settings.metric)
+    (metric,) = require((settings.metric,), command="accumulate")
     check_repeatable(quantized.float_model)
     asked = _checked(quantized, default_curves(quantized) if curves is None else curves)
     indices = range(len(samples.names))[: settings.samples]
@@ -242,14 +242,6 @@ def accumulate(
         notes=(*quantized.notes, *notes, *_notes(asked, tallies)),
         preparation=quantized.preparation,
     )
-
-
-def _metric(name: str) -> Metric:
-    metric = get_metric(name)
-    if metric.direction == "none":
-        judging = ", ".join(each.name for each in all_metrics() if each.direction != "none")
-        raise BadInput(f"{name} describes, it does not judge.", fix=f"choose one of: {judging}")
-    return metric
 
 
 def _checked(quantized: QuantizedModel, curves: Sequence[Curve]) -> list[Curve]:
@@ -354,14 +346,14 @@ class _Measurement:
 
 def _curve(curve: Curve, tallies: Mapping[str, PlaceTally], places: Sequence[Place]) -> MeasuredCurve:
     ordered = [tallies[value.name] for _, value in places]
-    values = tuple(tally.mean.value for tally in ordered)
+    values = tuple(tally.score.value for tally in ordered)
     return MeasuredCurve(
         name=curve.name,
         quantizers=curve.quantizers,
         values=values,
         averages=running_means(values),
-        worst=tuple(tally.mean.worst for tally in ordered),
-        worst_samples=tuple(tally.mean.worst_sample for tally in ordered),
+        worst=tuple(tally.score.samples.worst for tally in ordered),
+        worst_samples=tuple(tally.score.samples.worst_sample for tally in ordered),
         sqnr_db=tuple(tally.sqnr_db for tally in ordered),
         sample_sqnr_db=tuple(keep_samples(tally.sample_sqnr_db) for tally in ordered)
         if curve.name == BASE_LINE

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.messages.catalogue import told
-from roundoff.messages.numbers import BLOCKS, score_text, text_curve
+from roundoff.messages.numbers import BLOCKS, decibels_with_unit, score_text, text_curve
 from roundoff.messages.phrases import count_of, headline, semicolons
 from roundoff.messages.sanitize import safe_cell, short_name
 from roundoff.pages.terminal import VerdictLine, note_lines, verdict_page
@@ -40,7 +40,7 @@ def _headline(found: Accumulation) -> Text:
             text = told("accumulation_text.no_score", samples=samples)
             return headline(told("accumulation_text.word_no_score"), "bold red", text)
         key = "accumulation_text.open_exact" if verdict.exact_weights else "accumulation_text.open"
-        text = told(key, output=verdict.output, db=_db(base[worst.order]), samples=samples)
+        text = told(key, output=verdict.output, db=decibels_with_unit(base[worst.order]), samples=samples)
         return headline(told("accumulation_text.word_open"), "bold yellow", text)
     word = told(f"accumulation_text.word_{verdict.dominance}")
     text = told(f"accumulation_text.{verdict.dominance}", samples=samples)
@@ -62,9 +62,9 @@ def _splits(found: Accumulation) -> Iterator[VerdictLine]:
 def _split(split: Split) -> str:
     return told(
         "accumulation_text.split",
-        weights=_db(split.weights),
-        activations=_db(split.activations),
-        everything=_db(split.everything),
+        weights=decibels_with_unit(split.weights),
+        activations=decibels_with_unit(split.activations),
+        everything=decibels_with_unit(split.everything),
     )
 
 
@@ -88,18 +88,14 @@ def _falls(found: Accumulation) -> Iterator[VerdictLine]:
 
 def _jumps(found: Accumulation) -> Iterator[VerdictLine]:
     for index, jump in enumerate(found.verdict.jumps[:_LISTED_JUMPS]):
-        before = told("accumulation_text.inputs") if jump.before_db is None else _db(jump.before_db)
-        change = f"{before} -> {_db(jump.after_db)}"
+        before = told("accumulation_text.inputs") if jump.before_db is None else decibels_with_unit(jump.before_db)
+        change = f"{before} -> {decibels_with_unit(jump.after_db)}"
         label = "" if index else told("accumulation_text.jumps_at")
         yield label, told("accumulation_text.said", name=_name(found.nodes[jump.order]), text=change)
 
 
 def _name(node: CurveNode) -> str:
     return f"{node.node} ({node.op_type})"
-
-
-def _db(value: float | None) -> str:
-    return told("terminal.no_score") if value is None else f"{value:.1f} dB"
 
 
 def accumulation_tables(found: Accumulation, *, most: int | None = None, blocks: str = BLOCKS) -> RenderableType:

@@ -17,6 +17,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
+from roundoff.measure.metrics import ratio_db
 from roundoff.messages.numbers import counted, nonfinite_note
 from roundoff.quantize.calibration.observer import Observation, Observer
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
@@ -206,7 +207,7 @@ def _gain_db(step: float, own: Array) -> float:
     """How much less noise there is when rounding errors are spread evenly over the channels' own steps."""
     if not own.size:
         return 0.0
-    return 10 * math.log10(step * step / float(np.mean(own * own)))
+    return ratio_db(step * step, float(np.mean(own * own)))
 
 
 def _risk(below: Mapping[str, int], live: int, *, own_scales: bool) -> Risk:

@@ -7,7 +7,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.measure.metrics import linear_fit, sqnr_db
-from roundoff.measure.pairs import PairMoments, channel_axis_of, measure_pair
+from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
 from roundoff.messages.message import Message, message
 from roundoff.studies.compare.result import DifferenceKind
 
@@ -43,7 +43,7 @@ class Difference:
     text: Message
 
 
-def describe_from_moments(moments: PairMoments) -> Difference:
+def describe_from_moments(moments: PairSums) -> Difference:
     """What can be said without looking at the values again."""
     for test in (_nonfinite, _zeroed, _linear, _concentrated, _channel):
         found = test(moments)
@@ -52,7 +52,7 @@ def describe_from_moments(moments: PairMoments) -> Difference:
     return Difference("noise", message("compare.is_noise" if sqnr_db(moments) >= 0 else "compare.is_loud_noise"))
 
 
-def describe(moments: PairMoments, reference: Array, candidate: Array) -> Difference:
+def describe(moments: PairSums, reference: Array, candidate: Array) -> Difference:
     """What a difference looks like, with a second look at the values.
 
     Args:
@@ -77,20 +77,20 @@ def describe(moments: PairMoments, reference: Array, candidate: Array) -> Differ
     return _channel_line(moments, reference, candidate, coarse) if coarse.kind == "one channel" else coarse
 
 
-def describe_codes(moments: PairMoments) -> Difference | None:
+def describe_codes(moments: PairSums) -> Difference | None:
     """Integer codes in place of the values they stand for: related by a scale and a zero point, but not alike."""
-    if moments.count < _FEWEST or moments.square_error == 0:
+    if moments.count < _FEWEST or moments.error_energy == 0:
         return None
     slope, offset = linear_fit(moments)
     n, side = moments.count, moments.candidate
-    variance = side.square / n - (side.total / n) ** 2
-    explained = slope * slope * (moments.reference.square / n - (moments.reference.total / n) ** 2)
+    variance = side.energy / n - (side.total / n) ** 2
+    explained = slope * slope * (moments.reference.energy / n - (moments.reference.total / n) ** 2)
     if slope == 0 or variance <= 0 or explained < _EXPLAINS * variance:
         return None
     return Difference("codes", message("compare.is_codes", scale=f"{1 / slope:.2g}", zero=f"{offset:.0f}"))
 
 
-def _nonfinite(moments: PairMoments) -> Difference | None:
+def _nonfinite(moments: PairSums) -> Difference | None:
     only_candidate = moments.excluded - moments.reference.nonfinite
     only_reference = moments.excluded - moments.candidate.nonfinite
     if only_candidate:
@@ -102,54 +102,54 @@ def _nonfinite(moments: PairMoments) -> Difference | None:
     return None
 
 
-def _zeroed(moments: PairMoments) -> Difference | None:
+def _zeroed(moments: PairSums) -> Difference | None:
     if moments.candidate.is_zero and not moments.reference.is_zero:
         return Difference("zeroed", message("compare.all_zero"))
     return None
 
 
-def _linear(moments: PairMoments) -> Difference | None:
+def _linear(moments: PairSums) -> Difference | None:
     """The simplest of offset, gain, and both that explains the difference."""
-    n, error = moments.count, moments.square_error
+    n, error = moments.count, moments.error_energy
     if n < 2 or error == 0:
         return None
     shift = (moments.candidate.total - moments.reference.total) / n
     if n * shift * shift >= _EXPLAINS * error:
         return Difference("offset", message("compare.is_offset", offset=f"{shift:+.4g}"))
-    if moments.reference.square > 0:
-        gain = moments.product / moments.reference.square
+    if moments.reference.energy > 0:
+        gain = moments.product / moments.reference.energy
         # Least squares through the origin removes (gain - 1)^2 |x|^2 of the error.
-        if (gain - 1) ** 2 * moments.reference.square >= _EXPLAINS * error and gain != 0:
+        if (gain - 1) ** 2 * moments.reference.energy >= _EXPLAINS * error and gain != 0:
             return Difference("gain", message("compare.is_gain", gain=f"{gain:.4g}"))
     slope, offset = linear_fit(moments)
     residual = (
-        moments.candidate.square
-        + slope * slope * moments.reference.square
+        moments.candidate.energy
+        + slope * slope * moments.reference.energy
         + n * offset * offset
         - 2 * slope * moments.product
         - 2 * offset * moments.candidate.total
         + 2 * slope * offset * moments.reference.total
     )
     # A line through almost unrelated values also removes error; a slope near zero means it explains nothing.
-    related = slope * slope * moments.reference.square > 0.5 * moments.candidate.square
+    related = slope * slope * moments.reference.energy > 0.5 * moments.candidate.energy
     if residual <= (1 - _EXPLAINS) * error and related:
         text = message("compare.gain_and_offset", gain=f"{slope:.4g}", offset=f"{offset:+.4g}")
         return Difference("gain and offset", text)
     return None
 
 
-def _concentrated(moments: PairMoments) -> Difference | None:
+def _concentrated(moments: PairSums) -> Difference | None:
     """Few elements carry the error: as many, at most, as would give these sums if all were equally wrong."""
-    if moments.square_error == 0 or moments.count < _FEWEST:
+    if moments.error_energy == 0 or moments.count < _FEWEST:
         return None
-    carriers = moments.abs_error**2 / moments.square_error
+    carriers = moments.abs_error**2 / moments.error_energy
     if carriers <= max(1.5, _FEW * moments.count):
         text = message("compare.about_few", count=round(carriers), all=moments.count)
         return Difference("few outliers", text)
     return None
 
 
-def _channel(moments: PairMoments) -> Difference | None:
+def _channel(moments: PairSums) -> Difference | None:
     channels = moments.channels
     if channels is None or channels.error.size < 3:
         return None
@@ -163,7 +163,7 @@ def _channel(moments: PairMoments) -> Difference | None:
     return None
 
 
-def _channel_line(moments: PairMoments, reference: Array, candidate: Array, coarse: Difference) -> Difference:
+def _channel_line(moments: PairSums, reference: Array, candidate: Array, coarse: Difference) -> Difference:
     """What one channel that carries the error is, where a gain or an offset explains it."""
     channels, axis = moments.channels, channel_axis_of(reference.shape)
     if channels is None or axis is None or reference.shape[axis] != channels.error.size:

@@ -12,7 +12,7 @@ from roundoff.errors import BadInput, CannotAlign
 from roundoff.measure.inference import MOST_KEPT
 from roundoff.measure.metrics import Status, sample_sqnr_db
 from roundoff.measure.pairs import NOTHING as NO_SUMS
-from roundoff.measure.pairs import PairMoments, channel_axis_of, measure_pair
+from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
 from roundoff.messages.message import NOTHING, Message, message
 
 __all__ = ["Measured", "SamplePairs", "find_samples", "laid_out", "measure_pairs", "read_pair"]
@@ -41,7 +41,7 @@ class Measured:
         sample_sqnr_db: SQNR of each of the first samples.
     """
 
-    moments: PairMoments = NO_SUMS
+    moments: PairSums = NO_SUMS
     samples: int = 0
     worst_sample: tuple[str, str] = ("", "")
     worst_energy: float = -1.0
@@ -50,16 +50,16 @@ class Measured:
     failure: tuple[Status, str] | None = None
     sample_sqnr_db: tuple[float, ...] = ()
 
-    def add(self, moments: PairMoments, sample: tuple[str, str]) -> "Measured":
+    def add(self, moments: PairSums, sample: tuple[str, str]) -> "Measured":
         """This and one more sample."""
         together = self.moments.merge(moments) if self.samples else moments
-        worse = moments.square_error > self.worst_energy
+        worse = moments.error_energy > self.worst_energy
         return replace(
             self,
             moments=together,
             samples=self.samples + 1,
             worst_sample=sample if worse else self.worst_sample,
-            worst_energy=max(moments.square_error, self.worst_energy),
+            worst_energy=max(moments.error_energy, self.worst_energy),
             sample_sqnr_db=self.sample_sqnr_db
             if self.samples >= MOST_KEPT
             else (*self.sample_sqnr_db, sample_sqnr_db(moments)),

@@ -12,6 +12,7 @@ from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import TensorScore, score
 from roundoff.measure.thresholds import ThresholdSet, load_profile
 from roundoff.messages.message import NOTHING, Message, message, verbatim
+from roundoff.messages.numbers import EXACT_DB
 from roundoff.studies.compare.coverage import output_coverage
 from roundoff.studies.compare.culprits import roles, stand_ins
 from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
@@ -314,7 +315,9 @@ def _remarked(
         own, around = rows[place].score.values["sqnr_db"], surroundings_db(rows, place, ordered=ordered)
         key = "compare.stands_out" if ordered else "compare.stands_out_of_all"
         name = rows[place].reference
-        remarks.append(message(key, name=name, db=f"{own:.1f}", other=f"{around:.1f}", what=text))
+        exact = around is not None and around >= EXACT_DB
+        other = message("common.exact") if exact else f"{around:.1f} dB"
+        remarks.append(message(key, name=name, db=f"{own:.1f}", other=other, what=text))
     return tuple(told), remarks
 
 

@@ -1,6 +1,5 @@
 """Distributions of whatever is asked for, from one pass over the samples."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
+from roundoff.measure.metrics import ratio_db
 from roundoff.messages.numbers import counted
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
 from roundoff.run.feeds import Samples
@@ -223,11 +223,7 @@ class CodeRecord:
         )
 
     def _sqnr_db(self) -> float | None:
-        if not self._count:
-            return None
-        if self._noise == 0:
-            return math.inf
-        return 10 * math.log10(self._signal / self._noise) if self._signal else -math.inf
+        return ratio_db(self._signal, self._noise) if self._count else None
 
     def _parts(self, values: Array) -> Iterator[_Part]:
         quantizer = self._quantizer

@@ -7,7 +7,16 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.messages.catalogue import told
-from roundoff.messages.numbers import EXACT_DB, csv_text, decibels, exactness, number, percentage, shape_text
+from roundoff.messages.numbers import (
+    EXACT_DB,
+    csv_text,
+    decibels,
+    decibels_with_unit,
+    exactness,
+    number,
+    percentage,
+    shape_text,
+)
 from roundoff.messages.phrases import commas, count_of
 from roundoff.messages.sanitize import short_name
 from roundoff.messages.sentences import sentence
@@ -128,7 +137,7 @@ def _facts_in_words(facts: QuantizerFacts, tensor: str) -> Iterator[tuple[str, s
         entropy=f"{facts.entropy_bits:.2f}",
         bits=facts.bits,
     )
-    lost = f"{decibels(facts.sqnr_db)} dB"
+    lost = decibels_with_unit(facts.sqnr_db)
     if facts.sqnr_db is not None and facts.sqnr_db > EXACT_DB:
         lost = told("distribution_text.nothing_lost")
     yield told("distribution_text.levels"), commas(levels, lost)

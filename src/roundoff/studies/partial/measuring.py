@@ -1,6 +1,5 @@
 """Scores of networks between quantized and float: by their outputs, or by a function of the user's."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,9 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value, values
-from roundoff.measure.metrics import Metric, get_metric
+from roundoff.measure.aggregate import SampleTally, mean_of_scores
+from roundoff.measure.metrics import Metric
+from roundoff.measure.rows import RowMeter, sums_of_row
 from roundoff.messages.numbers import counted
 from roundoff.run.blocks.chain import Chunk, read_chunks, stack_feeds
 from roundoff.run.blocks.opening import takes_batches
@@ -24,17 +25,18 @@ from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predicti
 from roundoff.run.feeds import Samples, complete_values
 from roundoff.run.plan import PROGRAM_BYTES
 from roundoff.run.resources import available_memory, run_ahead
-from roundoff.studies.accumulate.tally import SampleMean
 from roundoff.studies.partial.result import Goal
 from roundoff.studies.partial.settings import (
     ACCURACY,
-    OUTPUT_SCORES,
+    SAME_TOP1,
+    SHOWN_METRICS,
     PartialSettings,
     default_goal,
+    float_side,
     parse_goal,
     reaches,
+    score_metrics,
 )
-from roundoff.studies.sensitivity.scoring import Scorer
 
 __all__ = [
     "Measured",
@@ -49,19 +51,18 @@ __all__ = [
 
 # What is counted of one candidate while samples go by.
 
-*_METRICS, _SAME_TOP1 = OUTPUT_SCORES
-
 
 class OutputTally:
     """How the outputs of a candidate agree with those in float.
 
     Args:
         outputs: How many outputs there are.
+        metrics: What to measure.
     """
 
-    def __init__(self, outputs: int) -> None:
-        self._scorer = Scorer(_METRICS)
-        self._means = [[SampleMean(metric) for metric in self._scorer.metrics] for _ in range(outputs)]
+    def __init__(self, outputs: int, metrics: Sequence[Metric]) -> None:
+        self._metrics, self._meter = metrics, RowMeter(metrics)
+        self._tallies = [[SampleTally(metric) for metric in metrics] for _ in range(outputs)]
         self._rows, self._agreeing = np.zeros(outputs, np.int64), np.zeros(outputs, np.int64)
 
     def add(self, references: Sequence[Array], candidates: Sequence[Array], names: Sequence[str]) -> None:
@@ -72,11 +73,13 @@ class OutputTally:
             candidates: Each output of the candidate.
             names: The samples.
         """
-        values = self._scorer.score(references, candidates, len(names))
+        table = self._meter.measure(references, candidates, len(names))
         for row, name in enumerate(names):
-            for means, scores in zip(self._means, values[row], strict=True):
-                for mean, score in zip(means, scores.tolist(), strict=True):
-                    mean.add(score, name)
+            for tallies, numbers in zip(self._tallies, table[row], strict=True):
+                sums = sums_of_row(numbers)
+                if sums is not None:
+                    for tally in tallies:
+                        tally.add(sums, name)
         for place, (reference, candidate) in enumerate(zip(references, candidates, strict=True)):
             left, right = class_predictions(reference), class_predictions(candidate)
             if left is not None and right is not None and left.shape == right.shape:
@@ -84,21 +87,17 @@ class OutputTally:
                 self._agreeing[place] += np.count_nonzero(left == right)
 
     def scores(self) -> dict[str, float]:
-        """Means over samples, then over outputs; what no output has is not there."""
+        """Means over outputs of what each has over all samples; what no output has is not there."""
         found = {}
-        for place, metric in enumerate(self._scorer.metrics):
-            values = [mean.value for means in self._means if (mean := means[place]).value is not None]
-            if values:
-                found[metric.name] = _mean([value for value in values if value is not None], metric)
+        for place, metric in enumerate(self._metrics):
+            values = [tallies[place].value for tallies in self._tallies]
+            mean = mean_of_scores([value for value in values if value is not None], metric.perfect)
+            if mean is not None:
+                found[metric.name] = mean
         if self._rows.any():
             compared = self._rows > 0
-            found[_SAME_TOP1] = float((self._agreeing[compared] / self._rows[compared]).mean())
+            found[SAME_TOP1] = float((self._agreeing[compared] / self._rows[compared]).mean())
         return found
-
-
-def _mean(values: Sequence[float], metric: Metric) -> float:
-    imperfect = [value for value in values if not (math.isinf(value) and value == get_metric(metric.name).perfect)]
-    return math.fsum(imperfect) / len(imperfect) if imperfect else values[0]
 
 
 class Truth:
@@ -180,6 +179,7 @@ class Trial:
         model: The float model.
         samples: The samples.
         indices: Which of them.
+        metrics: What outputs are compared by.
         labels: The right class of each row of the outputs; None when it is not known.
         max_memory: Bytes the process may take; most of the free memory by default.
         threads: Threads to use; all cores by default.
@@ -188,6 +188,7 @@ class Trial:
     model: Model
     samples: Samples
     indices: Sequence[int]
+    metrics: Sequence[Metric]
     labels: Array | None = None
     max_memory: int | None = None
     threads: int | None = None
@@ -255,7 +256,7 @@ class _Scoring:
     ) -> tuple[list[dict[str, float]], float | None]:
         """Scores of some candidates, and the accuracy of the float network where labels are known."""
         trial = self._trial
-        tallies = [OutputTally(len(self._outputs)) for _ in group]
+        tallies = [OutputTally(len(self._outputs), trial.metrics) for _ in group]
         truth = (
             None
             if trial.labels is None
@@ -313,9 +314,6 @@ def _comparable(model: Model, everything: Sequence[Value]) -> list[Value]:
     return found
 
 
-# What the float network scores against itself.
-_PERFECT = {"cosine": 1.0, "sqnr_db": math.inf, "same_top1": 1.0}
-
 Choices = Sequence[Sequence[Quantizer]]
 
 
@@ -358,21 +356,24 @@ def by_outputs(
         BadInput: No output has such a score, or the goal cannot be read.
         ModelFailed: The model cannot be run.
     """
-    name = settings.score or (OUTPUT_SCORES[0] if settings.labels is None else ACCURACY)
-    text = settings.goal or default_goal(name)
+    name = settings.score or (SHOWN_METRICS[0] if settings.labels is None else ACCURACY)
+    metrics = score_metrics(settings.score)
     indices = range(len(samples.names))[: settings.samples]
-    trial = Trial(model, samples, indices, settings.labels, settings.max_memory, settings.threads)
+    trial = Trial(model, samples, indices, metrics, settings.labels, settings.max_memory, settings.threads)
     found, accuracy = score_candidates(trial, choices, progress=progress)
     if any(name not in scores for scores in found):
-        able = [each for each in OUTPUT_SCORES if all(each in scores for scores in found)]
+        able = list(dict.fromkeys(each for scores in found for each in scores))
         fix = f"choose another score: {', '.join(able)}" if able else "measure it with --evaluator"
         raise BadInput(f"{model.path} has no output for which {name} can be said.", fix=fix)
-    whole = _PERFECT.get(name, accuracy or 0.0)
+    # What the float network scores against itself.
+    perfect, higher = float_side(name)
+    whole = perfect if perfect is not None else accuracy or 0.0
+    text = settings.goal or default_goal(whole)
     return Measured(
         name=name,
-        higher_is_better=True,
+        higher_is_better=higher,
         float_score=whole,
-        goal=parse_goal(text, score=name, float_score=whole, higher_is_better=True),
+        goal=parse_goal(text, score=name, float_score=whole, higher_is_better=higher),
         scores=tuple(scores[name] for scores in found),
         others=tuple({key: value for key, value in scores.items() if key != name} for scores in found),
     )
@@ -410,7 +411,7 @@ def by_evaluator(
     try:
         whole = evaluator(make_run(model, threads=settings.threads), seen)
         goal = parse_goal(
-            settings.goal or default_goal(""), score=name, float_score=whole, higher_is_better=higher
+            settings.goal or default_goal(whole), score=name, float_score=whole, higher_is_better=higher
         )
         progress.advance()
         for at, quantizers in enumerate(choices):

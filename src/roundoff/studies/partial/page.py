@@ -1,6 +1,7 @@
 """What it brings to leave more and more in float or 16 bits: the curve, and its knee."""
 
 from roundoff.core.document import RunDocument
+from roundoff.measure.metrics import summary_of
 from roundoff.messages.catalogue import plain, say
 from roundoff.messages.numbers import score_text
 from roundoff.pages.blocks import Chart, Column, Headline, Page, Series, Table, metric_axis, metric_column, notes
@@ -18,7 +19,7 @@ def partial_page(document: RunDocument) -> Page | None:
         Column("count", say("partial.count"), "count"),
         Column("subject", say("partial.subject"), "node"),
         Column("op_type", say("common.operation"), "text"),
-        metric_column(found.score, higher_is_better=found.higher_is_better),
+        metric_column(found.score, higher_is_better=found.higher_is_better, summary=summary_of(found.score)),
         Column("share", say("partial.share"), "share", higher_is_better=True),
     )
     rows = tuple((step.count, step.subject, step.op_type, step.score, step.share) for step in found.steps)

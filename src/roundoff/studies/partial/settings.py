@@ -8,21 +8,26 @@ from itertools import pairwise
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
+from roundoff.measure.metrics import Metric, get_metric, judging, require
+from roundoff.measure.rows import ROW_FIELDS
 from roundoff.run.evaluators import Evaluator
 from roundoff.studies.partial.result import Goal, Raise
 
 __all__ = [
     "ACCURACY",
     "MOST_OF_IT",
-    "OUTPUT_SCORES",
+    "SAME_TOP1",
+    "SHOWN_METRICS",
     "PartialSettings",
     "check_settings",
     "default_goal",
     "drops",
+    "float_side",
     "knee",
     "levels_off",
     "parse_goal",
     "reaches",
+    "score_metrics",
 ]
 
 
@@ -35,9 +40,9 @@ _SHARE = re.compile(r"(?P<number>[0-9]*\.?[0-9]+)\s*%")
 _DEFAULT_SHARE, _DEFAULT_DB = "99%", "20"
 
 
-def default_goal(score: str) -> str:
+def default_goal(float_score: float) -> str:
     """What is asked for when nobody says: 99 % of float; in decibels, of which float has endless ones, 20."""
-    return _DEFAULT_DB if score == "sqnr_db" else _DEFAULT_SHARE
+    return _DEFAULT_DB if float_score == math.inf else _DEFAULT_SHARE
 
 
 def parse_goal(text: str, *, score: str, float_score: float | None, higher_is_better: bool) -> Goal:
@@ -101,10 +106,37 @@ def drops(scores: Sequence[float], *, higher_is_better: bool) -> tuple[int, ...]
     return tuple(count for count, (before, after) in enumerate(pairs, 1) if sign * after < sign * before)
 
 
-OUTPUT_SCORES = ("cosine", "sqnr_db", "same_top1")
-"""How outputs agree with those in float; the last is the share of rows with the same highest class."""
+SHOWN_METRICS = ("cosine", "sqnr_db")
+"""How outputs agree with those in float is always shown by these; the first one decides when nobody says."""
+
+SAME_TOP1 = "same_top1"
+"""The share of rows with the same highest class."""
 
 ACCURACY = "accuracy"
+
+
+def score_metrics(score: str) -> tuple[Metric, ...]:
+    """What outputs are compared by: the score, where it is a metric, and those that are always shown.
+
+    Raises:
+        BadInput: There is no such score, or it needs what is not gathered of outputs.
+    """
+    known = (*judging(ROW_FIELDS), SAME_TOP1, ACCURACY)
+    try:
+        names = SHOWN_METRICS if score in ("", SAME_TOP1, ACCURACY) else (get_metric(score).name, *SHOWN_METRICS)
+    except BadInput as error:
+        raise BadInput(f"There is no score {score!r}.", fix=nearest(score, known)) from error
+    return require(names, command="partial", offers=ROW_FIELDS)
+
+
+def float_side(score: str) -> tuple[float | None, bool]:
+    """What the float network scores against itself, None where that is measured, and whether higher is better."""
+    if score == SAME_TOP1:
+        return 1.0, True
+    if score == ACCURACY:
+        return None, True
+    metric = get_metric(score)
+    return metric.perfect, metric.direction == "higher"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +146,8 @@ class PartialSettings:
     Attributes:
         to: What subjects are changed to.
         top: Try up to so many subjects; all when None.
-        score: One of `OUTPUT_SCORES`, or ``accuracy`` where there are labels; by
-            default accuracy with labels, else the cosine.
+        score: A metric of the outputs, ``same_top1``, or ``accuracy`` where there are labels; by default accuracy
+            with labels, else the cosine.
         goal: What to reach, as users write it: ``99%`` of the float network's score, or a score; by default
             `roundoff.studies.partial.settings.default_goal`.
         stop_at_goal: Whether to end when it is reached. Only evaluators can; others measure all at once.
@@ -159,11 +191,14 @@ def check_settings(settings: PartialSettings, *, labelled: bool) -> None:
         raise BadInput(what, fix="leave --stop-at-goal out, or measure fewer networks with --top")
     if settings.score == ACCURACY and not labelled:
         raise BadInput("Accuracy needs to know what is right.", fix="give --labels FILE or --evaluator FILE")
-    if settings.score and settings.score not in (*OUTPUT_SCORES, ACCURACY):
-        raise BadInput(
-            f"There is no score {settings.score!r}.", fix=nearest(settings.score, (*OUTPUT_SCORES, ACCURACY))
-        )
+    score_metrics(settings.score)
+    if not settings.score:
+        perfect, higher = 1.0, True
+    else:
+        found, higher = float_side(settings.score)
+        perfect = 1.0 if found is None else found
+    if perfect == 0 and (not settings.goal or _SHARE.fullmatch(settings.goal.strip())):
+        what = f"A share of the float network's {settings.score}, which is 0, means nothing."
+        raise BadInput(what, fix="give a score to reach, e.g. --goal 0.01")
     if settings.goal:
-        endless = settings.score == "sqnr_db"
-        score = math.inf if endless else 1.0
-        parse_goal(settings.goal, score=settings.score, float_score=score, higher_is_better=True)
+        parse_goal(settings.goal, score=settings.score, float_score=perfect, higher_is_better=higher)

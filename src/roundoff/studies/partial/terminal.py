@@ -9,19 +9,20 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.measure.metrics import is_metric
 from roundoff.messages.catalogue import told
-from roundoff.messages.numbers import score_text, share_text
+from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
 from roundoff.messages.phrases import count_of, few, headline, semicolons
 from roundoff.messages.sanitize import safe_cell, short_name
 from roundoff.messages.sentences import sentence
 from roundoff.pages.terminal import VerdictLine, note_lines, verdict_page
 from roundoff.studies.partial.result import PartialQuantization, PartialStep
+from roundoff.studies.partial.settings import SAME_TOP1
 
 __all__ = ["partial_csv", "partial_table", "partial_verdict"]
 
 _LISTED = 8
 _CHANGES = {"float": "to_float", "s16": "to_s_bits", "u16": "to_u_bits"}
-_HEADINGS = {"sqnr_db": "sqnr dB", "same_top1": "same top-1"}
 
 
 def partial_verdict(found: PartialQuantization) -> RenderableType:
@@ -44,19 +45,14 @@ def _headline(found: PartialQuantization) -> Text:
 
 def _against_float(found: PartialQuantization) -> bool:
     """Whether the goal means nothing without the true float network."""
-    return found.goal.text.endswith("%") or found.score in {"cosine", "sqnr_db", "same_top1"}
+    return found.goal.text.endswith("%") or found.score == SAME_TOP1 or is_metric(found.score)
 
 
 def _goal(found: PartialQuantization) -> str:
-    value = _named(found.score, found.goal.value)
+    value = named_score(found.score, found.goal.value)
     if not found.goal.text.endswith("%"):
         return value
     return told("partial_text.goal", share=found.goal.text, value=value)
-
-
-def _named(name: str, value: float) -> str:
-    """A score with its name, as in a sentence."""
-    return f"sqnr {value:.1f} dB" if name == "sqnr_db" else f"{_heading(name)} {score_text(name, value)}"
 
 
 def _lines(found: PartialQuantization) -> Iterator[VerdictLine]:
@@ -102,18 +98,14 @@ def _levels_off(found: PartialQuantization) -> str:
     step, last = found.steps[found.levels_off], found.steps[-1].count
     if found.levels_off == last:
         return told("partial_text.not_before", count=last)
-    return told("partial_text.off_at", count=step.count, score=_named(found.score, step.score), last=last)
+    return told("partial_text.off_at", count=step.count, score=named_score(found.score, step.score), last=last)
 
 
 def _score(found: PartialQuantization, step: PartialStep) -> str:
-    text = _named(found.score, step.score)
+    text = named_score(found.score, step.score)
     if step.share is None or found.float_score == 1:
         return text
     return told("partial_text.of_float", score=text, share=share_text(step.share))
-
-
-def _heading(name: str) -> str:
-    return _HEADINGS.get(name, name)
 
 
 def partial_table(found: PartialQuantization) -> RenderableType:
@@ -123,12 +115,12 @@ def partial_table(found: PartialQuantization) -> RenderableType:
     table.add_column(told("partial_text.column_top"), justify="right", no_wrap=True)
     table.add_column(told("partial_text.column_added"), overflow="fold", min_width=12)
     table.add_column(told("terminal.operation"), overflow="ellipsis", no_wrap=True, max_width=8)
-    table.add_column(Text(_heading(found.score)), justify="right", no_wrap=True)
+    table.add_column(Text(score_heading(found.score)), justify="right", no_wrap=True)
     compared = found.float_score != 1 and found.steps[0].share is not None
     if compared:
         table.add_column(told("partial_text.column_share"), justify="right", no_wrap=True)
     for name in others:
-        table.add_column(Text(_heading(name)), justify="right", no_wrap=True)
+        table.add_column(Text(score_heading(name)), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for step in found.steps:
         mark = told("partial_text.mark") if step.count == found.knee else ""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from roundoff.core.document import RunDocument
 from roundoff.errors import BadInput
-from roundoff.measure.metrics import Status, get_metric
+from roundoff.measure.metrics import Status, get_metric, ratio_db
 from roundoff.studies.accumulate.result import Accumulation
 from roundoff.studies.compare.result import Comparison
 from roundoff.studies.layers.result import LayerReport, LayerScore
-from roundoff.studies.run_diff.result import RunKind
+from roundoff.studies.run_diff.result import CEILING_DB, RunKind
 from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 
 if TYPE_CHECKING:
@@ -37,13 +37,10 @@ _T = TypeVar("_T")
 FINE, BROKEN, UNSCORED = 0, 1, 2
 """How bad a status is: a score of everything, one of the finite values alone, none."""
 
-# Above this an error is that of float arithmetic, which other machines and versions make otherwise; below the
-# other nothing is left of a tensor.
-_CEILING_DB, _BOTTOM_DB = 80.0, -20.0
+# Below this nothing is left of a tensor.
+_BOTTOM_DB = -20.0
 # Of scores in units of the tensor, for which there is neither.
 _WIDEST_DB = 300.0
-# Scores that go with the square of an error; the others go with the error itself.
-_ENERGIES = frozenset({"mse", "cosine", "within_1e3", "within_5e3"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ def limited(decibels: float, *, relative: bool = True) -> float:
     """Decibels within what means something; NaN stays."""
     if math.isnan(decibels):
         return decibels
-    low, high = (_BOTTOM_DB, _CEILING_DB) if relative else (-_WIDEST_DB, _WIDEST_DB)
+    low, high = (_BOTTOM_DB, CEILING_DB) if relative else (-_WIDEST_DB, _WIDEST_DB)
     return min(max(decibels, low), high)
 
 
@@ -207,9 +204,8 @@ def _decibels(name: str, score: float) -> float:
     if metric.perfect is None or math.isnan(score):
         return math.nan
     distance = abs(score - metric.perfect)
-    factor = 10.0 if name in _ENERGIES else 20.0
-    decibels = math.inf if distance == 0 else -factor * math.log10(distance)
-    return limited(decibels, relative=metric.unit != "value")
+    energy = distance if metric.quadratic else distance**2
+    return limited(ratio_db(1.0, energy), relative=metric.unit != "value")
 
 
 def _present(found: _T | None) -> _T:

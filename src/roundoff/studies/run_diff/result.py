@@ -8,6 +8,7 @@ from typing import Literal
 from roundoff.messages.message import NOTHING, Message
 
 __all__ = [
+    "CEILING_DB",
     "Change",
     "DiffKind",
     "Gate",
@@ -19,6 +20,9 @@ __all__ = [
     "RunKind",
     "names_of",
 ]
+
+CEILING_DB = 80.0
+"""Above this an error is that of float arithmetic, which other machines and versions make otherwise."""
 
 RunKind = Literal["comparison", "layers", "sensitivity", "accumulation", "diagnosis"]
 DiffKind = Literal["same", "better", "worse", "mixed", "unclear", "untested"]

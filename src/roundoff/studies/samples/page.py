@@ -1,6 +1,7 @@
 """Which samples suffer most."""
 
 from roundoff.core.document import RunDocument
+from roundoff.measure.metrics import summary_of
 from roundoff.messages.catalogue import plain, say
 from roundoff.pages.blocks import Column, Page, Table, metric_column, notes
 
@@ -15,7 +16,9 @@ def samples_page(document: RunDocument) -> Page | None:
     columns = (
         Column("rank", plain("#"), "count"),
         Column("sample", say("samples.sample"), "text"),
-        metric_column(found.metrics[0], higher_is_better=found.higher_is_better),
+        metric_column(
+            found.metrics[0], higher_is_better=found.higher_is_better, summary=summary_of(found.metrics[0])
+        ),
         Column("moved_top", say("samples.moved"), "count", higher_is_better=False),
     )
     rows = tuple((each.rank, each.sample, each.score, each.moved_top) for each in found.samples)

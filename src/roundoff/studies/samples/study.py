@@ -13,32 +13,24 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.fake_constants import has_exact_weights
-from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.subgraph import tap
-from roundoff.measure.metrics import Metric, all_metrics, get_metric, score
+from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
 from roundoff.messages.numbers import counted, nonfinite_note
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
-from roundoff.run.capture import read_feed
+from roundoff.run.bench import Bench
 from roundoff.run.evaluators import class_predictions
 from roundoff.run.feeds import Samples
-from roundoff.run.session import open_session
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 from roundoff.studies.sensitivity.subjects import find_outputs, other_outputs
 
-__all__ = ["WorstSampleSettings", "find_worst_samples", "ranking_metrics"]
+__all__ = ["WorstSampleSettings", "find_worst_samples"]
 
 _EXACT_WEIGHTS = (
     "the float weights are the values of their codes, so that what quantizing them cost is not in these scores; "
     "give the float model that the quantized one was made from"
 )
-
-
-def ranking_metrics() -> tuple[str, ...]:
-    """Metrics that samples can be ranked by."""
-    return tuple(metric.name for metric in all_metrics() if metric.direction != "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +76,17 @@ def find_worst_samples(
     if not quantized.quantizers:
         what = f"{model.path} has no quantizers, so all samples are equally good."
         raise BadInput(what, fix="give a quantized model with --quantized, or a target with --target")
-    metrics = _metrics(settings.metrics)
+    metrics = require(settings.metrics, command="samples")
     names = find_outputs(model, settings.outputs)
     check_repeatable(model, names)
-    sessions = [
-        open_session(each, outputs=tap(each, names), threads=settings.limits.threads, optimize=True)
-        for each in (model, switch_on(model, quantized.quantizers))
-    ]
+    bench = Bench(model, samples, threads=settings.limits.threads)
+    networks = [bench.open(each, tensors=names, optimize=True) for each in ((), quantized.quantizers)]
     found = []
     progress.start("comparing outputs", len(samples.names))
     try:
-        for index, sample in enumerate(samples.names):
-            feed = read_feed(model, samples, index)
-            left, right = (session.run(feed, sample=sample) for session in sessions)
-            outputs = tuple(
-                _output_score(name, ours, theirs, metrics)
-                for name, ours, theirs in zip(names, left, right, strict=True)
-            )
+        ran = bench.run(range(len(samples.names)), *networks)
+        for index, (sample, (left, right)) in enumerate(zip(samples.names, ran, strict=True)):
+            outputs = tuple(_output_score(name, left[name], right[name], metrics) for name in names)
             found.append(SampleScore(0, sample, index, _worst(outputs, metrics[0]), outputs))
             progress.advance()
     finally:
@@ -109,28 +95,19 @@ def find_worst_samples(
     return _ranked(found, metrics, quantized=quantized, samples=samples, notes=notes)
 
 
-def _metrics(names: Sequence[str]) -> tuple[Metric, ...]:
-    metrics = tuple(get_metric(name) for name in dict.fromkeys(names))
-    if not metrics:
-        raise BadInput("No metric was given.", fix=f"choose from: {', '.join(ranking_metrics())}")
-    if metrics[0].direction == "none":
-        what = f"Samples cannot be ranked by {metrics[0].name!r}, which describes and does not judge."
-        raise BadInput(what, fix=f"choose from: {', '.join(ranking_metrics())}")
-    return metrics
-
-
 def _output_score(name: str, ours: Array, theirs: Array, metrics: Sequence[Metric]) -> OutputScore:
     if not isinstance(ours, np.ndarray) or ours.dtype.kind not in "fiub":
         return OutputScore(name, "unreadable", {})
     if ours.shape != theirs.shape:
         return OutputScore(name, "shape", {})
-    result = score(measure_pair(ours, theirs))
-    values = {metric.name: result.values[metric.name] for metric in metrics if metric.name in result.values}
+    sums = measure_pair(ours, theirs)
+    scored = {metric.name: metric.value(sums) for metric in metrics}
+    values = {name: value for name, value in scored.items() if not math.isnan(value)}
     rows = moved = 0
     left, right = class_predictions(ours), class_predictions(theirs)
     if left is not None and right is not None:
         rows, moved = left.size, int(np.count_nonzero(left != right))
-    return OutputScore(name, result.status, values, rows, moved)
+    return OutputScore(name, status_of(sums)[0], values, rows, moved)
 
 
 def _worst(outputs: Sequence[OutputScore], metric: Metric) -> float | None:

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roundoff.messages.catalogue import told
-from roundoff.messages.numbers import csv_text, number
+from roundoff.messages.numbers import csv_text, score_text
 from roundoff.messages.phrases import commas, semicolons
 from roundoff.messages.sanitize import short_name
 from roundoff.pages.terminal import note_lines
@@ -35,11 +35,11 @@ def _headline(worst: WorstSamples) -> Text:
     if worst.unscored == len(worst.samples):
         return Text(told("samples_text.no_score", count=worst.unscored), "bold")
     total = len(worst.samples)
-    score = told("terminal.no_score") if first.score is None else f"{metric} {number(first.score)}"
+    score = told("terminal.no_score") if first.score is None else f"{metric} {score_text(metric, first.score)}"
     name = first.sample or told("samples_text.only")
     text = told("samples_text.worst", count=total, sample=name, score=score)
     if worst.median is not None:
-        text = commas(text, told("samples_text.median", value=number(worst.median)))
+        text = commas(text, told("samples_text.median", value=score_text(metric, worst.median)))
     if worst.moved_top is not None:
         text = semicolons(text, told("samples_text.moves", count=worst.moved_top, all=total))
     if worst.unscored:
@@ -60,7 +60,7 @@ def _table(worst: WorstSamples, kept: tuple[SampleScore, ...]) -> Table:
     for each in kept:
         output = _worst_output(each, worst)
         cells = [output.output] if several else []
-        cells += [number(output.values.get(metric)) for metric in worst.metrics]
+        cells += [score_text(metric, output.values.get(metric)) for metric in worst.metrics]
         if counted_rows:
             rows = sum(output.rows for output in each.outputs)
             cells.append(told("samples_text.moved", moved=each.moved_top, rows=rows))

@@ -19,13 +19,14 @@ from roundoff.core.tensors import Array
 from roundoff.graph.identity import combined_hash, model_hash, quantizer_hash
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.measure.metrics import require
+from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.run.blocks.network import BlockNetwork, Change, NetworkSettings, OpenedChange
 from roundoff.run.blocks.recording import Recording
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
 from roundoff.studies.sensitivity.result import Subject
-from roundoff.studies.sensitivity.scoring import Scorer
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 
 __all__ = ["NOISE_MARGIN_DB", "ExactEngine", "Measurement"]
@@ -34,7 +35,7 @@ NOISE_MARGIN_DB = 20.0
 """So far below the error that is measured, rounding adds less than 0.05 dB to it."""
 
 Measurement = tuple[Subject, Array]
-"""A subject, and its scores of shape (samples, outputs, metrics)."""
+"""A subject, and its sums of shape (samples, outputs, numbers); see `roundoff.measure.rows`."""
 
 _LOOK_UP_S = 0.1
 # Samples on which fused kernels, and running samples together, are tried out.
@@ -78,10 +79,7 @@ class ExactEngine:
     ) -> None:
         self._quantized, self._samples, self._settings = quantized, samples, settings
         self._by_name = {each.name: each for each in quantized.quantizers}
-        # SQNR is always measured, to see what comes near the rounding of fused kernels.
-        self._scorer = Scorer((*settings.metrics, "sqnr_db"))
-        self._sqnr_place = [metric.name for metric in self._scorer.metrics].index("sqnr_db")
-        self._metrics = len(dict.fromkeys(settings.metrics))
+        self._meter = RowMeter(require(settings.metrics, command="sensitivity", offers=ROW_FIELDS))
         self.network = BlockNetwork(
             quantized,
             _trial_feeds(quantized.float_model, samples, indices),
@@ -121,7 +119,7 @@ class ExactEngine:
         self._nonfinite |= self._recording.nonfinite_outputs()
 
     def key(self, subject: Subject) -> str:
-        """A hash of everything that the scores of a subject on these samples depend on."""
+        """A hash of everything that the sums of a subject on these samples depend on."""
         network = self.network
         if self._key is None:
             self._key = combined_hash(
@@ -129,7 +127,7 @@ class ExactEngine:
                     model_hash(self._quantized.float_model),
                     self._settings.mode,
                     *([quantizer_hash(self._quantized.quantizers)] if self._settings.mode == "left_out" else []),
-                    tuple(metric.name for metric in self._scorer.metrics),
+                    ("sums", self._meter.counts_near),
                     network.cutting.wanted,
                     tuple(block.nodes[0] for block in network.cutting.blocks),
                     (network.room.together, network.arithmetic, network.runner.agreement_db),
@@ -147,7 +145,7 @@ class ExactEngine:
 
     @property
     def loaded(self) -> tuple[int, ...]:
-        """The samples that are loaded, in the order of the scores."""
+        """The samples that are loaded, in the order of the sums."""
         return tuple(index for chunk in self._recording.chunks for index in chunk.samples)
 
     def passes(self, subjects: Sequence[Subject]) -> float:
@@ -156,15 +154,14 @@ class ExactEngine:
         starts = (change.blocks[0] for change in map(self._change, subjects) if change.blocks)
         return sum(cutting.seconds_from(start) for start in starts) / cutting.seconds_from(0)
 
-    def base_scores(self) -> Array:
-        """Scores of the base itself, of shape (samples, outputs, metrics)."""
-        base = self.network.open(self.network.change(self._base_quantizers()))
-        return self._scores(base)[..., : self._metrics]
+    def base_sums(self) -> Array:
+        """Sums of the base itself, of shape (samples, outputs, numbers)."""
+        return self._sums(self.network.open(self.network.change(self._base_quantizers())))
 
     def measure(
         self, subjects: Sequence[Subject], *, deadline: float | None = None
     ) -> Generator[Measurement, None, None]:
-        """Score subjects, each as soon as it is done; those that cannot be finished by the deadline are left out.
+        """Measure subjects, each as soon as it is done; those that cannot be done by the deadline are left out.
 
         Args:
             subjects: What to switch.
@@ -202,19 +199,20 @@ class ExactEngine:
 
     def _measure(self, subject: Subject, deadline: float | None) -> Array:
         change, network = self._change(subject), self.network
-        values = self._run(change, deadline, plain=False)
-        sqnr_db = values[..., self._sqnr_place]
-        near = sqnr_db[np.isfinite(sqnr_db)] > network.runner.agreement_db - NOISE_MARGIN_DB
-        if network.arithmetic == "precise" and near.any():
-            values = self._run(change, deadline, plain=True)
-        return values[..., : self._metrics]
+        sums = self._run(change, deadline, plain=False)
+        if network.arithmetic == "precise":
+            # What comes near the rounding of fused kernels is measured without them.
+            sqnr_db = table_sqnr_db(sums)
+            near = sqnr_db[np.isfinite(sqnr_db)] > network.runner.agreement_db - NOISE_MARGIN_DB
+            sums = self._run(change, deadline, plain=True) if near.any() else sums
+        return sums
 
     def _run(self, change: Change, deadline: float | None, *, plain: bool) -> Array:
         self._check_time(deadline)
         opened = self.network.open(change, tail=self._recording.holds(change.tail), plain=plain)
         self._opened.append(opened)
         try:
-            return self._scores(opened, deadline=deadline)
+            return self._sums(opened, deadline=deadline)
         finally:
             self._opened.remove(opened)
 
@@ -222,12 +220,12 @@ class ExactEngine:
         if self._stop.is_set() or (deadline is not None and time.monotonic() > deadline):
             raise _Stopped
 
-    def _scores(self, opened: OpenedChange, *, deadline: float | None = None) -> Array:
+    def _sums(self, opened: OpenedChange, *, deadline: float | None = None) -> Array:
         found = []
         for number, chunk in enumerate(self._recording.chunks):
             self._check_time(deadline)
             outputs = self._recording.outputs(number, opened)
-            found.append(self._scorer.score(self._recording.references(number), outputs, len(chunk.samples)))
+            found.append(self._meter.measure(self._recording.references(number), outputs, len(chunk.samples)))
         return np.concatenate(found)
 
     def _change(self, subject: Subject) -> Change:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from roundoff.core.document import RunDocument
+from roundoff.measure.metrics import summary_of
 from roundoff.messages.catalogue import Phrase, plain, say
+from roundoff.messages.numbers import in_decibels
 from roundoff.pages.blocks import (
     NODE_COLUMNS,
     Block,
@@ -56,9 +58,9 @@ def _ranking(report: SensitivityReport, kind: SubjectKind, rows: Sequence[Sensit
         Column("rank", plain("#"), "count"),
         Column("name", Phrase(kind, word.zh), "node" if kind == "node" else "text"),
         *(NODE_COLUMNS[1:] if kind == "node" else NODE_COLUMNS),
-        *(metric_column(name, higher_is_better=None) for name in report.metrics),
-        Column("low", say("sensitivity.low"), "decibels" if first.endswith("_db") else "score"),
-        Column("high", say("sensitivity.high"), "decibels" if first.endswith("_db") else "score"),
+        *(metric_column(name, higher_is_better=None, summary=summary_of(name)) for name in report.metrics),
+        Column("low", say("sensitivity.low"), "decibels" if in_decibels(first) else "score"),
+        Column("high", say("sensitivity.high"), "decibels" if in_decibels(first) else "score"),
         Column("told_apart", say("sensitivity.told_apart"), "truth"),
         Column("samples", say("sensitivity.samples"), "count"),
         Column("worst_sample", say("sensitivity.worst_sample"), "text"),

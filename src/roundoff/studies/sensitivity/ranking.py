@@ -1,4 +1,4 @@
-"""From scores of single samples to means, intervals and ranks."""
+"""From the sums of single samples to scores, intervals and ranks."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -6,37 +6,62 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.measure.aggregate import mean_of_scores
 from roundoff.measure.inference import mean_interval, paired_probability
-from roundoff.measure.metrics import Metric
+from roundoff.measure.metrics import Metric, get_metric
+from roundoff.measure.rows import merged_rows, sample_scores
 from roundoff.studies.sensitivity.result import Mode, RankedSubject, Subject, SubjectScore
 
-__all__ = ["leading", "means", "rank", "sample_values", "summarize", "worst_first"]
+__all__ = ["leading", "means", "pooled_sqnr_db", "rank", "sample_values", "summarize", "worst_first"]
 
 # Two of the first samples' ranks count as exchangeable unless a difference like theirs is rarer than this.
 _DOUBT = 0.05
 
 
-def summarize(subject: Subject, samples: Sequence[int], values: Array, metrics: Sequence[Metric]) -> SubjectScore:
-    """Means and intervals of what was measured.
+def summarize(subject: Subject, samples: Sequence[int], sums: Array, metrics: Sequence[Metric]) -> SubjectScore:
+    """Scores and intervals of what was measured.
 
     Args:
         subject: What was switched.
         samples: Indices of the samples.
-        values: Of shape (samples, outputs, metrics).
+        sums: Of shape (samples, outputs, numbers); see `roundoff.measure.rows`.
         metrics: The metrics.
     """
     names = [metric.name for metric in metrics]
-    by_output, by_sample = (means(values, metrics, axis=axis) for axis in (0, 1))
-    mean = means(by_output, metrics, axis=0).tolist()
+    values = sample_scores(sums, metrics)
+    # Two figures: all samples as one tensor, which is what every command calls by the metric's name, and the mean
+    # of samples scored alone, which alone has an interval.
+    mean_by_output, by_sample = (means(values, metrics, axis=axis) for axis in (0, 1))
+    by_output = mean_by_output.copy()
+    for place, metric in enumerate(metrics):
+        if not metric.per_sample:
+            by_output[:, place] = [_pooled(sums[:, output], metric) for output in range(sums.shape[1])]
     taken = _kept(by_sample, metrics, axis=0)
+    scores, mean = (means(each, metrics, axis=0).tolist() for each in (by_output, mean_by_output))
     return SubjectScore(
         subject,
         tuple(samples),
+        sums,
         values,
+        scores=dict(zip(names, scores, strict=True)),
         mean=dict(zip(names, mean, strict=True)),
         interval={name: mean_interval(by_sample[taken[:, place], place]) for place, name in enumerate(names)},
         per_output={name: tuple(by_output[:, place].tolist()) for place, name in enumerate(names)},
     )
+
+
+def _pooled(table: Array, metric: Metric) -> float:
+    """A metric of all samples as one tensor; NaN where there is none."""
+    sums = merged_rows(table)
+    return math.nan if sums is None else metric.value(sums)
+
+
+def pooled_sqnr_db(score: SubjectScore) -> float:
+    """SQNR of all samples together, mean over outputs, whatever was asked for."""
+    metric = get_metric("sqnr_db")
+    by_output = [_pooled(score.sums[:, output], metric) for output in range(score.sums.shape[1])]
+    found = mean_of_scores(by_output, metric.perfect)
+    return math.nan if found is None else found
 
 
 def sample_values(score: SubjectScore, metric: Metric, place: int) -> Array:
@@ -49,7 +74,7 @@ def rank(
 ) -> tuple[RankedSubject, ...]:
     """Order by the first metric, what hurts most first.
 
-    Those measured on all samples because they led on the first ones stay ahead of the rest: means over different
+    Those measured on all samples because they led on the first ones stay ahead of the rest: scores of different
     samples are not compared. Equal ones keep their order.
     """
     metric = metrics[0]
@@ -82,7 +107,7 @@ def leading(
 
 def _harm(score: SubjectScore, metric: Metric, mode: Mode) -> tuple[bool, float]:
     """Sorts what hurts most first; what has no score last."""
-    value = score.mean[metric.name]
+    value = score.scores[metric.name]
     # Alone, the one with the worst outputs hurts most; left out, the one without which they are best.
     worst_is_low = (metric.direction == "higher") == (mode == "alone")
     return math.isnan(value), value if worst_is_low else -value

@@ -57,17 +57,22 @@ class SubjectScore:
     Attributes:
         subject: What was switched.
         samples: Indices of the samples it was measured on.
-        values: Of shape (samples, outputs, metrics), float64; NaN where there is no score.
+        sums: What was gathered of each sample, of shape (samples, outputs, numbers); see `roundoff.measure.rows`.
+        values: Each sample scored alone, of shape (samples, outputs, metrics); NaN where there is no score.
+        scores: For each metric all samples as one tensor, mean over outputs; of a metric that is a mean over
+            samples, that mean. This ranks.
         mean: For each metric the mean over samples, then over outputs; what is NaN is left out, and so are perfect
             samples of a metric whose perfect value is infinite, unless all are perfect.
-        interval: For each metric where its mean over many more samples like these lies, with a confidence of 95 %
+        interval: For each metric where that mean over many more samples like these lies, with a confidence of 95 %
             (Student's t); None for fewer than two samples or values that are not finite.
-        per_output: For each metric the mean over samples, by output.
+        per_output: For each metric the score, by output.
     """
 
     subject: Subject
     samples: tuple[int, ...]
+    sums: Array
     values: Array
+    scores: Mapping[str, float]
     mean: Mapping[str, float]
     interval: Mapping[str, Interval | None]
     per_output: Mapping[str, tuple[float, ...]]
@@ -172,14 +177,17 @@ class SensitivityRow:
         op_type: That node's operation.
         tensor: What a single quantizer quantizes; empty otherwise.
         quantizers: What is switched.
-        scores: Each metric, mean over samples and outputs.
-        intervals: For each metric where the mean over many more samples lies, with a confidence of 95 %; None when
+        scores: Each metric over all samples as one tensor, mean over outputs; a metric that is a mean over samples
+            is that.
+        intervals: For each metric where its mean over many more samples lies, with a confidence of 95 %; None when
             that is not known.
-        per_output: For each metric its mean over samples, by output.
+        per_output: For each metric its score, by output.
         samples: How many samples it was measured on.
         per_sample: The first metric, a row for each sample with a value for each output.
         worst_sample: The sample in which the first metric is worst; empty without any score.
         differs_from_next: Probability of a difference like that to the next row by chance; None when not known.
+        means: Each metric, mean over samples scored alone, then over outputs: what the intervals are of. Empty in
+            documents of older versions, whose scores are these means.
     """
 
     rank: int
@@ -195,6 +203,7 @@ class SensitivityRow:
     per_sample: tuple[tuple[float, ...], ...]
     worst_sample: str
     differs_from_next: float | None
+    means: dict[str, float] = field(default_factory=dict)
 
     @property
     def told_apart(self) -> bool | None:

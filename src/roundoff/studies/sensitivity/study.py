@@ -13,16 +13,16 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.measure.metrics import Metric, get_metric
+from roundoff.measure.metrics import Metric, require
+from roundoff.measure.rows import ROW_FIELDS
 from roundoff.messages.numbers import counted
-from roundoff.quantize.agreement import spread
+from roundoff.run.bench import spread
 from roundoff.run.feeds import Samples
 from roundoff.run.session import release_shared_memory
 from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine
 from roundoff.studies.sensitivity.journal import Journal
-from roundoff.studies.sensitivity.ranking import leading, rank, summarize
+from roundoff.studies.sensitivity.ranking import leading, pooled_sqnr_db, rank, summarize
 from roundoff.studies.sensitivity.result import Effort, Sensitivity, Subject, SubjectKind, SubjectScore
-from roundoff.studies.sensitivity.scoring import Scorer
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 from roundoff.studies.sensitivity.subjects import find_outputs, find_subjects, other_outputs
 
@@ -70,7 +70,7 @@ class Stages:
         audience: Who is told.
 
     Attributes:
-        values: What was measured of each subject: indices of samples, and scores.
+        values: What was measured of each subject: indices of samples, and sums; see `roundoff.measure.rows`.
         leaders: Subjects that lead after the first stage.
         first: Samples of the first stage.
         resumed: Subjects that were found in the journal.
@@ -95,7 +95,7 @@ class Stages:
     ) -> None:
         self._engine, self._settings, self._subjects = engine, settings, tuple(subjects)
         self._journal, self._audience = journal, audience
-        self._metrics: tuple[Metric, ...] = tuple(get_metric(name) for name in dict.fromkeys(settings.metrics))
+        self._metrics: tuple[Metric, ...] = _metrics(settings)
         self.values, self.leaders, self.first = {}, (), ()
         self.resumed, self.complete, self.notes = set(), False, []
         self._twins: dict[frozenset[str], list[Subject]] = {}
@@ -127,7 +127,7 @@ class Stages:
         self.complete = True
 
     def score(self, subject: Subject) -> SubjectScore:
-        """Means and intervals of what was measured of a subject."""
+        """Scores and intervals of what was measured of a subject."""
         return summarize(subject, *self.values[subject], self._metrics)
 
     def _load(self, subjects: Sequence[Subject], samples: tuple[int, ...], deadline: float | None) -> None:
@@ -153,7 +153,7 @@ class Stages:
         # Those that switch the same quantizers, such as a node with one of them and that one, are measured once.
         different = list({frozenset(subject.quantizers): subject for subject in reversed(subjects)}.values())[::-1]
         if self._settings.mode == "left_out":
-            self._add(EVERYTHING, engine.base_scores())
+            self._add(EVERYTHING, engine.base_sums())
         done = 0
         progress.start(title, sum(engine.cost(subject) for subject in different))
         try:
@@ -193,7 +193,7 @@ class Stages:
         return len(twins)
 
     def _add(self, subject: Subject, values: Array) -> None:
-        """Join scores, of the samples that are loaded, with those of others, in the order of the samples."""
+        """Join sums, of the samples that are loaded, with those of others, in the order of the samples."""
         samples = self._engine.loaded
         if subject in self.values:
             before, earlier = self.values[subject]
@@ -206,8 +206,7 @@ class Stages:
         settings, ranking = self._settings, self._metrics[:1]
         kinds: dict[SubjectKind, list[SubjectScore]] = {}
         for subject in self._subjects:
-            samples, values = self.values[subject]
-            kinds.setdefault(subject.kind, []).append(summarize(subject, samples, values[..., :1], ranking))
+            kinds.setdefault(subject.kind, []).append(summarize(subject, *self.values[subject], ranking))
         chosen = frozenset(
             subject
             for scores in kinds.values()
@@ -306,7 +305,7 @@ def whole_sensitivity(
 
 
 def _check(settings: SensitivitySettings) -> None:
-    Scorer(settings.metrics)
+    _metrics(settings)
     numbers = {"--samples": settings.samples, "--first-samples": settings.first_samples, "--top": settings.top}
     numbers["--blocks"] = settings.blocks
     for option, number in numbers.items():
@@ -314,6 +313,10 @@ def _check(settings: SensitivitySettings) -> None:
             raise BadInput(f"{option} {number} is not a number of things.", fix=f"give {option} 1 or more")
     if settings.budget_s is not None and not settings.budget_s > 0:
         raise BadInput(f"A budget of {settings.budget_s} seconds leaves no time.", fix="give a positive time")
+
+
+def _metrics(settings: SensitivitySettings) -> tuple[Metric, ...]:
+    return require(settings.metrics, command="sensitivity", offers=ROW_FIELDS)
 
 
 def _subjects(quantized: QuantizedModel, settings: SensitivitySettings) -> tuple[Subject, ...]:
@@ -328,7 +331,7 @@ def _result(
     *,
     subjects: tuple[tuple[Subject, ...], tuple[Subject, ...]],
 ) -> Sensitivity:
-    metrics = Scorer(settings.metrics).metrics
+    metrics = _metrics(settings)
     reached, unreached = subjects
     by_kind: dict[SubjectKind, list[SubjectScore]] = {}
     for subject in reached:
@@ -397,8 +400,7 @@ def _unscored_notes(outputs: Sequence[str], scores: Sequence[SubjectScore]) -> l
 def _noise_notes(engine: ExactEngine, scores: Sequence[SubjectScore]) -> list[str]:
     """A warning where scores come near what fused kernels round differently."""
     limit = engine.network.runner.agreement_db - NOISE_MARGIN_DB
-    highest = (score.mean.get("sqnr_db", 0.0) for score in scores)
-    near = sum(limit < value < math.inf for value in highest)
+    near = sum(limit < value < math.inf for score in scores for value in (pooled_sqnr_db(score),))
     if engine.network.arithmetic != "fast" or not near:
         return []
     return [f"{near} scores above {limit:.0f} dB contain rounding of fused kernels; precise arithmetic has none"]

@@ -36,7 +36,7 @@ def report_sensitivity(found: Sensitivity, quantized: QuantizedModel) -> Sensiti
     rankings: dict[SubjectKind, tuple[SensitivityRow, ...]] = {
         kind: tuple(_row(row, found, metric) for row in rows) for kind, rows in found.rankings.items()
     }
-    base = None if found.quantized is None else dict(found.quantized.mean)
+    base = None if found.quantized is None else dict(found.quantized.scores)
     harm_of_all = None if base is None or found.mode == "alone" else _distance(base[metric.name], metric)
     return SensitivityReport(
         reference=shown(quantized.float_model.path),
@@ -65,13 +65,14 @@ def _row(row: RankedSubject, found: Sensitivity, metric: Metric) -> SensitivityR
         op_type=subject.op_type,
         tensor=subject.tensor,
         quantizers=subject.quantizers,
-        scores=dict(score.mean),
+        scores=dict(score.scores),
         intervals=dict(score.interval),
         per_output=dict(score.per_output),
         samples=len(score.samples),
         per_sample=tuple(tuple(line) for line in values.tolist()),
         worst_sample=_worst_sample(values, [found.samples[index] for index in score.samples], metric),
         differs_from_next=row.differs_from_next,
+        means=dict(score.mean),
     )
 
 

@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from roundoff.measure.metrics import mean_of
 from roundoff.messages.catalogue import told
-from roundoff.messages.numbers import score_text, share_text
+from roundoff.messages.numbers import in_decibels, score_heading, score_text, share_text
 from roundoff.messages.phrases import commas, count_of, few, headline, semicolons
 from roundoff.messages.sanitize import safe_cell, short_name
 from roundoff.pages.terminal import left_out_lines, note_lines
@@ -25,7 +26,7 @@ _LISTED = 5
 # Beside the one that ranks; a terminal of 80 columns has no room for more.
 _OTHER_METRICS = 1
 _Line = tuple[str, str]
-_HEADINGS = {"mean_relative_error": "mre", "sqnr_db": "sqnr dB"}
+_SHORT = {"mean_relative_error": "mre"}
 _TIE, _UNKNOWN = "~", "?"
 # What alone leaves this little of the outputs has to be mended, whatever else is.
 _BAD_DB = 15
@@ -84,7 +85,7 @@ def _behind(report: SensitivityReport) -> str:
     """Says when those that stand out are not all that has to be mended, as the others spoil the outputs, too."""
     metric = report.metrics[0]
     first = report.verdicts[0] if report.verdicts else None
-    if first is None or first.standing != "stand_out" or report.mode != "alone" or metric != "sqnr_db":
+    if first is None or first.standing != "stand_out" or report.mode != "alone" or not in_decibels(metric):
         return ""
     others = [row for row in report.rankings[first.kind] if row.name not in first.names]
     bad = sum(row.scores[metric] < _BAD_DB for row in others)
@@ -119,7 +120,7 @@ def _worst(rows: Sequence[SensitivityRow], metric: str) -> str:
 
 
 def _heading(metric: str) -> str:
-    return _HEADINGS.get(metric, metric)
+    return _SHORT.get(metric) or score_heading(metric)
 
 
 def sensitivity_tables(report: SensitivityReport, *, most: int | None = None) -> RenderableType:
@@ -199,7 +200,8 @@ def sensitivity_csv(report: SensitivityReport) -> str:
     writer = csv.writer(out)
     columns = []
     for metric in report.metrics:
-        columns += [metric, f"{metric} low", f"{metric} high"]
+        mean = mean_of(metric)
+        columns += [metric, *([mean] if mean != metric else []), f"{mean} low", f"{mean} high"]
         columns += [safe_cell(f"{metric} at {output}") for output in report.outputs]
     start = ("kind", "rank", "name", "node", "op_type", "tensor", "quantizers", "samples", "told_apart_from_next")
     writer.writerow((*start, "worst_sample", *columns))
@@ -215,6 +217,10 @@ def _cells(kind: str, row: SensitivityRow, report: SensitivityReport) -> list[ob
     cells: list[object] = [kind, row.rank, *texts, row.samples, told, safe_cell(row.worst_sample)]
     for metric in report.metrics:
         interval = row.intervals[metric]
-        cells += [repr(row.scores[metric]), *(("", "") if interval is None else map(repr, interval))]
+        # What the interval is of: the mean over samples, where the metric itself is not one.
+        mean = row.means.get(metric)
+        cells += [repr(row.scores[metric])]
+        cells += [] if mean_of(metric) == metric else ["" if mean is None else repr(mean)]
+        cells += ("", "") if interval is None else map(repr, interval)
         cells += [repr(value) for value in row.per_output[metric]]
     return cells

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from roundoff.errors import nearest
+from roundoff.measure.metrics import MEAN
 from roundoff.vendors.errors import WrongType, WrongValue
 
 __all__ = [
@@ -21,13 +22,13 @@ __all__ = [
 ]
 
 METRICS = {
-    "cosine-similarity": "cosine",
-    "mse": "mse",
-    "mre": "mean_relative_error",
-    "sqnr": "sqnr_db",
-    "chebyshev": "chebyshev",
+    "cosine-similarity": "mean_cosine",
+    "mse": "mean_mse",
+    "mre": "mean_mean_relative_error",
+    "sqnr": "mean_sqnr_db",
+    "chebyshev": "mean_chebyshev",
 }
-"""Horizon's name of each metric, and ours."""
+"""Horizon's name of each metric, and ours: its tools score each sample alone and give the mean."""
 
 NODE_TYPES = ("node", "weight", "activation")
 
@@ -58,7 +59,7 @@ def our_metric(name: str) -> str:
         raise WrongType(f"{name!r} is not the name of a metric.", fix=f"choose one of: {', '.join(METRICS)}")
     if name not in METRICS:
         # Ours are understood everywhere else.
-        meant = next((theirs for theirs, ours in METRICS.items() if ours == name), None)
+        meant = next((theirs for theirs, ours in METRICS.items() if name in (ours, ours.removeprefix(MEAN))), None)
         fix = nearest(name, METRICS) if meant is None else f"did you mean {meant!r}?"
         raise WrongValue(f"There is no metric {name!r}.", fix=fix)
     return METRICS[name]

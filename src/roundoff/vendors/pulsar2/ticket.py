@@ -35,7 +35,7 @@ from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.run.feeds import Samples
 from roundoff.vendors.pulsar2.building.material import Material
 from roundoff.vendors.pulsar2.building.precision import PrecisionSettings, analyze_precision
-from roundoff.vendors.pulsar2.building.quantizing import Outcome, Quantizing
+from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer, Outcome
 from roundoff.vendors.pulsar2.config import schema
 from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.reading import to_json
@@ -267,7 +267,7 @@ class Rebuilt:
     """
 
     indices: tuple[int, ...]
-    quantizing: Quantizing
+    quantizing: ConfigQuantizer
     outcome: Outcome
     numbers: CaseNumbers
     shown: Shown
@@ -307,7 +307,7 @@ def rebuild(  # noqa: PLR0913 - a model, its data, and what both are to show
     while True:
         indices = tuple(sorted(order[:count]))
         optimize = not config.onnx_opt.disable_onnx_optimization
-        quantizing = Quantizing(model, Subset(samples, indices), target_of(config), optimize=optimize)
+        quantizing = ConfigQuantizer(model, Subset(samples, indices), target_of(config), optimize=optimize)
         resolved = quantizing.resolve(config.quant.layer_configs)
         refuse_unknown(resolved)
         outcome = quantizing.quantize(config.quant, resolved)
@@ -373,7 +373,9 @@ class BuildExtras:
         """The same for another model: names replaced, data as arrays, tables made anew."""
         material = self.material
         optimize = not self.config.onnx_opt.disable_onnx_optimization
-        frontend = Quantizing(material.model, material.samples, target_of(self.config), optimize=optimize).frontend
+        frontend = ConfigQuantizer(
+            material.model, material.samples, target_of(self.config), optimize=optimize
+        ).frontend
         config = anonymous_config(self.config, material.settled, disguised=found.disguised, frontend=frontend)
         case = found.disguised.case
         samples = self._disguised(found, chosen)

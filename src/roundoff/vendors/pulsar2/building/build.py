@@ -36,7 +36,7 @@ from roundoff.vendors.pulsar2.building.files import (
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.material import Material, gather, located, sample_directory
 from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
-from roundoff.vendors.pulsar2.building.quantizing import Outcome, Quantizing
+from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer, Outcome
 from roundoff.vendors.pulsar2.config.checks import not_applicable
 from roundoff.vendors.pulsar2.config.reading import to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ModelType, PrecisionAnalysisMethod
@@ -309,7 +309,7 @@ class _Build:
         material = gather(config, self.tree.folder / DATASET, base=self.options.base, log=log)
         target = target_of(config)
         optimize = not config.onnx_opt.disable_onnx_optimization
-        quantizing = Quantizing(
+        quantizing = ConfigQuantizer(
             material.model,
             material.samples,
             target,
@@ -413,7 +413,7 @@ class _Build:
         else:
             self.log.tell(f"no tensor has outliers of level {TABLE_LEVELS[0]} or more")
 
-    def _analyze(self, quantizing: Quantizing, outcome: Outcome, material: Material) -> Analysis | None:
+    def _analyze(self, quantizing: ConfigQuantizer, outcome: Outcome, material: Material) -> Analysis | None:
         quant, log = self.config.quant, self.log
         if not quant.precision_analysis:
             return None

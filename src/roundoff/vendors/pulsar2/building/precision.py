@@ -10,7 +10,7 @@ from roundoff.run.feeds import Samples
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.studies.layers.tensors import FUSED
-from roundoff.vendors.pulsar2.building.quantizing import Outcome
+from roundoff.vendors.pulsar2.building.recipe import Outcome
 from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMethod, PrecisionAnalysisMode
 from roundoff.vendors.pulsar2.layers.entries import Frontend
 from roundoff.vendors.pulsar2.operators import quantized_type, vendor_dtype

@@ -31,7 +31,7 @@ from roundoff.vendors.pulsar2.building.files import CONTEXT
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
 from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
-from roundoff.vendors.pulsar2.building.quantizing import Quantizing
+from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer
 from roundoff.vendors.pulsar2.config.reading import to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
@@ -142,16 +142,16 @@ class ModelTrials:
         return self._all.frontend
 
     @cached_property
-    def _all(self) -> Quantizing:
+    def _all(self) -> ConfigQuantizer:
         return self._quantizing(self._samples)
 
     @cached_property
-    def _one(self) -> Quantizing:
+    def _one(self) -> ConfigQuantizer:
         return self._quantizing(_First(self._samples))
 
-    def _quantizing(self, samples: Samples) -> Quantizing:
+    def _quantizing(self, samples: Samples) -> ConfigQuantizer:
         optimize = not self._config.onnx_opt.disable_onnx_optimization
-        return Quantizing(
+        return ConfigQuantizer(
             self._model,
             samples,
             self._target,
@@ -174,7 +174,7 @@ class ModelTrials:
         return tuple(_Remedies(quantizing.frontend, plan).layers(analysis))
 
     def _measure(
-        self, quantizing: Quantizing, config: QuantConfig, samples: Samples, method: PrecisionAnalysisMethod
+        self, quantizing: ConfigQuantizer, config: QuantConfig, samples: Samples, method: PrecisionAnalysisMethod
     ) -> tuple[Analysis, QuantPlan]:
         resolved = quantizing.resolve(config.layer_configs)
         outcome = quantizing.quantize(config, resolved)

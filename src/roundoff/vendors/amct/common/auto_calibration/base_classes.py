@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.measure.metrics import ratio_db
 from roundoff.search.engine import next_count
 
 __all__ = [
@@ -120,9 +121,7 @@ class SqnrSensitivity(SensitivityBase):
         """The higher, the smaller the difference is against the output."""
         left, right = (np.asarray(each, np.float64).ravel() for each in (data, other))
         noise, signal = float(np.sum((left - right) ** 2)), float(np.sum(left**2))
-        if noise == 0:
-            return _MOST_DB
-        return max(-_MOST_DB, min(_MOST_DB, 10 * math.log10(signal / noise))) if signal > 0 else -_MOST_DB
+        return max(-_MOST_DB, min(_MOST_DB, ratio_db(signal, noise)))
 
 
 # Which layers go back to float next.

@@ -18,7 +18,7 @@ from roundoff.samples.files import Kind, kind_of, list_folder
 from roundoff.samples.images import decode
 from roundoff.tensors import open_source
 
-__all__ = ["RawLayout", "Sides", "numeric_type", "read_sides"]
+__all__ = ["IoSides", "RawLayout", "SideLike", "numeric_type", "read_sides"]
 
 _MOST_NAMED = 3
 _COLOURS = 3
@@ -40,7 +40,7 @@ class RawLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class IoSides:
     """Paired arrays.
 
     Attributes:
@@ -56,26 +56,24 @@ class Sides:
     notes: tuple[str, ...] = ()
 
 
-def read_sides(training: Path | None, deployed: Path | None, raw: RawLayout) -> Sides:
+def read_sides(training: "SideLike | None", deployed: "SideLike | None", raw: RawLayout) -> IoSides:
     """Read one stage.
 
     Args:
-        training: File or folder of training; None when not given.
-        deployed: File or folder of the deployed side; None when not given.
+        training: File or folder of training, or its values; None when not given.
+        deployed: The same of the deployed side; None when not given.
         raw: What is known of raw files.
 
     Raises:
         BadInput: Something cannot be read.
         CannotAlign: No file of one side has a partner on the other.
     """
-    files = [_files(path, raw) if path is not None else {} for path in (training, deployed)]
-    sides = [{name: _typed(path, kind) for name, (path, kind) in each.items()} for each in files]
-    first, second = _flat(sides[0]), _flat(sides[1])
+    first, second = (_loaded(each, raw) for each in (training, deployed))
     if training is None or deployed is None:
         only = first or second
         values, notes = _finished(only, {}, raw)
         given = tuple(values.values())
-        return Sides(
+        return IoSides(
             tuple(values), given if training is not None else (), given if training is None else (), notes
         )
     names, left_out = _paired(first, second, (training, deployed))
@@ -84,7 +82,7 @@ def read_sides(training: Path | None, deployed: Path | None, raw: RawLayout) -> 
     # Raw files are described by their partners where these describe themselves.
     known, notes = _finished(ones, others, raw)
     partners, more = _finished(others, ones, raw)
-    return Sides(
+    return IoSides(
         tuple(ones),
         tuple(known.values()),
         tuple(partners.values()),
@@ -94,6 +92,18 @@ def read_sides(training: Path | None, deployed: Path | None, raw: RawLayout) -> 
 
 Loaded = Array | Path
 """Values, or a raw file that does not say what its bytes mean."""
+
+SideLike = Path | Array | Mapping[str, Array]
+"""A file or folder, an array, or arrays by the name of their sample."""
+
+
+def _loaded(given: SideLike | None, raw: RawLayout) -> dict[str, Loaded]:
+    """What a side holds, by sample."""
+    if given is None:
+        return {}
+    if isinstance(given, Path):
+        return _flat({name: _typed(path, kind) for name, (path, kind) in _files(given, raw).items()})
+    return {"": given} if isinstance(given, np.ndarray) else dict(given)
 
 
 def _files(path: Path, raw: RawLayout) -> dict[str, tuple[Path, Kind]]:
@@ -154,16 +164,16 @@ def _flat(side: Mapping[str, Mapping[str, Loaded]]) -> dict[str, Loaded]:
 
 
 def _paired(
-    first: Mapping[str, Loaded], second: Mapping[str, Loaded], paths: tuple[Path, Path]
+    first: Mapping[str, Loaded], second: Mapping[str, Loaded], paths: tuple[SideLike, SideLike]
 ) -> tuple[list[tuple[str, str, str]], tuple[str, ...]]:
     """Names of samples with the names they have on either side, and what has no partner."""
     if len(first) == len(second) == 1:
         (one,), (other,) = first, second
-        return [(one or other or paths[0].stem, one, other)], ()
+        return [(one or other or _stem(paths[0]), one, other)], ()
     common = [name for name in first if name in second]
     if not common:
         raise CannotAlign(
-            f"No file of {shown(paths[0])} ({_listed(first)}) is named like one of {shown(paths[1])} "
+            f"No file of {_called(paths[0])} ({_listed(first)}) is named like one of {_called(paths[1])} "
             f"({_listed(second)}).",
             fix="name the files of one sample alike on both sides, whatever their endings",
         )
@@ -176,6 +186,14 @@ def _paired(
         if lonely
     ]
     return [(name, name, name) for name in common], tuple(notes)
+
+
+def _stem(given: SideLike) -> str:
+    return given.stem if isinstance(given, Path) else "array"
+
+
+def _called(given: SideLike) -> str:
+    return shown(given) if isinstance(given, Path) else "the arrays"
 
 
 def _finished(

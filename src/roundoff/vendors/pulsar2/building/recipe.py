@@ -20,8 +20,8 @@ from roundoff.vendors.pulsar2.layers.resolution import ResolvedLayers, resolve_l
 
 __all__ = [
     "METHODS",
+    "ConfigQuantizer",
     "Outcome",
-    "Quantizing",
     "recipe_of",
     "same_scales",
 ]
@@ -76,7 +76,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-class Quantizing:
+class ConfigQuantizer:
     """Makes quantized models of one float model; it is observed once, whatever is tried.
 
     Args:

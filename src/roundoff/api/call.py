@@ -1,0 +1,294 @@
+"""A call of a public function: its options, how long it took, and how its errors are spelled."""
+
+import functools
+import itertools
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
+
+from roundoff.api.inputs import DataLike, PathLike, is_path, said_of
+from roundoff.core.progress import SILENT, Progress
+from roundoff.core.provenance import environment
+from roundoff.errors import BadInput, RoundoffError, nearest, typed_words
+from roundoff.messages.numbers import parse_size
+
+if TYPE_CHECKING:
+    from roundoff.core.document import InputFile, RunDocument
+    from roundoff.core.tensors import Topology
+    from roundoff.quantize.calibration.watch import RunLimits
+    from roundoff.samples.options import SampleOptions
+
+__all__ = [
+    "Call",
+    "DataOptions",
+    "Limits",
+    "QuantizeOptions",
+    "public",
+    "words_in",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MAX_THREADS = 1024
+"""More than the cores of any machine this runs on; far more exhaust the system before any work is done."""
+
+
+class Limits(TypedDict, total=False):
+    """What a call may take, and who is told of its progress."""
+
+    threads: int | None
+    max_memory: int | str | None
+    progress: Progress
+
+
+class DataOptions(Limits, total=False):
+    """What a model is fed, and how files of samples are read; the words are those of the command line."""
+
+    data: DataLike
+    samples: int | None
+    data_format: str
+    raw_dtype: str | None
+    raw_shape: Sequence[int] | None
+    image_color: str | None
+    image_layout: str | None
+    image_size: Sequence[int] | None
+    image_resize: str | None
+    image_filter: str | None
+    image_resizer: str | None
+    image_pad: int | None
+    scale: float | None
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+
+
+class QuantizeOptions(DataOptions, total=False):
+    """How a model is quantized, once it is known for which chip."""
+
+    calibration: str | Sequence[str] | None
+    weight_method: str | None
+    calibration_option: Mapping[str, float] | Sequence[str]
+    set: Mapping[str, str] | Sequence[Any]
+    rules: PathLike | None
+
+
+# How options are spelled in messages. They are written as the command line spells them, and respelled where a
+# function was called: whoever typed `max_memory=` looks for no `--max-memory`.
+
+_OPTION = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)(?![\w-])")
+_OUTPUT = re.compile(r"(?<![\w-])-o(?![\w-])")
+_COMMAND = "roundoff "
+
+
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """Let the errors of a public function name its keywords."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except RoundoffError as error:
+            if typed_words() is None:
+                error.what, error.fix = _as_keywords(error.what), _as_keywords(error.fix)
+                error.args = (error.what,)
+            raise
+
+    return call
+
+
+def _as_keywords(text: str) -> str:
+    """The same text for whoever called a function; commands in it stay commands."""
+    if _COMMAND in text:
+        return text
+    named = _OPTION.sub(lambda found: found[1].replace("-", "_") + "=", text)
+    return _OUTPUT.sub("folder or file", named)
+
+
+def words_in(given: str | Sequence[str] | None, *, option: str) -> tuple[str, ...]:
+    """Names that were given as a sequence, or with commas between.
+
+    Raises:
+        BadInput: It is neither.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return tuple(word.strip() for word in given.split(",") if word.strip())
+    if isinstance(given, Sequence) and all(isinstance(each, str) for each in given):
+        return tuple(given)
+    raise BadInput(f"{option} is {said_of(given)}.", fix="give a name, or a list of names")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a public function.
+
+    Attributes:
+        name: Of the function.
+        options: The options that it shares with others, by keyword.
+        known: The keywords that there are.
+        own: Further arguments, for the run document.
+        started: When.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    known: type
+    own: Mapping[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        names = _keys(self.known)
+        for name in self.options:
+            if name not in names:
+                what = f"roundoff.{self.name}() takes no argument {name!r}."
+                raise BadInput(what, fix=nearest(name, sorted(names)))
+        self._check_limits()
+        data = self.options.get("data")
+        if isinstance(data, Iterator):
+            # What can be walked through once only is needed again, for the run document if for nothing else.
+            kept = list(itertools.islice(data, self.options.get("samples")))
+            object.__setattr__(self, "options", {**self.options, "data": kept})
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An option; what was left out, or given as None, has its default."""
+        value = self.options.get(name)
+        return default if value is None else value
+
+    @property
+    def progress(self) -> Progress:
+        """Who is told how far it is."""
+        found: Progress = self.get("progress", SILENT)
+        return found
+
+    @property
+    def threads(self) -> int | None:
+        """How many threads may be used."""
+        found: int | None = self.get("threads")
+        return found
+
+    @property
+    def max_memory(self) -> int | None:
+        """Bytes to stay within."""
+        given = self.get("max_memory")
+        return parse_size(given) if isinstance(given, str) else given
+
+    @property
+    def limits(self) -> "RunLimits":
+        """Threads and memory."""
+        from roundoff.quantize.calibration.watch import RunLimits
+
+        return RunLimits(threads=self.threads, max_memory=self.max_memory)
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self.started
+
+    def sample_options(self, *, limit: int | None) -> "SampleOptions":
+        """How samples are read.
+
+        Args:
+            limit: Take at most so many.
+
+        Raises:
+            BadInput: The options contradict each other, or a value cannot be used.
+        """
+        from roundoff.samples.options import IMAGE_FLAGS, ImageOptions, SampleOptions
+
+        image: dict[str, Any] = {}
+        for name, flag in IMAGE_FLAGS.items():
+            value = self.get(flag.strip("-").replace("-", "_"))
+            if value is not None:
+                image[name] = _image_value(flag, value)
+        shape = self.get("raw_shape")
+        return SampleOptions(
+            format=self.get("data_format", "auto"),
+            limit=_count("--samples", limit),
+            raw_dtype=self.get("raw_dtype"),
+            raw_shape=None if shape is None else _sizes("--raw-shape", shape),
+            image=ImageOptions(**image) if image else None,
+        )
+
+    def document(
+        self, inputs: "Sequence[InputFile]", network: "Topology | None" = None, **found: Any
+    ) -> "RunDocument":
+        """The run document.
+
+        Args:
+            inputs: What was read.
+            network: The float network that names are of.
+            found: The results, by their names in the document.
+        """
+        from roundoff.core.document import SCHEMA, RunDocument
+
+        typed = typed_words()
+        return RunDocument(
+            schema=SCHEMA,
+            command=(f"roundoff.{self.name}", *self._said()) if typed is None else ("roundoff", *typed),
+            inputs=tuple(inputs),
+            network=network,
+            environment=environment(self.elapsed_s),
+            **found,
+        )
+
+    def _said(self) -> list[str]:
+        """The arguments that can be written in a word."""
+        given = {**self.own, **{name: value for name, value in self.options.items() if name != "progress"}}
+        return [
+            f"{name}={os.fspath(value) if is_path(value) else value!r}"
+            for name, value in given.items()
+            if _is_simple(value)
+        ]
+
+    def _check_limits(self) -> None:
+        threads = self.get("threads")
+        if threads is not None and (not _is_whole(threads) or not 1 <= threads <= _MAX_THREADS):
+            raise BadInput(f"--threads {threads!r} is no number of threads.", fix=f"give 1 to {_MAX_THREADS}")
+        memory = self.get("max_memory")
+        if memory is not None and not isinstance(memory, str) and (not _is_whole(memory) or memory < 1):
+            raise BadInput(f"--max-memory {memory!r} is no size.", fix="give bytes, or a text such as '2GiB'")
+
+
+def _keys(options: type) -> frozenset[str]:
+    return frozenset(options.__annotations__)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_simple(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(each, str | int | float) for each in value)
+    return is_path(value) or isinstance(value, bool | int | float)
+
+
+def _count(option: str, value: object) -> int | None:
+    if value is not None and not _is_whole(value):
+        raise BadInput(f"{option} is {said_of(value)}.", fix="give a whole number from 1 on")
+    return value  # type: ignore[return-value]
+
+
+def _sizes(option: str, value: Any) -> tuple[int, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(map(_is_whole, value)):
+        raise BadInput(f"{option} is {value!r}, which is no list of sizes.", fix="give sizes, as in (224, 224)")
+    return tuple(value)
+
+
+def _image_value(flag: str, value: Any) -> Any:
+    """A value of an option on pictures, in the type that is kept."""
+    if flag == "--image-size":
+        sizes = _sizes(flag, value)
+        if len(sizes) != 2:
+            raise BadInput(f"{flag} is {value!r}.", fix="give height and width, as in (224, 224)")
+        return sizes
+    if flag in ("--scale", "--mean", "--std"):
+        many = value if isinstance(value, list | tuple) else [value]
+        if (flag == "--scale" and many is value) or not all(isinstance(each, int | float) for each in many):
+            raise BadInput(f"{flag} is {value!r}, which is no number.", fix=f"give {flag} numbers, as in 0.5")
+        return tuple(map(float, many)) if many is value else float(value)
+    return value

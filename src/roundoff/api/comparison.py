@@ -1,0 +1,314 @@
+"""Comparing two sets of tensors, as a function."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
+
+from roundoff.api.call import Call, DataOptions, public
+from roundoff.api.inputs import (
+    GivenModel,
+    ModelLike,
+    PathLike,
+    data_inputs,
+    file_inputs,
+    is_path,
+    open_model,
+    said_of,
+)
+from roundoff.api.outcome import Outcome
+from roundoff.api.subject import samples_for
+from roundoff.core.files import is_model
+from roundoff.core.provenance import array_input
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+
+if TYPE_CHECKING:
+    from roundoff.align.pairing import Pairing
+    from roundoff.core.document import InputFile
+    from roundoff.core.progress import Progress
+    from roundoff.core.tensors import TensorInfo, TensorSource, Topology
+    from roundoff.graph.load import Model
+    from roundoff.measure.thresholds import ThresholdSet
+    from roundoff.run.feeds import Samples
+    from roundoff.studies.compare.result import Comparison
+    from roundoff.studies.compare.study import CompareSettings
+
+__all__ = ["ComparedSides", "SidesAsked", "compare", "compare_sides", "open_sides"]
+
+_SIDES = "give a file or folder of tensors, a dictionary of arrays, or a model with --data"
+
+
+class ComparedSides(NamedTuple):
+    """Both sides of a comparison, which tensor is which, the model of the reference, if known, and what was fed."""
+
+    reference: "TensorSource"
+    candidate: "TensorSource"
+    pairing: "Pairing"
+    model: "Model | None"
+    samples: "Samples | None" = None
+
+
+class SidesAsked(NamedTuple):
+    """What is compared, and how tensors are matched.
+
+    Attributes:
+        reference: A path, a model, arrays by name, or a source of tensors.
+        candidate: The same of the other side.
+        model: The reference's model, when the reference is a dump.
+        reference_format: Format of the reference.
+        candidate_format: Format of the candidate.
+        format: Format of both.
+        aliases: Names of the candidate by those of the reference, or a file of them.
+        by_value: Match by values where names do not tell.
+    """
+
+    reference: Any
+    candidate: Any
+    model: ModelLike | None = None
+    reference_format: str | None = None
+    candidate_format: str | None = None
+    format: str | None = None
+    aliases: Any = None
+    by_value: bool = True
+
+
+@overload
+def compare(
+    reference: "TensorSource",
+    candidate: "TensorSource",
+    pairing: "Pairing",
+    *,
+    settings: "CompareSettings" = ...,
+    progress: "Progress" = ...,
+) -> "Comparison": ...
+@overload
+def compare(
+    reference: Any,
+    candidate: Any,
+    pairing: None = None,
+    *,
+    model: ModelLike | None = None,
+    reference_format: str | None = None,
+    candidate_format: str | None = None,
+    format: str | None = None,
+    aliases: PathLike | Mapping[str, str] | None = None,
+    no_value_matching: bool = False,
+    threshold: str | Mapping[str, float] | None = None,
+    profile: str | None = None,
+    channel_axis: int | None = None,
+    **options: Unpack[DataOptions],
+) -> "Outcome[Comparison]": ...
+@public
+def compare(
+    reference: Any,
+    candidate: Any,
+    pairing: "Pairing | None" = None,
+    *,
+    settings: "CompareSettings | None" = None,
+    model: ModelLike | None = None,
+    reference_format: str | None = None,
+    candidate_format: str | None = None,
+    format: str | None = None,
+    aliases: PathLike | Mapping[str, str] | None = None,
+    no_value_matching: bool = False,
+    threshold: str | Mapping[str, float] | None = None,
+    profile: str | None = None,
+    channel_axis: int | None = None,
+    **options: Unpack[DataOptions],
+) -> "Outcome[Comparison] | Comparison":
+    """Compare two sets of tensors: say which differ, how, and where it started.
+
+    With a pairing both sides are sources of tensors that are matched already, and the comparison itself is given.
+
+    Args:
+        reference: A file or folder of tensors, arrays by name, or a model that is run on the data.
+        candidate: The same of the other side.
+        pairing: Which tensor is which, where that is known.
+        settings: With a pairing: how to compare.
+        model: The reference's model, when the reference is a dump.
+        reference_format: Format of the reference; recognised when None.
+        candidate_format: Format of the candidate; recognised when None.
+        format: Format of both.
+        aliases: Names of the candidate by those of the reference, or a file of them.
+        no_value_matching: Match by names only.
+        threshold: Limits, as ``cosine=0.99``; not good when one is missed.
+        profile: Named limits.
+        channel_axis: Axis of the channels.
+        options: What models are fed, and what they may take.
+    """
+    from roundoff.studies.compare.study import CompareSettings
+    from roundoff.studies.compare.study import compare as compare_pairs
+
+    if pairing is not None or settings is not None:
+        if pairing is None:
+            raise BadInput("Settings were given without a pairing.", fix="leave them out, or add pairing=")
+        call = Call("compare", options, DataOptions)
+        return compare_pairs(
+            reference, candidate, pairing, settings=settings or CompareSettings(), progress=call.progress
+        )
+    own = {"reference": reference, "candidate": candidate, "threshold": threshold, "profile": profile}
+    call = Call("compare", options, DataOptions, own)
+    limits = _thresholds(threshold, profile)
+    formats = (reference_format, candidate_format, format)
+    asked = SidesAsked(reference, candidate, model, *formats, aliases, not no_value_matching)
+    found, network, inputs = compare_sides(call, asked, limits, channel_axis=channel_axis)
+    code = EXIT_OK if found.exit_good else EXIT_THRESHOLD_MISSED
+    return Outcome(found, call.document(inputs, network, comparison=found), code)
+
+
+def _thresholds(threshold: Any, profile: str | None) -> "ThresholdSet | None":
+    from roundoff.measure.thresholds import load_profile, parse_thresholds
+
+    if threshold is not None and profile is not None:
+        raise BadInput("Both --threshold and --profile were given.", fix="leave one of them out")
+    if isinstance(threshold, Mapping):
+        threshold = ",".join(f"{name}={limit}" for name, limit in threshold.items())
+    if threshold is not None:
+        if not isinstance(threshold, str):
+            what = f"--threshold is {said_of(threshold)}."
+            raise BadInput(what, fix="give limits by metric, as in {'cosine': 0.99}")
+        return parse_thresholds(threshold)
+    return None if profile is None else load_profile(profile)
+
+
+def compare_sides(
+    call: Call, asked: SidesAsked, thresholds: "ThresholdSet | None", *, channel_axis: int | None = None
+) -> "tuple[Comparison, Topology | None, tuple[InputFile, ...]]":
+    """What differs, the network that the names are of, and what was read."""
+    from roundoff.graph.interface import topology
+    from roundoff.studies.compare.study import CompareSettings
+    from roundoff.studies.compare.study import compare as compare_pairs
+
+    with open_sides(call, asked) as sides:
+        network = None if sides.model is None else topology(sides.model)
+        settings = CompareSettings(thresholds=thresholds, topology=network, channel_axis=channel_axis)
+        found = compare_pairs(
+            sides.reference, sides.candidate, sides.pairing, settings=settings, progress=call.progress
+        )
+        return found, network, tuple(_inputs(call, asked, sides))
+
+
+def _inputs(call: Call, asked: SidesAsked, sides: ComparedSides) -> "Iterator[InputFile]":
+    for role in ("reference", "candidate"):
+        given = getattr(asked, role)
+        if is_path(given):
+            yield from file_inputs((role, given))
+        elif _is_model(given):
+            yield open_model(given).origin(role)
+        elif isinstance(given, Mapping):
+            source: TensorSource = getattr(sides, role)
+            yield array_input(role, [{info.name: source.read(info.name, "") for info in source.tensors}])
+    if asked.model is not None:
+        yield open_model(asked.model).origin("model")
+    yield from file_inputs(("aliases", asked.aliases))
+    yield from data_inputs("data", call.get("data"), sides.samples)
+
+
+@contextlib.contextmanager
+def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
+    """Open both sides and match their tensors.
+
+    Raises:
+        BadInput: The options contradict each other, or what they name cannot be used.
+        CannotAlign: No tensor of one side could be paired with one of the other.
+    """
+    from roundoff.align.matching import align
+    from roundoff.align.names import read_aliases
+    from roundoff.graph.quantized_model import dequantized_tensors
+
+    _check_models(call, asked)
+    aliases = asked.aliases
+    with contextlib.ExitStack() as stack:
+        sides = _Opening(call, asked, stack)
+        reference, known, shapes = sides.reference()
+        candidate, own = sides.source(asked.candidate, asked.candidate_format, shapes=shapes)
+        pairing = align(
+            reference,
+            candidate,
+            aliases=dict(aliases)
+            if isinstance(aliases, Mapping)
+            else {}
+            if aliases is None
+            else read_aliases(aliases),
+            origins={} if own is None else dequantized_tensors(own),
+            by_value=asked.by_value,
+            progress=call.progress,
+        )
+        yield ComparedSides(reference, candidate, pairing, known, sides.samples)
+
+
+class _Opening:
+    """Opens both sides of a comparison; what models were fed is kept."""
+
+    def __init__(self, call: Call, asked: SidesAsked, stack: contextlib.ExitStack) -> None:
+        self._call, self._asked, self._stack = call, asked, stack
+        self.samples: Samples | None = None
+
+    def reference(self) -> "tuple[TensorSource, Model | None, Sequence[TensorInfo] | None]":
+        """The reference, the model behind it, and what that says of shapes."""
+        from roundoff.align.matching import rename_after
+        from roundoff.graph.shapes import tensor_infos
+
+        given, chosen = self._asked.reference, self._asked.reference_format
+        if self._asked.model is None:
+            reference, own = self.source(given, chosen, shapes=None)
+            return reference, own, None if own is None else reference.tensors
+        model = open_model(self._asked.model).model
+        shapes = tensor_infos(model)
+        reference, _ = self.source(given, chosen, shapes=shapes)
+        return rename_after(reference, shapes), model, shapes
+
+    def source(
+        self, given: Any, chosen_format: str | None, *, shapes: "Sequence[TensorInfo] | None"
+    ) -> "tuple[TensorSource, Model | None]":
+        """One side; a model comes along when it is one."""
+        from roundoff.run.capture import LiveSource
+        from roundoff.tensors import open_source
+        from roundoff.tensors.in_memory import MappingSource
+
+        if isinstance(given, Mapping):
+            label = "reference" if given is self._asked.reference else "candidate"
+            return MappingSource(given, label=label), None
+        if hasattr(given, "tensors") and hasattr(given, "read"):
+            return given, None
+        if is_path(given) and not _is_model(given):
+            return open_source(Path(given), format=chosen_format or self._asked.format, shapes=shapes), None
+        if not _is_model(given):
+            raise BadInput(f"A side of the comparison is {said_of(given)}.", fix=_SIDES)
+        if chosen_format:
+            raise BadInput(f"A format was given for {given}, which is a model.", fix="leave the format option out")
+        own = open_model(given).model
+        self.samples = samples_for(self._call, own)
+        source = LiveSource(own, self.samples, max_memory=self._call.max_memory, threads=self._call.threads)
+        return self._stack.enter_context(contextlib.closing(source)), own
+
+
+def _is_model(given: Any) -> bool:
+    from roundoff.graph.load import Model
+
+    if is_path(given):
+        return is_model(Path(given))
+    pair = isinstance(given, tuple | list) and len(given) == 2 and all(map(is_path, given))
+    return pair or isinstance(given, Model | GivenModel) or type(given).__name__ == "ModelProto"
+
+
+def _check_models(call: Call, asked: SidesAsked) -> None:
+    """Refuse options that would have no effect."""
+    models = [each for each in (asked.reference, asked.candidate) if _is_model(each)]
+    given = [
+        name
+        for name, value in call.options.items()
+        if value is not None
+        and name != "progress"
+        and not (isinstance(value, str | list) and value in ("auto", []))
+    ]
+    given = ["--" + name.replace("_", "-") for name in given]
+    if given and not models:
+        raise BadInput(
+            f"{', '.join(given)} {'were' if len(given) > 1 else 'was'} given, but neither side is a model.",
+            fix=f"leave {' and '.join(given)} out, or give an .onnx or .prototxt file",
+        )
+    if asked.model is not None and _is_model(asked.reference):
+        raise BadInput("--model was given, but REFERENCE is a model itself.", fix="leave --model out")
+    if asked.format and len(models) == 2:
+        raise BadInput(f"--format {asked.format} was given, but both sides are models.", fix="leave --format out")

@@ -1,0 +1,402 @@
+"""Finding out why accuracy is lost, and repairing it, as a function."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from roundoff.api.call import Call, public, words_in
+from roundoff.api.inputs import (
+    EvaluatorLike,
+    LabelsLike,
+    ModelLike,
+    PathLike,
+    as_path,
+    check_files,
+    file_inputs,
+    is_path,
+    open_evaluator,
+    open_labels,
+    said_of,
+)
+from roundoff.api.outcome import Outcome
+from roundoff.api.subject import Subject, SubjectOptions, check_subject, open_subject
+from roundoff.api.tuning import judge_options
+from roundoff.core.files import model_stem, output_directory, write_text
+from roundoff.core.progress import Deadline
+from roundoff.core.provenance import array_input, environment
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
+from roundoff.graph.interface import topology
+
+if TYPE_CHECKING:
+    from roundoff.core.document import InputFile, RunDocument
+    from roundoff.core.tensors import TensorSource
+    from roundoff.diagnosis.devices.readout import KnownNames
+    from roundoff.diagnosis.investigation import DiagnoseSettings
+    from roundoff.diagnosis.repair import Fixed
+    from roundoff.diagnosis.result import Check, Diagnosis
+    from roundoff.diagnosis.task_metric import Metric
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.search.result import Trial
+    from roundoff.vendors.dialects.settings import ToolSettings
+
+__all__ = ["DiagnosisOutcome", "check_device_options", "diagnose", "open_dumps"]
+
+_QUANTIZING_ONLY = ("evaluator", "labels", "target")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DiagnosisOutcome(Outcome["Diagnosis"]):
+    """What is wrong, why, and what helps; and the means to carry that out.
+
+    Attributes:
+        work: What was looked at, for a repair to go on from.
+        fixed: What a repair came to; None before one, or where there was nothing to repair.
+        tool_settings: What was repaired in the words of other tools, where asked for.
+    """
+
+    work: Any = None
+    fixed: "Fixed | None" = None
+    tool_settings: "ToolSettings | None" = None
+
+    @property
+    def repaired(self) -> "QuantizedModel | None":
+        """The repaired model; None where nothing helped."""
+        return None if self.helpful is None else self.helpful.quantized
+
+    @property
+    def helpful(self) -> "Fixed | None":
+        """The repair, where any of its steps was kept."""
+        return (
+            self.fixed if self.fixed is not None and any(step.kept for step in self.fixed.repair.steps) else None
+        )
+
+    def telling(self, **changes: Any) -> "DiagnosisOutcome":
+        """The same with other parts of the diagnosis, such as what to do next."""
+        found = replace(self.result, **changes)
+        elapsed_s = self.work.subject.call.elapsed_s
+        document = replace(self.document, diagnosis=found, environment=environment(elapsed_s))
+        return replace(self, result=found, document=document, exit_code=_exit_code(found))
+
+    @public
+    def fix(
+        self,
+        directory: PathLike | None = None,
+        *,
+        force: bool = False,
+        dialect: Any = None,
+        on_trial: "Callable[[Trial, Trial, str], None] | None" = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> "DiagnosisOutcome":
+        """Carry out remedies, cheapest first; where they do not suffice, search for a better recipe.
+
+        It goes on from what the diagnosis loaded, prepared, calibrated and ran.
+
+        Args:
+            directory: Write the repaired model and the run there.
+            force: Replace an earlier run.
+            dialect: Also give the repaired model in the words of other tools.
+            on_trial: Told of each trial of a search, the best so far, and the name of the metric.
+            tell: Told that a search begins.
+
+        Returns:
+            The diagnosis with what the repair came to; `repaired` is the model.
+
+        Raises:
+            BadInput: It is the diagnosis of a device, whose fault is not in the model.
+        """
+        fixed = self.work.repair(self.result, on_trial=on_trial, tell=tell)
+        outcome = self if fixed is None else replace(self.telling(repair=fixed.repair), fixed=fixed)
+        if dialect is not None and outcome.helpful is not None:
+            settings = self.work.in_dialects(outcome.helpful, words_in(dialect, option="--dialect"))
+            outcome = replace(outcome, tool_settings=settings)
+        if directory is not None:
+            outcome.save(directory, force=force)
+        return outcome
+
+    @public
+    def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
+        """Write run.json and findings.csv; after a repair that helped the repaired model, too."""
+        from roundoff.core.document import DOCUMENT_NAME
+        from roundoff.report.run_directory import run_files
+
+        folder = as_path(directory, option="-o")
+        with output_directory(folder, marker=DOCUMENT_NAME, force=force) as staged:
+            names: list[str] = []
+            if self.helpful is not None:
+                names = self.work.write_model(self.helpful, staged, sha256=self.document.inputs[0].sha256)
+            settings = {} if self.tool_settings is None else self.tool_settings.files()
+            files = run_files(self.document)
+            for name, text in {**settings, **files}.items():
+                write_text(staged / name, text)
+        return tuple(folder / name for name in (*names, *settings, *files))
+
+
+@public
+def diagnose(
+    model: ModelLike | None = None,
+    *,
+    dumps: Any = None,
+    dump_format: str | None = None,
+    aliases: PathLike | Mapping[str, str] | None = None,
+    evaluator: EvaluatorLike | None = None,
+    labels: LabelsLike = None,
+    time: float | None = None,
+    explore: bool = False,
+    tell: "Callable[[Check], None] | None" = None,
+    **options: Unpack[SubjectOptions],
+) -> DiagnosisOutcome:
+    """Find out why a quantized model loses accuracy: which nodes, why, what to do.
+
+    Args:
+        model: The float model.
+        dumps: What a device computed, instead of what its quantization costs: a file, a folder, or arrays by name.
+        dump_format: Format of the dumps; recognised when None.
+        aliases: Names in the dumps by those in the model, or a file of them.
+        evaluator: The user's own measure: a Python file or a function ``evaluate(run, samples)``.
+        labels: Right classes.
+        time: Be done in so many seconds.
+        explore: Observe at once what a repair may quantize otherwise; `fix` is quicker then.
+        tell: Told of each check when it is over.
+        options: What is quantized or is to be, and what it is fed.
+    """
+    from roundoff.diagnosis.study import examine
+
+    own = {"model": model, "dumps": dumps, "labels": labels, "time": time}
+    call = Call("diagnose", options, SubjectOptions, own)
+    check_device_options(
+        call, model, dumps=dumps, dump_format=dump_format, aliases=aliases, evaluator=evaluator, labels=labels
+    )
+    check_subject(call, model)
+    if evaluator is not None and labels is not None:
+        raise BadInput("Both --evaluator and --labels were given.", fix="leave one of them out")
+    check_files(("The labels", labels))
+    subject = open_subject(call, model, required=False, explore=explore)
+    work = _Work(subject, evaluator, labels, dumps, aliases)
+    settings = work.settings(time, tell)
+    if dumps is not None:
+        found, case = work.diagnose_device(dump_format, settings), None
+    else:
+        found, case = examine(subject.quantized, subject.samples, settings)
+    work = replace(work, made=settings, case=case)
+    return DiagnosisOutcome(found, work.document(found), _exit_code(found), work=work)
+
+
+def _exit_code(found: "Diagnosis") -> int:
+    reached = found.repair is not None and found.repair.reached
+    return EXIT_OK if found.kind == "healthy" or reached else EXIT_THRESHOLD_MISSED
+
+
+def check_device_options(
+    call: Call, model: ModelLike | None, *, dumps: Any, dump_format: Any, aliases: Any, evaluator: Any, labels: Any
+) -> None:
+    """Refuse options that would have no effect, and calls with nothing to look at.
+
+    Raises:
+        BadInput: There are some.
+    """
+    quantized, target = call.get("quantized"), call.get("target")
+    if dumps is None:
+        for option, value in (("--dump-format", dump_format), ("--aliases", aliases)):
+            if value is not None:
+                raise BadInput(f"{option} has no effect without --dumps.", fix="add --dumps DIR, or leave it out")
+        if quantized is None and target is None:
+            raise BadInput(
+                "There is nothing to diagnose: neither a quantized model nor dumps were given.",
+                fix="add --quantized FILE, --target NAME or --dumps DIR",
+            )
+        return
+    if model is None and quantized is None:
+        raise BadInput("--dumps are compared with a model, and none was given.", fix="name the float model")
+    for name, value in zip(_QUANTIZING_ONLY, (evaluator, labels, target), strict=True):
+        if value is not None:
+            raise BadInput(
+                f"--{name} has no effect with --dumps, where each node is judged by its own inputs.",
+                fix=f"leave --{name} out; or leave --dumps out to diagnose the quantization",
+            )
+
+
+def open_dumps(
+    subject: Subject, dumps: Any, *, form: str | None = None, aliases: Any = None
+) -> "tuple[TensorSource, KnownNames]":
+    """The tensors that a device wrote, and what is known of their names.
+
+    Args:
+        subject: What the device was given.
+        dumps: A file, a folder, arrays by name, or a source of tensors.
+        form: Their format.
+        aliases: Names in the dumps by those in the model, or a file of them.
+
+    Raises:
+        BadInput: The dumps cannot be read.
+    """
+    from roundoff.align.names import read_aliases
+    from roundoff.diagnosis.devices.readout import KnownNames
+    from roundoff.graph.quantized_model import dequantized_tensors
+    from roundoff.graph.shapes import tensor_infos
+    from roundoff.tensors import open_source
+    from roundoff.tensors.in_memory import MappingSource
+
+    source: TensorSource
+    if is_path(dumps):
+        source = open_source(Path(dumps), format=form, shapes=tensor_infos(subject.quantized.float_model))
+    elif isinstance(dumps, Mapping):
+        source = MappingSource(dumps, label="dumps")
+    elif hasattr(dumps, "tensors") and hasattr(dumps, "read"):
+        source = dumps
+    else:
+        what = f"The dumps are {said_of(dumps)}."
+        raise BadInput(what, fix="give a file or folder of tensors, or a dictionary of arrays")
+    known = {} if aliases is None else dict(aliases) if isinstance(aliases, Mapping) else read_aliases(aliases)
+    origins = {} if subject.file is None else dequantized_tensors(subject.file)
+    return source, KnownNames(aliases=known, origins=origins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What was looked at, and what a repair goes on from.
+
+    Attributes:
+        subject: The model and what it was fed.
+        evaluator: The user's measure, as it was given.
+        labels: The right classes, as they were given.
+        dumps: What a device wrote, as it was given.
+        aliases: Names in the dumps, as they were given.
+        made: How the diagnosis was made.
+        case: What was run and observed for it.
+    """
+
+    subject: Subject
+    evaluator: Any
+    labels: Any
+    dumps: Any
+    aliases: Any
+    made: Any = None
+    case: Any = None
+
+    def settings(self, time: float | None, tell: "Callable[[Check], None] | None") -> "DiagnoseSettings":
+        """How to diagnose."""
+        from roundoff.diagnosis.investigation import DiagnoseSettings
+        from roundoff.messages.message import verbatim
+        from roundoff.messages.sentences import recognised
+
+        subject, call = self.subject, self.subject.call
+        planned = call.get("target") is None or call.get("set") or call.get("rules")
+        told = {} if tell is None else {"tell": tell}
+        called = verbatim(str(self.dumps) if is_path(self.dumps) else "dumps")
+        return DiagnoseSettings(
+            arithmetic=subject.arithmetic,
+            metric=self._metric(),
+            threads=call.threads,
+            max_memory=call.max_memory,
+            progress=call.progress,
+            subject=recognised(subject.words) if self.dumps is None else called,
+            given=subject.file,
+            # What was asked for each node, where a run of ours or the rules say so.
+            plan=subject.plan if planned else None,
+            deadline=Deadline.after(time, start=call.started),
+            opened_s=call.elapsed_s,
+            **told,
+        )
+
+    def _metric(self) -> "Metric | None":
+        from roundoff.diagnosis.task_metric import accuracy_metric, evaluator_metric
+
+        subject, threads = self.subject, self.subject.call.threads
+        evaluator = open_evaluator(self.evaluator)
+        if evaluator is not None:
+            return evaluator_metric(evaluator, subject.samples, threads=threads)
+        labels = open_labels(self.labels, subject.samples.names)
+        return None if labels is None else accuracy_metric(labels, subject.samples, threads=threads)
+
+    def diagnose_device(self, form: str | None, settings: "DiagnoseSettings") -> "Diagnosis":
+        """Diagnose the device that wrote the dumps."""
+        from roundoff.diagnosis.devices.study import diagnose_device
+
+        subject, quantized = self.subject, self.subject.call.get("quantized")
+        if quantized is not None and not subject.quantized.quantizers:
+            what = f"{subject.words} has no quantizers, so it says nothing of what the device computes."
+            fix = "give the quantized model that the device was given, or leave --quantized out"
+            raise BadInput(what, fix=fix)
+        dumps, names = open_dumps(subject, self.dumps, form=form, aliases=self.aliases)
+        return diagnose_device(subject.quantized, subject.samples, dumps, settings=settings, names=names)
+
+    def document(self, found: "Diagnosis") -> "RunDocument":
+        """The run document of a diagnosis."""
+        more: list[InputFile] = list(file_inputs(("evaluator", self.evaluator), ("labels", self.labels)))
+        if isinstance(self.dumps, Mapping):
+            more.append(array_input("dumps", [self.dumps]))
+        more += file_inputs(("dumps", self.dumps), ("aliases", self.aliases))
+        network = topology(self.subject.quantized.float_model)
+        return self.subject.call.document((*self.subject.inputs(), *more), network, diagnosis=found)
+
+    def repair(
+        self,
+        found: "Diagnosis",
+        *,
+        on_trial: "Callable[[Trial, Trial, str], None] | None",
+        tell: Callable[[str], None] | None,
+    ) -> "Fixed | None":
+        """Repair what was diagnosed, from what was read and run for it."""
+        from roundoff.diagnosis.repair import RepairSource
+        from roundoff.messages.message import shown
+        from roundoff.search.repair import RepairSearch, repair_diagnosis
+
+        if self.dumps is not None:
+            what = "--fix repairs quantized models; what is wrong on a device is not in the model."
+            raise BadInput(what, fix="leave --fix out; or leave --dumps out to repair the quantization")
+        subject = self.subject
+        source = RepairSource(subject.quantized, subject.samples, subject.model, case=self.case)
+        made = subject.quantization
+        if made is not None:
+            source = replace(source, builder=made.builder, recipe=made.best.recipe)
+        elif subject.plan is not None:
+            source = replace(source, target=subject.plan.target)
+        names = subject.samples.names
+        labels = open_labels(self.labels, names, cut=subject.call.get("samples") is not None)
+        judged = self.evaluator is not None or labels is not None
+        judge = judge_options(self.evaluator, labels=labels, decibels=not judged, threads=subject.call.threads)
+        search = RepairSearch(judge, on_trial=on_trial)
+        if tell is not None:
+            search = replace(search, tell=lambda text: tell(shown(text)))
+        return repair_diagnosis(found, source, self.made, search)
+
+    def write_model(self, fixed: "Fixed", folder: Path, *, sha256: str) -> list[str]:
+        """Write the repaired model and its plan; the names of the files.
+
+        Args:
+            fixed: The repair.
+            folder: Where it goes.
+            sha256: Hash of the model that was repaired.
+        """
+        from roundoff import __version__
+        from roundoff.diagnosis.repairable_model import Origin, write_repaired
+
+        subject = self.subject
+        origin = Origin(
+            model=str(subject.origin),
+            model_sha256=sha256,
+            prefix=model_stem(subject.origin),
+            arithmetic=subject.arithmetic,
+            samples=len(subject.samples.names),
+            version=__version__,
+        )
+        written = write_repaired(folder, fixed.quantized, origin, plan=fixed.plan, method=fixed.method)
+        return list(dict.fromkeys(written.values()))
+
+    def in_dialects(self, fixed: "Fixed", dialects: tuple[str, ...]) -> "ToolSettings":
+        """What was repaired, in the words of other tools."""
+        from roundoff.vendors.dialects.decisions import Made, decisions_of
+        from roundoff.vendors.dialects.registry import find_dialects
+        from roundoff.vendors.dialects.settings import float_model_name, settings_for
+
+        subject, stem = self.subject, model_stem(self.subject.origin)
+        made = Made.by_plan(
+            fixed.plan,
+            stem=stem,
+            method=fixed.method,
+            samples=len(subject.samples.names),
+            graph=float_model_name(stem, subject.model, fixed.quantized.float_model),
+        )
+        decided = decisions_of(fixed.quantized, made)
+        return settings_for(decided, find_dialects(",".join(dialects)), given=subject.model)

@@ -1,0 +1,310 @@
+"""Making quantized models, as functions: quantize, targets, export_settings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from roundoff.api.call import Call, Limits, QuantizeOptions, public, words_in
+from roundoff.api.inputs import (
+    GivenModel,
+    ModelLike,
+    PathLike,
+    as_path,
+    data_inputs,
+    file_inputs,
+    is_path,
+    open_model,
+    said_of,
+)
+from roundoff.api.outcome import PageOutcome
+from roundoff.api.subject import QuantizedLike, open_stored, quantize_settings, samples_for, target_of
+from roundoff.core.files import model_files, model_stem, output_directory, write_text
+from roundoff.errors import BadInput
+from roundoff.messages.catalogue import plain
+from roundoff.quantize.pipeline import Quantization
+
+if TYPE_CHECKING:
+    from roundoff.core.target import Target
+    from roundoff.graph.load import Model
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.run.feeds import Samples
+    from roundoff.vendors.dialects.decisions import Decisions
+    from roundoff.vendors.dialects.settings import ToolSettings
+
+__all__ = [
+    "QuantizationOutcome",
+    "SettingsOutcome",
+    "export_settings",
+    "quantize",
+    "targets",
+]
+
+_STATISTICS_NAME = "calibration.npz"
+
+
+class TargetOptions(QuantizeOptions, total=False):
+    """The chip, how to quantize for it, and what the model is fed."""
+
+    target: Any
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class QuantizationOutcome(PageOutcome[Quantization]):
+    """A quantized model, and how its outputs agree with those of the float one.
+
+    Attributes:
+        given: The float model.
+    """
+
+    given: Any = None
+
+    @property
+    def quantized(self) -> "QuantizedModel":
+        """The float model and its quantizers; what other functions take as ``quantized=``."""
+        return self.result.quantized
+
+    @public
+    def save(self, directory: PathLike, *, prefix: str | None = None, force: bool = False) -> tuple[Path, ...]:
+        """Write the models, plan.json with all decisions and scales, and the statistics.
+
+        Args:
+            directory: The folder; it appears whole or not at all.
+            prefix: Start of the models' names; that of the float model when None.
+            force: Replace an earlier quantization.
+        """
+        from roundoff import __version__
+        from roundoff.core.document import RECORD_NAME, to_json
+        from roundoff.graph.save import save_model
+        from roundoff.quantize.calibration.files import save_calibration
+        from roundoff.quantize.plan_file import PLAN_NAME, PLAN_SCHEMA, SavedPlan, plan_json, saved_numbers
+
+        result, origin, folder = self.result, self.document.inputs[0], as_path(directory, option="-o")
+        start = file_prefix(self.given.path, prefix)
+        files = {"fake_quant": f"{start}_fake_quant_model.onnx", "deploy": f"{start}_deploy_model.onnx"}
+        saved = SavedPlan(
+            schema=PLAN_SCHEMA,
+            roundoff=__version__,
+            model=str(self.given.path),
+            model_sha256=origin.sha256,
+            method=result.best.method,
+            samples=result.calibration.samples,
+            arithmetic=result.target.arithmetic,
+            plan=result.best.plan,
+            numbers=saved_numbers(result.best.numbers),
+            files=files,
+            notes=result.notes,
+        )
+        with output_directory(folder, marker=PLAN_NAME, force=force) as staged:
+            save_model(result.fake_quant_model(), staged / files["fake_quant"])
+            save_model(result.deploy_model(), staged / files["deploy"])
+            save_calibration(result.calibration, staged / _STATISTICS_NAME, model_hash=origin.sha256)
+            write_text(staged / PLAN_NAME, plan_json(saved))
+            write_text(staged / RECORD_NAME, to_json(self.document))
+        return tuple(folder / name for name in (*files.values(), _STATISTICS_NAME, PLAN_NAME, RECORD_NAME))
+
+
+def file_prefix(model: Path, prefix: str | None) -> str:
+    """How names of files start.
+
+    Raises:
+        BadInput: No file can be called so.
+    """
+    found = model_stem(model) if prefix is None else prefix
+    if not found or Path(found).name != found:
+        raise BadInput(f"--prefix {found!r} is not the start of a file name.", fix="give a name without slashes")
+    return found
+
+
+@public
+def quantize(
+    model: ModelLike, *, statistics: PathLike | None = None, **options: Unpack[TargetOptions]
+) -> QuantizationOutcome:
+    """Quantize a float model the way a chip's toolchain would.
+
+    Args:
+        model: The float model.
+        statistics: Take what an earlier run observed; data then only serves to compare outputs.
+        options: The chip, how to quantize for it, and what the model is fed.
+    """
+    from roundoff.graph.interface import inputs
+    from roundoff.measure.thresholds import load_profile
+    from roundoff.quantize.calibration.files import load_calibration
+    from roundoff.quantize.page import quantization_page
+    from roundoff.quantize.pipeline import quantize_model
+    from roundoff.run.feeds import NO_INPUTS
+
+    call = Call("quantize", options, TargetOptions, {"model": model, "statistics": statistics})
+    if call.get("target") is None:
+        raise BadInput("No chip to quantize for was given.", fix="add --target NAME")
+    settings = quantize_settings(call)
+    given = open_model(model)
+    specs, origin = inputs(given.model), given.origin("model")
+    observed = None
+    if statistics is not None:
+        observed = load_calibration(as_path(statistics, option="--statistics"), model_hash=origin.sha256)
+    data = call.get("data")
+    samples: Samples | None = None if specs else NO_INPUTS
+    if (data is not None and not (isinstance(data, list) and not data)) or (specs and observed is None):
+        samples = samples_for(call, given.model)
+    found = quantize_model(given.model, samples, settings, calibration=observed, progress=call.progress)
+    target = call.get("target")
+    read = [origin, *file_inputs(("rules", call.get("rules")), ("statistics", statistics))]
+    read += file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
+    read += data_inputs("data", data, samples)
+    name = model_files(given.path)[0].name
+    page = quantization_page(found, load_profile("default"), model=name)
+    return QuantizationOutcome(found, call.document(read), shown=page, given=given)
+
+
+@public
+def targets(target: Any = None) -> "PageOutcome[tuple[Target, ...]]":
+    """List the chips to quantize for, or one of them.
+
+    Args:
+        target: The name of one, or the path of a TOML file; all that are shipped when None.
+    """
+    from roundoff.pages.blocks import Column, Page, Table
+    from roundoff.quantize.targets.loading import load_target, target_names
+
+    call = Call("targets", {}, Limits, {"target": target})
+    found = tuple(map(load_target, target_names())) if target is None else (target_of(target),)
+    columns = (
+        Column("name", plain("name"), "text"),
+        Column("activation", plain("activation"), "text"),
+        Column("weight", plain("weight"), "text"),
+        Column("description", plain("description"), "text"),
+    )
+    rows = tuple((each.name, each.activation, each.weight, each.description) for each in found)
+    page = Page("targets", plain("targets"), (Table("targets", plain("targets"), columns, rows),))
+    read = file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
+    return PageOutcome(found, call.document(read), shown=page)
+
+
+# Settings of other tools.
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SettingsOutcome(PageOutcome["ToolSettings"]):
+    """A quantization in the words of other tools.
+
+    Attributes:
+        model: The float model that names and scales belong to.
+        model_name: Name of its file; empty where it is the user's own.
+    """
+
+    model: Any = None
+    model_name: str = ""
+
+    @public
+    def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
+        """Write the files of all tools, and what they could not say."""
+        from roundoff.graph.save import save_model
+        from roundoff.vendors.dialects.settings import SETTINGS_NAME
+
+        files = self.result.files()
+        with output_directory(as_path(directory, option="-o"), marker=SETTINGS_NAME, force=force) as staged:
+            for name, text in files.items():
+                write_text(staged / name, text)
+            if self.model_name:
+                save_model(self.model, staged / self.model_name)
+        names = [*files, *([self.model_name] if self.model_name else [])]
+        return tuple(Path(directory) / name for name in names)
+
+
+@public
+def export_settings(
+    source: QuantizedLike,
+    *,
+    dialect: Any = "all",
+    model: ModelLike | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> SettingsOutcome:
+    """Write what a quantization decided as settings of other tools.
+
+    Args:
+        source: A folder that quantize, tune or a repair wrote, or a quantized model of any tool.
+        dialect: The tools, or ``all``.
+        model: The float model it was made from.
+        tell: Told what the reader should know.
+    """
+    from roundoff.vendors.dialects.registry import find_dialects
+    from roundoff.vendors.dialects.settings import settings_for
+
+    call = Call("export_settings", {}, Limits, {"source": source, "dialect": dialect})
+    dialects = find_dialects(",".join(words_in(dialect, option="--dialect")))
+    given = None if model is None else open_model(model)
+    decisions, known = _decided(source, given, tell or (lambda _: None))
+    settings = settings_for(decisions, dialects, given=known)
+    page = _settings_page(settings)
+    read = (*file_inputs(("quantized", source)), *(() if given is None else (given.origin("model"),)))
+    return SettingsOutcome(
+        settings,
+        call.document(read),
+        shown=page,
+        model=decisions.quantized.float_model,
+        model_name=decisions.made.graph,
+    )
+
+
+def _settings_page(settings: "ToolSettings") -> Any:
+    from roundoff.pages.blocks import Column, Page, Table
+
+    columns = tuple(
+        Column(name, plain(name), "text") for name in ("tool", "files", "said", "not_expressible", "use")
+    )
+    rows = tuple(
+        (name, ", ".join(each.files), each.said, "; ".join(each.missing), each.use)
+        for name, each in settings.written.items()
+    )
+    return Page("settings", plain("settings"), (Table("settings", plain("settings"), columns, rows),))
+
+
+def _decided(
+    source: QuantizedLike, given: GivenModel | None, tell: Callable[[str], None]
+) -> "tuple[Decisions, Model | None]":
+    """What was decided, and the float model as the user gave it, where that is known."""
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.graph.reading.read import read_quantized
+    from roundoff.vendors.dialects.decisions import Made, decisions_of
+    from roundoff.vendors.dialects.settings import float_model_name
+
+    if is_path(source) and Path(source).is_dir():
+        return _decided_in(Path(source), given, tell)
+    known = None if given is None else given.model
+    if isinstance(source, QuantizedModel):
+        quantized, stem = source, source.float_model.path.stem
+    else:
+        file = open_model(source, what="The quantized model")
+        quantized, stem = read_quantized(file.model, float_model=known), model_stem(file.path)
+    if not quantized.quantizers:
+        called = str(source) if is_path(source) else f"what is {said_of(source)}"
+        raise BadInput(
+            f"Nothing in {called} is quantized.", fix="give a quantized model, or a folder with plan.json"
+        )
+    made = Made(stem, graph=float_model_name(stem, known, quantized.float_model))
+    return decisions_of(quantized, made), known
+
+
+def _decided_in(
+    folder: Path, given: GivenModel | None, tell: Callable[[str], None]
+) -> "tuple[Decisions, Model | None]":
+    from roundoff.quantize.plan_file import PLAN_NAME, load_plan
+    from roundoff.vendors.dialects.decisions import Made, decisions_of
+    from roundoff.vendors.dialects.settings import float_model_name
+
+    if not (folder / PLAN_NAME).is_file():
+        what = f"{folder} has no {PLAN_NAME}: nothing was quantized there."
+        raise BadInput(what, fix="give a folder that quantize, tune or diagnose --fix wrote, or a quantized .onnx")
+    saved = load_plan(folder)
+    own = folder / saved.files["float"] if "float" in saved.files else Path(saved.model)
+    source = given if given is not None else open_model(own) if own.is_file() else None
+    if source is None:
+        tell(f"note: {saved.model} is not there; the float model is read from the quantized one (--model)")
+    stored = open_stored(folder, source)
+    # A float model in the folder is one that was made there: what the user had is another.
+    known = None if "float" in saved.files else stored.model
+    stem = model_stem(Path(saved.model)).removesuffix("_float_model")
+    graph = float_model_name(stem, known, stored.quantized.float_model)
+    made = Made.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples, graph=graph)
+    return decisions_of(stored.quantized, made), known

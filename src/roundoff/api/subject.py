@@ -1,0 +1,383 @@
+"""What is analyzed: a model that is quantized here, or was before; shared by all functions that look into one."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from roundoff.api.call import Call, QuantizeOptions, words_in
+from roundoff.api.inputs import (
+    GivenModel,
+    ModelLike,
+    as_path,
+    data_inputs,
+    file_inputs,
+    is_path,
+    open_data,
+    open_model,
+    said_of,
+)
+from roundoff.core.provenance import bytes_input, input_file
+from roundoff.errors import BadInput
+
+if TYPE_CHECKING:
+    from roundoff.core.document import InputFile
+    from roundoff.core.plan import QuantPlan, Rule
+    from roundoff.core.target import Arithmetic, Target
+    from roundoff.graph.load import Model
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.quantize.pipeline import Quantization, QuantizeSettings
+    from roundoff.quantize.plan_file import SavedPlan
+    from roundoff.run.feeds import Samples
+
+__all__ = [
+    "QuantizedLike",
+    "StoredQuantization",
+    "Subject",
+    "SubjectOptions",
+    "check_subject",
+    "open_stored",
+    "open_subject",
+    "quantize_settings",
+    "samples_for",
+    "target_of",
+]
+
+QuantizedLike: TypeAlias = Any
+"""A quantized model as a path, a folder of `quantize`, an ``onnx.ModelProto`` or a `QuantizedModel`."""
+
+# AIMET's files of scales end so.
+_ENCODINGS = ".encodings"
+# Options that say how to quantize, once it is clear for which chip.
+_HOW = ("calibration", "weight_method", "calibration_option", "set", "rules")
+
+
+class SubjectOptions(QuantizeOptions, total=False):
+    """A model that was quantized before, or the chip to quantize it for; and what it is fed."""
+
+    quantized: QuantizedLike
+    target: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is analyzed.
+
+    Attributes:
+        quantized: The quantized model.
+        samples: What it is fed.
+        arithmetic: The one it is made for.
+        words: Words for it.
+        call: The call that asked for it.
+        given: The float model that was given, if any.
+        file: The quantized model as it was given, where that is a model.
+        plan: What was planned for it, where that is known.
+        quantization: What quantized it here; None when it was before.
+    """
+
+    quantized: "QuantizedModel"
+    samples: "Samples"
+    arithmetic: "Arithmetic"
+    words: str
+    call: Call
+    given: GivenModel | None = None
+    file: "Model | None" = None
+    plan: "QuantPlan | None" = None
+    quantization: "Quantization | None" = None
+
+    @property
+    def model(self) -> "Model | None":
+        """The float model as it was read."""
+        return None if self.given is None else self.given.model
+
+    @property
+    def origin(self) -> Path:
+        """What the user calls it: the float model, else the quantized one."""
+        if self.given is not None:
+            return self.given.path
+        quantized = self.call.get("quantized")
+        return Path(quantized) if is_path(quantized) else self.quantized.float_model.path
+
+    def inputs(self) -> "tuple[InputFile, ...]":
+        """What was read, for the run document."""
+        read = [] if self.given is None else [self.given.origin("model")]
+        read += self._quantized_input()
+        read += file_inputs(("rules", self.call.get("rules")))
+        target = self.call.get("target")
+        read += file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
+        return (*read, *data_inputs("data", self.call.get("data"), self.samples))
+
+    def _quantized_input(self) -> "tuple[InputFile, ...]":
+        given = self.call.get("quantized")
+        if given is None or is_path(given):
+            return file_inputs(("quantized", given))
+        proto = self.quantized.float_model.proto if self.file is None else self.file.proto
+        content = proto.SerializeToString() + repr(self.quantized.quantizers).encode("utf-8", "replace")
+        return (bytes_input("quantized", f"({type(given).__name__})", content),)
+
+
+def check_subject(call: Call, model: ModelLike | None) -> None:
+    """Refuse options that contradict each other or would have no effect.
+
+    Raises:
+        BadInput: They do.
+    """
+    quantized, target = call.get("quantized"), call.get("target")
+    if quantized is not None and target is not None:
+        what = "Both --quantized and --target were given: one is quantized already, the other would be."
+        raise BadInput(what, fix="leave one of them out")
+    if target is None:
+        given = ["--" + name.replace("_", "-") for name in _HOW if call.get(name)]
+        if given:
+            already = "nothing is quantized" if quantized is None else f"{_called(quantized)} is quantized already"
+            say = "says" if len(given) == 1 else "say"
+            what = f"{' and '.join(given)} {say} how to quantize, but {already}."
+            raise BadInput(what, fix="leave them out, or give --target instead of --quantized")
+        if model is None and quantized is None:
+            raise BadInput("No model was given.", fix="name a float model, or a quantized one with --quantized")
+    elif model is None:
+        what = "--target quantizes a float model, but none was given."
+        raise BadInput(what, fix="name the model before --target")
+
+
+def open_subject(
+    call: Call,
+    model: ModelLike | None,
+    *,
+    required: bool = True,
+    needs_samples: bool = True,
+    explore: bool = False,
+) -> Subject:
+    """Quantize for a target, or read what is quantized; without both it is the float model.
+
+    Args:
+        call: Its options.
+        model: The float model.
+        required: Whether there must be something quantized; otherwise a float model will do.
+        needs_samples: Whether samples must be given even where nothing has to be calibrated.
+        explore: Whether other recipes will be tried; what they would quantize is then observed in the same run.
+
+    Raises:
+        BadInput: The options contradict each other, or what they name cannot be used.
+        ModelFailed: The model cannot be run.
+    """
+    check_subject(call, model)
+    if required and call.get("quantized") is None and call.get("target") is None:
+        what = "Neither a quantized model nor a chip to quantize for was given."
+        raise BadInput(what, fix="add --quantized FILE or --target NAME")
+    if call.get("target") is not None:
+        return _quantized_here(call, model, explore=explore)
+    return _quantized_before(call, model, needs_samples=needs_samples)
+
+
+def samples_for(call: Call, model: "Model", *, needed: bool = True) -> "Samples":
+    """What the model is fed; nothing where it has no inputs, or nothing is needed and none was given."""
+    from roundoff.graph.interface import inputs
+    from roundoff.run.feeds import NO_INPUTS
+
+    specs, data = inputs(model), call.get("data")
+    given = data is not None and not (isinstance(data, list | tuple) and not data)
+    if not given and not (specs and needed):
+        return NO_INPUTS
+    return open_data(data, specs, call.sample_options(limit=call.get("samples")))
+
+
+# How to quantize.
+
+
+def target_of(given: Any) -> "Target":
+    """The chip of that name, or in that file.
+
+    Raises:
+        BadInput: There is none.
+    """
+    from roundoff.core.target import Target
+    from roundoff.quantize.targets.loading import load_target
+
+    if isinstance(given, Target):
+        return given
+    if not is_path(given):
+        what = f"The target is {said_of(given)}."
+        raise BadInput(what, fix="give the name of a target, or the path of a .toml file")
+    return load_target(os.fspath(given))
+
+
+def quantize_settings(call: Call) -> "QuantizeSettings":
+    """What the options say.
+
+    Raises:
+        BadInput: A name is unknown or a value cannot be read.
+    """
+    from roundoff.quantize.pipeline import QuantizeSettings
+    from roundoff.quantize.planning.rules import load_rules
+
+    for name in ("calibration", "weight_method"):
+        if call.options.get(name) == "":
+            option = "--" + name.replace("_", "-")
+            raise BadInput(f"{option} is empty.", fix="name a calibration method, or leave it out")
+    rules = call.get("rules")
+    calibration = call.get("calibration")
+    return QuantizeSettings(
+        target=target_of(call.get("target")),
+        rules=(*(() if rules is None else load_rules(as_path(rules, option="--rules"))), *_rules(call.get("set"))),
+        # An empty name is told as one that is not known.
+        methods=tuple(name.strip() for name in calibration.split(","))
+        if isinstance(calibration, str)
+        else words_in(calibration, option="--calibration"),
+        weight_method=call.get("weight_method", ""),
+        options=_calibration_options(call.get("calibration_option")),
+        threads=call.threads,
+        max_memory=call.max_memory,
+    )
+
+
+def _rules(given: Any) -> "list[Rule]":
+    from roundoff.core.plan import Rule
+    from roundoff.quantize.planning.rules import parse_rule
+
+    if given is None:
+        return []
+    if isinstance(given, str):
+        given = [given]
+    if isinstance(given, Mapping):
+        given = [f"{selector}={precision}" for selector, precision in given.items()]
+    if not isinstance(given, Sequence) or not all(isinstance(each, str | Rule) for each in given):
+        what = f"--set is {said_of(given)}."
+        raise BadInput(what, fix="give precisions by node, as in {'conv1': 'u16'}, or texts such as 'conv1=u16'")
+    return [each if isinstance(each, Rule) else parse_rule(each) for each in given]
+
+
+def _calibration_options(given: Any) -> dict[str, float]:
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        pairs = [(str(key), value) for key, value in given.items()]
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        pairs = [(key.strip(), value) for key, _, value in (str(each).partition("=") for each in given)]
+    else:
+        what = f"--calibration-option is {said_of(given)}."
+        raise BadInput(what, fix="give numbers by name, as in {'percentile': 0.9999}")
+    return {key: _option_number(key, value) for key, value in pairs}
+
+
+def _option_number(key: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        text = f"{key}={value}" if value != "" else key
+        what = f"--calibration-option {text!r} is not of the form KEY=NUMBER."
+        raise BadInput(what, fix="write it as in --calibration-option percentile=0.9999") from error
+
+
+# Opening.
+
+
+def _called(quantized: QuantizedLike) -> str:
+    return str(quantized) if is_path(quantized) else f"the {type(quantized).__name__}"
+
+
+def _quantized_here(call: Call, model: ModelLike, *, explore: bool) -> Subject:
+    from roundoff.quantize.pipeline import quantize_model
+
+    settings = quantize_settings(call)
+    given = open_model(model)
+    samples = samples_for(call, given.model)
+    result = quantize_model(given.model, samples, settings, explore=explore, progress=call.progress)
+    words = f"quantized for {settings.target.name}, calibrated by {result.best.method}"
+    return Subject(
+        result.quantized,
+        samples,
+        settings.target.arithmetic,
+        words,
+        call,
+        given=given,
+        plan=result.best.plan,
+        quantization=result,
+    )
+
+
+def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: bool) -> Subject:
+    from roundoff.core.target import WIDEST
+    from roundoff.graph.preparation.steps import check_float
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.graph.reading.read import read_quantized
+
+    given = call.get("quantized")
+    words, arithmetic, file, plan = "" if given is None else _called(given), WIDEST, None, None
+    ours = None if model is None else open_model(model)
+    if given is None and ours is not None:
+        quantized = QuantizedModel(ours.model, ())
+    elif isinstance(given, QuantizedModel):
+        quantized = given
+    elif is_path(given) and Path(given).is_dir():
+        quantized, arithmetic, words, _, plan = open_stored(Path(given), ours)
+    elif is_path(given) and Path(given).suffix == _ENCODINGS:
+        quantized = _encoded(Path(given), ours)
+    else:
+        if ours is not None:
+            check_float(ours.model)
+        file = open_model(given, what="The quantized model").model
+        quantized = read_quantized(file, float_model=None if ours is None else ours.model)
+    samples = samples_for(call, quantized.float_model, needed=needs_samples)
+    return Subject(quantized, samples, arithmetic, words, call, given=ours, file=file, plan=plan)
+
+
+def _encoded(path: Path, model: GivenModel | None) -> "QuantizedModel":
+    """The float model with the scales of a file of AIMET's."""
+    from roundoff.graph.preparation.steps import check_float
+    from roundoff.vendors.dialects.aimet import read_encodings
+
+    if model is None:
+        what = f"{path} holds scales only, and no float model was given."
+        raise BadInput(what, fix="name the float model they belong to before --quantized")
+    check_float(model.model)
+    return read_encodings(path, model.model)
+
+
+def _right_float_model(folder: Path, saved: "SavedPlan") -> str:
+    """Where the float model of a stored quantization is; alone, the folder says it all."""
+    alone = f"leave the model out: '--quantized {folder}' has its own"
+    places = (Path(saved.model), folder / saved.model, folder / Path(saved.model).name)
+    for place in places:
+        if place.is_file() and input_file("model", place).sha256 == saved.model_sha256:
+            return f"give {place}, or {alone}"
+    return alone
+
+
+class StoredQuantization(NamedTuple):
+    """What an earlier run stored: the model, its arithmetic, words for it, the float model if given, and the plan."""
+
+    quantized: "QuantizedModel"
+    arithmetic: "Arithmetic"
+    words: str
+    model: "Model | None"
+    plan: "QuantPlan"
+
+
+def open_stored(folder: Path, model: ModelLike | None) -> StoredQuantization:
+    """What an earlier run of quantize stored in a folder.
+
+    Raises:
+        BadInput: It holds no such thing, or was made from another float model.
+    """
+    from roundoff.graph.load import load_model
+    from roundoff.graph.preparation.steps import prepare
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.graph.reading.read import read_quantized
+    from roundoff.quantize.plan_file import CORRECTED, load_plan
+
+    saved = load_plan(folder)
+    words = f"{folder}, quantized for {saved.plan.target}, calibrated by {saved.method}"
+    if model is None:
+        found = read_quantized(load_model(folder / saved.files["fake_quant"]))
+        return StoredQuantization(found, saved.arithmetic, words, None, saved.plan)
+    given = open_model(model)
+    if given.origin("model").sha256 != saved.model_sha256:
+        what = f"{folder} was made from {saved.model}, whose content differs from that of {given.path}."
+        raise BadInput(what, fix=_right_float_model(folder, saved))
+    if CORRECTED in saved.files:
+        found = read_quantized(load_model(folder / saved.files[CORRECTED]), float_model=given.model)
+    else:
+        found = QuantizedModel(prepare(given.model).model, saved.quantizers(), preparation=saved.notes)
+    return StoredQuantization(found, saved.arithmetic, words, given.model, saved.plan)

@@ -1,0 +1,182 @@
+"""The repair of what was diagnosed: remedies of single places, else a search for a better recipe.
+
+A repair goes on from what the diagnosis loaded, prepared, calibrated and ran (`RepairSource`).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from roundoff.core.plan import FLOAT
+from roundoff.core.target import Target
+from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.repair import Fixed, Goal, RepairSource, aim, better_of, fix_places, wants_search
+from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
+from roundoff.errors import BadInput, RoundoffError, reason
+from roundoff.messages.message import Message, message
+from roundoff.messages.sentences import recognised
+from roundoff.quantize.targets.loading import load_target
+from roundoff.search.judge_options import JudgeOptions
+from roundoff.search.result import Trial, Tuning
+from roundoff.search.settings import TuneData, TuneSettings, TuneStore
+from roundoff.search.tune import tune
+
+__all__ = ["RepairSearch", "repair_diagnosis"]
+
+# So much of the time that is left goes to the search; what it found is measured and written in the rest.
+_FOR_SEARCH = 0.85
+_EIGHT = 8
+# A search of fewer has tried nothing.
+_TRIALS = 2
+
+
+def _tell_nobody(text: Message) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairSearch:
+    """How to search where remedies of single places do not suffice.
+
+    Attributes:
+        judge: What candidates are measured by: the same as the diagnosis.
+        on_trial: Told of each trial when it is over, of the best so far, and what the metric is called.
+        tell: Told that a search begins.
+    """
+
+    judge: JudgeOptions = field(default_factory=lambda: JudgeOptions(decibels=True))
+    on_trial: Callable[[Trial, Trial, str], None] | None = None
+    tell: Callable[[Message], None] = _tell_nobody
+
+
+def repair_diagnosis(
+    found: Diagnosis, source: RepairSource, settings: DiagnoseSettings, search: RepairSearch | None = None
+) -> Fixed | None:
+    """Carry out the remedies that were named, cheapest first; None where there is nothing to carry out.
+
+    Where no single place is to blame, or its remedies do not suffice, a better recipe is searched for, and the
+    better of both is taken. What fails is a step with its reason: the diagnosis is worth telling all the same.
+
+    Args:
+        found: The diagnosis.
+        source: What it looked at.
+        settings: How it was made.
+        search: How to search; for signal to noise by default.
+    """
+    search = search or RepairSearch()
+    if wants_search(found):
+        return _searched(found, source, settings, search)
+    if not found.accused:
+        return None
+    fixed = fix_places(found, source, settings)
+    if fixed.repair.reached or found.kind != "culprits":
+        return fixed
+    return better_of(fixed, _searched(found, source, settings, search))
+
+
+def _searched(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings, search: RepairSearch) -> Fixed:
+    """Search for a better recipe, and keep it when it helps."""
+    number = next((each.number for each in found.accused), 0)
+    plain = RepairStep(message("diagnosis.search"), "free", number, _measured(found, settings), kept=False)
+    try:
+        return _search(found, source, settings, search, plain=plain)
+    except RoundoffError as error:
+        return _unsearched(source, plain, recognised(error.what))
+    except Exception as error:  # noqa: BLE001 - the diagnosis does not depend on it
+        return _unsearched(source, plain, message("diagnosis.repair_failed", reason=reason(error)))
+
+
+def _search(
+    found: Diagnosis,
+    source: RepairSource,
+    settings: DiagnoseSettings,
+    search: RepairSearch,
+    *,
+    plain: RepairStep,
+) -> Fixed:
+    target, why = _target(source)
+    left = settings.deadline.left
+    if target is None or left <= _least_seconds(found, source, settings):
+        return _unsearched(source, plain, why or message("diagnosis.repair_no_time"))
+    goal = aim(found, source, settings)
+    before = goal.judged(source.quantized)
+    how = TuneSettings(
+        target=target,
+        base=source.recipe,
+        options={} if source.builder is None else source.builder.options,
+        judge=search.judge,
+        time_s=left * _FOR_SEARCH if math.isfinite(left) else None,
+        threads=settings.threads,
+        max_memory=settings.max_memory,
+    )
+    search.tell(message("diagnosis.search_begins", target=target.name))
+    result = tune(
+        source.quantized.float_model if source.model is None else source.model,
+        TuneData(source.samples, source.samples),
+        how,
+        keeping=TuneStore(on_trial=search.on_trial),
+        progress=settings.progress,
+        builder=source.builder,
+    )
+    after = goal.judged(result.built.quantized)
+    step = _step(plain, goal, result.tuning, before=before, after=after)
+    reached = step.kept and (result.tuning.verdict != "best_effort" or after >= goal.score)
+    measure = step.measure if step.kept else replace(step.measure, after=step.measure.before)
+    repair = Repair((step,), (measure,), reached=reached)
+    if not step.kept:
+        return Fixed(source.quantized, repair)
+    built = result.built
+    return Fixed(built.quantized, repair, built.plan, built.recipe.method or target.calibration.method)
+
+
+def _measured(found: Diagnosis, settings: DiagnoseSettings) -> Measure:
+    """What was measured before: the user's metric if there is one."""
+    metric = settings.metric
+    ours = (each for each in found.measures if metric is not None and each.what == metric.name)
+    return next(ours, found.measures[0])
+
+
+def _least_seconds(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> float:
+    """What a search takes at least: two recipes are measured, and samples observed where they were not yet."""
+    known = {each.name: each.seconds for each in found.checks}
+    scored = 0.0 if settings.metric is None else known.get(settings.metric.name, 0.0)
+    observing = settings.opened_s if source.builder is None else 0.0
+    return observing + _TRIALS * (scored + known.get(message("diagnosis.check_outputs"), 0.0))
+
+
+def _unsearched(source: RepairSource, plain: RepairStep, why: Message) -> Fixed:
+    """No search, and why."""
+    told = replace(plain.measure, after=plain.measure.before)
+    return Fixed(source.quantized, Repair((replace(plain, measure=told, why=why),), (told,)))
+
+
+def _step(plain: RepairStep, goal: Goal, found: Tuning, *, before: float, after: float) -> RepairStep:
+    """What the search came to."""
+    measure = replace(goal.measure, before=goal.sign * before, after=goal.sign * after)
+    title = message("diagnosis.search_trials", count=len(found.trials), change=recognised(found.best.change))
+    step = replace(plain, title=title, cost=_cost(found.best), measure=measure, kept=after > before)
+    return step if step.kept else replace(step, why=message("diagnosis.repair_no_better"))
+
+
+def _cost(best: Trial) -> CostClass:
+    """What the dearest part of a recipe costs on the chip."""
+    asked = [word for rule in best.recipe.rules for word in (rule.precision.activation, rule.precision.weight)]
+    if FLOAT in asked:
+        return "float"
+    return "16 bit" if best.cost > 1 else "free"
+
+
+def _target(source: RepairSource) -> tuple[Target | None, Message | None]:
+    """The chip to search for; for a model that another tool made, one that is like it. None, and why."""
+    if source.builder is not None:
+        return source.builder.target, None
+    if source.target:
+        try:
+            return load_target(source.target), None
+        except BadInput:
+            return None, message("diagnosis.search_unknown_target", name=source.target)
+    quantizers = source.quantized.quantizers
+    if any(each.spec.bits != _EIGHT for each in quantizers if each.kind != "bias"):
+        return None, message("diagnosis.search_not_eight")
+    sliced = any(each.params.scale.size > 1 for each in quantizers if each.kind == "weight")
+    return load_target("generic-int8" if sliced else "generic-int8-per-tensor"), None

@@ -1,0 +1,45 @@
+"""Public names are functions, whatever was imported before; and importing them costs nothing."""
+
+import subprocess
+import sys
+
+import pytest
+
+SHARED = ("quantize", "report", "samples")
+BEFORE = (
+    "import roundoff; f = roundoff.{name}; import roundoff.{name}; assert roundoff.{name} is f and callable(f)"
+)
+AFTER = "import roundoff.{name}.{part}; import roundoff; assert callable(roundoff.{name}); assert roundoff.{name}.{part}"
+PARTS = {"quantize": "pipeline", "report": "pages", "samples": "labels"}
+CALL = """
+import roundoff
+from roundoff.demo import model_path
+import numpy as np
+data = np.load(model_path().parent / "samples.npy")[:2]
+made = roundoff.quantize(model_path(), data=data, target="generic-int8")
+found = roundoff.samples(quantized=made.quantized, data=data)
+assert len(found.result.samples) == 2
+assert roundoff.report(found, "page.md")
+from roundoff.samples import open_samples
+from roundoff.quantize.pipeline import quantize_model
+assert open_samples is roundoff.open_samples and quantize_model is roundoff.quantize_model
+"""
+HEAVY = ("numpy", "onnx", "onnxruntime", "rich", "pydantic", "jinja2", "roundoff.api")
+
+
+def python(code: str, **options: object) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, **options)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_packages_of_the_same_name_are_called_in_any_order(name: str) -> None:
+    python(BEFORE.format(name=name))
+    python(AFTER.format(name=name, part=PARTS[name]))
+
+
+def test_they_are_called_as_functions(tmp_path: object) -> None:
+    python(CALL, cwd=tmp_path)
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    python(f"import roundoff, sys; assert not [name for name in {HEAVY} if name in sys.modules]")

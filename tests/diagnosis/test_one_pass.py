@@ -1,0 +1,70 @@
+"""A repair goes on from what the diagnosis loaded, prepared and observed: nothing of it is done twice."""
+
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roundoff.cli import main
+from roundoff.demo import load_split, model_path
+from roundoff.diagnosis import study, subject
+from roundoff.graph import load
+from roundoff.graph.preparation import steps
+from roundoff.quantize import recipes
+from roundoff.quantize.calibration.run import calibrate
+from roundoff.search import repair
+from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
+
+COUNTED: tuple[Callable[..., Any], ...] = (load.load_model, steps.prepare, calibrate, subject.open_case)
+Calls = dict[str, list[Any]]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Calls:
+    """What each of them was first given, under whatever module's name it was called."""
+    found: Calls = defaultdict(list)
+
+    def counting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(first: Any, *args: Any, **options: Any) -> Any:
+            found[real.__name__].append(first)
+            return real(first, *args, **options)
+
+        return counted
+
+    # Loaded before names are replaced: these take part.
+    assert all(module.__name__ in sys.modules for module in (recipes, repair, study))
+    for real in COUNTED:
+        for module in [each for name, each in sys.modules.items() if name.startswith("roundoff")]:
+            if getattr(module, real.__name__, None) is real:
+                monkeypatch.setattr(module, real.__name__, counting(real))
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+def test_remedies_start_where_the_diagnosis_ended(calls: Calls) -> None:
+    shutil.copyfile(Path(str(resources.files("roundoff.demo"))) / "tiny-chip.toml", "tiny-chip.toml")
+    images, labels = load_split("calibration")
+    np.save("images.npy", images)
+    np.save("labels.npy", labels)
+    words = "--target tiny-chip.toml --data images.npy --labels labels.npy --fix -o out"
+    assert main(["diagnose", str(model_path()), *words.split()]) == 0
+    once = {"load_model": 1, "prepare": 1, "calibrate": 1, "open_case": 1}
+    assert {name: len(given) for name, given in calls.items()} == once
+
+
+def test_a_search_starts_there_too(calls: Calls) -> None:
+    save_deep(Path("deep.onnx"))
+    Path("chip.toml").write_text(CHIP)
+    np.save("inputs.npy", deep_inputs())
+    words = "deep.onnx --data inputs.npy --target chip.toml --fix -o out"
+    assert main(["diagnose", *words.split()]) == 0
+    # Transforms that the search tries make other networks; each of them is observed once.
+    observed = calls.pop("calibrate")
+    assert len({id(model) for model in observed}) == len(observed)
+    assert {name: len(given) for name, given in calls.items()} == {"load_model": 1, "prepare": 1, "open_case": 1}
