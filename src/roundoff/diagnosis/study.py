@@ -188,11 +188,7 @@ def _verdict(
     now, best = decibels_of(loss.sqnr_db), decibels_of(evidence.expected.sqnr_db)
     match kind:
         case "healthy":
-            if loss.sqnr_db >= EXACT_DB:
-                return message("diagnosis.verdict_healthy_exact")
-            if loss.sqnr_db >= evidence.expected.sqnr_db:
-                return message("diagnosis.verdict_healthy", db=now)
-            return message("diagnosis.verdict_healthy_best", db=now, best=best)
+            return _healthy_text(loss, evidence.expected)
         case "culprits":
             return _culprits_text(evidence, now, proven)
         case "distributed":
@@ -202,6 +198,15 @@ def _verdict(
         case _:
             key = "diagnosis.verdict_no_proof_in_time" if hurried else "diagnosis.verdict_no_proof"
             return message(key, db=now, best=best)
+
+
+def _healthy_text(loss: Loss, expected: Loss) -> Message:
+    if loss.sqnr_db >= EXACT_DB:
+        return message("diagnosis.verdict_healthy_exact")
+    now = decibels_of(loss.sqnr_db)
+    if loss.sqnr_db >= expected.sqnr_db:
+        return message("diagnosis.verdict_healthy", db=now)
+    return message("diagnosis.verdict_healthy_best", db=now, best=decibels_of(expected.sqnr_db))
 
 
 def _culprits_text(evidence: Evidence, now: Argument, proven: Sequence[Finding]) -> Message:
