@@ -10,7 +10,7 @@ from roundoff.tensors.ascend_dump.layouts import Laid, as_format, relayout, rest
 from roundoff.vendors.ascend.errors import Code, NotCompared
 from roundoff.vendors.ascend.rules import Warn
 
-__all__ = ["Convert", "Fitted", "Golden", "How", "Mine", "fit", "fit_equal", "shown"]
+__all__ = ["Convert", "Fitted", "GoldenTensor", "How", "Mine", "fit", "fit_equal", "shown"]
 
 Convert = Callable[[tuple[int, ...], tuple[int, ...], Array], Array]
 """A conversion of the user's: from the device's shape and the wanted shape to converted values."""
@@ -33,7 +33,7 @@ class Mine:
 
 
 @dataclass(frozen=True, slots=True)
-class Golden:
+class GoldenTensor:
     """The golden tensor: its values, and the layout and shape that the rule gives it."""
 
     values: Array
@@ -83,13 +83,13 @@ class How:
 
 
 def fit_equal(mine: Array, golden: Array, *, how: How) -> Fitted:
-    """Pair two tensors of original models, whose shapes must be equal."""
+    """GoldenPair two tensors of original models, whose shapes must be equal."""
     if mine.shape != golden.shape:
         raise _different(mine.shape, golden.shape, how=how)
     return Fitted(mine.reshape(-1), golden.reshape(-1), mine.shape)
 
 
-def fit(mine: Mine, golden: Golden, *, how: How) -> Fitted:
+def fit(mine: Mine, golden: GoldenTensor, *, how: How) -> Fitted:
     """Bring both tensors into one layout, cut off what is beyond the golden one, and flatten them.
 
     Raises:
@@ -113,7 +113,7 @@ def fit(mine: Mine, golden: Golden, *, how: How) -> Fitted:
     return Fitted(left.reshape(-1), right.reshape(-1), left.shape, cut)
 
 
-def _golden_layout(golden: Golden, shape: tuple[int, ...]) -> str:
+def _golden_layout(golden: GoldenTensor, shape: tuple[int, ...]) -> str:
     """The golden layout; where the file's shape is the rule's with channels moved, the other one of the two."""
     if golden.format not in FORMAT_NUMBERS or golden.format in _NAMELESS:
         raise NotCompared(f'The format " {golden.format} " is not supported.', code=Code.FORMAT)

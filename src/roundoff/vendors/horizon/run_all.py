@@ -27,16 +27,15 @@ from roundoff.vendors.horizon.arguments import (
     node_lists,
     one_metric,
 )
-from roundoff.vendors.horizon.curves import asked_curves, draw_curves
-from roundoff.vendors.horizon.inputs import Dataset, Opened, open_calibrated
+from roundoff.vendors.horizon.inputs import CalibratedModel, Dataset, open_calibrated
 from roundoff.vendors.horizon.logging import LOGGER, progress, say, tell
-from roundoff.vendors.horizon.pictures import draw_channels, draw_distributions
-from roundoff.vendors.horizon.ranking import Ranking, measure_rankings, save_ranking, wanted_subjects
+from roundoff.vendors.horizon.plots import asked_curves, draw_channels, draw_curves, draw_distributions
+from roundoff.vendors.horizon.ranking import HorizonRanking, measure_rankings, save_ranking, wanted_subjects
 from roundoff.vendors.horizon.tables import DEFAULT_FOLDER, framed_table, result_folder, save_tables
 
 __all__ = [
     "BASE_LINE",
-    "Switched",
+    "SwitchedModel",
     "analyze_switching",
     "pick",
     "runall",
@@ -54,7 +53,7 @@ _QTYPES: dict[str, Raise] = {"float32": "float", "float16": "float", "int16": "s
 
 
 @dataclass(frozen=True, slots=True)
-class Switched:
+class SwitchedModel:
     """Scores with more and more nodes switched, by the name of the last one.
 
     Attributes:
@@ -114,7 +113,7 @@ def sensitivity_analysis(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     return found.by_output if output_separated else found.means
 
 
-def _picked(opened: Opened, metric: str, threshold: float) -> list[str]:
+def _picked(opened: CalibratedModel, metric: str, threshold: float) -> list[str]:
     wanted = wanted_subjects(opened.nodes, ("node",), None)
     ranking = measure_rankings(opened, wanted, (metric,), output_node=None)[0]
     return pick(ranking.scores, metric, threshold)
@@ -131,13 +130,13 @@ def pick(scores: Mapping[str, Mapping[str, float]], metric: str, threshold: floa
 
 
 def analyze_switching(
-    opened: Opened,
+    opened: CalibratedModel,
     names: Sequence[str],
     metric: str,
     *,
     qtype: str = "float32",
     folder: Any,
-) -> Switched:
+) -> SwitchedModel:
     """Measure and store the scores with the first 0, 1, 2, ... of these nodes switched."""
     if qtype == "float16":
         LOGGER.warning("float16 is measured as float32: its own rounding is not simulated")
@@ -152,7 +151,7 @@ def analyze_switching(
         for key, (score, outputs) in zip(keys, found, strict=True)
     }
     means = {key: score.mean[METRICS[metric]] for key, (score, _) in zip(keys, found, strict=True)}
-    return Switched(means, by_output, _save(folder, metric, qtype, means, by_output))
+    return SwitchedModel(means, by_output, _save(folder, metric, qtype, means, by_output))
 
 
 def _scores(
@@ -313,13 +312,13 @@ def runall(  # noqa: PLR0913, PLR0917 - the vendor's arguments
         say(switching.table)
 
 
-def _kinds(opened: Opened, node_type: str | None) -> tuple[str, ...]:
+def _kinds(opened: CalibratedModel, node_type: str | None) -> tuple[str, ...]:
     if node_type is not None:
         return (node_type,)
     return tuple(kind for kind in ("weight", "activation") if opened.nodes.of_kind(kind))
 
 
-def _worst(opened: Opened, rankings: Sequence[Ranking]) -> list[str]:
+def _worst(opened: CalibratedModel, rankings: Sequence[HorizonRanking]) -> list[str]:
     """The calibration nodes of the first five of each ranking."""
     found: dict[str, None] = {}
     for ranking in rankings:
@@ -328,7 +327,7 @@ def _worst(opened: Opened, rankings: Sequence[Ranking]) -> list[str]:
     return list(found)
 
 
-def _members(name: str, ranking: Ranking) -> list[str]:
+def _members(name: str, ranking: HorizonRanking) -> list[str]:
     """The calibration nodes of a group, or the node itself."""
     if name in ranking.nodes.by_name or ranking.nodes.is_ordinary(name):
         return [name]
@@ -337,7 +336,7 @@ def _members(name: str, ranking: Ranking) -> list[str]:
 
 
 def _node_scores(
-    opened: Opened, rankings: Sequence[Ranking], metrics: Sequence[str]
+    opened: CalibratedModel, rankings: Sequence[HorizonRanking], metrics: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """The ranking of ordinary nodes, which there may be already."""
     known = next((each for each in rankings if each.node_type == "node"), None)

@@ -2,46 +2,301 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from roundoff.core.files import read_small, write_text
 from roundoff.errors import BadInput, nearest
 from roundoff.quantize.calibration.registry import get_method, options_of
-from roundoff.vendors.amct.configuration.creating import fitted
-from roundoff.vendors.amct.configuration.settings import (
-    DEFAULT_BITS,
-    ActivationSettings,
-    LayerSettings,
-    QuantConfig,
-    TensorSettings,
-    WeightSettings,
-)
-from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.errors import WrongType, WrongValue
 
 __all__ = [
     "ACTIVATION",
     "ADA",
+    "DEFAULT_BITS",
     "HALF_PRECISION",
     "HFMG",
     "IFMR",
+    "IFMR_DEFAULTS",
     "LAYER",
     "ROOT",
     "TENSOR",
     "WEIGHT",
+    "ActivationSettings",
+    "AmctConfig",
+    "AmctLayerSettings",
+    "TensorSettings",
+    "WeightSettings",
     "check_keys",
+    "default_document",
     "dump",
+    "fitted",
+    "layer_entry",
     "parse_config",
     "parse_json",
     "read_config",
     "read_json",
+    "with_algorithm",
     "with_algorithm_keys",
     "with_enabled",
     "write_json",
 ]
+
+
+# How single layers are quantized, as a configuration says, with every default filled in.
+
+DEFAULT_BITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationSettings:
+    """How inputs are quantized.
+
+    Attributes:
+        algorithm: ``ifmr`` or ``hfmg``.
+        bits: Width of codes.
+        asymmetric: Whether zero may have any code.
+        options: Options of the algorithm, as `roundoff.quantize.calibration` names them.
+    """
+
+    algorithm: str = "ifmr"
+    bits: int = DEFAULT_BITS
+    asymmetric: bool = True
+    options: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSettings:
+    """How weights are quantized.
+
+    Attributes:
+        algorithm: ``arq_quantize`` or ``ada_quantize``.
+        bits: Width of codes.
+        channel_wise: Whether each output channel has a scale of its own.
+    """
+
+    algorithm: str = "arq_quantize"
+    bits: int = DEFAULT_BITS
+    channel_wise: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AmctLayerSettings:
+    """How a layer is quantized.
+
+    Attributes:
+        enabled: Whether it is.
+        activation: Its input.
+        weight: Its weight.
+        balance: How much of the difficulty moves from its input to its weight, 0.2 to 0.8; None for nothing.
+    """
+
+    enabled: bool
+    activation: ActivationSettings
+    weight: WeightSettings
+    balance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSettings:
+    """One input of a node that is quantized for itself.
+
+    Attributes:
+        layer: The node.
+        input: Which of its inputs.
+        activation: How.
+    """
+
+    layer: str
+    input: int
+    activation: ActivationSettings
+
+    @property
+    def key(self) -> str:
+        """Its key in a record file."""
+        return f"{self.layer}:{self.input}"
+
+
+@dataclass(frozen=True, slots=True)
+class AmctConfig:
+    """A configuration, checked.
+
+    Attributes:
+        document: The JSON it was read from.
+        batch_num: Batches of calibration.
+        fuse: Whether batch normalization is folded.
+        unfused: Layers for which it is not.
+        half_precision: Whether scales are limited to what half precision holds.
+        layers: By name, in the order of the file.
+        tensors: Single inputs.
+        notes: Where a layer cannot have what was asked for and gets less.
+    """
+
+    document: Mapping[str, Any]
+    batch_num: int
+    fuse: bool
+    unfused: frozenset[str]
+    half_precision: bool
+    layers: Mapping[str, AmctLayerSettings]
+    tensors: tuple[TensorSettings, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def enabled(self) -> dict[str, AmctLayerSettings]:
+        """The layers that are quantized."""
+        return {name: each for name, each in self.layers.items() if each.enabled}
+
+    def may_fold(self, node: str) -> bool:
+        """Whether a node may be folded into a layer, or have others folded into it."""
+        return self.fuse and node not in self.unfused
+
+
+def with_algorithm(config: AmctConfig, algorithm: str) -> AmctConfig:
+    """The same with another calibration algorithm, at its defaults, for all inputs."""
+
+    def changed(settings: ActivationSettings) -> ActivationSettings:
+        return replace(settings, algorithm=algorithm, options={})
+
+    layers = {name: replace(each, activation=changed(each.activation)) for name, each in config.layers.items()}
+    return replace(config, layers=layers)
+
+
+# Writing a configuration for a model: every layer with the settings it will have.
+
+# What a layer can have of what was asked for: AMCT's rules of which types take which widths.
+
+_WIDE_ACTIVATIONS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_WINOGRAD_BITS = (6, 7)
+_NARROW_BITS = 4
+_FLAT_RANK, _DEEP_RANK = 4, 5
+
+
+def fitted(layer: AmctLayer, settings: AmctLayerSettings, *, where: str) -> tuple[AmctLayerSettings, list[str]]:
+    """Settings that the layer can have, and what was changed for that.
+
+    Args:
+        layer: The layer.
+        settings: What was asked for.
+        where: What messages begin with.
+
+    Raises:
+        WrongValue: Something was asked for that the layer cannot have.
+    """
+    notes: list[str] = []
+    activation, weight = settings.activation, settings.weight
+    reason = _no_wide_activation(layer) if activation.bits > DEFAULT_BITS else ""
+    if reason:
+        notes.append(f"{layer.name}: inputs get 8 bits, not {activation.bits}: {reason}")
+        activation = replace(activation, bits=DEFAULT_BITS)
+    reason = _no_such_weight(layer, weight.bits)
+    if reason:
+        notes.append(f"{layer.name}: weights get 8 bits, not {weight.bits}: {reason}")
+        weight = replace(weight, bits=DEFAULT_BITS)
+    if activation.asymmetric and must_be_symmetric(layer):
+        notes.append(f"{layer.name}: inputs are symmetric, {layer.op_type} of this kind knows no offset")
+        activation = replace(activation, asymmetric=False)
+    if weight.channel_wise and not layer.can_be_channel_wise:
+        what = f"{where}: {layer.op_type} cannot have a scale for each channel."
+        raise WrongValue(what, fix='set "channel_wise" to false')
+    if settings.balance is not None and not layer.can_be_balanced:
+        what = f"{where}: {layer.op_type} has no weight that its input could be balanced with."
+        raise WrongValue(what, fix="remove dmq_balancer from this layer")
+    return replace(settings, activation=activation, weight=weight), notes
+
+
+def must_be_symmetric(layer: AmctLayer) -> bool:
+    """Whether zero must have the code 0: three-dimensional convolutions, products of two computed inputs."""
+    return len(layer.weight_shape) == _DEEP_RANK or len(layer.inputs) > 1
+
+
+def _no_wide_activation(layer: AmctLayer) -> str:
+    if layer.op_type not in _WIDE_ACTIVATIONS or len(layer.inputs) > 1:
+        return "only convolutions and full connections take more"
+    return ""
+
+
+def _no_such_weight(layer: AmctLayer, bits: int) -> str:
+    if bits in _WINOGRAD_BITS and not (layer.op_type == "Conv" and len(layer.weight_shape) == _FLAT_RANK):
+        return "only convolutions of images take 6 or 7"
+    if bits == _NARROW_BITS and layer.weight:
+        channels = layer.weight_shape[layer.input_axis]
+        if layer.group > 1 or channels % 2:
+            return "4 need an even number of input channels and no groups"
+    return ""
+
+
+IFMR_DEFAULTS: Mapping[str, Any] = {
+    "max_percentile": 0.999999,
+    "min_percentile": 0.999999,
+    "search_range": [0.7, 1.3],
+    "search_step": 0.01,
+}
+
+
+def default_document(
+    layers: Mapping[str, AmctLayer], skip_layers: Sequence[str], *, batch_num: int, activation_offset: bool
+) -> dict[str, Any]:
+    """The configuration in which every layer has the defaults.
+
+    Args:
+        layers: The layers of the model.
+        skip_layers: Those that stay in float.
+        batch_num: Batches of calibration.
+        activation_offset: Whether zero may have any code.
+
+    Raises:
+        WrongValue: There is no such layer.
+    """
+    for name in skip_layers:
+        if name not in layers:
+            raise WrongValue(
+                f"skip_layers names {name!r}, no layer that can be quantized.", fix=nearest(name, layers)
+            )
+    return {
+        "version": 1,
+        "batch_num": batch_num,
+        "activation_offset": activation_offset,
+        "do_fusion": True,
+        "skip_fusion_layers": [],
+        **{
+            name: layer_entry(layer, enabled=name not in skip_layers, offset=activation_offset)
+            for name, layer in sorted(layers.items())
+        },
+    }
+
+
+def layer_entry(
+    layer: AmctLayer,
+    *,
+    enabled: bool,
+    offset: bool,
+    activation: Mapping[str, Any] | None = None,
+    weight: Mapping[str, Any] | None = None,
+    balance: float | None = None,
+) -> dict[str, Any]:
+    """The entry of one layer.
+
+    Args:
+        layer: The layer.
+        enabled: Whether it is quantized.
+        offset: Whether zero may have any code where nothing else is said.
+        activation: Settings of its input; the defaults when None.
+        weight: Settings of its weight; those of its type when None.
+        balance: Strength of balancing, if any.
+    """
+    inputs = dict(IFMR_DEFAULTS if activation is None else activation)
+    if must_be_symmetric(layer) and inputs.get("asymmetric", offset):
+        inputs["asymmetric"] = False
+    balanced = {} if balance is None else {"dmq_balancer_param": balance}
+    return {
+        "quant_enable": enabled,
+        **balanced,
+        "activation_quant_params": inputs,
+        "weight_quant_params": {"channel_wise": layer.can_be_channel_wise} if weight is None else dict(weight),
+    }
 
 
 # The keys of a configuration: what each may hold.
@@ -51,7 +306,7 @@ _BINS = (1024, 2048, 4096, 8192)
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class _ConfigKey:
     """What a key may hold: its type, and what is allowed of it."""
 
     kind: str
@@ -59,15 +314,15 @@ class _Key:
     words: str = ""
 
 
-def _choice(*values: Any) -> _Key:
+def _choice(*values: Any) -> _ConfigKey:
     kind = "a text" if isinstance(values[0], str) else "a whole number"
-    return _Key(kind, lambda value: value in values, "one of " + ", ".join(map(str, values)))
+    return _ConfigKey(kind, lambda value: value in values, "one of " + ", ".join(map(str, values)))
 
 
-_FLAG = _Key("true or false")
-_NAMES = _Key("a list", lambda value: all(isinstance(each, str) for each in value), "a list of names")
-_SHARE = _Key("a number", lambda value: 0.5 < value <= 1, "above 0.5 and at most 1")
-_POSITIVE = _Key("a number", lambda value: value > 0, "above 0")
+_FLAG = _ConfigKey("true or false")
+_NAMES = _ConfigKey("a list", lambda value: all(isinstance(each, str) for each in value), "a list of names")
+_SHARE = _ConfigKey("a number", lambda value: 0.5 < value <= 1, "above 0.5 and at most 1")
+_POSITIVE = _ConfigKey("a number", lambda value: value > 0, "above 0")
 _IS: dict[str, Callable[[Any], bool]] = {
     "true or false": lambda value: isinstance(value, bool),
     "a whole number": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -87,25 +342,27 @@ def _pair(value: Any) -> bool:
 
 ROOT = {
     "version": _choice(1),
-    "batch_num": _Key("a whole number", lambda value: value > 0, "at least 1"),
+    "batch_num": _ConfigKey("a whole number", lambda value: value > 0, "at least 1"),
     "activation_offset": _FLAG,
     "joint_quant": _FLAG,
     "weight_offset": _FLAG,
     "do_fusion": _FLAG,
     "fakequant_precision_mode": _choice("DEFAULT", HALF_PRECISION),
     "skip_fusion_layers": _NAMES,
-    "tensor_quantize": _Key("a list", lambda value: all(isinstance(each, dict) for each in value), "objects"),
+    "tensor_quantize": _ConfigKey(
+        "a list", lambda value: all(isinstance(each, dict) for each in value), "objects"
+    ),
 }
 LAYER = {
     "quant_enable": _FLAG,
-    "dmq_balancer_param": _Key("a number", lambda value: 0.2 <= value <= 0.8, "from 0.2 to 0.8"),
-    "activation_quant_params": _Key("an object"),
-    "weight_quant_params": _Key("an object"),
+    "dmq_balancer_param": _ConfigKey("a number", lambda value: 0.2 <= value <= 0.8, "from 0.2 to 0.8"),
+    "activation_quant_params": _ConfigKey("an object"),
+    "weight_quant_params": _ConfigKey("an object"),
 }
 IFMR = {
     "max_percentile": _SHARE,
     "min_percentile": _SHARE,
-    "search_range": _Key("a list", _pair, "two numbers, 0 < start < end"),
+    "search_range": _ConfigKey("a list", _pair, "two numbers, 0 < start < end"),
     "search_step": _POSITIVE,
 }
 HFMG = {"num_of_bins": _choice(*_BINS)}
@@ -113,25 +370,25 @@ ACTIVATION = {
     "num_bits": _choice(4, 8, 16), "act_algo": _choice("ifmr", "hfmg"), "asymmetric": _FLAG, **IFMR, **HFMG
 }  # fmt: skip
 ADA = {
-    "num_iteration": _Key("a whole number", lambda value: value > 0, "at least 1"),
-    "reg_param": _Key("a number", lambda value: 0 < value < 1, "between 0 and 1"),
-    "beta_range": _Key(
+    "num_iteration": _ConfigKey("a whole number", lambda value: value > 0, "at least 1"),
+    "reg_param": _ConfigKey("a number", lambda value: 0 < value < 1, "between 0 and 1"),
+    "beta_range": _ConfigKey(
         "a list", lambda value: len(value) == 2 and all(map(_IS["a number"], value)), "two numbers"
     ),
-    "warm_start": _Key("a number", lambda value: 0 < value < 1, "between 0 and 1"),
+    "warm_start": _ConfigKey("a number", lambda value: 0 < value < 1, "between 0 and 1"),
 }
 WEIGHT = {
     "wts_algo": _choice("arq_quantize", "ada_quantize"), "num_bits": _choice(4, 6, 7, 8), "channel_wise": _FLAG,
     **ADA,
 }  # fmt: skip
 TENSOR = {
-    "layer_name": _Key("a text"),
-    "input_index": _Key("a whole number", lambda value: value >= 0, "at least 0"),
-    "activation_quant_params": _Key("an object"),
+    "layer_name": _ConfigKey("a text"),
+    "input_index": _ConfigKey("a whole number", lambda value: value >= 0, "at least 0"),
+    "activation_quant_params": _ConfigKey("an object"),
 }
 
 
-def check_keys(given: Mapping[str, Any], keys: Mapping[str, _Key], *, where: str) -> None:
+def check_keys(given: Mapping[str, Any], keys: Mapping[str, _ConfigKey], *, where: str) -> None:
     """Refuse keys that are not known, and values that are not allowed.
 
     Raises:
@@ -205,7 +462,7 @@ def parse_json(text: str, *, name: str) -> Any:
 _OLD = frozenset({"nuq_config", "conv_calibration_config", "fc_calibration_config"})
 
 
-def read_config(path: Path, layers: Mapping[str, Layer] | None) -> QuantConfig:
+def read_config(path: Path, layers: Mapping[str, AmctLayer] | None) -> AmctConfig:
     """Read a configuration file.
 
     Args:
@@ -219,7 +476,7 @@ def read_config(path: Path, layers: Mapping[str, Layer] | None) -> QuantConfig:
     return parse_config(read_json(path, what="The configuration"), layers, name=str(path))
 
 
-def parse_config(document: Any, layers: Mapping[str, Layer] | None, *, name: str) -> QuantConfig:
+def parse_config(document: Any, layers: Mapping[str, AmctLayer] | None, *, name: str) -> AmctConfig:
     """Check a configuration.
 
     Args:
@@ -245,7 +502,7 @@ def parse_config(document: Any, layers: Mapping[str, Layer] | None, *, name: str
     if root.get("weight_offset"):
         raise WrongValue(f"{name}: weights have no offset here.", fix='set "weight_offset" to false')
     offset = bool(root.get("activation_offset", True))
-    found: dict[str, LayerSettings] = {}
+    found: dict[str, AmctLayerSettings] = {}
     notes = ["joint_quant is not done: every layer has factors of its own"] if root.get("joint_quant") else []
     for key, value in document.items():
         if key in root:
@@ -258,7 +515,7 @@ def parse_config(document: Any, layers: Mapping[str, Layer] | None, *, name: str
             settings, said = fitted(layers[key], settings, where=f"{name}: {key}")
             notes += said
         found[key] = settings
-    return QuantConfig(
+    return AmctConfig(
         document=document,
         batch_num=root["batch_num"],
         fuse=bool(root.get("do_fusion", True)),
@@ -293,9 +550,9 @@ def with_algorithm_keys(document: Mapping[str, Any], layers: Collection[str], al
     return {key: changed(value) if key in layers else value for key, value in document.items()}
 
 
-def _layer(given: Mapping[str, Any], *, where: str, offset: bool) -> LayerSettings:
+def _layer(given: Mapping[str, Any], *, where: str, offset: bool) -> AmctLayerSettings:
     check_keys(given, LAYER, where=where)
-    return LayerSettings(
+    return AmctLayerSettings(
         enabled=bool(given.get("quant_enable", True)),
         activation=_activation(given.get("activation_quant_params", {}), where=where, offset=offset),
         weight=_weight(given.get("weight_quant_params", {}), where=where),

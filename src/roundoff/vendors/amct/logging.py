@@ -5,7 +5,11 @@ from pathlib import Path
 
 from roundoff.core.files import writing
 
-__all__ = ["LOGGER", "log_to"]
+__all__ = [
+    "LOGGER",
+    "log_to",
+]
+
 
 LOGGER = logging.getLogger("roundoff.vendors.amct")
 

@@ -18,9 +18,16 @@ from roundoff.tensors.ascend_dump.layouts import as_format, restore, way_back
 from roundoff.tensors.ascend_dump.names import parse_dump_name, read_record, true_name
 from roundoff.tensors.ascend_dump.source import map_tensor
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
-from roundoff.vendors.ascend.fitting import Convert, shown
+from roundoff.vendors.ascend.layouts import Convert, shown
 
-__all__ = ["FAILED_NAME", "FILE_TYPES", "ORIGINAL", "Conversion", "convert_dumps"]
+__all__ = [
+    "FAILED_NAME",
+    "FILE_TYPES",
+    "ORIGINAL",
+    "Conversion",
+    "convert_dumps",
+]
+
 
 FILE_TYPES = ("npy", "bin", "msnpy", "pt")
 ORIGINAL = "ORIGINAL"

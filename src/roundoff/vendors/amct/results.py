@@ -11,17 +11,17 @@ from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.load import Model
 from roundoff.graph.save import DeferredModel, save_model
 from roundoff.vendors.amct.arguments import keep_apart
-from roundoff.vendors.amct.configuration.parsing import write_json
+from roundoff.vendors.amct.configuration.full import write_json
 from roundoff.vendors.amct.deploy import OwnOperators, PlainOperators, integer_model, quantization_info
-from roundoff.vendors.amct.layers import Layer
-from roundoff.vendors.amct.listening import LOGGER
+from roundoff.vendors.amct.layers import AmctLayer
+from roundoff.vendors.amct.logging import LOGGER
 from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.errors import WrongType, WrongValue
 
 __all__ = [
     "FAKE_QUANT_FORMS",
-    "Results",
+    "ResultFiles",
     "SaveType",
     "chosen",
     "make_folder",
@@ -29,6 +29,7 @@ __all__ = [
     "results_of",
     "save_quantized",
 ]
+
 
 FAKE_QUANT_FORMS = ("qdq", "chain")
 """QuantizeLinear and DequantizeLinear, or Mul, Round, Add, Clip and Sub."""
@@ -40,7 +41,7 @@ _FOLDER_MODE, _FILE_MODE = 0o750, 0o640
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class ResultFiles:
     """The files of one result.
 
     Attributes:
@@ -81,7 +82,7 @@ class Results:
         return self.fake_quant, self.deploy, self.info
 
 
-def results_of(save_path: Any) -> Results:
+def results_of(save_path: Any) -> ResultFiles:
     """The files that go with a path and prefix.
 
     Raises:
@@ -95,7 +96,7 @@ def results_of(save_path: Any) -> Results:
     if len(prefix) > _LONGEST_PREFIX:
         what = f"The prefix of {len(prefix)} characters is too long for names of files."
         raise WrongValue(what, fix=f"give at most {_LONGEST_PREFIX}")
-    return Results(folder, prefix)
+    return ResultFiles(folder, prefix)
 
 
 def make_folder(folder: Path) -> None:
@@ -111,7 +112,7 @@ def make_folder(folder: Path) -> None:
 def _write_fake_quant(
     path: Path,
     model: Model,
-    layers: Mapping[str, Layer],
+    layers: Mapping[str, AmctLayer],
     *,
     records: Mapping[str, LayerRecord],
     form: str = "qdq",
@@ -125,9 +126,9 @@ def _write_fake_quant(
 
 
 def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write of it
-    results: Results,
+    results: ResultFiles,
     model: Model,
-    layers: Mapping[str, Layer],
+    layers: Mapping[str, AmctLayer],
     *,
     records: Mapping[str, LayerRecord],
     half_precision: bool = False,
@@ -191,9 +192,9 @@ def replacing(files: Sequence[Path], model: Model) -> Iterator[None]:
 
 
 def _write_deploy(
-    results: Results,
+    results: ResultFiles,
     model: Model,
-    layers: Mapping[str, Layer],
+    layers: Mapping[str, AmctLayer],
     *,
     records: Mapping[str, LayerRecord],
     half_precision: bool,

@@ -32,7 +32,7 @@ from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
 from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
 from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer
-from roundoff.vendors.pulsar2.config.reading import to_json
+from roundoff.vendors.pulsar2.config.decoding import to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationMethod,
@@ -41,8 +41,7 @@ from roundoff.vendors.pulsar2.config.schema import (
     PrecisionAnalysisMethod,
     QuantConfig,
 )
-from roundoff.vendors.pulsar2.layers.entries import Frontend
-from roundoff.vendors.pulsar2.layers.resolution import refuse_unknown, resolve_layers
+from roundoff.vendors.pulsar2.layer_configs import Frontend, refuse_unknown, resolve_layers
 from roundoff.vendors.pulsar2.operators import target_of
 from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table
 

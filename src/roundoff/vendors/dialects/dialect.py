@@ -1,8 +1,10 @@
 """A dialect: how one tool is told what was decided, and what it cannot be told."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.messages.numbers import counted
@@ -11,6 +13,7 @@ from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDeci
 __all__ = [
     "Dialect",
     "Written",
+    "graph_digest",
     "named",
     "names_of",
     "said_of",
@@ -19,6 +22,7 @@ __all__ = [
     "unsaid_scales",
     "unsaid_weights",
 ]
+
 
 _MOST_NAMED = 4
 # What reads weights; constants of other operations are quantized as what they meet.
@@ -134,3 +138,29 @@ def said_of(decisions: Decisions, *, weights: bool = False) -> str:
 def names_of(nodes: Iterable[NodeDecision]) -> list[str]:
     """Names of nodes."""
     return [node.name for node in nodes]
+
+
+# By what a graph is known again by a script that runs without us.
+#
+# The function is written into the scripts as it stands here, so that both sides compute the same.
+
+
+def graph_digest(graph: "Any", values: "Callable[[Any], Any]") -> str:
+    """A hash of what a graph computes: operations and wires, and floating-point constants.
+
+    Names of nodes and their order do not count, nor where constants are stored.
+
+    Args:
+        graph: An onnx.GraphProto.
+        values: Gives the array of an onnx.TensorProto.
+    """
+    held = [(tensor.name, tensor) for tensor in graph.initializer]
+    parts = []
+    for node in graph.node:
+        parts.append(repr((node.op_type, list(node.input), list(node.output))))
+        held += [(node.output[0], each.t) for each in node.attribute if each.HasField("t")]
+    for name, tensor in held:
+        if tensor.data_type in (tensor.FLOAT, tensor.FLOAT16, tensor.DOUBLE):
+            array = values(tensor)
+            parts.append(repr((name, array.shape, hashlib.sha256(array.tobytes()).hexdigest())))
+    return hashlib.sha256("\n".join(sorted(parts)).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,6 +1,7 @@
 """One run of the comparison: from folders and flags to a table, its exit code and its summary."""
 
 import functools
+import json
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -9,21 +10,21 @@ from pathlib import Path
 
 from roundoff.core.progress import Progress
 from roundoff.vendors.ascend.advisor import Advice, Located, advise, locate, write_advice
-from roundoff.vendors.ascend.algorithms import SCALAR
-from roundoff.vendors.ascend.counterparts import Job, counterpart
-from roundoff.vendors.ascend.errors import Code, NotCompared, least_cosine
+from roundoff.vendors.ascend.algorithms import SCALAR, own_conversions, select_algorithms
+from roundoff.vendors.ascend.counterparts import CompareJob, counterpart
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, least_cosine
 from roundoff.vendors.ascend.folders import Kind, load_operator, open_folder
-from roundoff.vendors.ascend.network import Outcome, compare_group, group_names, with_inputs_of_slices
+from roundoff.vendors.ascend.network import NetworkOutcome, compare_group, group_names, with_inputs_of_slices
 from roundoff.vendors.ascend.quantized import is_dequantizer
 from roundoff.vendors.ascend.rows import Columns, Row, chosen_groups, stamp, write_table
 from roundoff.vendors.ascend.rules import Operator, Relation, Warn, relation_of
 from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
-from roundoff.vendors.ascend.selecting import own_conversions, select_algorithms
 from roundoff.vendors.ascend.two_dumps import compare_twin, pair_by_name
 
 __all__ = [
+    "ComparisonResult",
     "Request",
-    "Result",
+    "batch_requests",
     "compare_network",
     "open_job",
     "summarize",
@@ -71,7 +72,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ComparisonResult:
     """What came of a run.
 
     Attributes:
@@ -91,14 +92,14 @@ class Result:
     advice: Advice | None = None
 
 
-def open_job(request: Request, *, warn: Warn) -> Job:
+def open_job(request: Request, *, warn: Warn) -> CompareJob:
     """Open the folders, read the rules and find the algorithms; refuse what does not go together."""
     mine, golden = (
         open_folder(path, warn=warn, separate_slices=request.separate_slices, strict=request.strict)
         for path in (request.mine, request.golden)
     )
     check_scenario(mine, golden, request.files, strict=request.strict)
-    return Job(
+    return CompareJob(
         mine,
         golden,
         load_rule(request.files, warn=warn, strict=request.strict),
@@ -114,7 +115,7 @@ def open_job(request: Request, *, warn: Warn) -> Job:
     )
 
 
-def compare_network(request: Request, *, warn: Warn, progress: Progress) -> Result:
+def compare_network(request: Request, *, warn: Warn, progress: Progress) -> ComparisonResult:
     """Compare all operators, or those chosen, and write the table."""
     if request.advise:
         warn('The argument "-advisor" will automatically configure "-overflow_detection".')
@@ -143,11 +144,11 @@ def compare_network(request: Request, *, warn: Warn, progress: Progress) -> Resu
     if matched and request.advise:
         advice = advise(rows, columns=columns, inputs=job.rule.input_nodes)
         write_advice(request.out, advice)
-    return Result(path, tuple(rows), columns, code, matched, advice)
+    return ComparisonResult(path, tuple(rows), columns, code, matched, advice)
 
 
-def _outcomes(job: Job, request: Request, *, progress: Progress) -> Iterator[Outcome]:
-    steps: list[Callable[[], Outcome]]
+def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Iterator[NetworkOutcome]:
+    steps: list[Callable[[], NetworkOutcome]]
     if request.files:
         keys = chosen_groups(job.rule, span=request.span, picked=request.picked, warn=job.warn)
         groups = (job.rule.groups[key] for key in keys if key in job.rule.groups)
@@ -161,7 +162,7 @@ def _outcomes(job: Job, request: Request, *, progress: Progress) -> Iterator[Out
     progress.finish()
 
 
-def _code(outcomes: Sequence[Outcome], *, strict: bool) -> Code:
+def _code(outcomes: Sequence[NetworkOutcome], *, strict: bool) -> Code:
     """The first code that is not fine; operators that are never dumped count only for the vendor."""
     for outcome in outcomes:
         expected = outcome.code is Code.NO_DUMP and all(row.op_type in _NEVER_DUMPED for row in outcome.rows)
@@ -200,7 +201,7 @@ def write_mapping(request: Request, *, warn: Warn) -> Path:
     return path
 
 
-def _mapped(job: Job, operator: Operator, group: list[Operator]) -> Iterator[list[str]]:
+def _mapped(job: CompareJob, operator: Operator, group: list[Operator]) -> Iterator[list[str]]:
     single = relation_of(group) in (Relation.ONE_TO_ONE, Relation.MANY_TO_ONE)
     mine, golden = _both_names(operator, group, single=single)
     base = [str(operator.index), str(operator.sequence), operator.type, mine, golden]
@@ -226,7 +227,7 @@ def _mapped(job: Job, operator: Operator, group: list[Operator]) -> Iterator[lis
         yield [*base, name, path, _golden_path(job, operator, about.index, is_input=about.role == "input")]
 
 
-def _golden_path(job: Job, operator: Operator, index: int, *, is_input: bool) -> str:
+def _golden_path(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> str:
     quiet = replace(job, warn=lambda text: None) if not job.strict else job
     try:
         origin = counterpart(quiet, operator, index, is_input=is_input)
@@ -249,7 +250,7 @@ _SHOWN = 3
 _WIDTH = 79
 
 
-def summarize(result: Result) -> list[str]:
+def summarize(result: ComparisonResult) -> list[str]:
     """Lines about a result, each with a word in front."""
     compared = [row for row in result.rows if row.values]
     lines = [f"compared  {len(compared)} tensors, {len(result.rows) - len(compared)} rows without a comparison"]
@@ -299,3 +300,60 @@ def _is_number(text: str) -> bool:
         return not math.isnan(float(text))
     except ValueError:
         return False
+
+
+# Several models of one run: a folder of rules, and the run's own tree of time, device, model, number and step.
+
+_TREE = "time/device/model/model_id/step"
+
+
+def batch_requests(request: Request, rules: Path) -> list[Request]:
+    """One request for every model of the run that a rule is about.
+
+    Args:
+        request: What was asked for; its dumps are those of a whole run.
+        rules: A folder of JSON files of offline models.
+
+    Raises:
+        Refused: The dumps are not those of a run, or no rule is about any of its models.
+    """
+    if not request.mine.resolve().name.isdigit():
+        what = f"The {request.mine} does not match the path format, which is {_TREE}."
+        raise Refused(what, code=Code.PATH, fix="give the folder that is named by its time")
+    files = {name: path for path in sorted(rules.glob("*.json")) if (name := _model_name(path))}
+    found = [
+        replace(
+            request,
+            mine=step,
+            files=RuleFiles(files[model.name], request.files.quantized, request.files.unfused),
+            prefix=f"{device.name}_{model.name}_{step.name}_",
+        )
+        for device, model, step in _steps(request.mine)
+        if model.name in files
+    ]
+    if not found:
+        what = f"None of the {len(files)} rules in {rules} is about a model in {request.mine}."
+        raise Refused(what, code=Code.NO_DUMP, fix=f"check that the dumps lie in {_TREE}")
+    return found
+
+
+def _steps(run: Path) -> Iterator[tuple[Path, Path, Path]]:
+    """Device, model and last step of all models in a run."""
+    for device in _folders(run):
+        for model in _folders(device):
+            for number in _folders(model):
+                steps = _folders(number)
+                if steps:
+                    yield device, model, max(steps, key=lambda step: step.name)
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if entry.is_dir())
+
+
+def _model_name(path: Path) -> str:
+    try:
+        content = json.loads(path.read_bytes())
+        return str(content["graph"][0]["name"])
+    except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return ""

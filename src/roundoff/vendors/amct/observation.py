@@ -1,8 +1,10 @@
 """What is learned from the runs of a modified model, until enough batches were seen and the record is written."""
 
+import functools
 import json
+import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,31 +13,48 @@ import numpy as np
 
 from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array, InputSpec
+from roundoff.errors import ModelFailed
 from roundoff.graph.interface import inputs, outputs
-from roundoff.graph.load import Model, load_model
+from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
 from roundoff.run.feeds import check_feed
 from roundoff.run.session import Session, open_session
-from roundoff.vendors.amct.balancing import balance_factors, input_peaks, weight_peaks
-from roundoff.vendors.amct.configuration.parsing import parse_config
-from roundoff.vendors.amct.configuration.settings import with_algorithm
-from roundoff.vendors.amct.layers import Layer, find_layers
-from roundoff.vendors.amct.listening import LOGGER
-from roundoff.vendors.amct.modified import Stage, stage_of, without_stage
-from roundoff.vendors.amct.numbers import calibrated_records, observed_tensors
+from roundoff.run.session_watch import listen, unlisten
+from roundoff.vendors.amct.configuration.full import parse_config, with_algorithm
+from roundoff.vendors.amct.layers import AmctLayer, find_layers
+from roundoff.vendors.amct.logging import LOGGER
+from roundoff.vendors.amct.modified import CalibrationStage, stage_of, without_stage
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
+from roundoff.vendors.amct.scales import (
+    balance_factors,
+    calibrated_records,
+    input_peaks,
+    observed_tensors,
+    weight_peaks,
+)
 from roundoff.vendors.errors import CannotRun, WrongType
 
-__all__ = ["Gathering", "as_batch", "calibrate", "calibrate_with", "forget", "gathering_of", "known_gathering"]
+__all__ = [
+    "CalibrationObserver",
+    "as_batch",
+    "calibrate",
+    "calibrate_with",
+    "forget",
+    "known_observer",
+    "observer_of",
+    "unwatch",
+    "watch",
+]
 
-_KNOWN: dict[str, "Gathering"] = {}
+
+_KNOWN: dict[str, "CalibrationObserver"] = {}
 _LOCK = threading.Lock()
 
 
-class Gathering:
+class CalibrationObserver:
     """Watches the runs of one modified model.
 
     Args:
@@ -51,7 +70,7 @@ class Gathering:
         batches: Runs seen so far.
     """
 
-    def __init__(self, model: Model, stage: Stage) -> None:
+    def __init__(self, model: Model, stage: CalibrationStage) -> None:
         self.stage = stage
         self._plain = without_stage(model)
         self.model = read_quantized(self._plain).float_model
@@ -177,11 +196,11 @@ class Gathering:
         return found
 
 
-def _channel_axis(layer: Layer) -> int:
+def _channel_axis(layer: AmctLayer) -> int:
     return 1 if layer.op_type in ("Conv", "ConvTranspose") else -1
 
 
-def gathering_of(model: Model) -> Gathering:
+def observer_of(model: Model) -> CalibrationObserver:
     """What is learned from a modified model; all who open the same one add to the same.
 
     Raises:
@@ -193,16 +212,16 @@ def gathering_of(model: Model) -> Gathering:
         raise CannotRun(what, fix="give the modified model that one of them wrote")
     with _LOCK:
         if stage.identity not in _KNOWN:
-            _KNOWN[stage.identity] = Gathering(model, stage)
+            _KNOWN[stage.identity] = CalibrationObserver(model, stage)
         return _KNOWN[stage.identity]
 
 
-def forget(stage: Stage) -> None:
+def forget(stage: CalibrationStage) -> None:
     """Let go of what was learned from a modified model."""
     _KNOWN.pop(stage.identity, None)
 
 
-def known_gathering(stage: Stage) -> Gathering | None:
+def known_observer(stage: CalibrationStage) -> CalibrationObserver | None:
     """What was learned in this process from a modified model; None when nobody opened it here."""
     return _KNOWN.get(stage.identity)
 
@@ -220,7 +239,7 @@ def calibrate(modified_model: Any, feeds: Iterable[Mapping[str, Any]]) -> None:
         BadInput: A batch does not fit the inputs of the model.
         ModelFailed: The model cannot be run on a batch.
     """
-    calibrate_with(gathering_of(load_model(Path(modified_model))), feeds)
+    calibrate_with(observer_of(load_model(Path(modified_model))), feeds)
 
 
 def as_batch(feed: Any) -> dict[str, Array]:
@@ -235,15 +254,69 @@ def as_batch(feed: Any) -> dict[str, Array]:
     return {name: np.asarray(value) for name, value in feed.items()}
 
 
-def calibrate_with(gathering: Gathering, feeds: Iterable[Mapping[str, Any]]) -> None:
+def calibrate_with(observer: CalibrationObserver, feeds: Iterable[Mapping[str, Any]]) -> None:
     """Run a modified model on as many batches as it takes; see `calibrate`."""
     for feed in feeds:
-        if gathering.complete:
+        if observer.complete:
             break
         batch = as_batch(feed)
-        check_feed(batch, gathering.inputs, sample=f"batch {gathering.batches}")
-        gathering.run(batch)
-    if not gathering.complete:
-        wanted, seen = gathering.config.batch_num, gathering.batches
+        check_feed(batch, observer.inputs, sample=f"batch {observer.batches}")
+        observer.run(batch)
+    if not observer.complete:
+        wanted, seen = observer.config.batch_num, observer.batches
         what = f"The configuration asks for batch_num {wanted}, and the model was run {seen} times."
         raise CannotRun(what, fix="give more, or write a configuration with a smaller batch_num")
+
+
+# Learning from the runs of onnxruntime sessions that users open on modified models.
+#
+# AMCT's modified models compute what calibration needs by operators of their own. Those cannot be written in
+# Python for a stock onnxruntime, so that here the session is watched instead: one that is opened on a modified
+# model, known by its metadata, has its `run` led through an observer. All other sessions are left alone.
+
+_NAME = "amct"
+_IN_MEMORY = Path("model_in_memory.onnx")
+
+
+def watch() -> None:
+    """Watch sessions that are opened from now on; a second call changes nothing."""
+    listen(_NAME, _opened)
+
+
+def unwatch() -> None:
+    """Leave sessions alone that are opened from now on."""
+    unlisten(_NAME)
+
+
+def _opened(session: Any, source: Any) -> None:
+    if stage_of(session.get_modelmeta().custom_metadata_map) is not None:
+        observer = observer_of(_model(source))
+        session.run = _watched(session.run, observer)
+
+
+def _model(source: Any) -> Model:
+    if isinstance(source, str | os.PathLike):
+        return load_model(Path(source))
+    from onnx import ModelProto
+
+    return model_from_proto(ModelProto.FromString(bytes(source)), path=_IN_MEMORY)
+
+
+def _watched(original: Callable[..., list[Any]], observer: CalibrationObserver) -> Callable[..., list[Any]]:
+    @functools.wraps(original)
+    def run(
+        output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        known = all(name in observer.outputs for name in output_names or ())
+        if observer.complete or not known:
+            return original(output_names, input_feed, run_options)
+        try:
+            found = observer.run(input_feed)
+        except ModelFailed as error:
+            # Most likely the original fails too, and says it in onnxruntime's own words.
+            values = original(output_names, input_feed, run_options)
+            LOGGER.warning("a run could not be observed and does not count: %s", error.what)
+            return values
+        return [found[name] for name in (output_names or observer.outputs)]
+
+    return run

@@ -8,21 +8,27 @@ import numpy as np
 from roundoff.core.quantizers import parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage
-from roundoff.graph.load import Model
+from roundoff.graph.build import Assembly
+from roundoff.graph.load import Model, inside_bytes
+from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration.observer import Observation
 from roundoff.quantize.calibration.ranges import observed_range, weight_range
-from roundoff.vendors.amct.configuration.settings import ActivationSettings, QuantConfig, WeightSettings
-from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.configuration.full import ActivationSettings, AmctConfig, WeightSettings
+from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.quantizers import LARGEST_SUM, input_spec, weight_spec
 from roundoff.vendors.amct.records import LayerRecord, type_entries
 from roundoff.vendors.errors import CannotRun, WrongValue
 
 __all__ = [
+    "balance_factors",
+    "balanced_model",
     "calibrated_records",
     "half_scale",
+    "input_peaks",
     "observed_tensors",
     "short_mantissa",
+    "weight_peaks",
     "weight_records",
 ]
 
@@ -51,7 +57,7 @@ _TENSOR_MARK = TextMessage((Entry("is_tensor_quantize", value=True),))
 Observed = Callable[[str], Observation]
 
 
-def weight_records(model: Model, layers: Mapping[str, Layer], config: QuantConfig) -> dict[str, LayerRecord]:
+def weight_records(model: Model, layers: Mapping[str, AmctLayer], config: AmctConfig) -> dict[str, LayerRecord]:
     """Records of the enabled layers that say how weights are quantized; inputs are not calibrated yet.
 
     Raises:
@@ -72,7 +78,7 @@ def weight_records(model: Model, layers: Mapping[str, Layer], config: QuantConfi
     return found
 
 
-def _weight_scales(values: Array, layer: Layer, settings: WeightSettings) -> Array:
+def _weight_scales(values: Array, layer: AmctLayer, settings: WeightSettings) -> Array:
     if settings.algorithm != "arq_quantize":
         what = f"{layer.name}: the algorithm {settings.algorithm} is not offered here."
         raise CannotRun(what, fix="set wts_algo to arq_quantize; 'roundoff transform round' learns rounding")
@@ -83,7 +89,7 @@ def _weight_scales(values: Array, layer: Layer, settings: WeightSettings) -> Arr
     return parameters_from_range(*weight_range(values, spec, "minmax"), spec).scale
 
 
-def observed_tensors(layers: Mapping[str, Layer], config: QuantConfig, model: Model) -> tuple[str, ...]:
+def observed_tensors(layers: Mapping[str, AmctLayer], config: AmctConfig, model: Model) -> tuple[str, ...]:
     """What has to be observed for a configuration."""
     names = [tensor for name in config.enabled for tensor, _ in layers[name].inputs]
     nodes = {node.name: node for node in model.proto.graph.node}
@@ -93,8 +99,8 @@ def observed_tensors(layers: Mapping[str, Layer], config: QuantConfig, model: Mo
 
 def calibrated_records(
     records: Mapping[str, LayerRecord],
-    layers: Mapping[str, Layer],
-    config: QuantConfig,
+    layers: Mapping[str, AmctLayer],
+    config: AmctConfig,
     *,
     model: Model,
     observed: Observed,
@@ -135,7 +141,7 @@ def _factors(observation: Observation, settings: ActivationSettings, *, half: bo
     return scale, int(params.zero_point)
 
 
-def _with_room(record: LayerRecord, bias: Array, layer: Layer) -> LayerRecord:
+def _with_room(record: LayerRecord, bias: Array, layer: AmctLayer) -> LayerRecord:
     """The same with steps of weights so wide that the bias fits into 32 bits, which AMCT refuses to write."""
     scales = np.asarray(record.scale_w, np.float32)
     largest = np.abs(bias.astype(np.float64)).ravel()
@@ -148,3 +154,118 @@ def _with_room(record: LayerRecord, bias: Array, layer: Layer) -> LayerRecord:
         return record
     wide = np.maximum(scales, needed).astype(np.float32)
     return replace(record, scale_w=tuple(wide.tolist()))
+
+
+# Balancing inputs and weights (AMCT's DMQ balancer): what is hard in one moves to the other.
+
+_EPSILON = float(np.finfo(np.float32).eps)
+
+
+def balance_factors(inputs: Array, weights: Array, strength: float) -> Array:
+    """Factors of input channels: inputs are divided by them, weights multiplied with them.
+
+    Args:
+        inputs: Largest magnitude of each channel of the input.
+        weights: Largest magnitude of the weights that read each channel.
+        strength: How much of the difficulty moves to the weights.
+
+    Returns:
+        Float32; 1 where a channel is zero on both sides, or a whole side is.
+    """
+    act, wts = (np.asarray(each, np.float64) for each in (inputs, weights))
+    regular = (act > 0) & (wts > 0)
+    factors = np.ones(act.shape)
+    if not regular.any():
+        return factors.astype(np.float32)
+    factors[regular] = act[regular] ** strength / wts[regular] ** (1 - strength)
+    act_peak = (act[regular] / factors[regular]).max()
+    wts_peak = (wts[regular] * factors[regular]).max()
+    silent, unread = (act == 0) & (wts > 0), (act > 0) & (wts == 0)
+    factors[silent] = wts_peak / wts[silent]
+    factors[unread] = act[unread] / act_peak
+    usable = (factors > _EPSILON) & (factors < 1 / _EPSILON)
+    return np.where(usable, factors, 1.0).astype(np.float32)
+
+
+def input_peaks(low: Array, high: Array) -> Array:
+    """Largest magnitudes of channels whose ranges were observed; 0 where there was no element."""
+    peaks = np.maximum(np.abs(low), np.abs(high))
+    return np.where(np.isfinite(peaks), peaks, 0.0)
+
+
+def weight_peaks(values: Array, layer: AmctLayer) -> Array:
+    """Largest magnitude of the weights that read each input channel."""
+    moved = np.moveaxis(np.abs(values.astype(np.float64)), layer.input_axis, 0)
+    if layer.op_type == "Conv" and layer.group > 1:
+        # Weights of one group after the other: each reads channels of its own.
+        grouped = moved.reshape(moved.shape[0], layer.group, -1)
+        return np.asarray(grouped.max(axis=2).T.ravel())
+    axes = tuple(range(1, moved.ndim))
+    # A stack of products: the same channel of every one of them.
+    return np.asarray(moved.max(axis=axes, initial=0.0))
+
+
+def balanced_model(model: Model, layers: Mapping[str, AmctLayer], factors: Mapping[str, Array]) -> Model:
+    """The model with a multiplication in front of each balanced layer, and its weight multiplied.
+
+    Args:
+        model: The float model; it is not changed.
+        layers: Its layers.
+        factors: Of the balanced layers, by name.
+
+    Raises:
+        WrongValue: Factors are not as many as input channels.
+    """
+    from onnx import ModelProto
+    from onnx.numpy_helper import from_array
+
+    if not factors:
+        return model
+    graph = Assembly(model)
+    weights = Weights(model)
+    for tensor in model.proto.graph.initializer:
+        graph.add_tensor(tensor)
+    for node in model.proto.graph.node:
+        wanted = factors.get(node.name)
+        if wanted is None:
+            graph.copy_node(node)
+            continue
+        layer = layers[node.name]
+        values = weights[layer.weight]
+        moved = graph.free_tensor(f"{node.name}.mul")
+        shape = _input_shape(layer, values.ndim)
+        _check_count(layer, values, wanted)
+        inverse = (1.0 / wanted.astype(np.float64)).astype(values.dtype).reshape(shape)
+        constant = graph.add_constant(inverse, f"{node.name}.tensor_balance_factor")
+        graph.add_node("Mul", [layer.inputs[0][0], constant], moved, name=f"{node.name}.mul")
+        weight = graph.free_tensor(f"{layer.weight}.balanced")
+        graph.add_tensor(from_array(_multiplied(values, layer, wanted), weight))
+        copy = graph.copy_node(node)
+        copy.input[layer.inputs[0][1]], copy.input[layer.weight_input] = moved, weight
+    result = ModelProto()
+    result.CopyFrom(graph.proto)
+    result.graph.value_info.extend(model.proto.graph.value_info)
+    drop_unused(result.graph)
+    return Model(result, model.path, inside_bytes(result))
+
+
+def _check_count(layer: AmctLayer, values: Array, factors: Array) -> None:
+    channels = values.shape[layer.input_axis] * (layer.group if layer.op_type == "Conv" else 1)
+    if factors.size != channels:
+        what = f"The record of {layer.name!r} has {factors.size} balance factors for {channels} input channels."
+        raise WrongValue(what, fix="run quantize_preprocess for this model again")
+
+
+def _input_shape(layer: AmctLayer, rank: int) -> tuple[int, ...]:
+    return (1, -1, *(1,) * (rank - 2)) if layer.op_type in ("Conv", "ConvTranspose") else (-1,)
+
+
+def _multiplied(values: Array, layer: AmctLayer, factors: Array) -> Array:
+    wide = values.astype(np.float64)
+    if layer.op_type == "Conv" and layer.group > 1:
+        by_group = factors.astype(np.float64).reshape(layer.group, 1, -1, *(1,) * (values.ndim - 2))
+        grouped = wide.reshape(layer.group, -1, *values.shape[1:])
+        return (grouped * by_group).reshape(values.shape).astype(values.dtype)
+    shape = [1] * values.ndim
+    shape[layer.input_axis] = -1
+    return (wide * factors.astype(np.float64).reshape(shape)).astype(values.dtype)
