@@ -6,12 +6,14 @@ import numpy as np
 
 from roundoff.align.layout import find_layout
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, tried, where
+from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_dumped, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.measure.pairs import channel_axis_of
+from roundoff.messages.message import Argument, message
+from roundoff.messages.sentences import recognised
 
 __all__ = ["Layout", "slice_order"]
 
@@ -22,7 +24,7 @@ _MOST_CHANNELS = 2048
 _NAMED = 4
 
 
-@cause("layout", side="device", order=40)
+@cause("layout", of="device", order=40)
 class Layout:
     """The values are right and in the wrong order: axes, or channels, are exchanged."""
 
@@ -45,9 +47,8 @@ class Layout:
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Read, or have it written, in the right order."""
         if suspect.flow == "dump only":
-            return Remedy(f"read {called(suspect)} in its own layout; the device itself is right", "outside")
-        title = f"check the layout in which {called(suspect)} is handed on; report it with a reproducer"
-        return Remedy(title, "outside", proof.changes)
+            return Remedy(only_dumped(message("diagnosis.layout_remedy_dump", tensor=called(suspect))), "outside")
+        return Remedy(message("diagnosis.layout_remedy", tensor=called(suspect)), "outside", proof.changes)
 
 
 def _by_axes(suspect: DeviceSuspect) -> Intervention | None:
@@ -59,12 +60,12 @@ def _by_axes(suspect: DeviceSuspect) -> Intervention | None:
     explained = [_inverse(layout.apply, pair.exact) for pair in suspect.pairs]
     if left_over(suspect, explained) > MOST_LEFT:
         return None
-    what = called(suspect)
+    what, turn = called(suspect), recognised(layout.name)
     return tried(
         suspect,
         explained,
-        changed=f"the reference's {what} laid out as {layout.name}",
-        summary=f"{what} has the right values in the wrong layout ({layout.name}), {where(suspect)}",
+        changed=message("diagnosis.layout_changed", tensor=what, layout=turn),
+        summary=where(suspect, message("diagnosis.layout_summary", tensor=what, layout=turn)),
         changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=layout.name),),
     )
 
@@ -118,21 +119,33 @@ def _by_channels(suspect: DeviceSuspect) -> Intervention | None:
         # Channels that are nearest to others and are not those have something else wrong.
         if left_over(suspect, explained) > MOST_LEFT:
             continue
-        shown = ", ".join(f"{index} holds {order[index]}" for index in moved[:_NAMED].tolist())
-        more = " ..." if len(moved) > _NAMED else ""
-        what, kind = called(suspect), _called_axis(exact[0].shape, axis)
+        which = _which([(index, int(order[index])) for index in moved.tolist()])
+        what, channels = called(suspect), axis == channel_axis_of(exact[0].shape)
+        kind = "channels" if channels else "slices"
+        place: dict[str, Argument] = {"tensor": what} | ({} if channels else {"axis": axis})
         proof = tried(
             suspect,
             explained,
-            changed=f"{kind} of the reference's {what} in that order",
-            summary=f"{len(moved)} of {len(order)} {kind} of {what} are exchanged ({shown}{more}), "
-            f"{where(suspect)}",
-            changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=kind),),
+            changed=message(f"diagnosis.layout_{kind}_changed", **place),
+            summary=where(
+                suspect,
+                message(f"diagnosis.layout_{kind}", **place, count=len(moved), all=len(order), which=which),
+            ),
+            changes=(
+                Change(
+                    "report",
+                    nodes=suspect.nodes,
+                    tensors=(suspect.tensor,),
+                    value="channels" if channels else f"slices of axis {axis}",
+                ),
+            ),
         )
         if best is None or proof.recovered > best.recovered:
             best = proof
     return best
 
 
-def _called_axis(shape: tuple[int, ...], axis: int) -> str:
-    return "channels" if axis == channel_axis_of(shape) else f"slices of axis {axis}"
+def _which(moved: Sequence[tuple[int, int]]) -> Argument:
+    """The first slices that hold others."""
+    told = tuple(message("diagnosis.layout_holds", place=own, other=other) for own, other in moved[:_NAMED])
+    return told if len(moved) <= _NAMED else message("diagnosis.layout_holds_more", which=told)

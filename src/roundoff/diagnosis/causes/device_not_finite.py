@@ -2,16 +2,17 @@
 
 import numpy as np
 
-from roundoff.diagnosis.devices.proof import called, where
+from roundoff.diagnosis.devices.proof import called, only_dumped, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
+from roundoff.messages.message import message
 
 __all__ = ["NotFiniteValues"]
 
 
-@cause("not-finite", side="device", order=35)
+@cause("not-finite", of="device", order=35)
 class NotFiniteValues:
     """A node gives NaN or infinite values although all that it reads is finite."""
 
@@ -38,28 +39,31 @@ class NotFiniteValues:
             nans += int(np.isnan(pair.found).sum())
         if not many:
             return None
-        what = "NaN" if nans == many else "infinite" if not nans else "NaN or infinite"
+        kind = "nan" if nans == many else "infinite" if not nans else "any"
         measure = Measure(
-            f"share of {called(suspect)} that is not finite",
+            message("diagnosis.measure_not_finite", tensor=called(suspect)),
             "",
             many / size,
             left / size,
             higher_is_better=False,
             samples=len(case.indices),
         )
-        why = where(suspect) if suspect.flow == "dump only" else "although all that it reads is finite"
+        told = message(f"diagnosis.not_finite_{kind}", count=many, all=size, tensor=called(suspect))
+        if suspect.flow == "dump only":
+            summary = where(suspect, told)
+        else:
+            summary = message("diagnosis.not_finite_although", whole=told)
         return Intervention(
-            "the reference was fed what the device fed it, which is finite",
+            message("diagnosis.not_finite_changed"),
             (measure,),
             1 - left / many,
-            f"{many} of {size} values of {called(suspect)} are {what}, {why}",
+            summary,
             (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Only the vendor can, or other bits."""
         if suspect.flow == "dump only":
-            title = f"dump {called(suspect)} again, and check how it is written; the device itself is right"
+            title = only_dumped(message("diagnosis.dump_again", tensor=called(suspect)))
             return Remedy(title, "outside", proof.changes)
-        title = "run this node in a wider precision or elsewhere, and report it to the vendor with a reproducer"
-        return Remedy(title, "outside", proof.changes)
+        return Remedy(message("diagnosis.not_finite_remedy"), "outside", proof.changes)

@@ -2,17 +2,18 @@
 
 from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.local_errors import LocalError
-from roundoff.diagnosis.devices.proof import called, where
+from roundoff.diagnosis.devices.proof import called, only_dumped, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
 from roundoff.measure.metrics import ratio_db
+from roundoff.messages.message import message
 
 __all__ = ["WrongDump"]
 
 
-@cause("wrong-dump", side="device", order=85, enough=0.5)
+@cause("wrong-dump", of="device", order=85, enough=0.5)
 class WrongDump:
     """The dump of a tensor is wrong in a way of its own; what reads it on the device had the right values."""
 
@@ -38,24 +39,26 @@ class WrongDump:
         if before <= 0:
             return None
         signal = as_computed.signal
-        allowed = "one step" if case.quantizers else "its arithmetic"
+        wrong = message(
+            f"diagnosis.wrong_dump_{'step' if case.quantizers else 'arithmetic'}",
+            tensor=called(suspect),
+            pattern=pattern(suspect.pairs),
+        )
         measure = Measure(
-            f"SQNR of what reads {called(suspect)}",
+            message("diagnosis.measure_readers", tensor=called(suspect)),
             "dB",
             ratio_db(signal, before),
             ratio_db(signal, after),
             samples=len(suspect.pairs),
         )
         return Intervention(
-            f"what reads {called(suspect)} was computed from the reference's instead of the dump's",
+            message("diagnosis.wrong_dump_changed", tensor=called(suspect)),
             (measure,),
             max(0.0, 1 - after / before),
-            f"{called(suspect)} is wrong: the reference allows {allowed}, and {pattern(suspect.pairs)}, "
-            f"{where(suspect)}",
+            where(suspect, wrong),
             (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Write it again."""
-        title = f"dump {called(suspect)} again, and check how it is written; the device itself is right"
-        return Remedy(title, "outside")
+        return Remedy(only_dumped(message("diagnosis.dump_again", tensor=called(suspect))), "outside")

@@ -7,19 +7,22 @@ from functools import partial
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.causes.wrong_dequantization import robust_line
+from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.inputs import fitted_input
 from roundoff.diagnosis.devices.proof import called, left_over, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.proof import alternatives
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.graph.channel_axes import input_channel_axis
+from roundoff.messages.message import Message, joined, message
+from roundoff.messages.sentences import recognised
 from roundoff.preprocessing.conventions import alike, preparations
 from roundoff.preprocessing.ranking import Hypothesis, Observation, plausible
 from roundoff.studies.check_io.explanation import explain_difference
 
-__all__ = ["Preprocessing"]
+__all__ = ["DevicePreprocessing"]
 
 _Way = Callable[[Array], Array]
 _SIDES = ("exact", "found")
@@ -28,15 +31,14 @@ _PICTURE_RANK, _COLOURS = 4, 3
 _CLEARLY = 0.5
 # Ways that leave at most so many times as much of the error as the best one are all told.
 _EQUALLY = 1.1
-_WHERE = " where that is "
 # What samples are and what a device makes of them, whatever their values look like.
 _ALWAYS = ("x", "x / 255", "x / 127.5 - 1", "x - 128", "ImageNet")
 # Ways no further apart, in parts of what they span, are tried as one; a step of 8 bits is 0.004.
 _ALIKE = 0.01
 
 
-@cause("preprocessing", side="device", order=10)
-class Preprocessing:
+@cause("preprocessing", of="device", order=10)
+class DevicePreprocessing:
     """The device's input is not what the float model is fed: it was prepared in another way."""
 
     def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
@@ -49,8 +51,10 @@ class Preprocessing:
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Prepare it as the float model's."""
-        how = f" ({proof.changes[0].value})" if proof.changes and proof.changes[0].value else ""
-        return Remedy(f"prepare the device's input as the float model's{how}", "outside", proof.changes)
+        if not proof.detail:
+            return Remedy(message("diagnosis.device_input_remedy"), "outside", proof.changes)
+        title = message("diagnosis.device_input_remedy_how", how=proof.detail)
+        return Remedy(title, "outside", proof.changes)
 
 
 def _at_input(suspect: DeviceSuspect) -> Intervention:
@@ -60,24 +64,33 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
     what = called(suspect)
     other = _other_samples(wanted, had, tolerance)
     if other:
+        first = next(place for place, source in enumerate(other) if place != source)
+        order = message("diagnosis.device_input_order")
         return tried(
             suspect,
             [wanted[place] for place in other],
-            changed=f"the samples of {what} in the device's order",
-            summary=f"the device was fed the samples of {what} in another order ({_order_text(other)})",
-            changes=(Change("input", tensors=(suspect.tensor,), value="order of samples"),),
+            changed=message("diagnosis.device_input_order_changed", tensor=what),
+            summary=message("diagnosis.device_input_order_summary", tensor=what, own=first, other=other[first]),
+            changes=(Change("input", tensors=(suspect.tensor,), value=str(order)),),
+            detail=order,
         )
     changes = () if found is None else found.changes
-    words = "; ".join(change.text for change in changes) or "no usual mistake explains how they differ"
+    how = message("diagnosis.device_input_unexplained")
+    if changes:
+        how = joined(recognised(change.text) for change in changes)
     settings = [each.correction for each in changes if each.correction is not None]
-    said = ", ".join(f"{each.setting} {each.value}" for each in settings)
+    said = tuple(
+        message("diagnosis.device_input_setting", setting=recognised(each.setting), value=recognised(each.value))
+        for each in settings
+    )
     # The difference is a fact; what is left open without an explanation is only its name.
     return tried(
         suspect,
         had,
-        changed=f"the float model was fed the device's own {what}",
-        summary=f"the device's input {what} is not that of the float model: {words}",
-        changes=(Change("input", tensors=(suspect.tensor,), value=said),),
+        changed=message("diagnosis.device_input_own", tensor=what),
+        summary=message("diagnosis.device_input_differs", tensor=what, how=how),
+        changes=(Change("input", tensors=(suspect.tensor,), value=", ".join(map(str, said))),),
+        detail=said,
     )
 
 
@@ -96,11 +109,6 @@ def _other_samples(wanted: Sequence[Array], had: Sequence[Array], tolerance: flo
     return [] if found == list(range(len(had))) else found
 
 
-def _order_text(other: Sequence[int]) -> str:
-    first = next(place for place, source in enumerate(other) if place != source)
-    return f"its sample {first} is sample {other[first]} of --data"
-
-
 def _hidden_inputs(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[str, ...]:
     if suspect.tensor not in case.spans:
         return ()
@@ -113,13 +121,13 @@ class _Try:
     """One way in which an input may have been made.
 
     Attributes:
-        words: The way.
+        way: The way.
         scales: Whether it changes the size of values, and not only their places.
         proof: What follows from it.
         left: How much of the error it leaves.
     """
 
-    words: str
+    way: Message
     scales: bool
     proof: Intervention
     left: float
@@ -130,17 +138,16 @@ def _behind_input(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | 
     if not found:
         return None
     best = min(found, key=lambda each: (-each.proof.recovered, each.left))
-    equal = [each.words for each in found if each is not best and each.left <= _EQUALLY * best.left]
+    equal = [each.way for each in found if each is not best and each.left <= _EQUALLY * best.left]
     if not equal or best.proof.recovered < ENOUGH:
         return best.proof
-    return replace(best.proof, summary=f"{best.proof.summary}; not told apart from {' | '.join(equal)}")
+    summary = message("diagnosis.device_input_not_told_apart", whole=best.proof.summary, ways=alternatives(equal))
+    return replace(best.proof, summary=summary)
 
 
 def _explanations(case: DeviceReplay, suspect: DeviceSuspect, name: str) -> list[_Try]:
     """What explains a result by its input; a usual way only when no other gain and offset do far better."""
-    usual = [
-        _fed(case, suspect, name, words, way) for words, way in _usual_mistakes(case.feed(suspect.places[0])[name])
-    ]
+    usual = [_fed(case, suspect, name, each) for each in _usual_mistakes(case.feed(suspect.places[0])[name])]
     fitted = _fitted(case, suspect, name)
     limits = [_CLEARLY * each for each in (_left_by_line_behind(suspect),) if each is not None]
     found = [each for each in usual if not each.scales or all(each.left <= limit for limit in limits)]
@@ -151,17 +158,19 @@ def _explanations(case: DeviceReplay, suspect: DeviceSuspect, name: str) -> list
     return [fitted] if fitted.left < _CLEARLY * nearest and fitted.proof.recovered >= ENOUGH else found
 
 
-def _fed(case: DeviceReplay, suspect: DeviceSuspect, name: str, words: str, way: _Way) -> _Try:
+def _fed(case: DeviceReplay, suspect: DeviceSuspect, name: str, mistake: "_Mistake") -> _Try:
     """What follows when an input was prepared in one way."""
-    made = _made(case, suspect, name, way)
+    made, how = _made(case, suspect, name, mistake.way), mistake.how
+    now = message("diagnosis.device_input_now", how=how)
     proof = tried(
         suspect,
         made,
-        changed=f"the reference was fed {name!r} {words}",
-        summary=f"the device's input {name!r} is not that of the float model, but {words}",
-        changes=(Change("input", tensors=(name,), value=f"now {words}"),),
+        changed=message("diagnosis.device_input_fed", tensor=name, how=how),
+        summary=message("diagnosis.device_input_but", tensor=name, how=how),
+        changes=(Change("input", tensors=(name,), value=str(now)),),
+        detail=now,
     )
-    return _Try(words, _WHERE in words, proof, left_over(suspect, made))
+    return _Try(how, mistake.scales, proof, left_over(suspect, made))
 
 
 def _made(case: DeviceReplay, suspect: DeviceSuspect, name: str, way: _Way) -> list[Array]:
@@ -184,7 +193,8 @@ def _fitted(case: DeviceReplay, suspect: DeviceSuspect, name: str) -> _Try | Non
     if line is None:
         return None
     gain, offset = line
-    return _fed(case, suspect, name, f"{gain:.3g} times that {offset:+.3g}", lambda values: values * gain + offset)
+    how = message("diagnosis.input_line", gain=gain, offset=offset)
+    return _fed(case, suspect, name, _Mistake(how, False, lambda values: values * gain + offset))
 
 
 def _left_by_line_behind(suspect: DeviceSuspect) -> float | None:
@@ -195,26 +205,44 @@ def _left_by_line_behind(suspect: DeviceSuspect) -> float | None:
     return left_over(suspect, [pair.exact * behind[0] + behind[1] for pair in suspect.pairs])
 
 
-def _usual_mistakes(example: Array) -> Iterator[tuple[str, _Way]]:
+@dataclass(frozen=True, slots=True)
+class _Mistake:
+    """What an input may have been turned into.
+
+    Attributes:
+        how: The way, for people.
+        scales: Whether it is one way to make numbers of pixels in the place of another.
+        way: What it does to values.
+    """
+
+    how: Message
+    scales: bool
+    way: _Way
+
+
+def _usual_mistakes(example: Array) -> Iterator[_Mistake]:
     """What inputs that nobody dumped may have been turned into."""
     pictures = example.ndim == _PICTURE_RANK
     axis = input_channel_axis(example.shape) if pictures else 0
     colours = pictures and example.shape[axis] == _COLOURS
-    changes: list[tuple[str, _Way]] = [("", lambda values: values)]
-    changes += [
-        (f"{each.wanted.formula}{_WHERE}{each.given.formula}", partial(each.change, axis=axis))
-        for each in _preparations(example, axis)
-    ]
-    for words, way in changes:
-        if words:
-            yield words, way
+    if colours:
+        yield _Mistake(message("diagnosis.input_colours"), False, _flipped(_same, axis))
+    for each in _preparations(example, axis):
+        formulas = {"wanted": recognised(each.wanted.formula), "given": recognised(each.given.formula)}
+        made, way = message("diagnosis.input_way", **formulas), partial(each.change, axis=axis)
+        yield _Mistake(made, True, way)
         if colours:
-            yield ", ".join(filter(None, (words, "with red and blue exchanged"))), _flipped(way, axis)
+            yield _Mistake(message("diagnosis.input_way_colours", way=made), True, _flipped(way, axis))
     if pictures:
-        yield "mirrored", _flipped(changes[0][1], -1)
-        yield "upside down", _flipped(changes[0][1], -2)
+        yield _Mistake(message("diagnosis.input_mirrored"), False, _flipped(_same, -1))
+        yield _Mistake(message("diagnosis.input_upside_down"), False, _flipped(_same, -2))
         if example.shape[-1] == example.shape[-2]:
-            yield "with rows and columns exchanged", lambda values: np.swapaxes(values, -1, -2)
+            how = message("diagnosis.input_transposed")
+            yield _Mistake(how, False, lambda values: np.swapaxes(values, -1, -2))
+
+
+def _same(values: Array) -> Array:
+    return values
 
 
 def _preparations(example: Array, axis: int) -> Iterator[Hypothesis]:

@@ -1,17 +1,24 @@
 """A tensor was brought to values with the scale or the zero point of another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from roundoff.core.quantizers import representable_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.description import ChannelLine, channel_lines, lines_text, with_lines
-from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, tried, where
+from roundoff.diagnosis.devices.description import (
+    ChannelLine,
+    channel_lines,
+    line_text,
+    lines_text,
+    with_lines,
+)
+from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_dumped, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
+from roundoff.messages.message import message
 
 __all__ = ["WrongDequantization", "robust_line"]
 
@@ -42,7 +49,7 @@ def robust_line(exact: Array, found: Array) -> tuple[float, float] | None:
     return float(gain), float(offset)
 
 
-@cause("wrong-dequantization", side="device", order=50)
+@cause("wrong-dequantization", of="device", order=50)
 class WrongDequantization:
     """A tensor, or a channel of it, has a wrong gain or offset: the scale or zero point of another was used."""
 
@@ -66,29 +73,23 @@ class WrongDequantization:
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Read it rightly, or have its requantization put right."""
         single = _noticed(suspect) is None
+        which = "_channels" if single else ""
         if suspect.flow == "dump only":
-            own = "the scale and zero point of each channel" if single else "its own scale and zero point"
-            title = f"dequantize {called(suspect)} with {own}; the device itself is right"
-        else:
-            of_which = "these channels of " if single else ""
-            title = f"check scale, zero point and shift that the device uses for {of_which}{called(suspect)}"
+            own = message(f"diagnosis.dequantization_remedy_dump{which}", tensor=called(suspect))
+            return Remedy(only_dumped(own), "outside", proof.changes)
+        title = message(f"diagnosis.dequantization_remedy{which}", tensor=called(suspect))
         return Remedy(title, "outside", proof.changes)
 
 
 def _of_all(case: DeviceReplay, suspect: DeviceSuspect, line: tuple[float, float]) -> Intervention | None:
     gain, offset = line
     limit = _limits(case, suspect)
-    ways: dict[str, Callable[[Array], Array]] = {
-        f"{gain:.4g} times what it should be {offset:+.4g}": lambda x: x * gain + offset,
-        f"{gain:.4g} times what it should be": lambda x: x * gain,
-        f"what it should be {offset:+.4g}": lambda x: x + offset,
-    }
     best: Intervention | None = None
-    for words, way in reversed(ways.items()):
-        explained = [np.clip(way(pair.free.astype(np.float64)), *limit) for pair in suspect.pairs]
+    for factor, summand in ((1.0, offset), (gain, 0.0), (gain, offset)):
+        explained = [np.clip(pair.free.astype(np.float64) * factor + summand, *limit) for pair in suspect.pairs]
         if left_over(suspect, explained) > MOST_LEFT:
             continue
-        proof = _tried(suspect, words, explained)
+        proof = _tried(suspect, (factor, summand), explained)
         if best is None or proof.recovered > best.recovered + _CLEARLY_MORE:
             best = proof
     return best
@@ -104,13 +105,12 @@ def _of_channels(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | N
         return None
     what = called(suspect)
     told = lines_text(single, what)
-    changed = told.replace("what it should be", "the reference").replace("what they should be", "the reference")
     return tried(
         suspect,
         explained,
-        changed=changed,
-        summary=f"{told}, {where(suspect)}",
-        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=told),),
+        changed=lines_text(single, what, reference=True),
+        summary=where(suspect, told),
+        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(told)),),
     )
 
 
@@ -148,12 +148,13 @@ def _limits(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[float, float]:
     return float(low.min()), float(high.max())
 
 
-def _tried(suspect: DeviceSuspect, words: str, explained: Sequence[Array]) -> Intervention:
-    what = called(suspect)
+def _tried(suspect: DeviceSuspect, line: tuple[float, float], explained: Sequence[Array]) -> Intervention:
+    what, told = called(suspect), line_text(*line)
+    reference = line_text(*line, of="line_reference")
     return tried(
         suspect,
         explained,
-        changed=f"{what} as {words.replace('what it should be', 'the reference')}",
-        summary=f"{what} is {words}, {where(suspect)}",
-        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=words),),
+        changed=message("diagnosis.dequantization_as", tensor=what, line=reference),
+        summary=where(suspect, message("diagnosis.dequantization_is", tensor=what, line=told)),
+        changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(told)),),
     )

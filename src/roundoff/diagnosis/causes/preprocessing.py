@@ -7,14 +7,16 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer, parameters_from_range, representable_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.interventions import Lab, reach
-from roundoff.diagnosis.proving import spoken
+from roundoff.diagnosis.interventions import InterventionRunner, reach
+from roundoff.diagnosis.proof import alternatives
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.graph.channel_axes import input_channel_axis
 from roundoff.graph.interface import inputs
+from roundoff.messages.message import Message, message
+from roundoff.messages.sentences import recognised
 from roundoff.preprocessing.ranking import Hypothesis, Observation, leading, rank
 from roundoff.run.feeds import Samples
 
@@ -68,17 +70,17 @@ class _Candidate:
     after: float
 
     @property
-    def wanted(self) -> str:
-        """How the model was calibrated, in words."""
+    def wanted(self) -> Message:
+        """How the model was calibrated."""
         return _one_of([each.wanted.formula for each in self.told])
 
     @property
-    def given(self) -> str:
-        """How the samples are made, in words."""
+    def given(self) -> Message:
+        """How the samples are made."""
         return _one_of([each.given.formula for each in self.told])
 
 
-@cause("preprocessing", order=4)
+@cause("preprocessing", of="quantization", order=4)
 class Preprocessing:
     """The samples are not processed as those were that the model was calibrated on."""
 
@@ -103,39 +105,43 @@ class Preprocessing:
         if found is None:
             return None
         likeliest, name = found.told[0], found.name
-        lab = Lab(
-            case.lab.model,
-            _Processed(case.lab.samples, name, found.axis, likeliest),
+        runner = InterventionRunner(
+            case.runner.model,
+            _Processed(case.runner.samples, name, found.axis, likeliest),
             everything=case.facts.everything,
         )
-        before, after = case.loss(more=True), lab.loss(case.quantizers(), more=True)
+        before, after = case.loss(more=True), runner.loss(case.quantizers(), more=True)
         gone = (before.value - after.value) / before.value if before.value else 0.0
         low, high = case.facts.observed[name].range
-        ends = " .. ".join(map(spoken, reach(_quantizer(case, name))))
+        range_low, range_high = reach(_quantizer(case, name))
         return Intervention(
-            f"{name!r} fed with {likeliest.wanted.formula}",
+            message("diagnosis.preprocessing_changed", tensor=name, how=recognised(likeliest.wanted.formula)),
             loss_measures(before, after),
             gone if after.agrees else 0.0,
-            f"the input {name!r} reaches {spoken(low)} .. {spoken(high)}, its range is {ends}: of pixels x from 0 "
-            f"to 255 the samples look like {found.given}, those of calibration like {found.wanted}",
-            (Change("input", tensors=(name,), value=found.wanted),),
+            message(
+                "diagnosis.preprocessing_summary",
+                tensor=name,
+                low=low,
+                high=high,
+                range_low=range_low,
+                range_high=range_high,
+                given=found.given,
+                wanted=found.wanted,
+            ),
+            (Change("input", tensors=(name,), value=str(found.wanted)),),
             tensors=(name,),
+            detail=found.wanted,
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Process samples alike, on the side that is wrong."""
         del case, suspect
-        return Remedy(
-            f"if the network was trained on {proof.changes[0].value}, feed that here and on the chip; if on "
-            "samples like these, calibrate again on them: ranges do not tell which",
-            "outside",
-            proof.changes,
-        )
+        return Remedy(message("diagnosis.preprocessing_remedy", wanted=proof.detail), "outside", proof.changes)
 
 
-def _one_of(formulas: list[str]) -> str:
-    names = list(dict.fromkeys(formulas))
-    return names[0] if len(names) == 1 else f"one of: {' | '.join(names)}"
+def _one_of(formulas: list[str]) -> Message:
+    ways = [recognised(each) for each in dict.fromkeys(formulas)]
+    return ways[0] if len(ways) == 1 else message("diagnosis.one_of", ways=alternatives(ways))
 
 
 def _quantizer(case: Case, name: str) -> Quantizer:
@@ -144,10 +150,10 @@ def _quantizer(case: Case, name: str) -> Quantizer:
 
 def _candidate(case: Case) -> _Candidate | None:
     """The first input that was surely made in another way than in calibration."""
-    for spec in inputs(case.lab.model):
+    for spec in inputs(case.runner.model):
         if spec.name not in case.facts.observed:
             continue
-        values = np.concatenate([feed[spec.name] for _, feed in case.lab.feeds()])
+        values = np.concatenate([feed[spec.name] for _, feed in case.runner.feeds()])
         if values.ndim != _IMAGE_RANK or not np.isfinite(values).all():
             continue
         axis, quantizer = input_channel_axis(values.shape), _quantizer(case, spec.name)

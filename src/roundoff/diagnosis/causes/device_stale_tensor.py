@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.proof import called, tried, where
+from roundoff.diagnosis.devices.proof import called, only_dumped, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
+from roundoff.messages.message import Argument, message
 
 __all__ = ["StaleTensor"]
 
@@ -17,7 +18,7 @@ __all__ = ["StaleTensor"]
 _NEARER = 0.1
 
 
-@cause("stale-tensor", side="device", order=20)
+@cause("stale-tensor", of="device", order=20)
 class StaleTensor:
     """A tensor belongs to another sample: its buffer was not written, or written too late."""
 
@@ -36,22 +37,21 @@ class StaleTensor:
         names = [case.readout.samples[place][0] for place in case.indices]
         own = next(index for index, other in enumerate(nearest) if other != index)
         what = called(suspect)
-        told = f"sample {names[own] or own} holds what sample {names[nearest[own]] or nearest[own]} should"
+        samples: dict[str, Argument] = {"own": names[own] or own, "other": names[nearest[own]] or nearest[own]}
         return tried(
             suspect,
             explained,
-            changed=f"the reference's {what} of the samples that it fits",
-            summary=f"{what} is stale: {told}, {where(suspect)}",
+            changed=message("diagnosis.stale_tensor_changed", tensor=what),
+            summary=where(suspect, message("diagnosis.stale_tensor_summary", tensor=what, **samples)),
             changes=(Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,), value="stale"),),
         )
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Synchronize."""
         if suspect.flow == "dump only":
-            title = f"write {called(suspect)} to the dump before it is used again; the device itself is right"
+            title = only_dumped(message("diagnosis.stale_tensor_remedy_dump", tensor=called(suspect)))
             return Remedy(title, "outside", proof.changes)
-        title = "look for a missing synchronization or a buffer that two tensors share; report it to the vendor"
-        return Remedy(title, "outside", proof.changes)
+        return Remedy(message("diagnosis.stale_tensor_remedy"), "outside", proof.changes)
 
 
 def _references(case: DeviceReplay, suspect: DeviceSuspect) -> list[Array]:

@@ -1,18 +1,26 @@
 """Interventions on quantizers: other ones are put in the place of a suspect's, and the outputs are measured."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 from roundoff.diagnosis.ideal import OptionKind, options
 from roundoff.diagnosis.registry import ENOUGH, Intervention
 from roundoff.diagnosis.result import Change
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import Message, message
 
-__all__ = ["called", "numbers_would_do", "option_fixes", "spoken", "tried"]
+__all__ = ["alternatives", "called", "numbers_would_do", "option_fixes", "tried"]
 
 
 def tried(
-    case: Case, suspect: Suspect, fixes: Fixes, *, changed: str, summary: str, changes: Sequence[Change] = ()
+    case: Case,
+    suspect: Suspect,
+    fixes: Fixes,
+    *,
+    changed: Message,
+    summary: Message,
+    changes: Sequence[Change] = (),
 ) -> Intervention:
     """Put quantizers in the place of a suspect's, and see how much of what it costs is gone.
 
@@ -20,8 +28,8 @@ def tried(
         case: With everything else mended.
         suspect: The suspect.
         fixes: The quantizers.
-        changed: What is changed, in words.
-        summary: The finding, in a sentence.
+        changed: What is changed.
+        summary: The finding.
         changes: What is changed, as data.
     """
     return Intervention(changed, case.measures(fixes), case.recovered(suspect, fixes), summary, tuple(changes))
@@ -38,15 +46,15 @@ def numbers_would_do(case: Case, suspect: Suspect) -> bool:
     return any(fixes is not None and case.recovered(suspect, fixes) >= ENOUGH for fixes in found)
 
 
-def called(suspect: Suspect) -> str:
-    """A suspect in words: ``weight 'w' of 'conv1'``, ``'relu1' (Relu)``."""
+def alternatives(ways: Sequence[Message]) -> Message:
+    """Ways that cannot be told apart, side by side."""
+    return reduce(lambda before, after: message("diagnosis.alternatives", before=before, after=after), ways)
+
+
+def called(suspect: Suspect) -> Message:
+    """What a suspect is called: ``the weight of 'conv1' (Conv)``, ``'relu1' (Relu)``."""
     if suspect.kind != "activation":
-        return f"the {suspect.kind} of {suspect.node!r} ({suspect.op_type})"
+        return message(f"diagnosis.called_{suspect.kind}", node=suspect.node, op=suspect.op_type)
     if suspect.tensor not in {suspect.node, *suspect.nodes} and not suspect.node:
-        return f"the input {suspect.tensor!r}"
-    return f"{suspect.tensor!r} ({suspect.op_type})"
-
-
-def spoken(number: float) -> str:
-    """A number with three significant digits."""
-    return f"{number:.3g}"
+        return message("diagnosis.called_input", tensor=suspect.tensor)
+    return message("diagnosis.called_tensor", tensor=suspect.tensor, op=suspect.op_type)

@@ -7,12 +7,13 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import in_half, is_emulated
-from roundoff.diagnosis.devices.proof import called, energy, tried, where
+from roundoff.diagnosis.devices.proof import called, energy, only_dumped, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.graph.weights import Weights
+from roundoff.messages.message import Message, message
 
 __all__ = ["Fp16Range"]
 
@@ -44,16 +45,16 @@ def _all_nan(exact: Array) -> Array:
     return np.where(np.abs(exact) > LARGEST, np.nan, exact)
 
 
-_WAYS: tuple[tuple[str, Callable[[Array], Array]], ...] = (
-    ("limited to 65504, the largest float16", _saturated),
-    ("infinite beyond 65504, the largest float16", _infinite),
-    ("NaN beyond 65504, the largest float16", _all_nan),
-    ("zero below 6.1e-5, the smallest normal float16", _flushed),
-    ("rounded to multiples of 6e-8, the smallest float16", _gradual),
+_WAYS: tuple[tuple[Message, Callable[[Array], Array]], ...] = (
+    (message("diagnosis.half_saturated"), _saturated),
+    (message("diagnosis.half_infinite"), _infinite),
+    (message("diagnosis.half_nan"), _all_nan),
+    (message("diagnosis.half_zero"), _flushed),
+    (message("diagnosis.half_multiples"), _gradual),
 )
 
 
-@cause("fp16-range", side="device", order=30)
+@cause("fp16-range", of="device", order=30)
 class Fp16Range:
     """Values do not fit half precision: they saturate, become infinite, or are flushed to zero."""
 
@@ -74,15 +75,14 @@ class Fp16Range:
             float(np.abs(pair.exact[np.isfinite(pair.exact)]).max(initial=0.0)) for pair in suspect.pairs
         )
         what = called(suspect)
-        for words, way in _WAYS:
+        for how, way in _WAYS:
             if not _ends_so(suspect, way):
                 continue
             proof = tried(
                 suspect,
                 [way(pair.exact) for pair in suspect.pairs],
-                changed=f"the reference's {what} {words}",
-                summary=f"{what} does not fit half precision (its largest value is {largest:.4g}): it is {words}, "
-                f"{where(suspect)}",
+                changed=message("diagnosis.half_changed", tensor=what, how=how),
+                summary=where(suspect, message("diagnosis.half_summary", tensor=what, most=largest, how=how)),
                 changes=(Change("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
             )
             if best is None or proof.recovered > best.recovered:
@@ -92,10 +92,9 @@ class Fp16Range:
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """More range, or smaller values."""
         if suspect.flow == "dump only":
-            title = f"write {called(suspect)} to the dump in float32; the device itself is right"
+            title = only_dumped(message("diagnosis.half_remedy_dump", tensor=called(suspect)))
             return Remedy(title, "outside", proof.changes)
-        title = f"run {suspect.nodes[0]!r} in float32 or bfloat16, or scale its weights so that values fit float16"
-        return Remedy(title, "float", proof.changes)
+        return Remedy(message("diagnosis.half_remedy", node=suspect.nodes[0]), "float", proof.changes)
 
 
 def _ends_so(suspect: DeviceSuspect, way: Callable[[Array], Array]) -> bool:
@@ -135,7 +134,7 @@ def _inside(case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
     return tried(
         suspect,
         made,
-        changed=f"{node.op_type} computed in half precision all the way",
-        summary=f"what {node.op_type} adds up for {what} does not fit half precision, though its result does",
+        changed=message("diagnosis.half_inside_changed", op=node.op_type),
+        summary=message("diagnosis.half_inside_summary", op=node.op_type, tensor=what),
         changes=(Change("float", nodes=suspect.nodes, tensors=(suspect.tensor,), value="float32"),),
     )

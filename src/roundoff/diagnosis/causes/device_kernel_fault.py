@@ -10,6 +10,7 @@ from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
+from roundoff.messages.message import Argument, message
 from roundoff.messages.sanitize import short_name
 
 __all__ = ["KernelFault"]
@@ -23,7 +24,7 @@ _FUSED = 7
 _MILD_DB = 25.0
 
 
-@cause("kernel-fault", side="device", order=90)
+@cause("kernel-fault", of="device", order=90)
 class KernelFault:
     """A kernel, or several fused into one, computes something else than it should from the inputs it had."""
 
@@ -46,7 +47,7 @@ class KernelFault:
             other.add(pair.exact, control.compute(suspect.tensor, case.view(sample)), pair.expected)
         own = suspect.error
         measure = Measure(
-            f"share of {called(suspect)} off by more than its arithmetic",
+            message("diagnosis.measure_share_off", tensor=called(suspect)),
             "",
             own.share_beyond(),
             other.share_beyond(),
@@ -55,22 +56,21 @@ class KernelFault:
         )
         wrong = max(own.share_beyond(), np.finfo(float).tiny)
         what = _what(case, suspect)
-        allowed = "one step" if case.quantizers else "its arithmetic"
+        summary = f"diagnosis.kernel_fault_{'step' if case.quantizers else 'arithmetic'}"
         return Intervention(
-            f"another implementation of {what} was fed what the device fed it",
+            message("diagnosis.kernel_fault_changed", what=what),
             (measure,),
             1 - other.share_beyond() / wrong,
-            f"{what} is computed wrongly: the reference allows {allowed}, and {pattern(suspect.pairs)}",
+            message(summary, what=what, pattern=pattern(suspect.pairs)),
             (Change("report", nodes=suspect.nodes, tensors=(suspect.tensor,)),),
         )
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Only the vendor can."""
         if _is_wide(case, suspect):
-            title = f"dump tensors between {_reads(case, suspect)} and {called(suspect)} to tell which node it is"
-            return Remedy(title, "outside", proof.changes)
-        title = "report it to the vendor with a reproducer; until then run this node in another precision or place"
-        return Remedy(title, "outside", proof.changes)
+            between: dict[str, Argument] = {"reads": _reads(case, suspect), "tensor": called(suspect)}
+            return Remedy(message("diagnosis.kernel_fault_remedy_wide", **between), "outside", proof.changes)
+        return Remedy(message("diagnosis.kernel_fault_remedy"), "outside", proof.changes)
 
 
 def _is_wide(case: DeviceReplay, suspect: DeviceSuspect) -> bool:
@@ -78,14 +78,15 @@ def _is_wide(case: DeviceReplay, suspect: DeviceSuspect) -> bool:
     return len(case.spans[suspect.tensor].nodes) > _FUSED
 
 
-def _reads(case: DeviceReplay, suspect: DeviceSuspect) -> str:
+def _reads(case: DeviceReplay, suspect: DeviceSuspect) -> Argument:
     reads = case.spans[suspect.tensor].reads
-    return ", ".join(repr(short_name(name)) for name in reads[:2]) or "the inputs"
+    return tuple(f"'{short_name(name)}'" for name in reads[:2]) or message("diagnosis.kernel_fault_inputs")
 
 
-def _what(case: DeviceReplay, suspect: DeviceSuspect) -> str:
+def _what(case: DeviceReplay, suspect: DeviceSuspect) -> Argument:
     """What is computed: the operations, or where they are when they are many."""
     if _is_wide(case, suspect):
-        return f"one of the {len(suspect.nodes)} nodes between {_reads(case, suspect)} and {called(suspect)}"
+        between: dict[str, Argument] = {"reads": _reads(case, suspect), "tensor": called(suspect)}
+        return message("diagnosis.kernel_fault_one_of", count=len(suspect.nodes), **between)
     kinds = {node.name: node.op_type for node in case.model.proto.graph.node}
     return " + ".join(dict.fromkeys(kinds[name] for name in reversed(suspect.nodes[:_FUSED])))

@@ -7,6 +7,7 @@ from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
+from roundoff.messages.message import message
 
 __all__ = ["DeviceOverflow"]
 
@@ -15,7 +16,7 @@ _WIDTHS = (32, 24, 20, 18, 17, 16, 15, 12)
 _LEAST_STEPS = 3.0
 
 
-@cause("overflow", side="device", order=70)
+@cause("overflow", of="device", order=70)
 class DeviceOverflow:
     """Sums of products do not fit the device's accumulator: they wrap around or saturate."""
 
@@ -32,15 +33,15 @@ class DeviceOverflow:
         best: Intervention | None = None
         what = called(suspect)
         for bits in _WIDTHS:
-            for overflow, words in (("wrap", "wrap around"), ("saturate", "saturate")):
-                arithmetic = replace(case.arithmetic, accumulator_bits=bits, overflow=overflow)  # type: ignore[arg-type]
+            for overflow in ("wrap", "saturate"):
+                arithmetic = replace(case.arithmetic, accumulator_bits=bits, overflow=overflow)
                 other = case.golden.with_arithmetic(arithmetic)
                 made = [other.compute(suspect.tensor, case.view(sample)) for sample in suspect.places]
                 proof = tried(
                     suspect,
                     made,
-                    changed=f"the reference with sums of {bits} bits that {words}",
-                    summary=f"sums at {what} do not fit: they {words} at {bits} bits",
+                    changed=message(f"diagnosis.device_overflow_{overflow}_changed", bits=bits),
+                    summary=message(f"diagnosis.device_overflow_{overflow}", tensor=what, bits=bits),
                     changes=(
                         Change("accumulator", nodes=suspect.nodes, tensors=(suspect.tensor,), value=str(bits)),
                     ),
@@ -53,7 +54,4 @@ class DeviceOverflow:
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
         """Smaller weights or fewer of them."""
-        title = (
-            "ask for a wider accumulator; or use fewer bits for this weight, or split the layer's input channels"
-        )
-        return Remedy(title, "outside", proof.changes)
+        return Remedy(message("diagnosis.device_overflow_remedy"), "outside", proof.changes)
