@@ -9,8 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from roundoff.messages.catalogue import LANGUAGES, Phrase, explained, in_all, named, plain, say, speaking
-from roundoff.messages.message import Message, phrase_of
-from roundoff.messages.numbers import counted, decibels, in_decibels, number, percentage, score_text, time_text
+from roundoff.messages.message import Remark
+from roundoff.messages.numbers import (
+    EXACT_DB,
+    counted,
+    decibels,
+    in_decibels,
+    number,
+    percentage,
+    score_text,
+    time_text,
+)
 from roundoff.messages.sentences import known
 
 __all__ = [
@@ -41,6 +50,7 @@ __all__ = [
     "cell_value",
     "few_names",
     "headline_text",
+    "is_hidden",
     "metric_axis",
     "metric_column",
     "notes",
@@ -57,7 +67,7 @@ Tone = Literal["good", "bad", "open", "plain"]
 NUMBERS = frozenset({"count", "number", "decibels", "share", "score", "seconds"})
 """Kinds of columns that hold numbers."""
 ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth", "seconds"]
-Cell = str | int | float | bool | Phrase | None
+Cell = str | int | float | bool | Phrase | tuple[float, ...] | None
 Place = Literal["terminal", "html", "csv"]
 
 
@@ -105,10 +115,17 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """Sentences; a note is what the reader should know of how the result came about."""
+    """Sentences.
+
+    Attributes:
+        text: What they say.
+        note: Whether they are what the reader should know of how the result came about.
+        on: Where they are shown.
+    """
 
     text: Phrase
     note: bool = False
+    on: tuple[Place, ...] = ("terminal", "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +149,8 @@ class Column:
         short: Its heading in a terminal, with a bar between two lines; the label when None.
         digits: Significant digits of a plain number.
         wide: Whether only a wide terminal has room for it.
+        exact: Decibels from which on nothing is left of an error.
+        metric: The metric of a score; its id when empty.
     """
 
     id: str
@@ -143,6 +162,8 @@ class Column:
     short: Phrase | None = None
     digits: int = 4
     wide: bool = False
+    exact: float = EXACT_DB
+    metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +373,13 @@ class Page:
     sections: tuple["Page", ...] = field(default=())
 
 
+def is_hidden(block: Block, place: Place) -> bool:
+    """Whether a block has nothing to show in a place: sentences for another one, a table of columns for others."""
+    if isinstance(block, Paragraph):
+        return place not in block.on
+    return isinstance(block, Table) and not any(place in column.on for column in block.columns)
+
+
 # Cells of tables as people read them, and the values behind them as programs do.
 
 
@@ -361,24 +389,25 @@ def cell_text(value: Cell, column: Column) -> Phrase:
         return plain("")
     if isinstance(value, Phrase):
         return value
+    if isinstance(value, tuple):
+        return in_all(lambda: ", ".join(_number_text(each, column) for each in value))
     if isinstance(value, bool):
         return Phrase("yes" if value else "no", "是" if value else "否")
     if isinstance(value, int | float) and column.kind not in ("node", "text"):
-        if column.kind == "count":
-            return plain(str(value))
-        return in_all(lambda: _number_text(float(value), column))
+        count = column.kind == "count"
+        return plain(str(value)) if count else in_all(lambda: _number_text(float(value), column))
     return plain(str(value))
 
 
 def _number_text(value: float, column: Column) -> str:
     if column.kind == "decibels":
-        return decibels(value)
+        return decibels(value, exact=column.exact)
     if column.kind == "share":
         return percentage(value)
     if column.kind == "seconds":
         return time_text(value)
     if column.kind == "score":
-        return score_text("cosine" if column.id.endswith("cosine") else column.id, value)
+        return score_text(column.metric or ("cosine" if column.id.endswith("cosine") else column.id), value)
     return number(value, column.digits)
 
 
@@ -409,13 +438,9 @@ _MOST_NAMED = 5
 _SHARES = frozenset({"accuracy", "same_top1"})
 
 
-def notes(*groups: Iterable[str | Message]) -> tuple[Paragraph, ...]:
+def notes(*groups: Iterable[Remark]) -> tuple[Paragraph, ...]:
     """Remarks of a run, each as a note; plain texts that are not known again are in English."""
-    return tuple(
-        Paragraph(phrase_of(note) if isinstance(note, Message) else known(note), note=True)
-        for group in groups
-        for note in group
-    )
+    return tuple(Paragraph(known(note), note=True) for group in groups for note in group)
 
 
 def few_names(names: Sequence[str]) -> Phrase:
@@ -426,17 +451,24 @@ def few_names(names: Sequence[str]) -> Phrase:
     return Phrase(f"{listed} and {counted(more, 'other')}", f"{listed} 等 {len(names)} 个")
 
 
-def metric_column(name: str, *, higher_is_better: bool | None, summary: str = "") -> Column:
+def metric_column(
+    name: str,
+    *,
+    higher_is_better: bool | None,
+    summary: str = "",
+    on: tuple[Place, ...] = ("terminal", "html", "csv"),
+) -> Column:
     """A column of scores, called as users know the metric.
 
     Args:
         name: The metric.
         higher_is_better: Which way it is better; None where nothing is to be coloured.
         summary: What it tells, for metrics that the glossary does not have.
+        on: Where it is shown.
     """
     kind: ColumnKind = "decibels" if in_decibels(name) else "score"
     meaning = None if explained(name) or not summary else plain(summary)
-    return Column(name, plain(name), kind, meaning, higher_is_better=higher_is_better)
+    return Column(name, plain(name), kind, meaning, higher_is_better=higher_is_better, on=on)
 
 
 def metric_axis(name: str) -> Phrase:

@@ -13,27 +13,20 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.fake_constants import has_exact_weights
-from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.subgraph import tap
 from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
-from roundoff.messages.numbers import counted, nonfinite_note
+from roundoff.messages.message import Message, message
+from roundoff.messages.numbers import nonfinite_note
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
-from roundoff.run.capture import read_feed
+from roundoff.run.bench import Bench
 from roundoff.run.evaluators import class_predictions
 from roundoff.run.feeds import Samples
-from roundoff.run.session import open_session
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 from roundoff.studies.sensitivity.subjects import find_outputs, other_outputs
 
 __all__ = ["WorstSampleSettings", "find_worst_samples"]
-
-_EXACT_WEIGHTS = (
-    "the float weights are the values of their codes, so that what quantizing them cost is not in these scores; "
-    "give the float model that the quantized one was made from"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +75,14 @@ def find_worst_samples(
     metrics = require(settings.metrics, command="samples")
     names = find_outputs(model, settings.outputs)
     check_repeatable(model, names)
-    sessions = [
-        open_session(each, outputs=tap(each, names), threads=settings.limits.threads, optimize=True)
-        for each in (model, switch_on(model, quantized.quantizers))
-    ]
+    bench = Bench(model, samples, threads=settings.limits.threads)
+    networks = [bench.open(each, tensors=names, optimize=True) for each in ((), quantized.quantizers)]
     found = []
     progress.start("comparing outputs", len(samples.names))
     try:
-        for index, sample in enumerate(samples.names):
-            feed = read_feed(model, samples, index)
-            left, right = (session.run(feed, sample=sample) for session in sessions)
-            outputs = tuple(
-                _output_score(name, ours, theirs, metrics)
-                for name, ours, theirs in zip(names, left, right, strict=True)
-            )
+        ran = bench.run(range(len(samples.names)), *networks)
+        for index, (sample, (left, right)) in enumerate(zip(samples.names, ran, strict=True)):
+            outputs = tuple(_output_score(name, left[name], right[name], metrics) for name in names)
             found.append(SampleScore(0, sample, index, _worst(outputs, metrics[0]), outputs))
             progress.advance()
     finally:
@@ -133,7 +120,7 @@ def _ranked(
     *,
     quantized: QuantizedModel,
     samples: Samples,
-    notes: Sequence[str],
+    notes: Sequence[Message],
 ) -> WorstSamples:
     better = metrics[0].direction == "higher"
 
@@ -156,7 +143,7 @@ def _ranked(
         moved_top=sum(1 for each in found if each.moved_top) if rows else None,
         notes=(
             *quantized.notes,
-            *((_EXACT_WEIGHTS,) if has_exact_weights(quantized) else ()),
+            *((message("samples.note_exact_weights"),) if has_exact_weights(quantized) else ()),
             *notes,
             *_unlike(found),
             *nonfinite_note("sample", [each.sample for each in found if _is_nonfinite(each)]),
@@ -169,7 +156,7 @@ def _is_nonfinite(each: SampleScore) -> bool:
     return any(output.status == "nonfinite" for output in each.outputs)
 
 
-def _unlike(found: Sequence[SampleScore]) -> list[str]:
+def _unlike(found: Sequence[SampleScore]) -> list[Message]:
     """Notes on outputs that have no score because their shape is not that in float."""
     counts = Counter(output.output for each in found for output in each.outputs if output.status == "shape")
-    return [f"{name!r} has another shape than in float in {counted(n, 'sample')}" for name, n in counts.items()]
+    return [message("samples.note_shape", output=name, count=count) for name, count in counts.items()]

@@ -9,19 +9,20 @@ from typing import Any
 from roundoff.core.document import json_text
 from roundoff.core.files import write_text
 from roundoff.errors import BadInput
+from roundoff.pages.csv import table_csv
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.report.plots.channels import channels_picture
 from roundoff.report.plots.curves import accumulation_picture
 from roundoff.report.plots.distribution import distribution_picture
+from roundoff.studies.accumulate.page import curves_table
 from roundoff.studies.accumulate.result import Curve
 from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
-from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.studies.channels.result import ChannelSpread
 from roundoff.studies.channels.study import ChannelSettings, describe_channels
+from roundoff.studies.distribution.page import distribution_table
 from roundoff.studies.distribution.result import Distribution, DistributionReport
 from roundoff.studies.distribution.study import DistributionSettings, describe_distributions
-from roundoff.studies.distribution.terminal import distribution_csv
 from roundoff.vendors.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.arguments import NodeLists, flat_names, node_lists, one_metric, our_metric
 from roundoff.vendors.horizon.inputs import CalibratedModel, CalibrationNodes, is_model, open_calibrated
@@ -127,8 +128,8 @@ def tensor_analysis(
         folder,
         "tensor_analysis",
         log=table,
-        csv=distribution_csv(report),
-        data=dataclasses.asdict(report),
+        csv=table_csv(distribution_table(report)),
+        data=report,
     )
 
 
@@ -330,8 +331,8 @@ def draw_curves(
     found = accumulate(opened.quantized, opened.data, curves, settings, progress=progress())
     stem = _STEM if only and leave_out else f"{_STEM}_quantize_node" if only else f"{_STEM}_non_quantize_node"
     save_pictures(folder, [(stem, lambda: accumulation_picture(found))])
-    write_text(folder / f"{stem}.csv", accumulation_csv(found))
-    write_text(folder / f"{stem}.json", json_text(dataclasses.asdict(found)))
+    write_text(folder / f"{stem}.csv", table_csv(curves_table(found)))
+    write_text(folder / f"{stem}.json", json_text(found))
 
 
 def _curves(nodes: CalibrationNodes, entries: Sequence[str | list[str]], first: int) -> Iterator[Curve]:

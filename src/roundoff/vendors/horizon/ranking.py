@@ -8,11 +8,12 @@ from typing import Any
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.numbers import counted
+from roundoff.pages.csv import table_csv
+from roundoff.studies.sensitivity.page import rankings_table
 from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow, Subject, SubjectKind
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 from roundoff.studies.sensitivity.study import whole_sensitivity
 from roundoff.studies.sensitivity.summary import report_sensitivity
-from roundoff.studies.sensitivity.terminal import sensitivity_csv
 from roundoff.vendors.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.arguments import METRICS, NODE_TYPES, metric_names, node_lists, our_metric
 from roundoff.vendors.horizon.inputs import (
@@ -239,10 +240,11 @@ def _warn(node_type: str, rows: Sequence[SensitivityRow]) -> None:
 
 def save_ranking(ranking: HorizonRanking, folder: Any, stem: str, *, generation: Generation = 3) -> None:
     """Write a ranking: the printed table, CSV and JSON with everything that was measured."""
+    found = {each.name: getattr(ranking.report, each.name) for each in dataclasses.fields(ranking.report)}
     save_tables(
         folder,
         stem,
         log=ranking.table(generation),
-        csv=sensitivity_csv(ranking.report),
-        data={"node_type": ranking.node_type, "scores": ranking.scores, **dataclasses.asdict(ranking.report)},
+        csv=table_csv(rankings_table(ranking.report)),
+        data={"node_type": ranking.node_type, "scores": ranking.scores, **found},
     )
