@@ -39,7 +39,7 @@ def _outputs(path: str, images: Array) -> Array:
 
 
 def test_it_writes_models_that_stock_onnxruntime_runs(run: Run) -> None:
-    code, out, err = run()
+    code, out, _ = run()
     assert code == 0
     assert out.splitlines()[0] == "FINE: digits.onnx quantized for generic-int8, minmax on 12 samples"
     assert "logits: cosine 0.999" in out
