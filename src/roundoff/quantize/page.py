@@ -73,7 +73,12 @@ def quantization_page(
         if advice is not None and not fine:
             yield told("quantize.next"), advice.within(spoken())
 
-    blocks: list[Block] = [headline, spoken_facts(lines)]
+    rows = tuple(
+        (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, each.reason)
+        for each in plan.nodes
+    )
+    nodes = Table("nodes", say("quantize.nodes"), _NODES, rows)
+    blocks: list[Block] = [headline, spoken_facts(lines), nodes]
     if len(result.trials) > 1:
         methods = tuple(
             (
@@ -87,11 +92,6 @@ def quantization_page(
     if plan.resolutions:
         rules = tuple(map(_resolution, plan.resolutions))
         blocks.append(Table("rules", say("quantize.rules"), _RULES, rules))
-    rows = tuple(
-        (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, each.reason)
-        for each in plan.nodes
-    )
-    blocks.append(Table("nodes", say("quantize.nodes"), _NODES, rows))
     return Page("quantization", plain("quantization"), (*blocks, *notes(result.notes)))
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from roundoff.core.quantizers import QuantSpec
 from roundoff.core.target import Target
@@ -24,6 +24,12 @@ _Line = tuple[str, str]
 
 def targets_page(targets: Sequence[Target]) -> Page:
     """The main figures of each target, then a sentence on each."""
+    about = Facts(tuple((plain(target.name), plain(target.description)) for target in targets))
+    blocks = (_figures(targets), about, Paragraph(say("quantize.target_shows")))
+    return Page("targets", say("quantize.target_targets"), blocks)
+
+
+def _figures(targets: Sequence[Target]) -> Table:
     rows = tuple(
         (
             target.name,
@@ -34,10 +40,7 @@ def targets_page(targets: Sequence[Target]) -> Page:
         )
         for target in targets
     )
-    about = Facts(tuple((plain(target.name), plain(target.description)) for target in targets))
-    caption = say("quantize.target_targets")
-    blocks = (Table("targets", caption, _COLUMNS, rows), about, Paragraph(say("quantize.target_shows")))
-    return Page("targets", caption, blocks)
+    return Table("targets", say("quantize.target_targets"), _COLUMNS, rows)
 
 
 def _activations(target: Target) -> str:
@@ -66,7 +69,10 @@ def target_page(target: Target) -> Page:
     """Everything about a target."""
     about = Paragraph(plain(target.description))
     facts = spoken_facts(lambda: ((label, text) for label, text in _lines(target) if text))
-    return Page("target", plain(target.name), (Headline("plain", plain(target.name)), about, facts))
+    table = _figures([target])
+    # A terminal has all of it in lines.
+    figures = replace(table, columns=tuple(replace(each, on=("html", "csv")) for each in table.columns))
+    return Page("target", plain(target.name), (Headline("plain", plain(target.name)), about, facts, figures))
 
 
 def _lines(target: Target) -> Iterator[_Line]:

@@ -296,6 +296,10 @@ _FILE = (
 _KEPT: tuple[Place, ...] = ("html", "csv")
 
 
+def _known(name: str) -> Callable[[RowDiff, GateRow | None], Cell]:
+    return lambda row, _: getattr(row, name)
+
+
 def _judgement(name: str) -> Callable[[RowDiff, GateRow | None], Cell]:
     return lambda _, gate: None if gate is None else getattr(gate, name)
 
@@ -365,7 +369,7 @@ _COLUMNS = (
         lambda row, _: row.starts if row.change == "worse" else None,
     ),
     *(
-        _DiffColumn(Column(name, plain(name), "text", on=("csv",)), lambda row, _, name=name: getattr(row, name))
+        _DiffColumn(Column(name, plain(name), "text", on=("csv",)), _known(name))
         for name in ("renamed_from", "output", "samples", "loss_probability", "change", "starts", "detail")
     ),
     *(
