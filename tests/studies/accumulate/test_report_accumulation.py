@@ -23,9 +23,9 @@ def text_of(page: RenderableType, width: int = 80) -> str:
 def test_the_verdict() -> None:
     assert text_of(accumulation_verdict(curves_of())) == (
         "WEIGHTS dominate (2 samples)\n"
-        "  output     tensor3: weights 1.2 dB, activations inf dB, everything 1.2 dB\n"
-        "  before it  weights 1.2 dB, activations inf dB, everything 1.2 dB (median of\n"
-        "             the last 3 nodes)\n"
+        "  output     tensor3: weights 1.2 dB, activations exact, everything 1.2 dB\n"
+        "  before it  weights 1.2 dB, activations exact, everything 1.2 dB (median of the\n"
+        "             last 3 nodes)\n"
         "  base line  falls below 20 dB at block2/conv (Conv), cosine 0.50000 after\n"
         "             0.99900 at the node before\n"
         "  jumps at   block2/conv (Conv): 30.0 dB -> 1.2 dB"
