@@ -20,7 +20,7 @@ from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
 Call = Callable[..., tuple[int, str, str]]
 BROKEN = "this lever is broken"
-COMMON = ("--data", "check_calibration.npy", "--target", "generic-int8-per-tensor")
+COMMON = ("--data", "calibration.npy", "--target", "generic-int8-per-tensor")
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def call(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     images, labels = load_split("test")
-    np.save("check_calibration.npy", images[:24])
+    np.save("calibration.npy", images[:24])
     np.save("images.npy", images[100:260])
     np.save("labels.npy", labels[100:260])
     onnx.save(plant(onnx.load(model_path())), "ill.onnx")

@@ -85,7 +85,7 @@ CHOSEN = [
     ("diagnosis_text.word_", findings.DiagnosisKind),
     ("diagnosis_text.cost_", findings.CostClass),
     ("check_calibration.kind_", calibration_check.FindingKind),
-    ("io_text.stage_", io_check.Stage),
+    ("check_io.stage_", io_check.Stage),
 ]
 
 

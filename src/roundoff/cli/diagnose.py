@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, diagnose, repair, write, print."""
-    from roundoff.api import diagnose
+    from roundoff.api.diagnosis import diagnose
     from roundoff.diagnosis.terminal import check_line
 
     _check_output(args)
@@ -95,11 +95,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: Terminal) -> "DiagnosisOutcome":
-    """Tell and write what was found, then repair it: that may take long, and whatever becomes of it, nothing is lost."""
+    """Tell and write what was found, so that nothing is lost whatever becomes of the repair; then repair it."""
     from roundoff.diagnosis.terminal import diagnosis_verdict
     from roundoff.messages.sanitize import for_people
     from roundoff.messages.sentences import sentence
-    from roundoff.search.terminal import trial_line
+    from roundoff.search.page import trial_line
 
     unrepaired = argparse.Namespace(**{**vars(args), "fix": False})
     first = outcome.telling(next_steps=tuple(next_steps(unrepaired, outcome.result)))

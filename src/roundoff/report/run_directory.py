@@ -9,16 +9,13 @@ from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.diagnosis.terminal import findings_csv
 from roundoff.pages.csv import run_tables
 from roundoff.report.pages import all_pages
-from roundoff.search.terminal import tuning_csv
 from roundoff.studies.accumulate.terminal import accumulation_csv
 from roundoff.studies.channels.terminal import channels_csv
-from roundoff.studies.check_calibration.terminal import calibration_csv
 from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
 from roundoff.studies.outliers.terminal import outliers_csv
 from roundoff.studies.partial.terminal import partial_csv
 from roundoff.studies.samples.terminal import worst_samples_csv
 from roundoff.studies.sensitivity.terminal import sensitivity_csv
-from roundoff.studies.transform.terminal import transform_csv
 
 __all__ = ["run_files", "write_run"]
 
@@ -67,9 +64,6 @@ def _tables(document: RunDocument) -> dict[str, str]:
         ("curves.csv", document.accumulation, accumulation_csv),
         ("partial.csv", document.partial, partial_csv),
         ("sensitivity.csv", document.sensitivity, sensitivity_csv),
-        ("transform.csv", document.transform, transform_csv),
-        ("trials.csv", document.tuning, tuning_csv),
-        ("calibration.csv", document.calibration_check, calibration_csv),
         ("findings.csv", document.diagnosis, findings_csv),
     )
     written = {name: write(found) for name, found, write in tables if found is not None}

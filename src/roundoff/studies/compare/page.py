@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
 from roundoff.messages.message import phrase_of, shown
-from roundoff.messages.numbers import score_text, shape_text
+from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.messages.sentences import known, sentence
 from roundoff.pages.blocks import (
@@ -213,7 +213,7 @@ def _cosine(row: TensorComparison) -> str:
 
 def _db(row: TensorComparison) -> str:
     value = row.score.values.get("sqnr_db")
-    return "-" if value is None else score_text("sqnr_db", value)
+    return "-" if value is None else decibels_with_unit(value)
 
 
 # The table: all pairs, and for files the tensors of both sides that have no partner.
