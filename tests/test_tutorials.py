@@ -117,12 +117,12 @@ def test_the_same_way_leads_to_the_fault_of_a_trained_network(
     monkeypatch.chdir(tmp_path)
     images = _fashion("images-idx3", 16).reshape(-1, 1, 28, 28)
     inputs = ((images / 255 - 0.286) / 0.353).astype(np.float32)
-    np.save("check_calibration.npy", inputs[-64:])
+    np.save("calibration.npy", inputs[-64:])
     np.save("test.npy", inputs[:1000])
     np.save("labels.npy", _fashion("labels-idx1", 8)[:1000].astype(np.int64))
     common = [str(REAL), "--quantized", "int8"]
-    calibration = [*common, "--data", "check_calibration.npy"]
-    assert main(["quantize", str(REAL), "--target", target, "--data", "check_calibration.npy", "-o", "int8"]) == 0
+    calibration = [*common, "--data", "calibration.npy"]
+    assert main(["quantize", str(REAL), "--target", target, "--data", "calibration.npy", "-o", "int8"]) == 0
     assert main(["accumulate", *calibration]) == 0
     assert "/f/f.6/dep/Conv (Conv)" in re.search(r"jumps at (.*\n)", capsys.readouterr().out)[1]  # type: ignore[index]
     assert main(["sensitivity", *calibration, "-o", "ranking"]) == 0

@@ -1,7 +1,7 @@
 """roundoff finds where a quantized or deployed neural network loses accuracy, proves why, and repairs it.
 
-The names below are the public API: a function for each command, what they give, the errors they raise, and the parts
-they are made of. Each is loaded when first used, so that ``import roundoff`` costs nothing.
+The names below are the public API: a function for each command, what they give, the errors they raise, and the
+parts they are made of. Each is loaded when first used, so that ``import roundoff`` costs nothing.
 """
 
 import importlib
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from roundoff.api.comparison import compare
     from roundoff.api.diagnosis import diagnose
     from roundoff.api.outcome import Outcome
-    from roundoff.api.quantization import export_settings, quantize, targets
+    from roundoff.api.quantization import audit, export_settings, quantize, targets
     from roundoff.api.runs import diff, explain, gate, report
     from roundoff.api.studies import (
         accumulate,
-        audit,
         channels,
         distribution,
         layers,
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
         partial,
         samples,
         sensitivity,
-        transform,
     )
     from roundoff.api.tensors import convert, dump
+    from roundoff.api.transformation import transform
     from roundoff.api.tuning import tune
     from roundoff.case.bundle import bundle
     from roundoff.case.reproduce import reproduce
@@ -167,7 +166,7 @@ _HOMES = {
     "accumulate": "api.studies",
     "all_metrics": "measure.metrics",
     "analyze_layers": "studies.layers.study",
-    "audit": "api.studies",
+    "audit": "api.quantization",
     "bake_quantizers": "graph.insertion",
     "bundle": "case.bundle",
     "channels": "api.studies",
@@ -212,7 +211,7 @@ _HOMES = {
     "target_names": "quantize.targets.loading",
     "targets": "api.quantization",
     "topology": "graph.interface",
-    "transform": "api.studies",
+    "transform": "api.transformation",
     "tune": "api.tuning",
 }
 

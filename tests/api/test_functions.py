@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import roundoff
+from roundoff.api.tensors import TensorConversion
 from roundoff.cli import COMMANDS, main
 from roundoff.core.document import RunDocument, load_document
 from roundoff.demo import load_split, model_path
@@ -111,7 +112,8 @@ def test_transform_and_tune(place: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert {path.name for path in (tmp_path / "saved").iterdir()} == {
         path.name for path in (tmp_path / "t").iterdir()
     }
-    code = main(["tune", str(model_path()), *more, "--max-trials", "2", "--labels", "labels.npy", "-o", str(tmp_path / "u")])  # fmt: skip
+    goal = ["--max-trials", "2", "--labels", "labels.npy"]
+    code = main(["tune", str(model_path()), *more, *goal, "-o", str(tmp_path / "u")])
     found = roundoff.tune(model_path(), data="images.npy", target=CHIP, max_trials=2, labels="labels.npy")
     typed = load_document(tmp_path / "u").tuning
     assert typed is not None
@@ -143,6 +145,7 @@ def test_dump_and_convert(place: Path, tmp_path: Path) -> None:
     found = roundoff.dump(model_path(), tmp_path / "dump", data=place / "images.npy", tensors="*relu")
     assert found.result.tensors == 5
     converted = roundoff.convert(tmp_path / "dump", tmp_path / "bin", to="bin")
+    assert isinstance(converted.result, TensorConversion)
     assert converted.result.tensors == found.result.tensors * FEW
     assert roundoff.compare(tmp_path / "dump", tmp_path / "bin").result.state == "pass"
 
@@ -159,7 +162,8 @@ def test_runs_are_compared_gated_reported_and_explained(place: Path, tmp_path: P
     # What was never written is compared, too.
     assert roundoff.diff(before, after).result.rows == typed.rows
     gate = roundoff.gate(after, before, max_regression="0dB", strict=True)
-    assert gate.exit_code == main(["gate", str(tmp_path / "b"), "--baseline", str(tmp_path / "a"), "--max-regression", "0", "--strict"])  # fmt: skip
+    words = ["--baseline", str(tmp_path / "a"), "--max-regression", "0", "--strict"]
+    assert gate.exit_code == main(["gate", str(tmp_path / "b"), *words])
     (page,) = roundoff.report(before, tmp_path / "page.html")
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert "logits" in roundoff.explain("logits", before)
@@ -175,7 +179,8 @@ def test_check_io(tmp_path: Path) -> None:
     assert by_path.exit_code == code == 1
     assert body(by_path.document) == body(load_document(tmp_path / "run"))
     by_value = roundoff.check_io(preprocessed=(image, image[:, ::-1]))
-    kinds = [[change.kind for change in stage.explanation.changes] for stage in (by_value.result.stages[0], by_path.result.stages[0])]  # fmt: skip
+    explained = [each.result.stages[0].explanation for each in (by_value, by_path)]
+    kinds = [[change.kind for change in each.changes] for each in explained if each is not None]
     assert kinds[0] == kinds[1] != []
 
 

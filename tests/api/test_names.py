@@ -9,7 +9,7 @@ SHARED = ("quantize", "report", "samples")
 BEFORE = (
     "import roundoff; f = roundoff.{name}; import roundoff.{name}; assert roundoff.{name} is f and callable(f)"
 )
-AFTER = "import roundoff.{name}.{part}; import roundoff; assert callable(roundoff.{name}); assert roundoff.{name}.{part}"
+AFTER = "import roundoff.{name}.{part}; assert callable(roundoff.{name}); assert roundoff.{name}.{part}"
 PARTS = {"quantize": "pipeline", "report": "pages", "samples": "labels"}
 CALL = """
 import roundoff

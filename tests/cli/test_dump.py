@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from roundoff.api.tensors import _described
-from roundoff.cli import main
+from roundoff.cli import dump, main
 from roundoff.graph.load import load_model
 from roundoff.run.capture import Estimate, LiveSource
 from roundoff.run.plan import PROGRAM_BYTES

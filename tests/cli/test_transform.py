@@ -17,7 +17,7 @@ from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.test_equalize import unbalanced
 
 Run = Callable[..., tuple[int, str, str]]
-BASE = ("net.onnx", "--data", "check_calibration.npy", "--target", "generic-int8-per-tensor", "-o", "out")
+BASE = ("net.onnx", "--data", "calibration.npy", "--target", "generic-int8-per-tensor", "-o", "out")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", "80")
     rng = np.random.default_rng(0)
     onnx.save(unbalanced(relu6=True).proto, "net.onnx")
-    np.save("check_calibration.npy", rng.normal(size=(8, 3, 8, 8)).astype(np.float32))
+    np.save("calibration.npy", rng.normal(size=(8, 3, 8, 8)).astype(np.float32))
     np.save("test.npy", rng.normal(size=(6, 3, 8, 8)).astype(np.float32))
 
     def call(*words: str) -> tuple[int, str, str]:

@@ -20,7 +20,7 @@ from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
 
 Run = Callable[..., tuple[int, str, str]]
-COMMON = ("--data", "check_calibration.npy", "--eval-data", "images.npy", "--target", "generic-int8-per-tensor")
+COMMON = ("--data", "calibration.npy", "--eval-data", "images.npy", "--target", "generic-int8-per-tensor")
 
 
 def plant(proto: Any) -> Any:
@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     images, labels = load_split("test")
-    np.save("check_calibration.npy", images[:24])
+    np.save("calibration.npy", images[:24])
     np.save("images.npy", images[100:260])
     np.save("labels.npy", labels[100:260])
     onnx.save(onnx.load(model_path()), "healthy.onnx")
@@ -175,7 +175,7 @@ import numpy as np, onnxruntime
 class Mine:
     def calibration(self, model):
         session = onnxruntime.InferenceSession(model)
-        for image in np.load("check_calibration.npy"):
+        for image in np.load("calibration.npy"):
             session.run(None, {"image": image[None]})
     def evaluate(self, model):
         session = onnxruntime.InferenceSession(model)
@@ -193,7 +193,7 @@ def test_an_evaluator_feeds_its_own_calibration_data_unless_others_are_given(run
     code, _, err = run("ill.onnx", *words, "-o", "fed", data=target)
     assert code == 0, err
     assert "ranges are observed on what calibration() in eval.py feeds: 24 runs" in " ".join(err.split())
-    _, _, err = run("ill.onnx", *words, "-o", "given", data=(*target, "--data", "check_calibration.npy"))
+    _, _, err = run("ill.onnx", *words, "-o", "given", data=(*target, "--data", "calibration.npy"))
     assert "calibration() of the evaluator is not called: ranges are observed on" in " ".join(err.split())
     fed, given = (result(name) for name in ("fed", "given"))
     # The same pictures either way.
@@ -204,7 +204,7 @@ def test_an_evaluator_feeds_its_own_calibration_data_unless_others_are_given(run
     assert result("fed").trials == fed.trials
     code, _, err = run("ill.onnx", *words, "-o", "fed", "--resume", "--raw-dtype", "uint8", data=target)
     assert (code, "--raw-dtype has no effect without --data" in " ".join(err.split())) == (2, True)
-    np.save("check_calibration.npy", np.load("check_calibration.npy")[:5])
+    np.save("calibration.npy", np.load("calibration.npy")[:5])
     code, _, err = run("ill.onnx", *words, "-o", "fed", "--resume", data=target)
     assert (code, "what calibration() feeds differs" in " ".join(err.split())) == (2, True)
 

@@ -82,7 +82,7 @@ def test_every_entry_explains_something(name: str) -> None:
 def test_numbers_of_all_pages_are_explained() -> None:
     plain_words = {
         "number", "order", "rank", "size_bytes", "channel", "channels", "minimum", "maximum", "low", "high", "p25",
-        "median", "p75", "value", "before", "after", "samples", "seconds", "share", "count",
+        "median", "p75", "value", "before", "after", "samples", "seconds", "share", "count", "trial", "took",
     }  # fmt: skip
     tables: list[Table] = blocks(all_pages(full_document()), Table)
     bare = {

@@ -9,7 +9,8 @@ from onnx import helper, numpy_helper
 
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.quantize.agreement import compare_outputs, spread
+from roundoff.quantize.agreement import compare_outputs
+from roundoff.run.bench import spread
 from tests.models import value, wrapped
 
 

@@ -10,11 +10,11 @@ import pytest
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
+from roundoff.run import bench as running
+from roundoff.run.bench import Bench
 from roundoff.run.session import Session, open_session
-from roundoff.search import output_runner as running
 from roundoff.search.judge_options import JudgeOptions, make_judge
 from roundoff.search.judges import SignalJudge, TrialJudge
-from roundoff.search.output_runner import OutputRunner
 from tests.models import conv_net, loaded, residual
 
 COUNT = 40
@@ -53,7 +53,7 @@ def test_outputs_that_are_no_class_scores_are_compared_by_decibels(tmp_path: Pat
     model = loaded(residual(), tmp_path)
     name = model.proto.graph.input[0].name
     judge = make_judge(model, Images(name), JudgeOptions())
-    assert judge.name == "sqnr_db"
+    assert judge.name == "mean_sqnr_db"
     assert judge.measure(model, [0, 1]).tolist() == [150.0, 150.0]
 
 
@@ -61,14 +61,14 @@ def test_what_float_gives_is_computed_once_for_the_same_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, other = (loaded(residual(), tmp_path) for _ in range(2))
-    runner = OutputRunner(model, Images(model.proto.graph.input[0].name))
-    judge, run, asked = SignalJudge(runner), runner.run, list[Model]()
+    bench = Bench(model, Images(model.proto.graph.input[0].name))
+    judge, run, asked = SignalJudge(bench), bench.run_together, list[Model]()
 
     def counting(of: Model, indices: Sequence[int]) -> Iterator[tuple[tuple[int, ...], list[Array]]]:
         asked.append(of)
         return run(of, indices)
 
-    monkeypatch.setattr(runner, "run", counting)
+    monkeypatch.setattr(bench, "run_together", counting)
     first, second = (judge.measure(other, [0, 5, 9]).tolist() for _ in range(2))
     assert first == second
     assert [each is model for each in asked] == [False, True, False]
@@ -90,9 +90,9 @@ def test_nodes_are_fused_only_where_that_changes_nothing_but_last_bits(
         opened.clear()
         monkeypatch.setattr(running, "FUSED_AGREEMENT_DB", least_db)
         monkeypatch.setattr(running, "agreement_db", lambda *_: 120.0)
-        runner = OutputRunner(model, Images())
+        bench = Bench(model, Images())
         for _ in range(3):
-            assert sum(len(chunk) for chunk, _ in runner.run(model, [3, 1, 4])) == 3
+            assert sum(len(chunk) for chunk, _ in bench.run_together(model, [3, 1, 4])) == 3
         # Two to find out, and one that serves all runs.
         assert opened == [False, True, fused]
 

@@ -5,11 +5,14 @@ import math
 from dataclasses import replace
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console
 
+from roundoff.core.document import SCHEMA, Environment, RunDocument
 from roundoff.core.plan import Precision, Recipe, Rule
+from roundoff.pages.terminal import terminal_page
+from roundoff.report.run_directory import run_files
+from roundoff.search.page import trial_line, tuning_page
 from roundoff.search.result import Dragged, HoldOut, Remaining, Trial, Tuning
-from roundoff.search.terminal import trial_line, tuning_csv, tuning_table, tuning_verdict
 
 RULE = Rule("node", ("[conv]/with a long name/of its own",), Precision("float", "float"))
 PLAIN = Trial(Recipe(), "plain", False, 0.5, 0.4, 1.0, 32, whole=False, number=1, seconds=1.25)
@@ -60,14 +63,23 @@ FOUND = Tuning(
 )
 
 
-def text(page: RenderableType) -> str:
+ENVIRONMENT = Environment("0.1.0", "3.11", {}, "host", "float64", 0.5)
+
+
+def document(found: Tuning) -> RunDocument:
+    return RunDocument(schema=SCHEMA, command=(), inputs=(), tuning=found, environment=ENVIRONMENT)
+
+
+def text(found: Tuning) -> str:
+    page = tuning_page(document(found))
+    assert page is not None
     console = Console(file=io.StringIO(), width=80)
-    console.print(page)
+    console.print(terminal_page(page))
     return str(console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def test_a_goal_that_is_met() -> None:
-    page = text(tuning_verdict(FOUND))
+    page = text(FOUND)
     assert page.startswith("MET: 1 node at float: [conv]")
     for words in (
         "accuracy within 1% of float, 89.10%",
@@ -86,10 +98,10 @@ def test_a_goal_that_is_met() -> None:
 
 def test_the_headline_says_what_other_samples_say() -> None:
     held = HoldOut(200, 0.91, 0.88, (0.01, 0.05), met=False)
-    page = text(tuning_verdict(replace(FOUND, holdout=held)))
+    page = text(replace(FOUND, holdout=held))
     assert page.startswith("MET, but not on other samples: 1 node")
     assert "that is less than the goal, within 1% of float, asks for" in page
-    page = text(tuning_verdict(replace(FOUND, holdout=replace(held, score=0.91, met=True))))
+    page = text(replace(FOUND, holdout=replace(held, score=0.91, met=True)))
     assert page.startswith("MET, on other samples too: 1 node")
     assert "asks for" not in page
 
@@ -106,7 +118,7 @@ def test_a_goal_that_is_not_met_says_how_far_it_is() -> None:
     found = replace(
         FOUND, verdict="best_effort", answer=1, minimal=None, stopped="when the time was over", holdout=None
     )
-    page = " ".join(text(tuning_verdict(found)).split())
+    page = " ".join(text(found).split())
     assert page.startswith(
         "BEST EFFORT: nothing tried meets the goal, accuracy within 1% of float, 39.10 points short"
     )
@@ -115,23 +127,23 @@ def test_a_goal_that_is_not_met_says_how_far_it_is() -> None:
 
 
 def test_nothing_to_do() -> None:
-    page = text(tuning_verdict(replace(FOUND, verdict="nothing_to_do", answer=1)))
+    page = text(replace(FOUND, verdict="nothing_to_do", answer=1))
     assert page.startswith("NOTHING TO DO: the plain quantized model meets the goal")
     assert "times that of" not in page
-    sure = text(tuning_verdict(replace(FOUND, interval=(0.0, 0.005))))
+    sure = text(replace(FOUND, interval=(0.0, 0.005)))
     assert "too few" not in sure
 
 
 def test_every_trial_has_a_line() -> None:
-    page = text(tuning_table(replace(FOUND, front=(1, 2))))
+    page = text(replace(FOUND, front=(1, 2)))
     assert max(map(len, page.splitlines())) <= 80
     assert "<- answer front" in page
     assert page.count("impossible") == 1
-    rows = tuning_csv(FOUND).splitlines()
+    rows = run_files(document(FOUND))["trials.csv"].splitlines()
     assert len(rows) == 4
     assert rows[2] == "2,1 node at float: [conv],yes,0.895,0.005,1.5,500,yes,2.000,yes"
 
 
 @pytest.mark.parametrize(("metric", "words"), [("sqnr_db", "0.9 dB, float 0.9 dB"), ("mine", "0.895, float 0.9")])
 def test_other_metrics_have_their_own_units(metric: str, words: str) -> None:
-    assert words in text(tuning_verdict(replace(FOUND, metric=metric)))
+    assert words in text(replace(FOUND, metric=metric))

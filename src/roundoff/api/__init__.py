@@ -1,7 +1,7 @@
 """The public functions: one for each command, of the same name and with the same words.
 
-Each takes what the command takes, and gives an `Outcome` that prints its verdict, shows itself in a notebook, gives
-its rows and writes the files that the command writes. The command line parses, calls them, and prints.
+Each takes what the command takes, and gives an `Outcome` that prints its verdict, shows itself in a notebook,
+gives its rows and writes the files that the command writes. The command line parses, calls them, and prints.
 """
 
 import importlib
@@ -11,7 +11,7 @@ __all__ = ["FUNCTIONS"]
 
 FUNCTIONS = {
     "accumulate": "studies",
-    "audit": "studies",
+    "audit": "quantization",
     "channels": "studies",
     "check_calibration": "checks",
     "check_io": "checks",
@@ -32,7 +32,7 @@ FUNCTIONS = {
     "samples": "studies",
     "sensitivity": "studies",
     "targets": "quantization",
-    "transform": "studies",
+    "transform": "transformation",
     "tune": "tuning",
 }
 """The module of each function."""

@@ -26,6 +26,8 @@ __all__ = [
     "DataOptions",
     "Limits",
     "QuantizeOptions",
+    "names_in",
+    "one_of",
     "public",
     "words_in",
 ]
@@ -120,6 +122,30 @@ def words_in(given: str | Sequence[str] | None, *, option: str) -> tuple[str, ..
     if isinstance(given, Sequence) and all(isinstance(each, str) for each in given):
         return tuple(given)
     raise BadInput(f"{option} is {said_of(given)}.", fix="give a name, or a list of names")
+
+
+def names_in(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Names, of which each may contain anything.
+
+    Raises:
+        BadInput: It is no name, and no sequence of names.
+    """
+    if isinstance(given, str):
+        return (given,)
+    if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
+        raise BadInput(f"The names are {said_of(given)}.", fix="give a name, or a list of names")
+    return tuple(given)
+
+
+def one_of(**given: Any) -> None:
+    """Refuse two arguments of which each stands for the other.
+
+    Raises:
+        BadInput: Both were given.
+    """
+    (one, first), (other, second) = given.items()
+    if first is not None and second is not None:
+        raise BadInput(f"Both --{one} and --{other} were given.", fix="leave one of them out")
 
 
 @dataclass(frozen=True, slots=True)

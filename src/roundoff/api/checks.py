@@ -64,8 +64,8 @@ def check_io(
 ) -> "Outcome[IoCheck]":
     """Compare what a deployed model is fed and gives with what it was in training.
 
-    Each stage is a pair: training's side, then the deployed one; each a file, a folder, an array, or arrays by name of
-    the sample. None, or ``-``, stands for a side that is not there.
+    Each stage is a pair: training's side, then the deployed one; each a file, a folder, an array, or arrays by
+    the name of the sample. None, or ``-``, stands for a side that is not there.
 
     Args:
         original: The original inputs; one side serves both.

@@ -39,7 +39,7 @@ _SIDES = "give a file or folder of tensors, a dictionary of arrays, or a model w
 
 
 class ComparedSides(NamedTuple):
-    """Both sides of a comparison, which tensor is which, the model of the reference, if known, and what was fed."""
+    """Both sides of a comparison, which tensor is which, the reference's model if known, and what was fed."""
 
     reference: "TensorSource"
     candidate: "TensorSource"

@@ -1,7 +1,7 @@
 """What may be given as a model, as samples, as labels and as an evaluator, and what becomes of it.
 
-A model is a path, an ``onnx.ModelProto`` or the two files of a Caffe net. Samples are a path, a path for each input,
-an array, an array for each input, or anything that gives sample after sample.
+A model is a path, an ``onnx.ModelProto`` or the two files of a Caffe net. Samples are a path, a path for each
+input, an array, an array for each input, or anything that gives sample after sample.
 """
 
 import inspect

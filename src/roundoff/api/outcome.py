@@ -73,7 +73,9 @@ class Outcome(Generic[T]):
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of its main table, as plain values by column."""
-        found = next(_tables(self.page), None)
+        tables = list(_tables(self.page))
+        # The one that a run directory keeps, where there is such.
+        found = next((each for each in tables if each.file), tables[0] if tables else None)
         if found is None:
             return []
         table = found.shown_on("csv")

@@ -1,11 +1,12 @@
-"""Making quantized models, as functions: quantize, targets, export_settings."""
+"""Making quantized models and looking at them, as functions: quantize, targets, audit, export_settings."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import fnmatch
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, Limits, QuantizeOptions, public, words_in
+from roundoff.api.call import Call, Limits, QuantizeOptions, names_in, public, words_in
 from roundoff.api.inputs import (
     GivenModel,
     ModelLike,
@@ -17,10 +18,10 @@ from roundoff.api.inputs import (
     open_model,
     said_of,
 )
-from roundoff.api.outcome import PageOutcome
+from roundoff.api.outcome import Outcome, PageOutcome
 from roundoff.api.subject import QuantizedLike, open_stored, quantize_settings, samples_for, target_of
 from roundoff.core.files import model_files, model_stem, output_directory, write_text
-from roundoff.errors import BadInput
+from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.catalogue import plain
 from roundoff.quantize.pipeline import Quantization
 
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.run.feeds import Samples
+    from roundoff.studies.audit.result import Audit
     from roundoff.vendors.dialects.decisions import Decisions
     from roundoff.vendors.dialects.settings import ToolSettings
 
 __all__ = [
     "QuantizationOutcome",
     "SettingsOutcome",
+    "audit",
     "export_settings",
     "quantize",
     "targets",
@@ -164,19 +167,12 @@ def targets(target: Any = None) -> "PageOutcome[tuple[Target, ...]]":
     Args:
         target: The name of one, or the path of a TOML file; all that are shipped when None.
     """
-    from roundoff.pages.blocks import Column, Page, Table
     from roundoff.quantize.targets.loading import load_target, target_names
+    from roundoff.quantize.targets.page import target_page, targets_page
 
     call = Call("targets", {}, Limits, {"target": target})
     found = tuple(map(load_target, target_names())) if target is None else (target_of(target),)
-    columns = (
-        Column("name", plain("name"), "text"),
-        Column("activation", plain("activation"), "text"),
-        Column("weight", plain("weight"), "text"),
-        Column("description", plain("description"), "text"),
-    )
-    rows = tuple((each.name, each.activation, each.weight, each.description) for each in found)
-    page = Page("targets", plain("targets"), (Table("targets", plain("targets"), columns, rows),))
+    page = targets_page(found) if target is None else target_page(found[0])
     read = file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
     return PageOutcome(found, call.document(read), shown=page)
 
@@ -308,3 +304,107 @@ def _decided_in(
     graph = float_model_name(stem, known, stored.quantized.float_model)
     made = Made.by_plan(saved.plan, stem=stem, method=saved.method, samples=saved.samples, graph=graph)
     return decisions_of(stored.quantized, made), known
+
+
+# What a quantized model really holds.
+
+
+@public
+def audit(
+    subject: QuantizedLike,
+    *,
+    float_model: ModelLike | None = None,
+    target: Any = None,
+    nodes: str | Sequence[str] | None = None,
+    notes: bool = True,
+) -> "Outcome[Audit]":
+    """Say for every node which precision was asked for and which it really has.
+
+    Args:
+        subject: A folder that `quantize` wrote, or a quantized model of any tool.
+        float_model: The float model it was made from; nodes get its names.
+        target: Judge by what this target would make of the float model.
+        nodes: Only nodes whose names match.
+        notes: Repeat what was told when a run was made.
+    """
+    call = Call("audit", {}, Limits, {"subject": subject, "target": target})
+    read = [("model", subject)] if is_path(subject) else []
+    if is_path(subject) and (Path(subject).is_dir() or Path(subject).suffix.lower() == ".json"):
+        given = [flag for flag, value in (("--float", float_model), ("--target", target)) if value]
+        if given:
+            what = f"{given[0]} was given, but {subject} is a run, which has its own plan."
+            raise BadInput(what, fix=f"leave {given[0]} out, or give one of the run's models")
+        found = _audit_run(Path(subject), notes=notes)
+    else:
+        found = _audit_model(subject, float_model, target)
+    found = _matching(found, None if nodes is None else names_in(nodes))
+    read += [("float", float_model)]
+    read += [("target", target)] if is_path(target) and Path(target).is_file() else []
+    code = EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
+    return Outcome(found, call.document(file_inputs(*read), audit=found), code)
+
+
+def _audit_run(path: Path, *, notes: bool) -> "Audit":
+    """The audit of a run; what its user was told when it was made is told again on request."""
+    from roundoff.graph.load import load_model
+    from roundoff.graph.reading.read import read_quantized
+    from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, load_plan
+    from roundoff.studies.audit.study import audit_run
+
+    folder = path if path.is_dir() else path.parent
+    if path.is_dir() and not (path / PLAN_NAME).is_file():
+        what = f"{path} has no {PLAN_NAME}, so it is no run of 'roundoff quantize'."
+        raise BadInput(what, fix="give the folder that 'roundoff quantize -o' wrote, or an .onnx model")
+    saved = load_plan(path)
+    names = {"fake_quant": "fake-quant model", "deploy": "deploy model"}
+    models = {
+        name: read_quantized(load_model(folder / saved.files[kind]))
+        for kind, name in names.items()
+        if kind in saved.files
+    }
+    if not models:
+        raise BadInput(f"{path} names no models.", fix="write the run again with 'roundoff quantize'")
+    corrected = CORRECTED in saved.files
+    found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path), corrected=corrected)
+    return replace(found, notes=(*found.notes, *saved.notes)) if notes else found
+
+
+def _audit_model(subject: QuantizedLike, float_model: ModelLike | None, target: Any) -> "Audit":
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.graph.reading.read import read_quantized
+    from roundoff.quantize.planning.planner import plan_quantization
+    from roundoff.studies.audit.study import audit_against, audit_model
+
+    chip = None if target is None else target_of(target)
+    source = None if float_model is None else open_model(float_model, what="The float model").model
+    if isinstance(subject, QuantizedModel):
+        model, called = subject, f"({type(subject).__name__})"
+    else:
+        given = open_model(subject, what="The quantized model")
+        model, called = read_quantized(given.model, float_model=source), str(given.path)
+    if not model.quantizers and not model.oddities:
+        raise BadInput(
+            f"{called} is not quantized: no quantizer of a known kind was found in it.",
+            fix="give a model with QuantizeLinear and DequantizeLinear nodes, or of another dialect listed in "
+            "docs/formats/quantized-models.md",
+        )
+    if chip is None:
+        return audit_model(model, subject=called)
+    return audit_against(model, plan_quantization(model.float_model, chip), subject=called)
+
+
+def _matching(found: "Audit", globs: Sequence[str] | None) -> "Audit":
+    """Only the rows that were asked for."""
+    if globs is None:
+        return found
+    names = [row.node for row in found.rows]
+
+    def matches(name: str, pattern: str) -> bool:
+        # Names may hold brackets, which a pattern would read as choices.
+        return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+    for pattern in globs:
+        if not any(matches(name, pattern) for name in names):
+            raise BadInput(f"--nodes {pattern!r} matches no node of {found.subject}.", fix=nearest(pattern, names))
+    rows = tuple(row for row in found.rows if any(matches(row.node, pattern) for pattern in globs))
+    return replace(found, rows=rows, findings=())

@@ -1,57 +1,44 @@
-"""The studies of one network, as functions: layers, accumulate, sensitivity, partial, distribution, channels, ..."""
+"""The studies of one network, as functions: layers, accumulate, sensitivity, partial, channels, ..."""
 
-import fnmatch
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, Limits, QuantizeOptions, public, words_in
+from roundoff.api.call import Call, names_in, one_of, public, words_in
 from roundoff.api.inputs import (
-    DataLike,
     EvaluatorLike,
     LabelsLike,
     ModelLike,
     PathLike,
     as_path,
     check_files,
-    data_inputs,
     file_inputs,
     is_path,
-    open_data,
     open_evaluator,
     open_labels,
-    open_model,
     said_of,
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import (
-    QuantizedLike,
     Subject,
     SubjectOptions,
     check_subject,
     open_subject,
-    quantize_settings,
-    samples_for,
     target_of,
 )
-from roundoff.core.files import model_stem
 from roundoff.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.graph.interface import topology
-from roundoff.quantize.step_report import TransformReport
 from roundoff.studies.samples.result import WorstSamples
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.names import NameList
-    from roundoff.core.plan import Step
-    from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.messages.message import Message
     from roundoff.run.feeds import Samples
     from roundoff.studies.accumulate.result import Accumulation, Curve
-    from roundoff.studies.audit.result import Audit
     from roundoff.studies.channels.result import ChannelReport
     from roundoff.studies.distribution.result import DistributionReport
     from roundoff.studies.layers.result import LayerReport
@@ -59,13 +46,10 @@ if TYPE_CHECKING:
     from roundoff.studies.partial.result import PartialQuantization
     from roundoff.studies.sensitivity.result import SensitivityReport
     from roundoff.studies.sensitivity.result import Subject as SwitchedSubject
-    from roundoff.studies.transform.study import Judge
 
 __all__ = [
-    "TransformOutcome",
     "WorstSamplesOutcome",
     "accumulate",
-    "audit",
     "channels",
     "distribution",
     "layers",
@@ -73,7 +57,6 @@ __all__ = [
     "partial",
     "samples",
     "sensitivity",
-    "transform",
 ]
 
 _KINDS = ("node", "weight", "activation")
@@ -83,8 +66,6 @@ _SAMPLE_METRICS = ("sqnr_db", "cosine", "mse")
 _LEADING = 10
 _MOST_BINS = 10_000
 _MOST_NAMED = 2
-# What users call what is registered under another name.
-_STEP_NAMES = {"round": "round_weights"}
 
 
 def _choose(option: str, value: Any, choices: Sequence[str]) -> Any:
@@ -299,8 +280,8 @@ def sensitivity(
     settings = SensitivitySettings(
         kinds=tuple(dict.fromkeys(kinds)),
         metrics=metrics,
-        outputs=_names(output_node),
-        nodes=_names(nodes),
+        outputs=names_in(output_node),
+        nodes=names_in(nodes),
         groups={name: tuple(names) for name, names in groups.items()},
         mode="left_out" if leave_one_out else "alone",
         first_samples=first_samples,
@@ -322,15 +303,6 @@ def sensitivity(
     found = report_sensitivity(measured, subject.quantized)
     code = EXIT_INTERRUPTED if interrupted else EXIT_OK
     return Outcome(found, _document(call, subject, sensitivity=found), code)
-
-
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Names, of which each may contain anything."""
-    if isinstance(given, str):
-        return (given,)
-    if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
-        raise BadInput(f"The names are {said_of(given)}.", fix="give a name, or a list of names")
-    return tuple(given)
 
 
 @public
@@ -373,15 +345,15 @@ def partial(
     call = Call("partial", options, SubjectOptions, {"model": model, **own})
     check_subject(call, model)
     check_files(("The labels", labels))
-    _one_of(labels=labels, evaluator=evaluator)
-    _one_of(ranking=ranking, nodes=nodes)
+    one_of(labels=labels, evaluator=evaluator)
+    one_of(ranking=ranking, nodes=nodes)
     _choose("--kind", kind, _KINDS)
     if nodes is not None and kind != "node":
         what = f"--kind {kind} has no effect on the names of --nodes: each means what it means."
         raise BadInput(what, fix="leave --kind out")
     # What cannot be read should not be told after minutes of work.
     measure = open_evaluator(evaluator)
-    order = None if nodes is None else _names(nodes)
+    order = None if nodes is None else names_in(nodes)
     if ranking is not None:
         order = read_ranking(as_path(ranking, option="--ranking"), kind)
     settings = PartialSettings(
@@ -415,13 +387,6 @@ def partial(
     )
 
 
-def _one_of(**given: Any) -> None:
-    """Refuse two arguments of which each stands for the other."""
-    (one, first), (other, second) = given.items()
-    if first is not None and second is not None:
-        raise BadInput(f"Both --{one} and --{other} were given.", fix="leave one of them out")
-
-
 def _ranked(call: Call, subject: Subject, kind: str) -> "tuple[tuple[SwitchedSubject, ...], Message]":
     """What to change in which order, and where that comes from."""
     from roundoff.messages.message import message
@@ -453,7 +418,7 @@ def _inspected(call: Call, model: ModelLike | None) -> "tuple[Subject, Samples |
 
 
 def _chosen_nodes(nodes: str | Sequence[str]) -> tuple[str, ...]:
-    names = _names(nodes)
+    names = names_in(nodes)
     if not names:
         raise BadInput(
             "No node, tensor or quantizer was named.", fix="name some behind the model; '*' for all nodes"
@@ -546,7 +511,7 @@ def outliers(
 
     call = Call("outliers", options, SubjectOptions, {"model": model, "nodes": nodes, "log_base": log_base})
     check_subject(call, model)
-    settings = OutlierSettings(names=_names(nodes), log_base=log_base, axis=axis, limits=call.limits)
+    settings = OutlierSettings(names=names_in(nodes), log_base=log_base, axis=axis, limits=call.limits)
     subject = open_subject(call, model, required=False)
     found = find_outliers(subject.quantized, subject.samples, settings, progress=call.progress)
     return Outcome(found, _document(call, subject, outliers=found))
@@ -612,265 +577,7 @@ def samples(
     # What is misspelt should not be told after minutes of work.
     for name in metrics:
         get_metric(name)
-    settings = WorstSampleSettings(metrics=metrics, outputs=_names(output_node), limits=call.limits)
+    settings = WorstSampleSettings(metrics=metrics, outputs=names_in(output_node), limits=call.limits)
     subject = open_subject(call, model)
     found = find_worst_samples(subject.quantized, subject.samples, settings, progress=call.progress)
     return WorstSamplesOutcome(found, _document(call, subject, worst_samples=found), fed=subject.samples)
-
-
-# What a quantized model really holds.
-
-
-@public
-def audit(
-    subject: QuantizedLike,
-    *,
-    float_model: ModelLike | None = None,
-    target: Any = None,
-    nodes: str | Sequence[str] | None = None,
-    notes: bool = True,
-) -> "Outcome[Audit]":
-    """Say for every node which precision was asked for and which it really has.
-
-    Args:
-        subject: A folder that `quantize` wrote, or a quantized model of any tool.
-        float_model: The float model it was made from; nodes get its names.
-        target: Judge by what this target would make of the float model.
-        nodes: Only nodes whose names match.
-        notes: Repeat what was told when a run was made.
-    """
-    call = Call("audit", {}, Limits, {"subject": subject, "target": target})
-    read = [("model", subject)] if is_path(subject) else []
-    if is_path(subject) and (Path(subject).is_dir() or Path(subject).suffix.lower() == ".json"):
-        given = [flag for flag, value in (("--float", float_model), ("--target", target)) if value]
-        if given:
-            what = f"{given[0]} was given, but {subject} is a run, which has its own plan."
-            raise BadInput(what, fix=f"leave {given[0]} out, or give one of the run's models")
-        found = _audit_run(Path(subject), notes=notes)
-    else:
-        found = _audit_model(subject, float_model, target)
-    found = _matching(found, None if nodes is None else _names(nodes))
-    read += [("float", float_model)]
-    read += [("target", target)] if is_path(target) and Path(target).is_file() else []
-    code = EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
-    return Outcome(found, call.document(file_inputs(*read), audit=found), code)
-
-
-def _audit_run(path: Path, *, notes: bool) -> "Audit":
-    """The audit of a run; what its user was told when it was made is told again on request."""
-    from roundoff.graph.load import load_model
-    from roundoff.graph.reading.read import read_quantized
-    from roundoff.quantize.plan_file import CORRECTED, PLAN_NAME, load_plan
-    from roundoff.studies.audit.study import audit_run
-
-    folder = path if path.is_dir() else path.parent
-    if path.is_dir() and not (path / PLAN_NAME).is_file():
-        what = f"{path} has no {PLAN_NAME}, so it is no run of 'roundoff quantize'."
-        raise BadInput(what, fix="give the folder that 'roundoff quantize -o' wrote, or an .onnx model")
-    saved = load_plan(path)
-    names = {"fake_quant": "fake-quant model", "deploy": "deploy model"}
-    models = {
-        name: read_quantized(load_model(folder / saved.files[kind]))
-        for kind, name in names.items()
-        if kind in saved.files
-    }
-    if not models:
-        raise BadInput(f"{path} names no models.", fix="write the run again with 'roundoff quantize'")
-    corrected = CORRECTED in saved.files
-    found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path), corrected=corrected)
-    return replace(found, notes=(*found.notes, *saved.notes)) if notes else found
-
-
-def _audit_model(subject: QuantizedLike, float_model: ModelLike | None, target: Any) -> "Audit":
-    from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.graph.reading.read import read_quantized
-    from roundoff.quantize.planning.planner import plan_quantization
-    from roundoff.studies.audit.study import audit_against, audit_model
-
-    chip = None if target is None else target_of(target)
-    source = None if float_model is None else open_model(float_model, what="The float model").model
-    if isinstance(subject, QuantizedModel):
-        model, called = subject, f"({type(subject).__name__})"
-    else:
-        given = open_model(subject, what="The quantized model")
-        model, called = read_quantized(given.model, float_model=source), str(given.path)
-    if not model.quantizers and not model.oddities:
-        raise BadInput(
-            f"{called} is not quantized: no quantizer of a known kind was found in it.",
-            fix="give a model with QuantizeLinear and DequantizeLinear nodes, or of another dialect listed in "
-            "docs/formats/quantized-models.md",
-        )
-    if chip is None:
-        return audit_model(model, subject=called)
-    return audit_against(model, plan_quantization(model.float_model, chip), subject=called)
-
-
-def _matching(found: "Audit", globs: Sequence[str] | None) -> "Audit":
-    """Only the rows that were asked for."""
-    if globs is None:
-        return found
-    names = [row.node for row in found.rows]
-
-    def matches(name: str, pattern: str) -> bool:
-        # Names may hold brackets, which a pattern would read as choices.
-        return name == pattern or fnmatch.fnmatchcase(name, pattern)
-
-    for pattern in globs:
-        if not any(matches(name, pattern) for name in names):
-            raise BadInput(f"--nodes {pattern!r} matches no node of {found.subject}.", fix=nearest(pattern, names))
-    rows = tuple(row for row in found.rows if any(matches(row.node, pattern) for pattern in globs))
-    return replace(found, rows=rows, findings=())
-
-
-# Changing a model so that it quantizes better.
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TransformOutcome(Outcome[TransformReport]):
-    """What steps brought, and the models they made.
-
-    Attributes:
-        trial: The quantized model as it is now.
-        stem: How names of files start.
-    """
-
-    trial: Any = None
-    stem: str = "model"
-
-    @property
-    def quantized(self) -> "QuantizedModel":
-        """The quantized model: changed where that helped."""
-        found: QuantizedModel = self.trial.quantized
-        return found
-
-    @public
-    def save(self, directory: PathLike, *, force: bool = False) -> tuple[Path, ...]:
-        """Write the float model, the quantized ones and the run document."""
-        from roundoff.graph.insertion import deploy_model, fake_quant_model
-        from roundoff.graph.save import save_model
-        from roundoff.report.run_directory import write_run
-
-        quantized = self.quantized
-        model, quantizers = quantized.float_model, quantized.quantizers
-        models = {
-            f"{self.stem}_float_model.onnx": lambda path: save_model(model, path),
-            self.fake_quant_name: lambda path: save_model(fake_quant_model(model, quantizers), path),
-            f"{self.stem}_deploy_model.onnx": lambda path: save_model(deploy_model(model, quantizers), path),
-        }
-        return write_run(self.document, Path(directory), force=force, more=models)
-
-    @property
-    def fake_quant_name(self) -> str:
-        """Name of the file with the quantized model that onnxruntime runs."""
-        return f"{self.stem}_fake_quant_model.onnx"
-
-
-class TransformOptions(QuantizeOptions, total=False):
-    """The chip, and what the model is fed."""
-
-    target: Any
-
-
-@public
-def transform(
-    model: ModelLike,
-    steps: str | Sequence[str],
-    *,
-    option: Mapping[str, Any] | Sequence[str] = (),
-    nodes: str | Sequence[str] = (),
-    test: DataLike = None,
-    labels: LabelsLike = None,
-    evaluator: EvaluatorLike | None = None,
-    **options: Unpack[TransformOptions],
-) -> TransformOutcome:
-    """Change a model so that it quantizes better, and prove that it does.
-
-    Args:
-        model: The float model.
-        steps: What to do: ``smooth``, ``equalize``, ``explicit-bias``, ``round``, ``bias-correct``.
-        option: Options of steps, as ``alpha`` or ``smooth.alpha`` for one step alone.
-        nodes: Limit the steps to these nodes.
-        test: Other samples to judge on.
-        labels: Right classes of these samples.
-        evaluator: The user's own measure.
-        options: The chip, how to quantize, and what the model is fed.
-    """
-    from roundoff.studies.transform.study import try_steps
-
-    call = Call("transform", options, TransformOptions, {"model": model, "steps": steps})
-    _one_of(labels=labels, evaluator=evaluator)
-    if call.get("target") is None:
-        raise BadInput("No chip to quantize for was given.", fix="add --target NAME")
-    asked = _steps(steps, option, _names(nodes))
-    settings = quantize_settings(call)
-    measure = open_evaluator(evaluator)
-    given = open_model(model)
-    fed = samples_for(call, given.model)
-    judge = replace(_judge(call, given.model, fed, test, labels), evaluator=measure)
-    trial = try_steps(given.model, fed, asked, settings=settings, judge=judge, progress=call.progress)
-    target = call.get("target")
-    read = [given.origin("model")]
-    read += file_inputs(("rules", call.get("rules")), ("labels", labels), ("evaluator", evaluator))
-    read += file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
-    read += data_inputs("data", call.get("data"), fed)
-    read += () if test is None else data_inputs("data", [test] if is_path(test) else test, judge.samples)
-    document = call.document(read, topology(given.model), transform=trial.report)
-    code = EXIT_OK if trial.report.kept or not trial.report.changed else EXIT_THRESHOLD_MISSED
-    return TransformOutcome(trial.report, document, code, trial=trial, stem=model_stem(given.path))
-
-
-def _steps(given: str | Sequence[str], option: Any, nodes: tuple[str, ...]) -> "list[Step]":
-    """The steps with their options, checked before anything runs."""
-    from roundoff.core.plan import Step
-    from roundoff.quantize.corrections.registry import all_corrections
-    from roundoff.quantize.transforms.registry import all_transforms
-    from roundoff.studies.transform.study import check_steps
-
-    known = {each.name: tuple(each.options) for each in all_transforms()}
-    known |= {each.name: tuple(each.options) for each in all_corrections()}
-    words = [word.strip() for word in given.split(",")] if isinstance(given, str) else list(_names(given))
-    names = [_STEP_NAMES.get(word, word).replace("-", "_") for word in words]
-    shown = [name for name in known if name not in _STEP_NAMES.values()] + list(_STEP_NAMES)
-    for word, name in zip(words, names, strict=True):
-        if name not in known:
-            what = f"There is no step {word!r}."
-            raise BadInput(what, fix=nearest(word, [each.replace("_", "-") for each in shown]))
-    # Corrections have nowhere to go in a layer without a bias.
-    if "bias_correct" in names and "explicit_bias" not in names:
-        names.insert(0, "explicit_bias")
-    texts = [f"{key}={value}" for key, value in option.items()] if isinstance(option, Mapping) else option
-    said = [_step_option(text, names, known) for text in texts]
-    steps = []
-    for name in names:
-        own = {key: value for step, key, value in said if step in ("", name) and key in known[name]}
-        steps.append(Step(name, tuple(sorted(own.items())), nodes))
-    check_steps(steps)
-    return steps
-
-
-def _step_option(text: str, names: Sequence[str], known: "dict[str, tuple[str, ...]]") -> tuple[str, str, str]:
-    """Which step an option is for (empty for all that have it), its name and its value."""
-    left, separator, value = text.partition("=")
-    if not separator or not left.strip():
-        raise BadInput(f"--option {text!r} is not of the form KEY=VALUE.", fix="write it as in --option alpha=0.7")
-    step, dot, key = left.strip().replace("-", "_").rpartition(".")
-    step = _STEP_NAMES.get(step, step) if dot else ""
-    if step and step not in names:
-        raise BadInput(f"--option {text}: {step!r} is none of the steps.", fix=nearest(step, names))
-    options = [option for name in names if step in ("", name) for option in known[name]]
-    if key not in options:
-        fix = nearest(key, options) if options else "leave it out, the steps have no options"
-        raise BadInput(f"--option {text}: none of the steps has an option {key!r}.", fix=fix)
-    return step, key, value.strip()
-
-
-def _judge(call: Call, model: "Model", fed: "Samples", test: DataLike, labels: LabelsLike) -> "Judge":
-    from roundoff.graph.interface import inputs
-    from roundoff.studies.transform.study import Judge
-
-    unseen = test is not None
-    if unseen:
-        words = [test] if is_path(test) else test
-        fed = open_data(words, inputs(model), call.sample_options(limit=None))
-    cut = call.get("samples") is not None and not unseen
-    return Judge(fed, unseen, open_labels(labels, fed.names, cut=cut))

@@ -346,7 +346,7 @@ def _right_float_model(folder: Path, saved: "SavedPlan") -> str:
 
 
 class StoredQuantization(NamedTuple):
-    """What an earlier run stored: the model, its arithmetic, words for it, the float model if given, and the plan."""
+    """What an earlier run stored: the model, its arithmetic, words for it, the float model, and the plan."""
 
     quantized: "QuantizedModel"
     arithmetic: "Arithmetic"

@@ -213,7 +213,7 @@ def tune(
         facts = dict(_facts(call, asked, settings, read, data))
         again = open_folder(folder, resume=resume, force=force)
         if resume and not again and tell is not None:
-            tell(told("tuning_text.begins", folder=folder))
+            tell(told("search.begins", folder=folder))
         delivery = _delivery(folder, given, settings.target, read[0][1].sha256)
         store = TuneStore(folder, facts, delivery.best_so_far, on_trial)
     try:
@@ -242,12 +242,18 @@ def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, 
     if dialect is not None:
         find_dialects(",".join(words_in(dialect, option="--dialect")))
     check_files(("The labels", asked.labels), ("The labels", asked.test_labels))
-    if asked.labels is not None and asked.evaluator is not None:
-        raise BadInput("Both --labels and --evaluator were given.", fix="leave one of them out")
     if resume and force:
         raise BadInput("--resume goes on with a search, --force removes it.", fix="leave one of them out")
     if (resume or force) and output is None:
         raise BadInput("--resume and --force need the folder of a search.", fix="give output=, or leave them out")
+    _check_measure(asked)
+    _check_goal(call, asked)
+
+
+def _check_measure(asked: _Asked) -> None:
+    """Refuse measures that contradict each other, or would have no effect."""
+    if asked.labels is not None and asked.evaluator is not None:
+        raise BadInput("Both --labels and --evaluator were given.", fix="leave one of them out")
     if asked.test_labels is not None and asked.test_data is None:
         raise BadInput("--test-labels has no effect without --test-data.", fix="add --test-data, or leave it out")
     if asked.test_labels is not None and asked.evaluator is not None:
@@ -255,6 +261,10 @@ def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, 
         raise BadInput(what, fix="leave it out")
     if asked.test_data is not None and (asked.labels is None) != (asked.test_labels is None):
         raise BadInput("Only one of --labels and --test-labels was given.", fix="give both, or none")
+
+
+def _check_goal(call: Call, asked: _Asked) -> None:
+    """Refuse goals that cannot be meant, and methods that would not be tried."""
     calibration = call.get("calibration")
     if calibration and len(words_in(calibration, option="--calibration")) > 1:
         what = f"--calibration {calibration} names several methods; the search tries the others by itself."
@@ -301,8 +311,8 @@ def judge_options(
     """What candidates are measured by.
 
     Args:
-        evaluator: A Python file, a function ``evaluate(run, samples)`` or ``evaluate(model)``, or an object that has
-            the latter; None for none.
+        evaluator: A Python file, a function ``evaluate(run, samples)`` or ``evaluate(model)``, or an object that
+            has the latter; None for none.
         labels: The right classes.
         decibels: Without all of these, measure signal to noise even where outputs are classes.
         threads: Threads to use.

@@ -16,7 +16,7 @@ from roundoff.diagnosis.result import Change, Finding
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.graph.load import Model
-from roundoff.graph.subgraph import Part, tap
+from roundoff.graph.subgraph import Part
 from roundoff.measure.metrics import ratio_db
 from roundoff.run.session import open_session
 
@@ -94,7 +94,7 @@ class GoldenFeeds:
     @property
     def names(self) -> list[str]:
         """Names of the samples."""
-        return [self.case.lab.feeds()[place][0] for place in self.places]
+        return [self.case.runner.feeds()[place][0] for place in self.places]
 
     def of(self, tensors: Sequence[str]) -> Feeds:
         """These tensors, by sample."""
@@ -102,17 +102,16 @@ class GoldenFeeds:
         return [{name: self._known[name][at] for name in tensors} for at in range(len(self.places))]
 
     def _compute(self, names: Collection[str]) -> None:
-        feeds = [self.case.lab.feeds()[place] for place in self.places]
+        feeds = [self.case.runner.feeds()[place] for place in self.places]
         given = [name for name in names if name in feeds[0][1]]
         computed = [name for name in names if name not in feeds[0][1]]
         for name in given:
             self._known[name] = [feed[name] for _, feed in feeds]
         if computed:
-            model = self.case.lab.model
-            session = open_session(model, outputs=tap(model, computed))
-            found = [session.run(feed, sample=sample) for sample, feed in feeds]
-            for at, name in enumerate(computed):
-                self._known[name] = [arrays[at] for arrays in found]
+            runner = self.case.runner
+            indices = [runner.indices[place] for place in self.places]
+            found = [arrays for [arrays] in runner.bench.run(indices, runner.bench.open(tensors=computed))]
+            self._known |= {name: [arrays[name] for arrays in found] for name in computed}
 
 
 def run_part(model: Model, feeds: Feeds) -> Feeds:

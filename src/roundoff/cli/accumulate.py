@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
-    from roundoff.api import accumulate
+    from roundoff.api.studies import accumulate
 
     take_model(args, (args.only, *args.leave_out))
     check_results(args, csv_start=_CSV_START)

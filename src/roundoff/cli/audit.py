@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Audit, print, write; 1 when there are silent differences."""
-    from roundoff.api import audit
+    from roundoff.api.quantization import audit
     from roundoff.core.files import write_text
     from roundoff.pages.blocks import Table, View
     from roundoff.pages.csv import table_csv

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
-    from roundoff.api import channels
+    from roundoff.api.studies import channels
     from roundoff.studies.channels.page import CHANNELS_CSV_START
 
     names = names_from(args)

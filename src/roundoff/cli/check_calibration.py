@@ -28,6 +28,8 @@ SUMMARY = "say whether samples are fit for calibration"
 _DEFAULT_ROWS = 10
 _DEFAULT_TARGET = "generic-int8"
 _DEFAULT_SHARE = 0.2
+# By this an earlier table of ours is known.
+_CSV_START = "tensor,low,high,half,lone_sample"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,10 +85,9 @@ def _share(text: str) -> float:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Run the model over the samples, judge, print, write; 1 when there is a fault."""
-    from roundoff.api import check_calibration
-    from roundoff.studies.check_calibration.terminal import CALIBRATION_CSV_START
+    from roundoff.api.checks import check_calibration
 
-    check_results(args, csv_start=CALIBRATION_CSV_START)
+    check_results(args, csv_start=_CSV_START)
     outcome = check_calibration(
         args.model,
         target=args.target,
@@ -105,14 +106,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[CalibrationCheck]") -> Results:
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
     from roundoff.report.plots.calibration_check import calibration_picture
-    from roundoff.studies.check_calibration.terminal import calibration_page
+    from roundoff.studies.check_calibration.page import calibration_page
 
-    found = outcome.result
+    page = calibration_page(outcome.document, View(args.top))
     return Results(
         document=outcome.document,
         table="calibration.csv",
-        picture=lambda form: calibration_picture(found, form=form),
-        page=(calibration_page(for_people(found), most=args.top),),
+        picture=lambda form: calibration_picture(outcome.result, form=form),
+        page=page,
     )

@@ -67,11 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, explain, print; 1 when a stage differs."""
-    from roundoff.api import check_io
+    from roundoff.api.checks import check_io
     from roundoff.core.document import DOCUMENT_NAME, to_json
     from roundoff.core.files import check_output_directory
+    from roundoff.pages.terminal import terminal_page
     from roundoff.report.run_directory import write_run
-    from roundoff.studies.check_io.terminal import io_check_page
+    from roundoff.studies.check_io.page import io_check_page
 
     if args.output_dir is not None:
         check_output_directory(args.output_dir, marker=DOCUMENT_NAME, force=args.force)
@@ -92,13 +93,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         input_tolerance=args.input_tolerance,
         result_tolerance=args.result_tolerance,
     )
-    found, document = outcome.result, outcome.document
+    document = outcome.document
     written = [] if args.output_dir is None else list(write_run(document, args.output_dir, force=args.force))
     written += write_html(args, document)
     if args.json:
         terminal.text(to_json(document))
-    else:
-        terminal.print(io_check_page(found))
+    elif (page := io_check_page(document)) is not None:
+        terminal.print(terminal_page(page))
     if written:
         terminal.written(written)
     return outcome.exit_code

@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Compare, print, write; 1 when thresholds that were given are missed, or it is incomplete."""
-    from roundoff.api import compare
+    from roundoff.api.comparison import compare
 
     _check_outputs(args)
     outcome = compare(

@@ -59,8 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Convert, write, print."""
-    from roundoff.api import convert
-    from roundoff.api.tensors import TensorConversion
+    from roundoff.api.tensors import TensorConversion, convert
 
     outcome = convert(
         args.source,

@@ -5,12 +5,11 @@ Loaded for every --help, so it imports the standard library alone until samples 
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roundoff.cli.values import number, numbers, shape
 
 if TYPE_CHECKING:
-    from roundoff.api.call import DataOptions
     from roundoff.core.tensors import InputSpec
     from roundoff.samples.sample_set import SampleSet
 
@@ -66,11 +65,11 @@ def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "Sa
     return open_data(args.data or [], inputs, options)  # type: ignore[return-value]
 
 
-def data_words(args: argparse.Namespace) -> "DataOptions":
+def data_words(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `add_data_options` as public functions take them."""
     parser = argparse.ArgumentParser(add_help=False)
     add_data_options(parser)
-    return {name: getattr(args, name) for name in vars(parser.parse_args([]))}  # type: ignore[return-value]
+    return {name: getattr(args, name) for name in vars(parser.parse_args([]))}
 
 
 def _add_image_options(group: argparse._ArgumentGroup) -> None:

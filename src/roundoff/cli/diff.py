@@ -95,7 +95,7 @@ def check_diff_outputs(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, print, write."""
-    from roundoff.api import diff
+    from roundoff.api.runs import diff
     from roundoff.core.document import to_json
     from roundoff.pages.blocks import View
     from roundoff.pages.terminal import terminal_page

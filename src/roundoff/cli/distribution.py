@@ -44,7 +44,7 @@ def _bins(text: str) -> int:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
-    from roundoff.api import distribution
+    from roundoff.api.studies import distribution
     from roundoff.studies.distribution.page import DISTRIBUTION_CSV_START
 
     names = names_from(args)

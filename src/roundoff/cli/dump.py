@@ -55,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Estimate, run, write."""
-    from roundoff.api import dump
-    from roundoff.api.tensors import MAP_NAME, STATS_NAME, STATS_TABLE_NAME
+    from roundoff.api.tensors import MAP_NAME, STATS_NAME, STATS_TABLE_NAME, dump
     from roundoff.messages.numbers import counted, format_size
     from roundoff.messages.sanitize import for_people
     from roundoff.report.statistics import statistics_json, statistics_table

@@ -25,7 +25,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Look it up and print it."""
     from rich.text import Text
 
-    from roundoff.api import explain
+    from roundoff.api.runs import explain
 
     terminal.print(Text(explain(args.name, args.run_path)))
     return EXIT_OK

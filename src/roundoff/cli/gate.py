@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, compare, judge, print, write; 1 when the run does not pass."""
-    from roundoff.api import gate
+    from roundoff.api.runs import gate
     from roundoff.core.document import to_json
     from roundoff.core.files import check_output_file, write_text
     from roundoff.report.junit import gate_junit

@@ -73,7 +73,7 @@ def _rows(text: str) -> int | None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
-    from roundoff.api import layers
+    from roundoff.api.studies import layers
 
     _check_outputs(args)
     outcome = layers(

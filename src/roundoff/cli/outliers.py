@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
-    from roundoff.api import outliers
+    from roundoff.api.studies import outliers
     from roundoff.studies.outliers.page import OUTLIERS_CSV_START
 
     check_results(args, csv_start=OUTLIERS_CSV_START)

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, rank, sweep, print, write."""
-    from roundoff.api import partial
+    from roundoff.api.studies import partial
 
     take_model(args, (args.nodes or [],))
     check_results(args, csv_start=_CSV_START)

@@ -53,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize, write, print."""
-    from roundoff.api import quantize
-    from roundoff.api.quantization import file_prefix
+    from roundoff.api.quantization import file_prefix, quantize
     from roundoff.core.files import check_output_directory
     from roundoff.quantize.plan_file import PLAN_NAME
 
@@ -78,34 +77,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _print(args: argparse.Namespace, terminal: Terminal, result: "Quantization") -> None:
     from roundoff.measure.thresholds import load_profile
-    from roundoff.messages.catalogue import told
-    from roundoff.messages.phrases import count_of
-    from roundoff.messages.sanitize import for_people
-    from roundoff.quantize.terminal import methods_table, quantization_verdict, resolutions_table
+    from roundoff.messages.catalogue import say
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.quantize.page import quantization_page
 
     if args.json:
         terminal.text(_json(result))
         return
-    best = for_people(result.best)
-    title = told(
-        "quantization_text.title",
-        model=model_files(args.model)[0].name,
-        target=result.target.name,
-        method=best.method,
-        samples=count_of(result.calibration.samples, "sample"),
-    )
-    advice = told("quantization_text.advice", model=args.model, folder=args.output)
-    limits = load_profile("default")
-    terminal.print(quantization_verdict(title, best.agreement, best.plan, limits=limits, advice=advice))
-    if len(result.trials) > 1:
-        terminal.text("")
-        tried = {trial.method: for_people(trial.agreement) for trial in result.trials}
-        terminal.print(methods_table(tried, taken=best.method))
-    if best.plan.resolutions:
-        terminal.text("")
-        terminal.print(resolutions_table(best.plan.resolutions))
-    for note in result.notes:
-        terminal.remark(note)
+    name = model_files(args.model)[0].name
+    advice = say("quantize.advice", model=str(args.model), folder=str(args.output))
+    page = quantization_page(result, load_profile("default"), model=name, advice=advice)
+    terminal.print(terminal_page(page))
 
 
 def _json(result: "Quantization") -> str:

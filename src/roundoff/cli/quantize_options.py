@@ -5,10 +5,9 @@ Loaded for every --help, so it imports the standard library alone until they are
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roundoff.api.call import QuantizeOptions
     from roundoff.quantize.pipeline import QuantizeSettings
 
 __all__ = ["add_quantize_options", "given_quantize_options", "quantize_words", "settings_from"]
@@ -62,6 +61,6 @@ def settings_from(args: argparse.Namespace) -> "QuantizeSettings":
     return quantize_settings(Call("quantize", given, SubjectOptions))
 
 
-def quantize_words(args: argparse.Namespace) -> "QuantizeOptions":
+def quantize_words(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `add_quantize_options` as public functions take them."""
-    return {name: getattr(args, name) for name in _HOW}  # type: ignore[return-value]
+    return {name: getattr(args, name) for name in _HOW}

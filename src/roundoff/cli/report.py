@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Read, render, write."""
-    from roundoff.api import report
+    from roundoff.api.runs import report
 
     written = report(args.run_path, args.output, format=args.format, title=args.title or "", force=args.force)
     terminal.written(written)

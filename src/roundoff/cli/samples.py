@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, compare, print, write."""
-    from roundoff.api import samples
+    from roundoff.api.studies import samples
     from roundoff.messages.catalogue import told
     from roundoff.studies.samples.page import WORST_SAMPLES_CSV_START
 

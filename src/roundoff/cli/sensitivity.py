@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
-    from roundoff.api import sensitivity
+    from roundoff.api.studies import sensitivity
     from roundoff.studies.sensitivity.page import SENSITIVITY_CSV_START
 
     check_results(args, csv_start=SENSITIVITY_CSV_START)

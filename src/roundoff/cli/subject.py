@@ -5,13 +5,13 @@ Loaded for every --help, so it imports the standard library alone until models a
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roundoff.cli.data_options import data_words
 from roundoff.cli.quantize_options import add_quantize_options, quantize_words
 
 if TYPE_CHECKING:
-    from roundoff.api.subject import Subject, SubjectOptions
+    from roundoff.api.subject import Subject
     from roundoff.cli.terminal import Terminal
 
 __all__ = ["add_subject_options", "open_subject", "subject_words"]
@@ -43,7 +43,7 @@ def add_subject_options(parser: argparse.ArgumentParser, *, required: bool = Tru
     add_quantize_options(parser, title="How to quantize, with --target.")
 
 
-def subject_words(args: argparse.Namespace, terminal: "Terminal") -> "SubjectOptions":
+def subject_words(args: argparse.Namespace, terminal: "Terminal") -> dict[str, Any]:
     """The options on what is quantized and what it is fed, as public functions take them."""
     return {
         **data_words(args),

@@ -23,16 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Print the targets."""
-    from roundoff.api import targets as find_targets
-    from roundoff.messages.sanitize import for_people
-    from roundoff.quantize.targets.terminal import target_page, targets_json, targets_list
+    from roundoff.api.quantization import targets as find_targets
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.quantize.targets.page import target_page, targets_json, targets_page
 
     targets = find_targets(args.target).result
     if args.json:
         terminal.text(targets_json(targets))
-    elif args.target is not None:
-        terminal.text(target_page(for_people(targets[0])))
     else:
-        terminal.text(targets_list(for_people(targets)))
-        terminal.note("\n'roundoff targets NAME' shows all of one; docs/reference/targets.md explains it.")
+        page = targets_page(targets) if args.target is None else target_page(targets[0])
+        terminal.print(terminal_page(page))
     return EXIT_OK

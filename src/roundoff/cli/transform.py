@@ -26,7 +26,7 @@ from roundoff.cli.quantize_options import add_quantize_options, quantize_words
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from roundoff.api.studies import TransformOutcome
+    from roundoff.api.transformation import TransformOutcome
 
 SUMMARY = "smooth, equalize, correct or round, and see what it brings"
 
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Apply, quantize twice, judge, write, print."""
-    from roundoff.api import transform
+    from roundoff.api.transformation import transform
     from roundoff.core.document import DOCUMENT_NAME
     from roundoff.core.files import check_output_directory
 
@@ -104,14 +104,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _write(args: argparse.Namespace, terminal: Terminal, outcome: "TransformOutcome") -> None:
     from roundoff.core.document import to_json
-    from roundoff.studies.transform.terminal import transform_table, transform_verdict
+    from roundoff.messages.catalogue import told
+    from roundoff.pages.blocks import View
+    from roundoff.pages.terminal import terminal_page, verdict_lines
+    from roundoff.studies.transform.page import transform_page
 
     outcome.save(args.output, force=args.force)
     if args.json:
         terminal.text(to_json(outcome.document))
-    else:
-        terminal.print(transform_verdict(outcome.result, written=str(args.output / outcome.fake_quant_name)))
-        terminal.text("")
-        terminal.print(transform_table(outcome.result, rows=args.rows))
+    elif (page := transform_page(outcome.document, View(args.rows))) is not None:
+        terminal.print(terminal_page(page))
+        step = told("transform.left", file=str(args.output / outcome.fake_quant_name))
+        terminal.print(verdict_lines([(told("transform.next"), step)]))
     written = [args.output, *write_html(args, outcome.document)]
     terminal.written(written)

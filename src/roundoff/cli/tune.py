@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Search, write, print."""
-    from roundoff.api import tune
+    from roundoff.api.tuning import tune
 
     check_html(args)
     try:
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     except KeyboardInterrupt:
         terminal.finish()
         if args.output.is_dir():
-            terminal.remark(told("tuning_text.resume", folder=args.output))
+            terminal.remark(told("search.resume", folder=args.output))
         raise
     written = [*outcome.written, *write_html(args, outcome.document)]
     _print(args, terminal, outcome)
@@ -155,13 +155,13 @@ def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, T
     """Tells of each trial in a line, so that a long search can be watched, and how long it may still take."""
     from roundoff.messages.numbers import TimeLeft, duration_text
     from roundoff.messages.phrases import semicolons
-    from roundoff.search.terminal import trial_line
+    from roundoff.search.page import trial_line
 
     left = TimeLeft(args.max_trials, args.time)
 
     def tell(trial: "Trial", best: "Trial", metric: str) -> None:
         seconds = left.step(trial.number)
-        most = "" if seconds is None else told("tuning_text.time_left", time=duration_text(seconds))
+        most = "" if seconds is None else told("search.time_left", time=duration_text(seconds))
         terminal.note(semicolons(trial_line(trial, best, metric), most))
 
     return tell
@@ -169,19 +169,15 @@ def _teller(args: argparse.Namespace, terminal: Terminal) -> "Callable[[Trial, T
 
 def _print(args: argparse.Namespace, terminal: Terminal, outcome: "TuneOutcome") -> None:
     from roundoff.core.document import to_json
-    from roundoff.search.terminal import tuning_table, tuning_verdict
+    from roundoff.pages.terminal import terminal_page
+    from roundoff.search.page import tuning_page
 
-    found = outcome.result
     if args.json:
         terminal.text(to_json(outcome.document))
-        return
-    terminal.print(tuning_verdict(found))
-    terminal.text("")
-    terminal.print(tuning_table(found))
-    if outcome.tool_settings is not None:
-        print_settings(terminal, outcome.tool_settings, args.output)
-    for note in found.notes:
-        terminal.remark(note)
+    elif (page := tuning_page(outcome.document)) is not None:
+        terminal.print(terminal_page(page))
+        if outcome.tool_settings is not None:
+            print_settings(terminal, outcome.tool_settings, args.output)
 
 
 def _finite(text: str) -> float:

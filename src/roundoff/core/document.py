@@ -6,7 +6,7 @@ and imported when a document is read or written.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -52,7 +52,9 @@ __all__ = [
 
 
 # Raised whenever a reader of older documents would misread a newer one.
-SCHEMA = 1
+SCHEMA = 2
+# Texts of the first were sentences; they are read as texts that are the same in every language.
+_READ = (1, SCHEMA)
 
 _SECTION_TYPES = {
     "Accumulation": "roundoff.studies.accumulate.result",
@@ -203,10 +205,10 @@ def load_document(path: Path | str) -> RunDocument:
     try:
         content = json.loads(data.decode("utf-8"))
         schema = content.get("schema") if isinstance(content, dict) else None
-        if schema != SCHEMA:
-            what = f"{file} has schema {schema!r}; this version reads {SCHEMA}."
+        if schema not in _READ:
+            what = f"{file} has schema {schema!r}; this version reads {' and '.join(map(str, _READ))}."
             raise BadInput(what, fix="run the command again with this version of roundoff")
-        return TypeAdapter(RunDocument).validate_python(content)
+        return replace(TypeAdapter(RunDocument).validate_python(content), schema=SCHEMA)
     except (UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{file} is not a run document: it is no JSON.", fix=_OURS) from error
     except ValidationError as error:

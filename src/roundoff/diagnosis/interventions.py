@@ -1,7 +1,7 @@
 """Where interventions are made: the network runs with any quantizers, and its outputs are compared with float."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,22 +13,16 @@ from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_ran
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.loss import Loss, LossMeter, output_parts
 from roundoff.errors import BadInput
-from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import check_repeatable, outputs, random_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
-from roundoff.graph.subgraph import tap
-from roundoff.messages.numbers import counted
-from roundoff.quantize.agreement import spread
-from roundoff.run.capture import read_feed
+from roundoff.messages.message import Message, message
+from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread
 from roundoff.run.feeds import Samples
-from roundoff.run.session import open_session
 
 __all__ = [
-    "FEW_SAMPLES",
-    "MORE_SAMPLES",
     "WIDE_BITS",
-    "Lab",
+    "InterventionRunner",
     "Subset",
     "can_fuse",
     "per_slice",
@@ -39,9 +33,6 @@ __all__ = [
     "with_slice_ranges",
 ]
 
-
-FEW_SAMPLES, MORE_SAMPLES = 8, 32
-"""On so many samples, evenly spaced, interventions are chosen, and what came of them is confirmed."""
 
 # Of a limited time this part goes to what comes before any experiment, which takes so many times as long as the
 # float network: it is run, its tensors are looked at, and the quantized one is run.
@@ -81,7 +72,7 @@ class Subset:
         return self.samples.feed(self.indices[index])
 
 
-class Lab:
+class InterventionRunner:
     """Runs one float network with quantizers of any kind, on the same few samples.
 
     Args:
@@ -119,10 +110,10 @@ class Lab:
         self._most = most
         self._deadline, self.seconds, self.sample_seconds = deadline, 0.0, math.inf
         self.model, self.samples = model, samples
-        self.threads, self._progress = threads, progress
+        self.bench = Bench(model, samples, threads=threads, keep=True)
+        self._progress = progress
         chance = random_outputs(model)
         self._names = [name for name in outputs(model) if name not in chance]
-        self._feeds: list[tuple[str, Mapping[str, Array]]] = []
         self._exact: list[dict[str, Any]] = []
         self._known: dict[tuple[tuple[int, ...], frozenset[tuple[str, int]]], Loss] = {}
         self._kept: list[Quantizer] = []  # as long as these live, no other has the id of one of them
@@ -144,19 +135,16 @@ class Lab:
         return Subset(self.samples, self.indices)
 
     def _run_float(self) -> None:
-        session = open_session(self.model, threads=self.threads, keep_memory=False)
-        names, kept, clock = outputs(self.model), 0, self._deadline.clock
+        network, kept, clock = self.bench.open(keep_memory=False), 0, self._deadline.clock
         self.indices: tuple[int, ...] = spread(len(self.samples.names), self._most)
         while len(self._exact) < len(self.indices):
             began, index = clock(), self.indices[len(self._exact)]
-            feed, sample = read_feed(self.model, self.samples, index), self.samples.names[index]
-            found = dict(zip(names, session.run(feed, sample=sample), strict=True))
+            [[found]] = self.bench.run([index], network)
             if len(self._exact) < _TIMED:
                 # The first one takes longer.
                 self.sample_seconds = min(self.sample_seconds, clock() - began)
-            self._feeds.append((sample, feed))
             self._exact.append({name: found[name] for name in self._names})
-            kept += sum(getattr(each, "nbytes", 0) for each in (*feed.values(), *found.values()))
+            kept += sum(getattr(each, "nbytes", 0) for each in (*self.bench.feed(index).values(), *found.values()))
             if len(self._exact) == _TIMED:
                 self._choose(self._affordable())
             if kept > _MOST_KEPT_BYTES:
@@ -173,7 +161,7 @@ class Lab:
         runs = self._deadline.left * _FOR_A_START / max(self.sample_seconds, _A_MOMENT)
         return int(max(1, min(self._most, runs / _RUNS_AT_START)))
 
-    def _not_finite(self) -> tuple[str, ...]:
+    def _not_finite(self) -> tuple[Message, ...]:
         """What to know of float outputs that are NaN or infinite, which nothing can be compared with.
 
         Raises:
@@ -184,16 +172,16 @@ class Lab:
             for each in self._exact
         ]
         whole = [
-            sample for (sample, _), good in zip(self._feeds, finite, strict=True) if good.size and not good.any()
+            sample for (sample, _), good in zip(self.feeds(), finite, strict=True) if good.size and not good.any()
         ]
         if len(whole) == len(finite):
             raise BadInput(
                 f"{self.model.path} in float gives nothing but NaN and infinite values, for every sample.",
                 fix=f"check the samples in {self.samples.label}, then the model with 'roundoff dump --stats-only'",
             )
-        many = counted(len(whole), "sample")
-        note = f"the float model gives nothing but NaN and infinite values for {many}, first"
-        return (f"{note} {shown(whole[0])}: left out",) if whole else ()
+        if not whole:
+            return ()
+        return (message("diagnosis.note_float_not_finite", count=len(whole), sample=shown(whole[0])),)
 
     def float_outputs(self) -> list[dict[str, Any]]:
         """The outputs of the float network, sample by sample."""
@@ -201,7 +189,25 @@ class Lab:
 
     def feeds(self) -> list[tuple[str, Mapping[str, Array]]]:
         """Names and inputs of the samples."""
-        return self._feeds
+        return [(self.samples.names[index], self.bench.feed(index)) for index in self.indices]
+
+    def pairs(
+        self, network: Model | Sequence[Quantizer], places: Sequence[int] | None = None, *, fused: bool = False
+    ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """The outputs of the float network and those of another, sample by sample.
+
+        Args:
+            network: The quantizers that are on, or another network with the same inputs.
+            places: Places of the samples; all that are used by default.
+            fused: Let onnxruntime fuse nodes.
+
+        Raises:
+            ModelFailed: The network cannot be run.
+        """
+        chosen = range(len(self._exact)) if places is None else places
+        ran = self.bench.run([self.indices[place] for place in chosen], self.bench.open(network, fused=fused))
+        for place, [found] in zip(chosen, ran, strict=True):
+            yield self._exact[place], found
 
     def few(self) -> tuple[int, ...]:
         """Places of the samples on which interventions are chosen."""
@@ -243,15 +249,10 @@ class Lab:
 
     def _measure(self, quantizers: Sequence[Quantizer], chosen: Sequence[int]) -> Loss:
         began = self._deadline.clock()
-        model = switch_on(self.model, quantizers)
-        session = open_session(model, threads=self.threads, fused=can_fuse(quantizers))
-        names = outputs(model)
         meter = LossMeter(self.parts)
         self.runs += 1
-        for place in chosen:
-            sample, feed = self._feeds[place]
-            found = dict(zip(names, session.run(feed, sample=sample), strict=True))
-            meter.add(self._exact[place], found)
+        for exact, found in self.pairs(quantizers, chosen, fused=can_fuse(quantizers)):
+            meter.add(exact, found)
         self.seconds = max(self.seconds, self._deadline.clock() - began)
         self._progress.advance()
         return meter.loss()
@@ -263,15 +264,11 @@ class Lab:
             quantizers: All that are on.
             tensors: Which tensors, by their names in the float model.
         """
-        sample, feed = self._feeds[0]
         leaving = {each.tensor for each in quantizers if each.output}
         names = [name for name in tensors if name not in leaving]
-        model = switch_on(self.model, quantizers)
-        ours, theirs = (
-            open_session(each, outputs=tap(each, names), threads=self.threads).run(feed, sample=sample)
-            for each in (self.model, model)
-        )
-        return {name: _cosine(left, right) for name, left, right in zip(names, ours, theirs, strict=True)}
+        networks = [self.bench.open(each, tensors=names) for each in ((), quantizers)]
+        [(ours, theirs)] = self.bench.run(self.indices[:1], *networks)
+        return {name: _cosine(ours[name], theirs[name]) for name in names}
 
 
 def can_fuse(quantizers: Sequence[Quantizer]) -> bool:

@@ -4,6 +4,7 @@ Results hold messages, never sentences. Words are made when a message is shown, 
 name in a gap stays what it is and nothing is ever parsed.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
@@ -29,6 +30,9 @@ Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
 # The key of texts that no catalogue has: names, what users wrote, sentences of documents before schema 2.
 _VERBATIM = "verbatim"
 _JOINED = "terminal.semicolon"
+# Where the text of another message begins and ends: there is no space between Chinese characters there.
+_END = "\0"
+_SPACED = re.compile(f"(?<=[\u4e00-\u9fff])(?:{_END} | {_END})(?=[\u4e00-\u9fff])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,14 @@ class Message:
         if self.key == _VERBATIM:
             return str(values["text"])
         with speaking(language):
-            return told(self.key, **{gap: _filled(value, language) for gap, value in values.items()})
+            text = told(self.key, **{gap: _filled(value, language) for gap, value in values.items()})
+        return text if language == "en" else _SPACED.sub("", text).replace(_END, "")
 
     def __str__(self) -> str:
         return self.within("en")
 
     def __bool__(self) -> bool:
+        """Whether it says anything; documents of schema 1 have empty texts."""
         return self.key != _VERBATIM or bool(dict(self.arguments)["text"])
 
     @classmethod
@@ -121,7 +127,7 @@ def shown(text: Message) -> str:
 
 def _filled(value: Argument, language: Language) -> Any:
     if isinstance(value, Message):
-        return value.within(language)
+        return value.within(language) if language == "en" else f"{_END}{value.within(language)}{_END}"
     if isinstance(value, tuple):
         return ("、" if language == "zh" else ", ").join(str(_filled(each, language)) for each in value)
     return value
@@ -157,7 +163,7 @@ def _from_document(content: Any) -> Message:
     found = Message(content["key"], tuple((str(gap), _argument(value)) for gap, value in arguments.items()))
     try:
         str(found)
-    except (KeyError, IndexError, ValueError):  # written by a version that has other messages
+    except (KeyError, IndexError, TypeError, ValueError):  # written by a version that has other messages
         return verbatim(content["text"])
     return found
 

@@ -10,7 +10,16 @@ from typing import Literal
 
 from roundoff.messages.catalogue import LANGUAGES, Phrase, explained, in_all, named, plain, say, speaking
 from roundoff.messages.message import Remark
-from roundoff.messages.numbers import counted, decibels, in_decibels, number, percentage, score_text, time_text
+from roundoff.messages.numbers import (
+    EXACT_DB,
+    counted,
+    decibels,
+    in_decibels,
+    number,
+    percentage,
+    score_text,
+    time_text,
+)
 from roundoff.messages.sentences import known
 
 __all__ = [
@@ -140,6 +149,7 @@ class Column:
         short: Its heading in a terminal, with a bar between two lines; the label when None.
         digits: Significant digits of a plain number.
         wide: Whether only a wide terminal has room for it.
+        exact: Decibels from which on nothing is left of an error.
         metric: The metric of a score; its id when empty.
     """
 
@@ -152,6 +162,7 @@ class Column:
     short: Phrase | None = None
     digits: int = 4
     wide: bool = False
+    exact: float = EXACT_DB
     metric: str = ""
 
 
@@ -390,7 +401,7 @@ def cell_text(value: Cell, column: Column) -> Phrase:
 
 def _number_text(value: float, column: Column) -> str:
     if column.kind == "decibels":
-        return decibels(value)
+        return decibels(value, exact=column.exact)
     if column.kind == "share":
         return percentage(value)
     if column.kind == "seconds":
@@ -440,17 +451,24 @@ def few_names(names: Sequence[str]) -> Phrase:
     return Phrase(f"{listed} and {counted(more, 'other')}", f"{listed} 等 {len(names)} 个")
 
 
-def metric_column(name: str, *, higher_is_better: bool | None, summary: str = "") -> Column:
+def metric_column(
+    name: str,
+    *,
+    higher_is_better: bool | None,
+    summary: str = "",
+    on: tuple[Place, ...] = ("terminal", "html", "csv"),
+) -> Column:
     """A column of scores, called as users know the metric.
 
     Args:
         name: The metric.
         higher_is_better: Which way it is better; None where nothing is to be coloured.
         summary: What it tells, for metrics that the glossary does not have.
+        on: Where it is shown.
     """
     kind: ColumnKind = "decibels" if in_decibels(name) else "score"
     meaning = None if explained(name) or not summary else plain(summary)
-    return Column(name, plain(name), kind, meaning, higher_is_better=higher_is_better)
+    return Column(name, plain(name), kind, meaning, higher_is_better=higher_is_better, on=on)
 
 
 def metric_axis(name: str) -> Phrase:

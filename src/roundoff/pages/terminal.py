@@ -97,6 +97,8 @@ def _headline(block: Headline) -> Text:
 
 def _shown(table: Table) -> list[tuple[Cell, ...]]:
     """The rows that find room, by `order` where the table has one."""
+    if not any("terminal" in column.on for column in table.columns):
+        return []
     order = table.order or range(len(table.rows))
     return [table.rows[index] for index in order[: table.most]]
 

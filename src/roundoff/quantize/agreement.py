@@ -15,9 +15,8 @@ from roundoff.graph.wiring import by_number
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
 from roundoff.measure.pairs import NOTHING, PairSums, measure_pair
 from roundoff.messages.numbers import counted, decibels_text
-from roundoff.run.capture import read_feed
+from roundoff.run.bench import Bench
 from roundoff.run.feeds import Samples
-from roundoff.run.session import open_session
 
 __all__ = [
     "OutputCheck",
@@ -25,7 +24,6 @@ __all__ = [
     "check_preparation",
     "compare_outputs",
     "same_output",
-    "spread",
     "without_numbers",
 ]
 
@@ -55,13 +53,6 @@ def same_output(ours: Any, theirs: Any) -> bool:
 _CLASSIFIER_RANK = 2
 
 
-def spread(total: int, most: int) -> tuple[int, ...]:
-    """At most so many indices, evenly from the first to the last."""
-    if total <= most:
-        return tuple(range(total))
-    return tuple(int(index) for index in np.linspace(0, total - 1, most).round())
-
-
 def compare_outputs(
     reference: Model,
     candidate: Model,
@@ -81,16 +72,14 @@ def compare_outputs(
         threads: Threads per node.
         progress: Told of every sample.
     """
-    sessions = [open_session(model, threads=threads) for model in (reference, candidate)]
+    bench = Bench(reference, samples, threads=threads)
+    networks = [bench.open(model) for model in (reference, candidate)]
     chance = random_outputs(reference)
     tallies = [_Tally(name, chance=chance.get(name, "")) for name in outputs(reference)]
     progress.start("comparing outputs", len(indices))
     try:
-        for index in indices:
-            feed = read_feed(reference, samples, index)
-            sample = samples.names[index]
-            left, right = (session.run(feed, sample=sample) for session in sessions)
-            for tally, ours, theirs in zip(tallies, left, right, strict=True):
+        for left, right in bench.run(indices, *networks):
+            for tally, ours, theirs in zip(tallies, left.values(), right.values(), strict=True):
                 tally.add(ours, theirs)
             progress.advance()
     finally:
@@ -246,11 +235,10 @@ def check_preparation(
     chance = random_outputs(original)
     tallies = {name: _PreparationTally(name) for name in outputs(original) if name not in chance}
     try:
-        sessions = [open_session(model, threads=threads) for model in (original, prepared)]
-        for index in range(count):
-            feed = read_feed(original, samples, index)
-            left, right = (session.run(feed, sample=samples.names[index]) for session in sessions)
-            for name, ours, theirs in zip(outputs(original), left, right, strict=True):
+        bench = Bench(original, samples, threads=threads)
+        networks = [bench.open(model) for model in (original, prepared)]
+        for left, right in bench.run(range(count), *networks):
+            for (name, ours), theirs in zip(left.items(), right.values(), strict=True):
                 if name in tallies:
                     tallies[name].add(ours, theirs)
     except RoundoffError as error:

@@ -1,85 +1,144 @@
-"""The page on a quantization: how outputs agree, and which precision every node has."""
+"""A quantization: how outputs agree, what became of every wish, what stayed in float."""
 
-from roundoff.core.plan import QuantPlan
+from collections import Counter
+from collections.abc import Iterator
+
+from roundoff.core.plan import QuantPlan, Resolution, rule_text
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.measure.thresholds import ThresholdSet
-from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
-from roundoff.messages.phrases import count_of
-from roundoff.pages.blocks import NODE_COLUMNS, Block, Column, Facts, Headline, Page, Table, Tone, notes
+from roundoff.messages.catalogue import Phrase, in_all, plain, say, spoken, told
+from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
+from roundoff.messages.phrases import commas, count_of, few
+from roundoff.pages.blocks import Block, Column, Headline, Page, Place, Table, Tone, notes, spoken_facts
 from roundoff.quantize.pipeline import Quantization
-from roundoff.quantize.terminal import agreement_line, plan_lines
 
-__all__ = ["quantization_page"]
+__all__ = ["agreement_line", "quantization_page"]
 
-_COLUMNS = (
-    *NODE_COLUMNS,
-    Column("unit", plain("unit"), "node"),
-    Column("activation", plain("activation"), "text"),
-    Column("weight", plain("weight"), "text"),
-    Column("reason", plain("reason"), "text"),
+_LISTED = 4
+_TONES: dict[str, Tone] = {"fine": "good", "lossy": "bad", "not_judged": "open"}
+_METHODS = (
+    Column("method", say("quantize.column_method"), "text"),
+    Column("outputs", say("quantize.column_outputs"), "text"),
+    Column("taken", plain(""), "text"),
+)
+_RULES = (
+    Column("rule", say("quantize.column_rule"), "text"),
+    Column("nodes", say("quantize.nodes"), "count"),
+    Column("applied", say("quantize.column_applied"), "count"),
+    Column("why", say("quantize.column_why"), "text"),
+)
+# A terminal says in lines what nodes became.
+_KEPT: tuple[Place, ...] = ("html", "csv")
+_NODES = (
+    Column("node", say("common.node"), "node", on=_KEPT),
+    Column("op_type", say("common.operation"), "text", on=_KEPT),
+    *(Column(name, plain(name), "text", on=_KEPT) for name in ("unit", "activation", "weight", "reason")),
 )
 
 
-def quantization_page(result: Quantization, limits: ThresholdSet, *, model: str) -> Page:
-    """What was quantized, whether its outputs agree with those in float, and what every node became.
+def quantization_page(
+    result: Quantization, limits: ThresholdSet, *, model: str, advice: Phrase | None = None
+) -> Page:
+    """Whether outputs agree with those of the float model, what is quantized, and what every node became.
 
     Args:
         result: The quantization.
         limits: What outputs must keep to be called fine.
         model: What the model is called.
+        advice: What to type next when they do not.
     """
-    best = result.best
-    judged = [each.score.values for each in best.agreement if each.score.values]
+    agreements, plan = result.best.agreement, result.best.plan
+    judged = [each.score.values for each in agreements if each.score.values]
     fine = all(limits.holds(values) for values in judged)
-    kind, tone = ("fine", "good") if fine else ("lossy", "bad")
-    if not judged:
-        kind, tone = "not_judged", "open"
+    kind = ("fine" if fine else "lossy") if judged else "not_judged"
+    title = say(
+        "quantize.title",
+        model=model,
+        target=result.target.name,
+        method=result.best.method,
+        samples=in_all(lambda: count_of(result.calibration.samples, "sample")),
+    )
+    headline = Headline(_TONES[kind], say("quantize.titled", title=title), word=say(f"quantize.word_{kind}"))
 
-    def title() -> str:
-        said = told(
-            "quantization_text.title",
-            model=model,
-            target=result.target.name,
-            method=best.method,
-            samples=count_of(result.calibration.samples, "sample"),
-        )
-        return told("quantization_text.titled", title=said)
+    def lines() -> Iterator[tuple[str, str]]:
+        for index, agreement in enumerate(agreements):
+            yield "" if index else told("quantize.output"), agreement_line(agreement)
+        judged_by = told("quantize.no_numbers") if agreements else told("quantize.no_samples")
+        if judged:
+            samples = count_of(agreements[0].samples, "sample")
+            judged_by = told("quantize.against_float", samples=samples, limits=limits.describe())
+        yield told("quantize.judged"), judged_by
+        for index, line in enumerate(_plan_lines(plan)):
+            yield "" if index else told("quantize.nodes"), line
+        if advice is not None and not fine:
+            yield told("quantize.next"), advice.within(spoken())
 
-    headline = Headline(_TONES[tone], in_all(title), word=say(f"quantization_text.word_{kind}"))
-    blocks: list[Block] = [headline, Facts(_facts(best.agreement, best.plan, limits)), _nodes(best.plan)]
-    return Page("quantization", plain("quantization"), (*blocks, *notes(result.notes)))
-
-
-_TONES: dict[str, Tone] = {"good": "good", "bad": "bad", "open": "open"}
-
-
-def _facts(
-    agreements: tuple[OutputAgreement, ...], plan: QuantPlan, limits: ThresholdSet
-) -> tuple[tuple[Phrase, Phrase], ...]:
-    rows: list[tuple[Phrase, Phrase]] = []
-    for number, each in enumerate(agreements):
-        label = plain("") if number else say("quantization_text.output")
-        rows.append((label, in_all(lambda each=each: agreement_line(each))))  # type: ignore[misc]
-    judged_by = say("quantization_text.no_numbers" if agreements else "quantization_text.no_samples")
-    if any(each.score.values for each in agreements):
-        judged_by = in_all(
-            lambda: told(
-                "quantization_text.against_float",
-                samples=count_of(agreements[0].samples, "sample"),
-                limits=limits.describe(),
-            )
-        )
-    rows.append((say("quantization_text.judged"), judged_by))
-    lines = len(list(plan_lines(plan)))
-    for number in range(lines):
-        label = plain("") if number else say("quantization_text.nodes")
-        rows.append((label, in_all(lambda number=number: list(plan_lines(plan))[number])))  # type: ignore[misc]
-    return tuple(rows)
-
-
-def _nodes(plan: QuantPlan) -> Table:
     rows = tuple(
         (each.node, each.op_type, each.unit, each.seen.activation, each.seen.weight, each.reason)
         for each in plan.nodes
     )
-    return Table("nodes", say("quantization_text.nodes"), _COLUMNS, rows)
+    nodes = Table("nodes", say("quantize.nodes"), _NODES, rows)
+    blocks: list[Block] = [headline, spoken_facts(lines), nodes]
+    if len(result.trials) > 1:
+        methods = tuple(
+            (
+                trial.method,
+                in_all(lambda trial=trial: "; ".join(map(agreement_line, trial.agreement))),  # type: ignore[misc]
+                _mark(trial.method, result.best.method),
+            )
+            for trial in result.trials
+        )
+        blocks.append(Table("methods", say("quantize.methods"), _METHODS, methods))
+    if plan.resolutions:
+        rules = tuple(map(_resolution, plan.resolutions))
+        blocks.append(Table("rules", say("quantize.rules"), _RULES, rules))
+    return Page("quantization", plain("quantization"), (*blocks, *notes(result.notes)))
+
+
+def _mark(method: str, taken: str) -> Phrase:
+    return say("quantize.taken") if method == taken else plain("")
+
+
+def _resolution(resolution: Resolution) -> tuple[str, int, int, Phrase]:
+    """What became of a rule: how many nodes it named, how many have what it asked for, and why others not."""
+    why: dict[str, list[str]] = {}
+    for node, reason in (*resolution.reasons.items(), *resolution.remarks.items()):
+        why.setdefault(reason, []).append(node)
+    text = in_all(lambda: "; ".join(f"{few(nodes, _LISTED)}: {reason}" for reason, nodes in why.items()))
+    return rule_text(resolution.rule), len(resolution.matched), len(resolution.applied), text
+
+
+def agreement_line(agreement: OutputAgreement) -> str:
+    """One output in words: ``prob: cosine 0.9987, sqnr 25.3 dB, same top-1 99.0 %``."""
+    values = agreement.score.values
+    if not values:
+        return told("quantize.said", name=agreement.output, text=agreement.score.detail)
+    cosine, sqnr = score_text("cosine", values["cosine"]), decibels_with_unit(values["sqnr_db"])
+    text = told("quantize.agreement", cosine=cosine, db=sqnr)
+    if agreement.same_top1 is not None:
+        text = commas(text, told("quantize.same_top", share=percent_digits(agreement.same_top1, 1)))
+    text = commas(text, agreement.score.detail)
+    return told("quantize.said", name=agreement.output, text=text)
+
+
+def _plan_lines(plan: QuantPlan) -> Iterator[str]:
+    """What is quantized and what is not, in a few lines."""
+    left = [node for node in plan.nodes if node.in_float]
+    kinds = Counter(each.kind for each in plan.quantizers)
+    yield told(
+        "quantize.placed",
+        count=len(plan.nodes) - len(left),
+        all=len(plan.nodes),
+        activations=kinds["activation"],
+        weights=kinds["weight"],
+        biases=kinds["bias"],
+    )
+    by_type = Counter(node.op_type for node in left)
+    if by_type:
+        types = ", ".join(f"{count} {op_type}" for op_type, count in by_type.most_common(_LISTED))
+        if len(by_type) > _LISTED:
+            types = told("quantize.more_types", types=types, count=len(by_type) - _LISTED)
+        yield told("quantize.in_float", types=types)
+    between = sum(node.float_between_integers for node in plan.nodes)
+    if between:
+        yield told("quantize.between", count=between)

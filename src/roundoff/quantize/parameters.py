@@ -20,8 +20,8 @@ from roundoff.graph.preparation.draft import named
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
-from roundoff.quantize.agreement import spread
 from roundoff.quantize.calibration.ranges import weight_range
+from roundoff.run.bench import spread
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
 from roundoff.run.integer.report import Overflow

@@ -14,13 +14,14 @@ from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
-from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs, spread
+from roundoff.quantize.agreement import PreparationCheck, check_preparation, compare_outputs
 from roundoff.quantize.calibration.calibration import Calibration
 from roundoff.quantize.calibration.registry import get_method, options_of
 from roundoff.quantize.parameters import Numbers, sum_notes
 from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import Making, RecipeBuilder
+from roundoff.run.bench import spread
 from roundoff.run.feeds import NO_INPUTS, Samples
 
 __all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]

@@ -2,4 +2,6 @@
 
 from roundoff.core.callable_module import make_callable
 
+__all__ = ()
+
 make_callable(__name__)

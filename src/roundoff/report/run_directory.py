@@ -9,9 +9,6 @@ from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.diagnosis.terminal import findings_csv
 from roundoff.pages.csv import run_tables
 from roundoff.report.pages import all_pages
-from roundoff.search.terminal import tuning_csv
-from roundoff.studies.check_calibration.terminal import calibration_csv
-from roundoff.studies.transform.terminal import transform_csv
 
 __all__ = ["run_files", "write_run"]
 
@@ -52,9 +49,6 @@ def run_files(document: RunDocument) -> dict[str, str]:
 def _tables(document: RunDocument) -> dict[str, str]:
     """The tables of what was found, by file name."""
     tables: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
-        ("transform.csv", document.transform, transform_csv),
-        ("trials.csv", document.tuning, tuning_csv),
-        ("calibration.csv", document.calibration_check, calibration_csv),
         ("findings.csv", document.diagnosis, findings_csv),
     )
     written = {name: write(found) for name, found, write in tables if found is not None}

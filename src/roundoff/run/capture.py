@@ -14,7 +14,7 @@ from roundoff.graph.shapes import Value, values
 from roundoff.graph.subgraph import tap
 from roundoff.run.feeds import Samples, check_feed, complete_values
 from roundoff.run.plan import CapturePlan, Planner
-from roundoff.run.resources import available_memory
+from roundoff.run.resources import memory_limit
 from roundoff.run.session import Session, open_session
 
 __all__ = [
@@ -246,7 +246,7 @@ class LiveSource:
             everything,
             captured=[name for name, value in self._values.items() if value.node and not value.obstacle()],
             shapes=shapes,
-            limit=available_memory() if max_memory is None else max_memory,
+            limit=memory_limit(max_memory),
             option=option,
         )
         fixed = inferred == everything and all(_is_fixed(spec) for spec in inputs(model))

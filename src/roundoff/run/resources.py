@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 __all__ = [
     "available_memory",
     "blas_threads",
+    "memory_limit",
     "run_ahead",
 ]
 
@@ -27,6 +28,16 @@ def available_memory() -> int:
     """Bytes a run may take: most of what is free on this machine or in this container."""
     free = [value for value in (_free_on_machine(), _free_in_container()) if value is not None]
     return int(_SHARE * min(free)) if free else _FALLBACK_BYTES
+
+
+def memory_limit(max_memory: int | None, *, share: float = 1.0) -> int:
+    """Bytes a run may take: what the user says, else most of what is free.
+
+    Args:
+        max_memory: What the user says; None where nothing was said.
+        share: The part of it that one of several stores may take.
+    """
+    return int((available_memory() if max_memory is None else max_memory) * share)
 
 
 def _free_on_machine() -> int | None:

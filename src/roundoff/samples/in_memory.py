@@ -1,6 +1,6 @@
 """Samples that are in memory, or that a program makes: arrays, dictionaries of arrays, sequences of either.
 
-They are cut into samples as the same arrays in files would be, so that a file and what it holds give equal results.
+They are cut into samples as the same arrays in files would be, so that a file and its content give equal results.
 """
 
 import itertools

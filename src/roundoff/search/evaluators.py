@@ -14,11 +14,11 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
-from roundoff.quantize.agreement import spread
+from roundoff.run.bench import spread
 from roundoff.run.blocks.chain import TensorStore
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, brief, call_user_code, make_run
 from roundoff.run.feeds import Samples
-from roundoff.run.resources import available_memory
+from roundoff.run.resources import memory_limit
 from roundoff.run.session_watch import listen, unlisten
 
 __all__ = [
@@ -201,7 +201,7 @@ class FedSamples:
         self.label, self.names = label, ()
         self._most = most
         self._inputs: list[tuple[str, ...]] = []
-        self._store = TensorStore((max_memory or available_memory()) // 4)
+        self._store = TensorStore(memory_limit(max_memory, share=0.25))
         self._hash = hashlib.sha256()
 
     def feed(self, index: int) -> Mapping[str, Array]:

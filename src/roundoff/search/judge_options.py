@@ -10,11 +10,11 @@ from typing import Any
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
+from roundoff.run.bench import Bench
 from roundoff.run.evaluators import brief, class_predictions, evaluator_in, load_user_module, objects_with
 from roundoff.run.feeds import Samples
 from roundoff.search.evaluators import FunctionJudge, VendorJudge
 from roundoff.search.judges import ClassJudge, SignalJudge, TrialJudge
-from roundoff.search.output_runner import OutputRunner
 
 __all__ = ["JudgeOptions", "calibration_in", "make_judge", "with_evaluator"]
 
@@ -87,14 +87,14 @@ def make_judge(
         evaluator = evaluator_in(options.module, options.evaluator)
         limits = _limits(options.module, options.evaluator)
         return FunctionJudge(evaluator, model, samples, limits=limits, indices=indices, threads=options.threads)
-    runner = OutputRunner(model, samples, threads=options.threads)
+    bench = Bench(model, samples, threads=options.threads)
     if options.labels is not None:
-        return ClassJudge(runner, options.labels)
+        return ClassJudge(bench, options.labels)
     if options.decibels:
-        return SignalJudge(runner)
-    (_, first), *_ = runner.run(model, [0])
+        return SignalJudge(bench)
+    (_, first), *_ = bench.run_together(model, [0])
     scores = [class_predictions(array) for array in first if getattr(array, "ndim", 0) == 2]
-    return ClassJudge(runner, None) if any(found is not None for found in scores) else SignalJudge(runner)
+    return ClassJudge(bench, None) if any(found is not None for found in scores) else SignalJudge(bench)
 
 
 def _vendor(instance: Any, model: Model, *, path: Path) -> TrialJudge:

@@ -11,8 +11,8 @@ from roundoff.graph.load import Model
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import RowMeter, sample_scores
 from roundoff.messages.numbers import counted
+from roundoff.run.bench import Bench
 from roundoff.run.evaluators import class_predictions
-from roundoff.search.output_runner import OutputRunner
 
 __all__ = [
     "ClassJudge",
@@ -77,14 +77,14 @@ class TrialJudge(Protocol):
         ...
 
 
-def predicted_classes(runner: OutputRunner, model: Model, indices: Sequence[int], *, output: int) -> Array:
+def predicted_classes(bench: Bench, model: Model, indices: Sequence[int], *, output: int) -> Array:
     """The best class in each row of an output, of shape (samples, rows of each).
 
     Raises:
         BadInput: Samples do not have the same number of rows, or no classes.
     """
     found = []
-    for chunk, arrays in runner.run(model, indices):
+    for chunk, arrays in bench.run_together(model, indices):
         classes = class_predictions(arrays[output])
         if classes is None or classes.size % len(chunk):
             what = f"The output of {model.path} has no row of class scores for each of the samples."
@@ -100,7 +100,7 @@ class ClassJudge:
     """Accuracy where labels are known, else the share of answers that are the same as in float.
 
     Args:
-        runner: Runs networks on the samples.
+        bench: Runs networks on the samples.
         labels: The right class of each row of the samples, in their order; None when nobody knows.
 
     Raises:
@@ -110,12 +110,12 @@ class ClassJudge:
     higher_is_better, by_sample, limits = True, True, (0.0, 1.0)
     notes: tuple[str, ...] = ()
 
-    def __init__(self, runner: OutputRunner, labels: Array | None) -> None:
-        self._runner = runner
+    def __init__(self, bench: Bench, labels: Array | None) -> None:
+        self._bench = bench
         self.name = "same_top1" if labels is None else "accuracy"
-        self.total = len(runner.samples.names)
+        self.total = len(bench.samples.names)
         self._output, rows = self._find_output(labels)
-        everything = predicted_classes(runner, runner.model, range(self.total), output=self._output)
+        everything = predicted_classes(bench, bench.model, range(self.total), output=self._output)
         self._truth = everything if labels is None else labels.reshape(self.total, rows)
         self._float = (everything == self._truth).mean(axis=1)
 
@@ -125,7 +125,7 @@ class ClassJudge:
 
     def measure(self, model: Model, indices: Sequence[int]) -> Array:
         """Share of right rows of some samples."""
-        found = predicted_classes(self._runner, model, indices, output=self._output)
+        found = predicted_classes(self._bench, model, indices, output=self._output)
         return np.asarray((found == self._truth[list(indices)]).mean(axis=1), dtype=np.float64)
 
     def satisfied(self, float_score: float, score: float) -> None:
@@ -134,7 +134,7 @@ class ClassJudge:
 
     def _find_output(self, labels: Array | None) -> tuple[int, int]:
         """The first output with a row of scores for each label, or with any; and how many rows each sample has."""
-        (chunk, arrays), *_ = self._runner.run(self._runner.model, [0])
+        (chunk, arrays), *_ = self._bench.run_together(self._bench.model, [0])
         sizes = [0 if (found := class_predictions(array)) is None else found.size for array in arrays]
         for place, size in enumerate(sizes):
             if size and (labels is None or size * self.total == labels.size):
@@ -160,7 +160,7 @@ class SignalJudge:
     """Signal to noise of the outputs in decibels, mean over outputs and samples.
 
     Args:
-        runner: Runs networks on the samples.
+        bench: Runs networks on the samples.
 
     Raises:
         BadInput: No output holds numbers.
@@ -169,17 +169,17 @@ class SignalJudge:
     name, higher_is_better, by_sample, limits = "mean_sqnr_db", True, True, None
     notes = (f"an output without any error counts as {_MOST_DB:g} dB",)
 
-    def __init__(self, runner: OutputRunner) -> None:
-        self._runner, self._meter = runner, RowMeter([get_metric(self.name)])
+    def __init__(self, bench: Bench) -> None:
+        self._bench, self._meter = bench, RowMeter([get_metric(self.name)])
         self._known: dict[tuple[int, ...], list[tuple[tuple[int, ...], list[Array]]]] = {}
         self._room = _KEPT_BYTES
-        self.total = len(runner.samples.names)
-        (_, first), *_ = runner.run(runner.model, [0])
+        self.total = len(bench.samples.names)
+        (_, first), *_ = bench.run_together(bench.model, [0])
         self._places = [
             at for at, array in enumerate(first) if isinstance(array, np.ndarray) and array.dtype.kind == "f"
         ]
         if not self._places:
-            what = f"No output of {runner.model.path} holds float numbers to compare."
+            what = f"No output of {bench.model.path} holds float numbers to compare."
             raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
 
     def float_values(self) -> Array:
@@ -189,7 +189,7 @@ class SignalJudge:
     def measure(self, model: Model, indices: Sequence[int]) -> Array:
         """Decibels of some samples."""
         found = []
-        pairs = zip(self._in_float(indices), self._runner.run(model, indices), strict=True)
+        pairs = zip(self._in_float(indices), self._bench.run_together(model, indices), strict=True)
         for (chunk, ours), (_, theirs) in pairs:
             table = self._meter.measure(
                 [ours[at] for at in self._places], [theirs[at] for at in self._places], len(chunk)
@@ -205,7 +205,7 @@ class SignalJudge:
             yield from self._known[key]
             return
         size, kept = 0, []
-        for chunk, arrays in self._runner.run(self._runner.model, indices):
+        for chunk, arrays in self._bench.run_together(self._bench.model, indices):
             size += sum(arrays[at].nbytes for at in self._places)
             if size <= self._room:
                 kept.append((chunk, arrays))

@@ -14,14 +14,13 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
-from roundoff.quantize.agreement import spread
 from roundoff.quantize.recipes import RecipeBuilder
+from roundoff.run.bench import Bench, spread
 from roundoff.run.feeds import Samples
 from roundoff.search.cost import CostModel
 from roundoff.search.free_options import FreeOption, free_options, with_option
 from roundoff.search.journal import TrialJournal, describe, recipe_key
 from roundoff.search.judges import SignalJudge
-from roundoff.search.output_runner import OutputRunner
 from roundoff.search.ranking import Ranker
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 
@@ -86,7 +85,7 @@ class ProxyScore:
         if self._judge is None:
             some = _SomeSamples(self._samples, self._chosen)
             try:
-                self._judge = SignalJudge(OutputRunner(self._model, some, threads=self._threads))
+                self._judge = SignalJudge(Bench(self._model, some, threads=self._threads))
             except BadInput:
                 return None
         model = switch_on(quantized.float_model, quantized.quantizers)

@@ -119,7 +119,7 @@ def test_headlines_of_sweeps_and_searches() -> None:
     found: Tuning = replace(test_tuning.FOUND, verdict="best_effort")
     failed = page_of(empty_document(tuning=found), "tuning").blocks[0]
     assert isinstance(failed, Headline)
-    assert failed.text.en.startswith("The goal is not met")
+    assert failed.whole.en.startswith("BEST EFFORT: nothing tried meets the goal")
 
 
 def test_cells_as_people_and_programs_read_them() -> None:

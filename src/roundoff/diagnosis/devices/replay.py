@@ -1,4 +1,4 @@
-"""The bench on which a device is taken apart: its tensors, what they should be, and what may differ."""
+"""A device played again part by part: its tensors, what they should be, and what may differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.run.feeds import Samples
 
-__all__ = ["Bench", "Pair"]
+__all__ = ["DeviceReplay", "Pair"]
 
 # Values from which the grid of a tensor is told.
 _ENOUGH_VALUES = 1 << 14
@@ -55,7 +55,7 @@ class Pair:
 
 
 @dataclass(eq=False)
-class Bench:
+class DeviceReplay:
     """A device under test.
 
     Attributes:

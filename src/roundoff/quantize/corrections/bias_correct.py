@@ -12,12 +12,12 @@ from roundoff.graph.preparation.draft import attribute, named
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
-from roundoff.quantize.agreement import spread
 from roundoff.quantize.corrections.layers import QuantizedLayer, node_by_name, quantized_layers
 from roundoff.quantize.corrections.registry import Corrected, Task, correction
 from roundoff.quantize.corrections.stepped_run import SteppedRun
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.step_table import StepOption
+from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource
 
 __all__ = [

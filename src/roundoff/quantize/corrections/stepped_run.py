@@ -18,12 +18,12 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
-from roundoff.quantize.agreement import spread
 from roundoff.quantize.step_table import WorkContext
+from roundoff.run.bench import spread
 from roundoff.run.blocks.chain import TensorStore
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import complete_values
-from roundoff.run.resources import available_memory
+from roundoff.run.resources import memory_limit
 from roundoff.run.session import open_session
 
 __all__ = ["SteppedRun"]
@@ -61,7 +61,7 @@ class SteppedRun:
         self._last_use = {name: at for at, node in enumerate(self._nodes) for name in reads(node)}
         self._pending = list(stops)
         self._position = 0
-        self._limit = (context.max_memory or available_memory()) // 2
+        self._limit = memory_limit(context.max_memory, share=0.5)
         self._store = TensorStore(self._limit)
         self._held: set[str] = set()
         self._shifts: dict[str, Array] = {}

@@ -29,7 +29,7 @@ from roundoff.run.blocks.opening import (
 )
 from roundoff.run.feeds import complete_values
 from roundoff.run.plan import PROGRAM_BYTES
-from roundoff.run.resources import available_memory
+from roundoff.run.resources import memory_limit
 from roundoff.run.session import available_threads
 
 __all__ = ["Arithmetic", "BlockNetwork", "Change", "NetworkSettings", "OpenedChange", "Room"]
@@ -344,7 +344,7 @@ def _splits_samples(quantizers: Sequence[Quantizer], everything: Sequence[Value]
 
 def _spare_bytes(model: Model, settings: NetworkSettings, *, copies: int = 3) -> int:
     """Memory for tensors: what is left beside the program and so many copies of the weights."""
-    limit = available_memory() if settings.max_memory is None else settings.max_memory
+    limit = memory_limit(settings.max_memory)
     # Those of blocks that are opened for a change come and go.
     fixed = PROGRAM_BYTES + 3 * model.file_bytes + (copies + 2) * model.weight_bytes
     return int((limit - fixed) * _USABLE)
@@ -370,7 +370,7 @@ def _plan_room(
     left = _spare_bytes(model, settings, copies=copies)
     run_bytes = max(1, _RUN_FACTOR * largest)
     if left < run_bytes:
-        limit = available_memory() if settings.max_memory is None else settings.max_memory
+        limit = memory_limit(settings.max_memory)
         need = format_size(int((limit + (run_bytes - left) / _USABLE) * 1.01))
         raise BadInput(
             f"Running {model.path} takes about {need} of memory; the budget is {format_size(limit)}.",

@@ -21,7 +21,7 @@ from roundoff.run.candidates import Candidates, CandidateSession, build_candidat
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
 from roundoff.run.plan import PROGRAM_BYTES, split_passes
-from roundoff.run.resources import available_memory, run_ahead
+from roundoff.run.resources import memory_limit, run_ahead
 from roundoff.run.session import available_threads
 from roundoff.studies.accumulate.result import (
     BASE_LINE,
@@ -140,7 +140,7 @@ def plan_layout(
     Raises:
         BadInput: One tensor alone is too large.
     """
-    limit = available_memory() if max_memory is None else max_memory
+    limit = memory_limit(max_memory)
     cores = threads or available_threads()
     largest = max(sizes.values(), default=0)
     # Quantized weights lie beside the float ones.

@@ -1,64 +1,173 @@
 """The check of a calibration set: what is wrong, how ranges converge, who sets them."""
 
+from collections.abc import Iterator
+
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import say
-from roundoff.messages.sentences import known
-from roundoff.pages.blocks import Chart, Column, Headline, Page, Series, Table, notes
+from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.numbers import number, percentage
+from roundoff.messages.phrases import commas, count_of, semicolons
+from roundoff.messages.sentences import sentence
+from roundoff.pages.blocks import (
+    Cell,
+    Chart,
+    Column,
+    Headline,
+    Page,
+    Place,
+    Series,
+    Table,
+    View,
+    notes,
+    spoken_facts,
+)
+from roundoff.studies.check_calibration.result import CalibrationCheck, InputFacts, RangeRow
 
 __all__ = ["calibration_page"]
 
-_FINDINGS = (
-    Column("severity", say("check_calibration.severity"), "text"),
-    Column("text", say("check_calibration.text"), "text"),
-    Column("fix", say("check_calibration.text_fix"), "text"),
-)
+_MOST_CHANNELS = 4
+# A range that a single sample widens by less is not set by it alone.
+_SHOWN_FACTOR = 1.005
+_KEPT: tuple[Place, ...] = ("html", "csv")
 _POINTS = (
-    Column("samples", say("check_calibration.samples"), "count"),
-    Column("typical", say("check_calibration.typical"), "share"),
-    Column("low", say("check_calibration.low"), "share"),
+    Column("samples", say("check_calibration.samples"), "count", on=_KEPT),
+    Column("typical", say("check_calibration.typical"), "share", on=_KEPT),
+    Column("low", say("check_calibration.low"), "share", on=_KEPT),
 )
 _RANGES = (
-    Column("tensor", say("common.tensor"), "text"),
-    Column("low", say("distribution.minimum"), "number"),
-    Column("high", say("distribution.maximum"), "number"),
-    Column("lone_sample", say("check_calibration.lone_sample"), "text"),
-    Column("lone_factor", say("check_calibration.lone_factor"), "number", higher_is_better=False),
-    Column("outside", say("check_calibration.outside"), "share", higher_is_better=False),
+    Column("tensor", say("common.tensor"), "node"),
+    Column("low", say("distribution.minimum"), "number", short=say("check_calibration.column_low")),
+    Column("high", say("distribution.maximum"), "number", short=say("check_calibration.column_high")),
+    Column("half", say("check_calibration.half"), "share", short=say("check_calibration.column_half")),
+    Column(
+        "outside",
+        say("check_calibration.outside"),
+        "share",
+        higher_is_better=False,
+        short=say("check_calibration.held_out"),
+    ),
+    Column("times", say("check_calibration.column_lone"), "number", on=("terminal",)),
+    Column("by", say("check_calibration.column_by"), "text", on=("terminal",)),
+    Column("lone_sample", say("check_calibration.lone_sample"), "text", on=_KEPT),
+    Column("lone_factor", say("check_calibration.lone_factor"), "number", higher_is_better=False, on=_KEPT),
+    *(Column(name, plain(name), "number", on=("csv",)) for name in ("outside_before", "overshoot", "exceeding")),
 )
+_FILE = (
+    "tensor", "low", "high", "half", "lone_sample", "lone_factor", "outside", "outside_before", "overshoot",
+    "exceeding",
+)  # fmt: skip
+_Line = tuple[str, str]
 
 
-def calibration_page(document: RunDocument) -> Page | None:
-    """The page on a calibration set; None when none was checked."""
+def calibration_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on a calibration set; None when none was checked.
+
+    Args:
+        document: The run.
+        view: Rows of ranges in a terminal, those first that matter most.
+    """
     found = document.calibration_check
     if found is None:
         return None
-    text = say("check_calibration.passes", samples=found.samples)
-    if not found.passed:
-        text = say("check_calibration.fails", count=len(found.faults), samples=found.samples)
     points = tuple((each.samples, each.typical, each.low) for each in found.curve)
     series = tuple(Series((column.id,), column.label) for column in _POINTS[1:])
-    ranges = tuple(
-        (each.tensor, each.low, each.high, each.lone_sample, each.lone_factor, each.outside)
-        for each in found.ranges
-    )
+    axes = (say("check_calibration.samples"), say("check_calibration.share"))
+    caption = say("check_calibration.curve")
     blocks = (
-        Headline("good" if found.passed else "bad", text),
-        Table(
-            "calibration",
-            say("check_calibration.findings"),
-            _FINDINGS,
-            tuple((each.severity, known(each.text), known(each.fix)) for each in found.findings),
-        ),
-        Chart(
-            "convergence-chart",
-            say("check_calibration.curve"),
-            "convergence",
-            "samples",
-            series,
-            say("check_calibration.samples"),
-            say("check_calibration.share"),
-        ),
+        _headline(found),
+        spoken_facts(lambda: _lines(found)),
+        Chart("convergence-chart", caption, "convergence", "samples", series, *axes),
         Table("convergence", say("check_calibration.points"), _POINTS, points, folded=True),
-        Table("ranges", say("check_calibration.text_ranges"), _RANGES, ranges, sort="-lone_factor", folded=True),
+        _ranges(found, view),
     )
     return Page("calibration", say("check_calibration.title"), (*blocks, *notes(found.notes)))
+
+
+def _headline(check: CalibrationCheck) -> Headline:
+    faults, remarks = len(check.faults), len(check.findings) - len(check.faults)
+
+    def text() -> str:
+        seen = {"samples": count_of(check.samples, "sample"), "data": check.data}
+        said = told("check_calibration.not_fit", count=faults, **seen) if faults else ""
+        said = said or told("check_calibration.ok", **seen)
+        remarked = told("check_calibration.remarks", count=remarks) if remarks else ""
+        return commas(said, remarked, told("check_calibration.target", target=check.target, method=check.method))
+
+    if faults:
+        return Headline("bad", in_all(text), word=say("check_calibration.word_not_fit"))
+    return Headline("good", in_all(text), word=say("check_calibration.word_ok"))
+
+
+def _lines(check: CalibrationCheck) -> Iterator[_Line]:
+    for finding in check.findings:
+        word = told(f"check_calibration.kind_{finding.kind}")
+        if finding.severity != "fault":
+            word = told("check_calibration.remark", word=word)
+        yield word, sentence(finding.text)
+        yield "", told("check_calibration.fix", text=sentence(finding.fix))
+    yield from _converged(check)
+    if check.held_out:
+        held_out = commas(count_of(check.held_out_samples, "sample"), sentence(check.held_out))
+        yield told("check_calibration.held_out"), held_out
+    for facts in check.inputs:
+        yield told("check_calibration.input"), _input(facts)
+
+
+def _converged(check: CalibrationCheck) -> Iterator[_Line]:
+    if check.growth is None:
+        return
+    curve = ", ".join(f"{point.samples}: {percentage(point.typical)}" for point in check.curve[-5:])
+    yield told("check_calibration.ranges"), told("check_calibration.width", curve=curve)
+    if check.enough is None:
+        return
+    if check.enough < check.samples:
+        yield "", told("check_calibration.enough", samples=count_of(check.enough, "sample"))
+    elif check.enough > check.samples:
+        yield "", told("check_calibration.about_enough", samples=count_of(check.enough, "sample"))
+
+
+def _input(facts: InputFacts) -> str:
+    low, high = number(facts.low, 3), number(facts.high, 3)
+    text = told("check_calibration.facts", name=facts.name, low=low, high=high)
+    if 0 < len(facts.means) <= _MOST_CHANNELS:
+        means = " ".join(number(each, 3) for each in facts.means)
+        stds = " ".join(number(each, 3) for each in facts.stds)
+        text = commas(text, told("check_calibration.means", means=means, stds=stds))
+    like = told("check_calibration.looks_like", what=sentence(facts.looks_like)) if facts.looks_like else ""
+    return semicolons(text, like)
+
+
+def _ranges(check: CalibrationCheck, view: View) -> Table:
+    def rank(place: int) -> tuple[float, float, float]:
+        row = check.ranges[place]
+        return -(row.outside or 0.0), -row.lone_factor, row.half
+
+    return Table(
+        "ranges",
+        say("check_calibration.table"),
+        _RANGES,
+        tuple(map(_row, check.ranges)),
+        sort="-lone_factor",
+        folded=True,
+        file="calibration.csv",
+        most=view.most,
+        order=tuple(sorted(range(len(check.ranges)), key=rank)),
+        csv_order=_FILE,
+    )
+
+
+def _row(row: RangeRow) -> tuple[Cell, ...]:
+    lone = row.lone_factor > _SHOWN_FACTOR
+    return (
+        row.tensor,
+        row.low,
+        row.high,
+        row.half,
+        row.outside,
+        plain(f"x{row.lone_factor:.3g}" if lone else ""),
+        row.lone_sample if lone else "",
+        row.lone_sample,
+        row.lone_factor,
+        row.outside_before,
+        row.overshoot,
+        row.exceeding,
+    )

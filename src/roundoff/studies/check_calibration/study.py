@@ -13,7 +13,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.messages.numbers import counted
-from roundoff.quantize.agreement import spread
+from roundoff.run.bench import spread
 from roundoff.run.capture import read_feed
 from roundoff.run.evaluators import class_count, make_run
 from roundoff.run.feeds import Samples

@@ -1,41 +1,65 @@
 """The check of a deployment against training: stages, and the transformation between both sides."""
 
 import base64
+import math
+from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, say
-from roundoff.messages.sentences import known
-from roundoff.pages.blocks import Block, Cell, Column, Headline, Page, Picture, Pictures, Table, notes
-from roundoff.studies.check_io.result import StageCheck
+from roundoff.messages.catalogue import Phrase, in_all, say, told
+from roundoff.messages.phrases import commas, count_of, semicolons
+from roundoff.messages.sentences import known, sentence
+from roundoff.pages.blocks import (
+    Block,
+    Cell,
+    Column,
+    Headline,
+    Page,
+    Picture,
+    Pictures,
+    Place,
+    Table,
+    notes,
+    spoken_facts,
+)
+from roundoff.studies.check_io.result import Explanation, IoCheck, StageCheck
 
 __all__ = ["io_check_page"]
 
+_WORDS = {True: "check_io.pass", False: "check_io.fail"}
+# A terminal says it in lines.
+_KEPT: tuple[Place, ...] = ("html", "csv")
 _STAGES = (
-    Column("stage", say("io.stage"), "text"),
-    Column("passed", say("io.passed"), "truth"),
-    Column("largest", say("io.largest"), "number", higher_is_better=False),
-    Column("tolerance", say("io.tolerance"), "number"),
-    Column("samples", say("check_calibration.samples"), "count"),
-    Column("shapes", say("io.shapes"), "text"),
-    Column("explained", say("io.explained"), "text"),
+    Column("stage", say("check_io.stage"), "text", on=_KEPT),
+    Column("passed", say("check_io.passed"), "truth", on=_KEPT),
+    Column("largest", say("check_io.column_largest"), "number", higher_is_better=False, on=_KEPT),
+    Column("tolerance", say("check_io.tolerance"), "number", on=_KEPT),
+    Column("samples", say("check_io.samples"), "count", on=_KEPT),
+    Column("shapes", say("check_io.shapes"), "text", on=_KEPT),
+    Column("explained", say("check_io.column_explained"), "text", on=_KEPT),
 )
 _CORRECTIONS = (
-    Column("stage", say("io.stage"), "text"),
-    Column("setting", say("io.setting"), "text"),
-    Column("value", say("io.value"), "text"),
-    Column("fields", say("io.fields"), "text"),
+    Column("stage", say("check_io.stage"), "text", on=_KEPT),
+    Column("setting", say("check_io.column_setting"), "text", on=_KEPT),
+    Column("value", say("check_io.value"), "text", on=_KEPT),
+    Column("fields", say("check_io.fields"), "text", on=_KEPT),
 )
+_Line = tuple[str, str]
 
 
 def io_check_page(document: RunDocument) -> Page | None:
-    """The page on a check of inputs and outputs; None when none was made."""
+    """The page on a check of inputs and outputs; None when none was made.
+
+    It has the verdict, the stages, and for those that failed what differs and what to set.
+    """
     found = document.io_check
     if found is None:
         return None
-    first = found.first_failure
-    text = say("io.passes") if first is None else say("io.fails", stage=_name(first))
-    blocks: list[Block] = [Headline("good" if first is None else "bad", text)]
-    blocks.append(Table("stages", say("io.stages"), _STAGES, tuple(map(_stage, found.stages))))
+    blocks: list[Block] = [_headline(found), spoken_facts(lambda: _stages(found))]
+    blocks.append(Table("stages", say("check_io.stages"), _STAGES, tuple(map(_row, found.stages))))
+    for stage in found.stages:
+        details = spoken_facts(lambda stage=stage: _details(stage))  # type: ignore[misc]
+        if details.rows:
+            blocks += [_heading(stage), details]
     corrections = tuple(
         (
             _name(stage),
@@ -49,10 +73,102 @@ def io_check_page(document: RunDocument) -> Page | None:
         if change.correction is not None
     )
     if corrections:
-        blocks.append(Table("corrections", say("io.corrections"), _CORRECTIONS, corrections))
+        blocks.append(Table("corrections", say("check_io.corrections"), _CORRECTIONS, corrections))
     blocks += [_pictures(stage) for stage in found.stages if stage.pictures]
-    said = [note for stage in found.stages for note in stage.notes]
-    return Page("io", say("io.title"), (*blocks, *notes(said, found.notes)))
+    return Page("io", say("check_io.title"), (*blocks, *notes(found.notes)))
+
+
+def _headline(check: IoCheck) -> Headline:
+    failed = check.first_failure
+    if failed is not None:
+
+        def text() -> str:
+            said = told("check_io.different", stage=_stage(failed))
+            if failed.explanation is None:
+                return said
+            changes = told("check_io.named", count=len(failed.explanation.changes))
+            return f"{said} {changes}" if changes.isascii() else f"{said}{changes}"
+
+        return Headline("bad", in_all(text), word=say("check_io.word_different"))
+    if any(stage.passed for stage in check.stages):
+        many = sum(stage.passed is True for stage in check.stages)
+        said = in_all(lambda: told("check_io.same", stages=count_of(many, "stage")))
+        return Headline("good", said, word=say("check_io.word_same"))
+    return Headline("open", say("check_io.not_compared"), word=say("check_io.word_not_compared"))
+
+
+def _stages(check: IoCheck) -> Iterator[_Line]:
+    for stage in check.stages:
+        text = "--" if stage.passed is None else told(_WORDS[stage.passed])
+        if stage.max_abs_error is not None:
+            shape = told("check_io.largest", value=f"{stage.max_abs_error:.3g}")
+            if math.isinf(stage.max_abs_error):
+                finite = stage.mean_abs_error is None or not math.isnan(stage.mean_abs_error)
+                shape = told("check_io.shapes_differ") if finite else told("check_io.not_finite")
+            allowed = told("check_io.allowed", value=f"{stage.tolerance:g}")
+            said = commas(shape, allowed, count_of(stage.samples, "sample"))
+            if not stage.passed and stage.samples > 1 and stage.worst_sample:
+                said = commas(said, told("check_io.worst", sample=stage.worst_sample))
+            text += f"  {said}"
+        yield _stage(stage), text
+
+
+def _stage(stage: StageCheck) -> str:
+    return told(f"check_io.stage_{stage.stage}")
+
+
+def _heading(stage: StageCheck) -> Headline:
+    explanation = stage.explanation
+    if stage.passed is not False:
+        return Headline("plain", say("check_io.heading", stage=_name(stage)))
+    if explanation is None:
+        return Headline("plain", say("check_io.unexplained", stage=_name(stage)))
+    count = in_all(lambda: count_of(explanation.samples, "sample"))
+    key = "check_io.explained" if explanation.exact else "check_io.almost"
+    return Headline("plain", say(key, stage=_name(stage), samples=count))
+
+
+def _details(stage: StageCheck) -> Iterator[_Line]:
+    if stage.shapes and stage.passed is False:
+        yield told("check_io.arrays"), sentence(stage.shapes)
+    if stage.explanation is not None:
+        yield from _explained(stage.explanation)
+    for label, steps in (("training", stage.training_from_original), ("deployed", stage.deployed_from_original)):
+        if steps:
+            yield (
+                told(f"check_io.made_{label}"),
+                told("check_io.from_original", steps=semicolons(*map(sentence, steps))),
+            )
+    for number, text in enumerate(stage.excluded):
+        yield ("" if number else told("check_io.excluded")), sentence(text)
+    for number, text in enumerate(stage.notes):
+        yield ("" if number else told("terminal.note_label")), sentence(text)
+
+
+def _explained(explanation: Explanation) -> Iterator[_Line]:
+    for number, change in enumerate(explanation.changes, 1):
+        yield f"{number}.", sentence(change.text)
+        if change.correction is not None:
+            setting, value = sentence(change.correction.setting), sentence(change.correction.value)
+            yield f"   {told('check_io.set')}", told("check_io.setting", setting=setting, value=value)
+            if change.correction.fields:
+                yield "", sentence(change.correction.fields)
+    before = told("check_io.another_shape")
+    if not math.isinf(explanation.before):
+        before = told("check_io.most", value=f"{explanation.before:.3g}")
+    yield (
+        told("check_io.left"),
+        told(
+            "check_io.residual",
+            before=before,
+            after=f"{explanation.residual:.3g}",
+            rms=f"{explanation.residual_rms:.3g}",
+        ),
+    )
+    for text in explanation.alternatives:
+        yield told("check_io.or"), sentence(text)
+    for text in explanation.notes:
+        yield told("terminal.note_label"), sentence(text)
 
 
 def _pictures(stage: StageCheck) -> Pictures:
@@ -60,7 +176,12 @@ def _pictures(stage: StageCheck) -> Pictures:
     return Pictures(
         tuple(
             Picture(
-                say("io.picture", side=say(f"io.{each.side}"), stage=_name(stage), sample=stage.worst_sample),
+                say(
+                    "check_io.picture",
+                    side=say(f"check_io.{each.side}"),
+                    stage=_name(stage),
+                    sample=stage.worst_sample,
+                ),
                 base64.b64decode(each.png),
             )
             for each in stage.pictures
@@ -68,7 +189,7 @@ def _pictures(stage: StageCheck) -> Pictures:
     )
 
 
-def _stage(stage: StageCheck) -> tuple[Cell, ...]:
+def _row(stage: StageCheck) -> tuple[Cell, ...]:
     explained = "" if stage.explanation is None else "; ".join(each.text for each in stage.explanation.changes)
     return (
         _name(stage),
@@ -82,4 +203,4 @@ def _stage(stage: StageCheck) -> tuple[Cell, ...]:
 
 
 def _name(stage: StageCheck) -> Phrase:
-    return say(f"io_text.stage_{stage.stage}")
+    return say(f"check_io.stage_{stage.stage}")

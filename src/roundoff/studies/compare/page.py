@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
 from roundoff.messages.message import phrase_of, shown
-from roundoff.messages.numbers import score_text, shape_text
+from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.messages.sentences import known, sentence
 from roundoff.pages.blocks import (
+    Block,
     Cell,
     Chart,
     Column,
@@ -74,7 +75,13 @@ def comparison_page(document: RunDocument, view: View = View()) -> Page | None: 
     series = (Series(("sqnr_db",), plain("sqnr_db"), "points"),)
     axes = (say("common.place_axis"), say("common.sqnr_axis"))
     chart = Chart("tensors-along", say("compare.along"), "tensors", "order", series, *axes)
-    blocks = (_headline(found), spoken_facts(lines), chart, _table(found, view), *notes(found.notes))
+    blocks: tuple[Block, ...] = (
+        _headline(found),
+        spoken_facts(lines),
+        chart,
+        _table(found, view),
+        *notes(found.notes),
+    )
     return Page("comparison", say("compare.title"), blocks)
 
 
@@ -213,7 +220,7 @@ def _cosine(row: TensorComparison) -> str:
 
 def _db(row: TensorComparison) -> str:
     value = row.score.values.get("sqnr_db")
-    return "-" if value is None else score_text("sqnr_db", value)
+    return "-" if value is None else decibels_with_unit(value)
 
 
 # The table: all pairs, and for files the tensors of both sides that have no partner.
@@ -242,7 +249,7 @@ def _table(found: Comparison, view: View) -> Table:
         ("candidate", found.unmatched_candidate),
     ):
         for name in names:
-            cells = {side: name, "status": "missing", "detail": f"only in the {side}"}
+            cells: dict[str, Cell] = {side: name, "status": "missing", "detail": f"only in the {side}"}
             cells["shown_difference"] = say(f"compare.only_in_{side}")
             rows.append(tuple(cells.get(each.column.id) for each in columns))
     return Table(

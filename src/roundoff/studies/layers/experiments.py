@@ -21,6 +21,7 @@ from roundoff.graph.wiring import reads
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, Job, LightMeter
 from roundoff.measure.metrics import cosine, relative_euclidean, sqnr_db
 from roundoff.measure.thresholds import ThresholdSet
+from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, spread_over
 from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import open_session
 from roundoff.run.variants import written_quantizers
@@ -30,7 +31,6 @@ from roundoff.studies.layers.result import Experiment
 from roundoff.studies.layers.tally import code_meaning
 
 __all__ = [
-    "FEW_SAMPLES",
     "Experiments",
     "Outcome",
     "Parts",
@@ -41,7 +41,6 @@ __all__ = [
     "integer_runs",
     "prove",
     "reference_runs",
-    "spread_over",
     "switched_on",
     "takes_most",
 ]
@@ -154,9 +153,6 @@ def switched_on(quantizers: Iterable[Quantizer], off: Collection[str]) -> tuple[
         and not (quantizer.kind == "bias" and any(each.node in in_float for each in quantizer.consumers))
     )
 
-
-FEW_SAMPLES, MORE_SAMPLES = 8, 32
-"""On so many samples, evenly spaced, units are tried, and what came of it is confirmed."""
 
 # An error beyond measure, such as NaN or another shape, counts as this many times the output's energy.
 _ENDLESS = 1e6
@@ -362,13 +358,6 @@ def _outcome(totals: Sequence[ErrorTotals | None], off: Sequence[str], threshold
             agrees &= not any(total.nonfinite)
             worst = min(worst, (scores["sqnr_db"], scores["cosine"]))
     return Outcome(Experiment(tuple(off), *worst, agrees), loss)
-
-
-def spread_over(indices: Sequence[int], most: int) -> list[int]:
-    """At most so many of the samples, evenly spaced."""
-    if len(indices) <= most:
-        return list(indices)
-    return [indices[round(at * (len(indices) - 1) / (most - 1))] for at in range(most)]
 
 
 # The proof that few units make the loss: put into float, they take most of it away.

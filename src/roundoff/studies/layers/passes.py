@@ -17,7 +17,7 @@ from roundoff.messages.numbers import format_size
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
 from roundoff.run.plan import PROGRAM_BYTES, split_passes
-from roundoff.run.resources import available_memory
+from roundoff.run.resources import memory_limit
 from roundoff.run.session import available_threads, open_session
 from roundoff.run.variants import Copies, Tap
 from roundoff.studies.layers.tally import Candidate, Tally, measure_sample
@@ -57,7 +57,7 @@ class Budget:
     @classmethod
     def of(cls, max_memory: int | None, threads: int | None) -> "Budget":
         """What the user allows; by default most of the free memory and all cores."""
-        return cls(available_memory() if max_memory is None else max_memory, threads or available_threads())
+        return cls(memory_limit(max_memory), threads or available_threads())
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,19 +28,18 @@ from roundoff.measure.metrics import (
 )
 from roundoff.measure.thresholds import ThresholdSet, load_profile
 from roundoff.messages.numbers import counted
+from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
 from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.variants import Variant
 from roundoff.studies.layers.contributions import ATTRIBUTION_SAMPLES, find_contributions
 from roundoff.studies.layers.experiments import (
-    FEW_SAMPLES,
     Experiments,
     Proof,
     integer_runs,
     prove,
     reference_runs,
-    spread_over,
 )
 from roundoff.studies.layers.integer import arithmetic_in_words, overflows
 from roundoff.studies.layers.measuring import Measuring

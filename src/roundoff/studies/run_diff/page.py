@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, in_all, named, plain, say, told
 from roundoff.messages.message import phrase_of, shown
-from roundoff.messages.numbers import counted, score_text
+from roundoff.messages.numbers import counted, decibels
 from roundoff.messages.phrases import commas, count_of, semicolons
 from roundoff.messages.sanitize import short_name
 from roundoff.pages.blocks import (
@@ -25,7 +25,16 @@ from roundoff.pages.blocks import (
     notes,
     spoken_facts,
 )
-from roundoff.studies.run_diff.result import Change, Gate, GateRow, InputChange, RowDiff, RunDiff, names_of
+from roundoff.studies.run_diff.result import (
+    CEILING_DB,
+    Change,
+    Gate,
+    GateRow,
+    InputChange,
+    RowDiff,
+    RunDiff,
+    names_of,
+)
 
 __all__ = ["annotations", "diff_page", "measure_name"]
 
@@ -287,6 +296,10 @@ _FILE = (
 _KEPT: tuple[Place, ...] = ("html", "csv")
 
 
+def _known(name: str) -> Callable[[RowDiff, GateRow | None], Cell]:
+    return lambda row, _: getattr(row, name)
+
+
 def _judgement(name: str) -> Callable[[RowDiff, GateRow | None], Cell]:
     return lambda _, gate: None if gate is None else getattr(gate, name)
 
@@ -309,11 +322,20 @@ _COLUMNS = (
         lambda row, _: _measure(row.measure),
     ),
     _DiffColumn(
-        Column("before_db", say("run_diff.before_db"), "decibels", higher_is_better=True, short=_BEFORE),
+        Column(
+            "before_db",
+            say("run_diff.before_db"),
+            "decibels",
+            higher_is_better=True,
+            short=_BEFORE,
+            exact=CEILING_DB,
+        ),
         lambda row, _: row.before,
     ),
     _DiffColumn(
-        Column("after_db", say("run_diff.after_db"), "decibels", higher_is_better=True, short=_AFTER),
+        Column(
+            "after_db", say("run_diff.after_db"), "decibels", higher_is_better=True, short=_AFTER, exact=CEILING_DB
+        ),
         lambda row, _: row.after,
     ),
     _DiffColumn(
@@ -347,7 +369,7 @@ _COLUMNS = (
         lambda row, _: row.starts if row.change == "worse" else None,
     ),
     *(
-        _DiffColumn(Column(name, plain(name), "text", on=("csv",)), lambda row, _, name=name: getattr(row, name))
+        _DiffColumn(Column(name, plain(name), "text", on=("csv",)), _known(name))
         for name in ("renamed_from", "output", "samples", "loss_probability", "change", "starts", "detail")
     ),
     *(
@@ -382,7 +404,7 @@ def _escaped(text: str, *, more: str = "") -> str:
 
 
 def _db(value: float | None) -> str:
-    return score_text("sqnr_db", value)
+    return decibels(value, exact=CEILING_DB)
 
 
 def _signed(value: float | None) -> str:

@@ -13,19 +13,16 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.fake_constants import has_exact_weights
-from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.subgraph import tap
 from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
 from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
-from roundoff.run.capture import read_feed
+from roundoff.run.bench import Bench
 from roundoff.run.evaluators import class_predictions
 from roundoff.run.feeds import Samples
-from roundoff.run.session import open_session
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 from roundoff.studies.sensitivity.subjects import find_outputs, other_outputs
 
@@ -78,20 +75,14 @@ def find_worst_samples(
     metrics = require(settings.metrics, command="samples")
     names = find_outputs(model, settings.outputs)
     check_repeatable(model, names)
-    sessions = [
-        open_session(each, outputs=tap(each, names), threads=settings.limits.threads, optimize=True)
-        for each in (model, switch_on(model, quantized.quantizers))
-    ]
+    bench = Bench(model, samples, threads=settings.limits.threads)
+    networks = [bench.open(each, tensors=names, optimize=True) for each in ((), quantized.quantizers)]
     found = []
     progress.start("comparing outputs", len(samples.names))
     try:
-        for index, sample in enumerate(samples.names):
-            feed = read_feed(model, samples, index)
-            left, right = (session.run(feed, sample=sample) for session in sessions)
-            outputs = tuple(
-                _output_score(name, ours, theirs, metrics)
-                for name, ours, theirs in zip(names, left, right, strict=True)
-            )
+        ran = bench.run(range(len(samples.names)), *networks)
+        for index, (sample, (left, right)) in enumerate(zip(samples.names, ran, strict=True)):
+            outputs = tuple(_output_score(name, left[name], right[name], metrics) for name in names)
             found.append(SampleScore(0, sample, index, _worst(outputs, metrics[0]), outputs))
             progress.advance()
     finally:

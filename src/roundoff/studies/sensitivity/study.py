@@ -16,7 +16,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import Metric, require
 from roundoff.measure.rows import ROW_FIELDS
 from roundoff.messages.message import Message, Remark, message, some
-from roundoff.quantize.agreement import spread
+from roundoff.run.bench import spread
 from roundoff.run.feeds import Samples
 from roundoff.run.session import release_shared_memory
 from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine

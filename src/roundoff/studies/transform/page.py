@@ -1,40 +1,108 @@
-"""What transforms and corrections did, and whether they were kept."""
+"""What transforms and corrections brought, who took part, and whether they were kept."""
 
-from functools import partial
+from collections.abc import Iterator
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import in_all, say
-from roundoff.messages.numbers import decibels, score_text
+from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.numbers import score_text
+from roundoff.messages.phrases import commas, count_of
 from roundoff.messages.sentences import known
-from roundoff.pages.blocks import Block, Column, Headline, Page, Paragraph, Table, notes
+from roundoff.pages.blocks import Column, Headline, Page, Table, View, notes, spoken_facts
+from roundoff.quantize.page import agreement_line
+from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
 
 __all__ = ["transform_page"]
 
 _COLUMNS = (
     Column("step", say("transform.step"), "text"),
+    Column("kind", plain("kind"), "text", on=("csv",)),
     Column("node", say("common.node"), "node"),
-    Column("role", say("transform.role"), "text"),
-    Column("text", say("transform.done"), "text"),
+    Column("role", say("transform.role"), "text", on=("html", "csv")),
+    Column("what", say("transform.done"), "text"),
 )
+_Line = tuple[str, str]
 
 
-def transform_page(document: RunDocument) -> Page | None:
-    """The page on transforms; None when there were none."""
+def transform_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on transforms; None when there were none.
+
+    Args:
+        document: The run.
+        view: Nodes of each step in a terminal.
+    """
     report = document.transform
     if report is None:
         return None
-    before, after = (in_all(partial(decibels, each)) for each in report.sqnr_db)
-    key = "transform.kept" if report.kept else "transform.undone"
-    blocks: list[Block] = [Headline("good" if report.kept else "bad", say(key, before=before, after=after))]
-    if report.score is not None:
-        found = {name: score_text(report.score.name, getattr(report.score, name)) for name in _SCORES}
-        blocks.append(Paragraph(say("transform.score", name=report.score.name, **found)))
-    rows = tuple(
-        (step.name, each.node, each.role, known(each.text)) for step in report.steps for each in step.taken
-    )
-    blocks.append(Table("transforms", say("transform.nodes"), _COLUMNS, rows))
     said = [note for step in report.steps for note in step.notes]
+    blocks = (_headline(report), spoken_facts(lambda: _lines(report)), _table(report, view))
     return Page("transform", say("transform.title"), (*blocks, *notes(said, report.notes)))
 
 
-_SCORES = ("before", "after", "reference")
+def _headline(found: TransformReport) -> Headline:
+    # What was only added to make room is not worth a word when there was room already.
+    names = ", ".join(step.name for step in found.steps if step.taken or step.name != "explicit_bias")
+    before, after = found.sqnr_db
+    if not found.changed:
+        return Headline("open", say("transform.nothing", names=names), word=say("transform.word_nothing"))
+    # As many digits as it takes to see which one is better.
+    differing = (count for count in (1, 2, 3) if f"{before:.{count}f}" != f"{after:.{count}f}")
+    digits = next(differing, 1)
+    gain = in_all(
+        lambda: commas(
+            "" if found.score is None else _score(found.score),
+            f"sqnr {before:.{digits}f} -> {after:.{digits}f} dB",
+        )
+    )
+    kind = "kept" if found.kept else "undone"
+    text = say(f"transform.{kind}", names=names, gain=gain)
+    return Headline("good" if found.kept else "bad", text, word=say(f"transform.word_{kind}"))
+
+
+def _score(score: TransformScore) -> str:
+    before, after, reference = (
+        score_text(score.name, value) for value in (score.before, score.after, score.reference)
+    )
+    return told("transform.score", name=score.name, before=before, after=after, reference=reference)
+
+
+def _lines(found: TransformReport) -> Iterator[_Line]:
+    for word, agreements in (("before", found.before), ("after", found.after)):
+        for index, agreement in enumerate(agreements):
+            yield ("" if index else told(f"transform.{word}")), agreement_line(agreement)
+    origin = "transform.on_unseen" if found.unseen else "transform.on_calibrated"
+    samples = count_of(found.samples, "sample")
+    judged = told(origin, samples=samples, target=found.target, method=found.method)
+    yield told("transform.judged"), judged
+    for step in found.steps:
+        if step.taken or step.name != "explicit_bias":
+            yield step.name, _who(step)
+
+
+def _who(step: StepReport) -> str:
+    options = ", ".join(f"{name}={value}" for name, value in step.options.items())
+    text = told("transform.took_part", count=len(step.taken))
+    return told("transform.options", text=text, options=options) if options else text
+
+
+def _table(report: TransformReport, view: View) -> Table:
+    rows = [
+        (step.name, step.kind, each.node, each.role, known(each.text))
+        for step in report.steps
+        for each in step.taken
+    ]
+    shown: list[int] = []
+    place = 0
+    for step in report.steps:
+        shown += range(place, place + len(step.taken[: view.most]))
+        place += len(step.taken)
+    left = len(rows) - len(shown)
+    return Table(
+        "transforms",
+        say("transform.nodes"),
+        _COLUMNS,
+        tuple(rows),
+        file="transform.csv",
+        most=len(shown),
+        order=tuple(shown),
+        left_out=say("transform.more", count=left) if left else plain(""),
+    )

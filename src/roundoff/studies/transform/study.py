@@ -16,13 +16,13 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.numbers import counted
-from roundoff.quantize.agreement import compare_outputs, spread
+from roundoff.quantize.agreement import compare_outputs
 from roundoff.quantize.corrections.registry import apply_correction, correction_names
 from roundoff.quantize.pipeline import Quantization, QuantizeSettings, quantize_model
 from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
 from roundoff.quantize.step_table import WorkContext
 from roundoff.quantize.transforms.registry import apply_transform, transform_names
-from roundoff.run.capture import read_feed
+from roundoff.run.bench import Bench, spread
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions
 from roundoff.run.feeds import Samples
 from roundoff.run.session import open_session
@@ -232,11 +232,9 @@ def _runner(model: Model) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
 def _right_answers(model: Model, judge: Judge) -> Array:
     """In which rows the highest score is that of the right class, in the first output that has such rows."""
     labels, samples = judge.labels, judge.samples
-    session = open_session(model)
-    found = []
-    for index, name in enumerate(samples.names):
-        results = session.run(read_feed(model, samples, index), sample=name)
-        rows = next((each for each in map(class_predictions, results) if each is not None), None)
+    bench, found = Bench(model, samples), []
+    for [results] in bench.run(range(len(samples.names)), bench.open()):
+        rows = next((each for each in map(class_predictions, results.values()) if each is not None), None)
         if rows is None:
             what = "No output of the model has a row of scores for several classes, so that labels mean nothing."
             raise BadInput(what, fix="give a function that measures accuracy with --evaluator")
