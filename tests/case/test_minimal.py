@@ -27,9 +27,8 @@ from roundoff.case.minimal import (
 )
 from roundoff.case.reproduce import verify, write_reproducer
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.file_check import check_file
+from roundoff.diagnosis.file_check import check_file, check_sums
 from roundoff.diagnosis.result import Finding
-from roundoff.diagnosis.static_checks import accumulator_finding
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import Case, open_case
 from roundoff.errors import BadInput
@@ -38,6 +37,7 @@ from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.read import read_quantized
+from roundoff.messages.message import verbatim
 from roundoff.run.feeds import Samples
 from tests.diagnosis.planting import (
     biased,
@@ -218,7 +218,7 @@ def test_the_node_that_shows_it_need_not_be_the_one_that_is_blamed() -> None:
     data = np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32)
     subject = for_target(model, {"x": data})
     assert any(each.tensor == "b" for each in subject[0].quantizers)
-    finding = Finding(1, "resolution", ("there",), ("b",), "b is coarse")
+    finding = Finding(1, "resolution", ("there",), ("b",), verbatim("b is coarse"))
     found, _ = _reproduced(subject, finding)
     assert [name for name, _ in found.nodes] == ["back"]
     assert found.spot.tensor == "c"
@@ -226,11 +226,11 @@ def test_the_node_that_shows_it_need_not_be_the_one_that_is_blamed() -> None:
 
 def test_a_finding_without_quantizers_is_refused() -> None:
     with pytest.raises(BadInput, match=r"Finding 3 \(bias-shift\) blames no quantizer"):
-        _reproduced(demo(), Finding(3, "bias-shift", ("nobody",), ("nothing",), ""))
+        _reproduced(demo(), Finding(3, "bias-shift", ("nobody",), ("nothing",), verbatim("")))
 
 
 def test_what_makes_no_loss_is_not_shown() -> None:
-    finding = Finding(1, "rounding", ("logits",), (), "")
+    finding = Finding(1, "rounding", ("logits",), (), verbatim(""))
     with pytest.raises(NotLocal, match=r"'logits' is not what makes the loss: the whole model has 3\d"):
         _reproduced(demo(), finding)
 
@@ -238,7 +238,7 @@ def test_what_makes_no_loss_is_not_shown() -> None:
 def test_what_no_part_shows_is_said_to_be_in_none() -> None:
     quantized, samples = demo()
     subject = changed(quantized, "block2/relu", narrower(16)), samples
-    finding = Finding(1, "resolution", ("block2/relu",), ("block2/relu",), "", proven=True)
+    finding = Finding(1, "resolution", ("block2/relu",), ("block2/relu",), verbatim(""), proven=True)
     with pytest.raises(NotLocal, match="No part of the network shows finding 1"):
         _reproduced(subject, finding)
 
@@ -290,15 +290,15 @@ def test_a_node_of_the_file_shows_a_wrong_dequantization(input_at: int, change: 
 
 def test_other_findings_are_not_the_files() -> None:
     case, given = edited(1, 1.6)
-    assert not is_of_file(case, given, Finding(1, "clipping", ("block2/relu",), ("block2/relu",), ""))
+    assert not is_of_file(case, given, Finding(1, "clipping", ("block2/relu",), ("block2/relu",), verbatim("")))
     with pytest.raises(NotLocal, match="No single node of the file shows finding 1"):
-        reproduce_file(case, given, Finding(1, "clipping", ("logits",), (), ""))
+        reproduce_file(case, given, Finding(1, "clipping", ("logits",), (), verbatim("")))
 
 
 def test_a_sum_that_does_not_fit_is_shown_in_integers(tmp_path: Path) -> None:
     quantized, samples = for_target(*biased())
     case = open_case(quantized, samples, arithmetic=Arithmetic(accumulator_bits=16, overflow="wrap"))
-    finding = accumulator_finding(case, ["conv1", "conv2"])
+    finding = check_sums(case, ["conv1", "conv2"])
     assert finding is not None
     assert is_accumulator(finding)
     found = reproduce_accumulator(case, replace(finding, number=1))
@@ -310,6 +310,6 @@ def test_a_sum_that_does_not_fit_is_shown_in_integers(tmp_path: Path) -> None:
 
 def test_sums_that_fit_are_not_shown() -> None:
     case = open_case(*for_target(*biased()), arithmetic=Arithmetic(accumulator_bits=32))
-    finding = Finding(1, "overflow", ("conv1",), (), "", evidence={"worst_ratio": 2.0})
+    finding = Finding(1, "overflow", ("conv1",), (), verbatim(""), evidence={"worst_ratio": 2.0})
     with pytest.raises(NotLocal, match="No node of finding 1"):
         reproduce_accumulator(case, finding)

@@ -51,7 +51,7 @@ def test_the_verdict_comes_first(run: Run) -> None:
     assert lines[1].startswith("  output     logits: weights ")
     assert any(line.startswith("  jumps at   block4/depthwise (Conv): ") for line in lines)
     assert max(map(len, lines)) <= 80
-    assert "11 nodes where the base line is better are left out; --top all shows them" in out
+    assert "11 rows that matter less are left out; --top all shows them" in out
     shown = next(line.split() for line in lines if line.startswith("weight "))
     assert shown[0] == "weight"
 

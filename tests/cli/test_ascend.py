@@ -10,8 +10,8 @@ import pytest
 
 from roundoff.cli import main
 from roundoff.core.progress import SILENT
+from roundoff.vendors.ascend.comparison import Request, compare_network
 from roundoff.vendors.ascend.errors import Code
-from roundoff.vendors.ascend.running import Request, compare_network
 from roundoff.vendors.ascend.scenarios import RuleFiles
 from tests.ascend_dumps import TIME, Item, item, vectors, write_dump, write_dumps
 from tests.cli.ascending import ascend

@@ -52,7 +52,7 @@ def test_the_search_is_run_and_what_it_finds_is_written(run: Run) -> None:
     assert found.repair is not None
     (step,) = found.repair.steps
     assert (step.finding, step.kept, found.repair.reached) == (1, True, True)
-    assert step.title.startswith("search, ")
+    assert str(step.title).startswith("search, ")
     assert step.measure.after > step.measure.before + 3
     assert max(map(len, (*out.splitlines(), *err.splitlines()))) <= 80
     # What was written keeps what was measured, by the command that is offered.
@@ -80,7 +80,7 @@ def test_a_metric_of_the_user_decides(run: Run) -> None:
     assert found is not None
     assert "nearness: float " in err
     if found.repair is not None:
-        assert found.repair.measures[0].what == "nearness"
+        assert str(found.repair.measures[0].what) == "nearness"
 
 
 def test_a_model_of_another_tool_is_searched_for_a_chip_like_its_own(

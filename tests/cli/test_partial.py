@@ -80,7 +80,7 @@ def test_everything_can_be_written_and_read_again(run: Run) -> None:
     document = load_document(Path("run"))
     assert document.partial is not None
     assert document.partial.float_score == float("inf")
-    assert document.partial.ranking == "as given"
+    assert str(document.partial.ranking) == "as given"
     rows = list(csv.DictReader(io.StringIO(Path("p.csv").read_text(encoding="utf-8"))))
     assert [row["subject"] for row in rows] == ["", "block4/depthwise", "block2/depthwise"]
     assert Path("p.png").read_bytes().startswith(b"\x89PNG")
@@ -97,7 +97,7 @@ def test_an_order_from_a_file(run: Run) -> None:
         "block4/depthwise",
     ]
     assert document["partial"]["samples"] == 20
-    assert document["partial"]["ranking"] == "as in order.txt"
+    assert document["partial"]["ranking"]["text"] == "as in order.txt"
     assert [entry["role"] for entry in document["inputs"]] == ["model", "quantized", "data", "ranking", "labels"]
 
 

@@ -23,7 +23,7 @@ def test_the_worst_samples_come_first(run: Run) -> None:
     code, out, err = run(*WORDS, "--data", "images.npy", "--top", "3")
     assert (code, err) == (0, "")
     assert out.startswith("The worst of 12 samples is ")
-    assert "the largest output moves in" in out
+    assert "top-1 changes in" in out
     rows = [line.split() for line in out.splitlines() if line[:1].isdigit()]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     scores = [float(row[2]) for row in rows]

@@ -53,7 +53,7 @@ def test_what_stands_out_comes_first(run: Run) -> None:
     assert [heading[1] for heading in tables] == ["node", "weight", "activation"]
     assert tables[0][2:] == ["op", "sqnr", "dB", "95%", "between", "cosine"]
     assert tables[2][2:4] == ["read", "by"]
-    assert "~ cannot be told apart from the next row" in out
+    assert "~ the difference to the next row is not significant" in out
 
 
 def test_everything_can_be_written_and_read_again(run: Run) -> None:
@@ -181,5 +181,8 @@ def test_a_damaged_journal_is_told(run: Run) -> None:
     Path("journal.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     again = json.loads(run(*words)[1])["sensitivity"]
     assert again["rankings"] == first["rankings"]
-    assert again["notes"][-1] == "journal.jsonl has 1 damaged line; what was lost with that was measured again"
+    assert (
+        again["notes"][-1]["text"]
+        == "journal.jsonl has 1 damaged line; what was lost with that was measured again"
+    )
     assert again["effort"]["resumed"] == first["effort"]["measured"] - 1

@@ -32,5 +32,5 @@ def test_a_loss_that_the_bits_asked_for_would_spare_is_named_so() -> None:
     found = diagnose_quantization(coarse, samples, DiagnoseSettings(plan=plan(WIDE, NARROW)))
     (finding,) = found.accused
     assert (finding.cause, finding.nodes[0]) == ("ignored-precision", "block3/relu")
-    assert finding.summary == "16 bits were asked for 'block3/relu' (Relu), and it has 2"
-    assert next(each for each in found.checks if each.name == "precision asked for").ok is False
+    assert str(finding.summary) == "16 bits were asked for 'block3/relu' (Relu), and it has 2"
+    assert next(each for each in found.checks if str(each.name) == "precision asked for").ok is False

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, Repair, RepairStep
 from roundoff.diagnosis.terminal import diagnosis_verdict, findings_csv, measure_text, repair_line, repair_table
+from roundoff.messages.message import message, verbatim
 
 LONG = "model/backbone/stage4/block2/branch_with_a_rather_long_name/conv"
 
@@ -19,16 +20,41 @@ def shown(renderable: object) -> list[str]:
 
 
 def finding(number: int, *, proven: bool = True) -> Finding:
-    measure = Measure("SQNR of 'logits'", "dB", 2.0, 24.0, samples=32)
-    remedy = Remedy(f"set the range of {LONG!r} to -3.1 .. 6.2", "free")
+    measure = Measure(verbatim("SQNR of 'logits'"), "dB", 2.0, 24.0, samples=32)
+    remedy = Remedy(verbatim(f"set the range of {LONG!r} to -3.1 .. 6.2"), "free")
     what = f"{LONG!r} (Conv) is cut off: its range is 0 .. 1, its values reach -3.1 .. 6.2 (12.0% are outside)"
     changed = f"the range of {LONG!r} (Conv) widened from 0 .. 1 to -3.1 .. 6.2, same bits"
-    return Finding(number, "clipping", (LONG,), (LONG,), what, {}, changed, (measure,), 0.125, remedy, proven)
+    return Finding(
+        number,
+        "clipping",
+        (LONG,),
+        (LONG,),
+        verbatim(what),
+        {},
+        verbatim(changed),
+        (measure,),
+        0.125,
+        remedy,
+        proven,
+    )
 
 
 def diagnosis(kind: DiagnosisKind, *findings: Finding) -> Diagnosis:
-    measures = (Measure("SQNR of 'logits'", "dB", 2.0, 24.0), Measure("top-1 accuracy", "", 0.5, 0.9))
-    return Diagnosis("m.onnx", "q.onnx", "quantization", kind, "said", findings, measures, (LONG,) * 9, samples=32)
+    measures = (
+        Measure(verbatim("SQNR of 'logits'"), "dB", 2.0, 24.0),
+        Measure(verbatim("top-1 accuracy"), "", 0.5, 0.9),
+    )
+    return Diagnosis(
+        "m.onnx",
+        verbatim("q.onnx"),
+        "quantization",
+        kind,
+        verbatim("said"),
+        findings,
+        measures,
+        (LONG,) * 9,
+        samples=32,
+    )
 
 
 def test_many_findings_fit_a_screen() -> None:
@@ -39,7 +65,7 @@ def test_many_findings_fit_a_screen() -> None:
     text = " ".join(" ".join(lines).split())
     assert "SQNR of 'logits' 2.0 dB (24.0 expected), top-1 accuracy 0.5 (0.9 in float); 32 samples" in text
     assert "2.0 -> 24.0 dB" in text
-    assert "and 5 more: wrong only because of what they read" in text
+    assert "and 5 more: error inherited from inputs" in text
 
 
 def test_twenty_findings_fit_a_larger_screen() -> None:
@@ -56,7 +82,7 @@ def test_twenty_findings_fit_a_larger_screen() -> None:
 
 
 def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
-    whole = Measure("SQNR of 'logits'", "dB", 2.0, 24.0, samples=32)
+    whole = Measure(verbatim("SQNR of 'logits'"), "dB", 2.0, 24.0, samples=32)
     for measure, said in (
         (replace(whole, before=1.0, samples=8), "1.0 -> 24.0 dB (on 8 samples)"),
         (replace(whole, before=9.0), "9.0 -> 24.0 dB (with the other findings put right)"),
@@ -76,14 +102,14 @@ def test_a_proof_says_why_it_begins_elsewhere_than_the_loss() -> None:
     ],
 )
 def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> None:
-    measure = Measure("top-1 accuracy", "", 0.5, after)
+    measure = Measure(verbatim("top-1 accuracy"), "", 0.5, after)
     found = replace(diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached))
     assert shown(repair_line(found)) == [line]
 
 
 @pytest.mark.parametrize(
     ("kind", "word"),
-    [("healthy", "HEALTHY"), ("distributed", "DISTRIBUTED"), ("elsewhere", "ELSEWHERE")],
+    [("healthy", "HEALTHY"), ("distributed", "DISTRIBUTED"), ("elsewhere", "NOT A QUANTIZATION PROBLEM")],
 )
 def test_each_verdict_has_its_word(kind: DiagnosisKind, word: str) -> None:
     assert shown(diagnosis_verdict(diagnosis(kind)))[0].startswith(f"{word}: ")
@@ -96,15 +122,18 @@ def test_what_is_only_suspected_is_said_to_be_so() -> None:
 
 
 def test_measures_are_told_with_their_unit() -> None:
-    assert measure_text(Measure("SQNR", "dB", 1.23, float("inf"))) == "SQNR 1.2 dB -> exact"
-    assert measure_text(Measure("same top-1", "", 0.5, 1.0)) == "same top-1 50.0% -> 100.0%"
+    assert measure_text(Measure(verbatim("SQNR"), "dB", 1.23, float("inf"))) == "SQNR 1.2 dB -> exact"
+    assert (
+        measure_text(Measure(message("diagnosis.measure_top"), "", 0.5, 1.0))
+        == "top-1 agreement 50.0 % -> 100.0 %"
+    )
 
 
 def test_steps_of_a_repair_are_a_table() -> None:
-    measure = Measure("SQNR", "dB", 1.0, 9.0)
+    measure = Measure(verbatim("SQNR"), "dB", 1.0, 9.0)
     steps = (
-        RepairStep("widen it", "free", 1, measure, kept=True),
-        RepairStep("16 bits", "16 bit", 2, measure, kept=False, why="no better"),
+        RepairStep(verbatim("widen it"), "free", 1, measure, kept=True),
+        RepairStep(verbatim("16 bits"), "16 bit", 2, measure, kept=False, why=verbatim("no better")),
     )
     lines = shown(repair_table(Repair(steps, (measure,))))
     assert "widen it" in lines[1]
@@ -121,8 +150,8 @@ def test_all_findings_are_in_the_csv() -> None:
 
 def test_numbers_measured_on_other_samples_say_on_how_many() -> None:
     measures = (
-        Measure("SQNR of 'logits'", "dB", 2.0, 24.0, samples=32),
-        Measure("top-1 accuracy", "", 0.5, 0.9, samples=64),
+        Measure(verbatim("SQNR of 'logits'"), "dB", 2.0, 24.0, samples=32),
+        Measure(verbatim("top-1 accuracy"), "", 0.5, 0.9, samples=64),
     )
     text = " ".join(" ".join(shown(diagnosis_verdict(replace(diagnosis("culprits"), measures=measures)))).split())
     assert "2.0 dB (24.0 expected), on 32 samples; top-1 accuracy 0.5 (0.9 in float), on 64 samples" in text

@@ -94,10 +94,10 @@ def test_raw_pixels_are_told_from_those_of_calibration(channels: int, formula: s
     finding = found.accused[0]
     assert (finding.cause, finding.tensors) == ("preprocessing", ("x",))
     assert formula in told(finding)
-    assert f"the samples look like {RAW}, those of calibration like" in finding.summary
-    assert ("one of: " in finding.summary) == (len(told(finding)) > 1)
+    assert f"the samples look like {RAW}, those of calibration like" in str(finding.summary)
+    assert ("one of: " in str(finding.summary)) == (len(told(finding)) > 1)
     assert finding.measures[0].improved
-    assert finding.intervention.startswith("'x' fed with ")
+    assert str(finding.intervention).startswith("'x' fed with ")
 
 
 @pytest.mark.parametrize(("channels", "formula"), CASES)
@@ -109,7 +109,7 @@ def test_nothing_false_is_said_of_inputs_made_otherwise(channels: int, formula: 
         assert not named, "calibrated and fed alike"
     for finding in named:
         assert formula in told(finding)
-        assert other in finding.summary
+        assert other in str(finding.summary)
 
 
 @pytest.mark.parametrize(("channels", "formula"), CASES)
@@ -126,7 +126,7 @@ def test_either_side_may_be_wrong() -> None:
     finding = fed_with(way_of(RAW, 3), way_of("x / 127.5 - 1", 3)).accused[0]
     assert finding.cause == "preprocessing"
     assert finding.remedy is not None
-    assert finding.remedy.title == (
+    assert str(finding.remedy.title) == (
         "if the network was trained on plain pixels x, feed that here and on the chip; if on samples like these, "
         "calibrate again on them: ranges do not tell which"
     )

@@ -106,4 +106,4 @@ def test_an_input_that_was_not_dumped_and_is_too_dark() -> None:
     ]
     (finding,) = on_device(subject, rows).accused
     assert finding.cause == "preprocessing"
-    assert "0.4 times" in finding.summary
+    assert "0.4 times" in str(finding.summary)

@@ -10,9 +10,10 @@ from roundoff.diagnosis.repair import repair
 from roundoff.diagnosis.repairable_model import edit, retied
 from roundoff.diagnosis.result import Change, CostClass, Finding, Measure, Remedy
 from roundoff.diagnosis.subject import open_case
+from roundoff.messages.message import verbatim
 from tests.diagnosis.planting import biased, changed, demo, for_target, scaled, unbalanced
 
-MEASURE = Measure("accuracy", "", 0.0, 0.0)
+MEASURE = Measure(verbatim("accuracy"), "", 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,15 @@ def score(toy: Any) -> float:
 
 def finding(number: int, cost: CostClass, *values: str) -> Finding:
     changes = tuple(Change("codes", value=each) for each in values)
-    return Finding(number, "clipping", ("n",), ("t",), "s", remedy=Remedy("do it", cost, changes), proven=True)
+    return Finding(
+        number,
+        "clipping",
+        ("n",),
+        ("t",),
+        verbatim("s"),
+        remedy=Remedy(verbatim("do it"), cost, changes),
+        proven=True,
+    )
 
 
 def tried(findings: list[Finding], goal: float = 9.0, *, late: bool = False) -> Any:
@@ -47,10 +56,10 @@ def tried(findings: list[Finding], goal: float = 9.0, *, late: bool = False) -> 
 
 def test_cheap_remedies_come_first_and_only_what_helps_is_kept() -> None:
     piece, done = tried([finding(1, "16 bit", "dear"), finding(2, "free", "bad"), finding(3, "free", "good")])
-    assert [(step.finding, step.kept, step.why) for step in done.steps] == [
+    assert [(step.finding, step.kept, step.why and str(step.why)) for step in done.steps] == [
         (2, False, "no better"),
-        (3, True, ""),
-        (1, True, ""),
+        (3, True, None),
+        (1, True, None),
     ]
     assert piece.made == ("good", "dear")
     assert (done.measures[0].before, done.measures[0].after, done.reached) == (0.0, 0.9, False)
@@ -63,9 +72,9 @@ def test_nothing_dear_is_tried_when_it_is_good_enough() -> None:
 
 def test_what_cannot_be_done_is_said() -> None:
     _, done = tried([finding(1, "free", "impossible")])
-    assert [step.why for step in done.steps] == ["not possible here"]
+    assert [str(step.why) for step in done.steps] == ["not possible here"]
     _, done = tried([finding(1, "free", "good")], late=True)
-    assert [step.why for step in done.steps] == ["no time was left"]
+    assert [str(step.why) for step in done.steps] == ["no time was left"]
 
 
 def test_what_is_only_suspected_is_not_tried() -> None:

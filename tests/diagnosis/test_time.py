@@ -70,13 +70,13 @@ def test_no_more_runs_than_there_is_time_for(tmp_path: Path, clock: Clock, secon
     found = diagnosed(tmp_path, clock, seconds)
     assert clock.now <= max(seconds + 8, 1.1 * seconds)
     assert found.not_looked_at or found.kind == "distributed"
-    assert all("no time was left" in each for each in found.not_looked_at)
+    assert all("no time was left" in str(each) for each in found.not_looked_at)
 
 
 def test_with_little_time_nobody_is_accused_and_what_was_left_out_is_told(tmp_path: Path, clock: Clock) -> None:
     found = diagnosed(tmp_path, clock, 40)
     assert found.kind == "not_enough_evidence"
-    assert "in the time that was given" in found.verdict
+    assert "in the time that was given" in str(found.verdict)
     assert found.not_looked_at
     assert 1 <= found.samples < 32
 
@@ -86,11 +86,11 @@ def test_with_all_the_time_everything_is_looked_at(tmp_path: Path, clock: Clock)
     assert (found.kind, found.not_looked_at, found.samples) == ("distributed", (), 32)
     (finding,) = found.findings
     assert finding.cause == "accumulated-error"
-    assert finding.intervention.startswith("with the 1, 3, ")
+    assert str(finding.intervention).startswith("with the 1, 3, ")
     golden, *others = finding.measures
     assert golden.after > golden.before
-    worst = [each for each in others if "worst places in float" in each.what]
-    chance = [each for each in others if "at random" in each.what]
+    worst = [each for each in others if "worst places in float" in str(each.what)]
+    chance = [each for each in others if "at random" in str(each.what)]
     assert len(worst) == len(chance) == 3
     assert all(each.before == golden.before for each in others)
 
@@ -100,10 +100,10 @@ def test_many_places_are_ranked_with_few_runs_and_the_worst_is_found(tmp_path: P
     case = open_case(subject, samples)
     suspects = case.facts.suspects
     assert len(suspects) > 64
-    before = case.lab.runs
+    before = case.runner.runs
     found = rank(case, suspects, out_of_time=lambda: False)
     assert found is not None
-    assert case.lab.runs - before < len(suspects)
+    assert case.runner.runs - before < len(suspects)
     assert {each.name for each in found.places} <= {each.name for each in suspects}
     costs = [found.costs[each.name] for each in found.places]
     assert costs == sorted(costs, reverse=True)

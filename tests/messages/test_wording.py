@@ -10,5 +10,5 @@ def test_one_is_singular() -> None:
 def test_what_is_not_finite_is_named() -> None:
     assert nonfinite_note("tensor", ()) == ()
     said = "with NaN or infinite values, which are left out"
-    assert nonfinite_note("tensor", ["a"]) == (f"1 tensor {said}: a",)
-    assert nonfinite_note("tensor", list("abcd")) == (f"4 tensors {said}: a, b, c ...",)
+    assert [str(each) for each in nonfinite_note("tensor", ["a"])] == [f"1 tensor {said}: a"]
+    assert [str(each) for each in nonfinite_note("tensor", list("abcd"))] == [f"4 tensors {said}: a, b, c ..."]

@@ -5,22 +5,23 @@ import io
 import math
 
 from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair, RepairStep
+from roundoff.messages.message import verbatim
 from roundoff.pages.csv import page_tables
 from roundoff.report.pages import all_pages
 from roundoff.report.run_directory import run_files
 from tests.report.documents import HOSTILE, empty_document
 
-MEASURE = Measure("SQNR", "dB", -0.125, math.inf)
+MEASURE = Measure(verbatim("SQNR"), "dB", -0.125, math.inf)
 FOUND = Diagnosis(
     "m",
-    "s",
+    verbatim("s"),
     "quantization",
     "culprits",
-    "one",
-    (Finding(number=1, cause="clipping", nodes=(HOSTILE,), tensors=(), proven=True, summary="cut off"),),
+    verbatim("one"),
+    (Finding(number=1, cause="clipping", nodes=(HOSTILE,), tensors=(), proven=True, summary=verbatim("cut off")),),
     (MEASURE,),
-    checks=(Check("=1+1", "bad", 0.25, ok=False),),
-    repair=Repair((RepairStep("widen", "free", 1, MEASURE, kept=True),), (MEASURE,)),
+    checks=(Check(verbatim("=1+1"), verbatim("bad"), 0.25, ok=False),),
+    repair=Repair((RepairStep(verbatim("widen"), "free", 1, MEASURE, kept=True),), (MEASURE,)),
 )
 
 

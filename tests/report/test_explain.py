@@ -5,13 +5,12 @@ from typing import get_args
 
 import pytest
 
-import roundoff.diagnosis.causes
-import roundoff.diagnosis.devices.causes  # noqa: F401 - registers its causes
 from roundoff.core.document import RunDocument
-from roundoff.diagnosis.registry import all_causes
-from roundoff.diagnosis.result import DiagnosedSide, Diagnosis, DiagnosisKind, Finding, Measure, Remedy
+from roundoff.diagnosis.registry import cause_names
+from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import all_metrics
+from roundoff.messages.message import verbatim
 from roundoff.report.explain import explain as explain_with
 from roundoff.report.explain import term_names
 from roundoff.studies.layers.result import VerdictKind
@@ -23,8 +22,8 @@ from tests.studies.compare import test_page as test_reports
 from tests.studies.layers import test_layers
 
 FINDING = Finding(
-    1, "clipping", ("conv",), ("t1",), "'t1' is cut off", {}, "its range widened",
-    (Measure("SQNR of the outputs", "dB", 10.0, 31.0),), 0.9, Remedy("widen it", "free"), True,
+    1, "clipping", ("conv",), ("t1",), verbatim("'t1' is cut off"), {}, verbatim("its range widened"),
+    (Measure(verbatim("SQNR of the outputs"), "dB", 10.0, 31.0),), 0.9, Remedy(verbatim("widen it"), "free"), True,
 )  # fmt: skip
 
 
@@ -34,10 +33,8 @@ def explain(name: str, document: RunDocument | None = None) -> str:
 
 def test_everything_that_has_a_name_is_explained() -> None:
     names = [each.name for each in all_metrics()]
-    sides: tuple[DiagnosedSide, ...] = ("quantization", "device")
-    causes = {each.name for side in sides for each in all_causes(side)}
-    assert len(causes) > 10
-    names += sorted(causes)
+    assert len(cause_names()) > 15
+    names += cause_names()
     names += [*get_args(VerdictKind), *get_args(DiffKind), *get_args(DiagnosisKind)]
     assert [name for name in names if not explain(name)] == []
     assert len(set(term_names())) == len(term_names())
@@ -85,7 +82,7 @@ def _with_network(tensor: str) -> RunDocument:
 
 
 def test_a_finding_is_told_with_its_proof_and_remedy() -> None:
-    found = Diagnosis("m", "q", "quantization", "culprits", "", (FINDING,), victims=("t2",))
+    found = Diagnosis("m", verbatim("q"), "quantization", "culprits", verbatim(""), (FINDING,), victims=("t2",))
     document = empty_document(diagnosis=found, network=chain("conv", "next"))
     expected = (
         "Finding 1 (clipping): 't1' is cut off. It is proven: its range widened. SQNR of the outputs went from "
@@ -111,7 +108,7 @@ def test_what_is_not_known_is_refused_with_the_nearest() -> None:
 
 def test_another_place_of_a_joint_finding_says_where_it_belongs() -> None:
     joint = replace(FINDING, nodes=("conv", "next", "clip"), places=2)
-    found = Diagnosis("m", "q", "quantization", "culprits", "", (joint,))
+    found = Diagnosis("m", verbatim("q"), "quantization", "culprits", verbatim(""), (joint,))
     document = empty_document(diagnosis=found, network=chain("conv", "next", "clip"))
     belongs = "It belongs to the joint finding 1 of 2 places, the worst of which is conv."
     assert belongs in explain("next", document)

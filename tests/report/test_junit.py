@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair
+from roundoff.messages.message import verbatim
 from roundoff.report.junit import document_junit
 from roundoff.studies.check_io.result import IoCheck, StageCheck
 from roundoff.studies.run_diff.result import Change
@@ -65,10 +66,19 @@ def test_stages_that_differ_fail_and_absent_ones_are_skipped() -> None:
 
 
 def test_proven_causes_fail_and_suspected_ones_do_not() -> None:
-    proven = Finding(number=1, cause="clipping", nodes=(HOSTILE,), tensors=(), proven=True, summary="cut off")
+    proven = Finding(
+        number=1, cause="clipping", nodes=(HOSTILE,), tensors=(), proven=True, summary=verbatim("cut off")
+    )
     findings = (proven, replace(proven, number=2, nodes=("other",), proven=False))
     found = Diagnosis(
-        "m", "s", "quantization", "culprits", "one", findings, checks=(Check("a", "fine"),), not_looked_at=("b",)
+        "m",
+        verbatim("s"),
+        "quantization",
+        "culprits",
+        verbatim("one"),
+        findings,
+        checks=(Check(verbatim("a"), verbatim("fine")),),
+        not_looked_at=(verbatim("b"),),
     )
     assert [outcome for outcome, _ in cases(empty_document(diagnosis=found)).values()] == [
         "failure", "skipped", "passed", "skipped",
@@ -79,10 +89,15 @@ def test_proven_causes_fail_and_suspected_ones_do_not() -> None:
 
 
 def test_what_was_repaired_passes_and_what_was_not_fails() -> None:
-    proven = Finding(number=1, cause="clipping", nodes=("n",), tensors=(), proven=True, summary="cut off")
-    checks = (Check("outputs", "-0.1 dB", ok=False), Check("numbers", "in order"))
-    measure = Measure("accuracy of <all>", "", 0.0, 0.5)
-    found = Diagnosis("m", "s", "quantization", "culprits", "one", (proven,), checks=checks)
+    proven = Finding(
+        number=1, cause="clipping", nodes=("n",), tensors=(), proven=True, summary=verbatim("cut off")
+    )
+    checks = (
+        Check(verbatim("outputs"), verbatim("-0.1 dB"), ok=False),
+        Check(verbatim("numbers"), verbatim("in order")),
+    )
+    measure = Measure(verbatim("accuracy of <all>"), "", 0.0, 0.5)
+    found = Diagnosis("m", verbatim("s"), "quantization", "culprits", verbatim("one"), (proven,), checks=checks)
     outcomes = {
         reached: {
             name: outcome
@@ -103,8 +118,8 @@ def test_what_was_repaired_passes_and_what_was_not_fails() -> None:
 
 
 def test_a_healthy_run_has_no_failure() -> None:
-    checks = (Check("outputs", "odd", ok=False),)
-    found = Diagnosis("m", "s", "quantization", "healthy", "fine", checks=checks)
+    checks = (Check(verbatim("outputs"), verbatim("odd"), ok=False),)
+    found = Diagnosis("m", verbatim("s"), "quantization", "healthy", verbatim("fine"), checks=checks)
     assert cases(empty_document(diagnosis=found)) == {"outputs": ("skipped", "odd")}
 
 

@@ -53,7 +53,7 @@ def test_outputs_that_are_no_class_scores_are_compared_by_decibels(tmp_path: Pat
     model = loaded(residual(), tmp_path)
     name = model.proto.graph.input[0].name
     judge = make_judge(model, Images(name), JudgeOptions())
-    assert judge.name == "sqnr_db"
+    assert judge.name == "mean_sqnr_db"
     assert judge.measure(model, [0, 1]).tolist() == [150.0, 150.0]
 
 

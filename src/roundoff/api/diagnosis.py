@@ -277,18 +277,20 @@ class _Work:
     def settings(self, time: float | None, tell: "Callable[[Check], None] | None") -> "DiagnoseSettings":
         """How to diagnose."""
         from roundoff.diagnosis.investigation import DiagnoseSettings
+        from roundoff.messages.message import verbatim
+        from roundoff.messages.sentences import recognised
 
         subject, call = self.subject, self.subject.call
         planned = call.get("target") is None or call.get("set") or call.get("rules")
         told = {} if tell is None else {"tell": tell}
-        called = str(self.dumps) if is_path(self.dumps) else "dumps"
+        called = verbatim(str(self.dumps) if is_path(self.dumps) else "dumps")
         return DiagnoseSettings(
             arithmetic=subject.arithmetic,
             metric=self._metric(),
             threads=call.threads,
             max_memory=call.max_memory,
             progress=call.progress,
-            subject=subject.words if self.dumps is None else called,
+            subject=recognised(subject.words) if self.dumps is None else called,
             given=subject.file,
             # What was asked for each node, where a run of ours or the rules say so.
             plan=subject.plan if planned else None,
@@ -337,6 +339,7 @@ class _Work:
     ) -> "Fixed | None":
         """Repair what was diagnosed, from what was read and run for it."""
         from roundoff.diagnosis.repair import RepairSource
+        from roundoff.messages.message import shown
         from roundoff.search.repair import RepairSearch, repair_diagnosis
 
         if self.dumps is not None:
@@ -353,7 +356,9 @@ class _Work:
         labels = open_labels(self.labels, names, cut=subject.call.get("samples") is not None)
         judged = self.evaluator is not None or labels is not None
         judge = judge_options(self.evaluator, labels=labels, decibels=not judged, threads=subject.call.threads)
-        search = RepairSearch(judge, on_trial=on_trial, **({} if tell is None else {"tell": tell}))
+        search = RepairSearch(judge, on_trial=on_trial)
+        if tell is not None:
+            search = replace(search, tell=lambda text: tell(shown(text)))
         return repair_diagnosis(found, source, self.made, search)
 
     def write_model(self, fixed: "Fixed", folder: Path, *, sha256: str) -> list[str]:

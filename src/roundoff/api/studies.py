@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.names import NameList
     from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.messages.message import Message
     from roundoff.run.feeds import Samples
     from roundoff.studies.accumulate.result import Accumulation, Curve
     from roundoff.studies.channels.result import ChannelReport
@@ -371,9 +372,11 @@ def partial(
     if order is None:
         subjects, said = _ranked(call, subject, kind)
     else:
+        from roundoff.messages.message import message
         from roundoff.studies.partial.study import named_subjects
 
-        said = "as given" if ranking is None else f"as in {ranking}"
+        given = ranking is None
+        said = message("partial.as_given") if given else message("partial.as_in", file=str(ranking))
         subjects = named_subjects(subject.quantized, order)
     settings = replace(settings, labels=right, ranking=said)
     found = sweep(subject.quantized, subject.samples, subjects, settings, progress=call.progress)
@@ -384,9 +387,9 @@ def partial(
     )
 
 
-def _ranked(call: Call, subject: Subject, kind: str) -> "tuple[tuple[SwitchedSubject, ...], str]":
+def _ranked(call: Call, subject: Subject, kind: str) -> "tuple[tuple[SwitchedSubject, ...], Message]":
     """What to change in which order, and where that comes from."""
-    from roundoff.messages.numbers import counted
+    from roundoff.messages.message import message
     from roundoff.studies.partial.study import ranked_subjects
 
     subjects, found = ranked_subjects(
@@ -398,7 +401,7 @@ def _ranked(call: Call, subject: Subject, kind: str) -> "tuple[tuple[SwitchedSub
         progress=call.progress,
     )
     most = max(len(row.score.samples) for row in found.rankings[kind])  # type: ignore[index]
-    return subjects, f"by {found.metrics[0]} when quantized alone ({counted(most, 'sample')})"
+    return subjects, message("partial.ranked_by", metric=found.metrics[0], count=most)
 
 
 # Looking at tensors by name.

@@ -28,11 +28,11 @@ from roundoff.case.parts import (
 )
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.causes.file_overflow import accumulators
 from roundoff.diagnosis.devices.local_errors import OutputLoss
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.file_check import check_file
 from roundoff.diagnosis.result import Finding, Measure
-from roundoff.diagnosis.static_checks import accumulators
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import insert_quantizers
@@ -40,6 +40,7 @@ from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.shapes import Value
 from roundoff.graph.shapes import values as shapes_of
 from roundoff.graph.subgraph import Part, Parts
+from roundoff.messages.message import message
 from roundoff.messages.numbers import decibels_text
 from roundoff.run.integer.runner import IntegerRunner
 
@@ -228,13 +229,14 @@ def _harmless(found: Reproducer) -> str:
 
 def _places(case: Case, blamed: Blame, most: int) -> tuple[int, ...]:
     """The samples on which the fault does most harm."""
-    few = case.lab.few()
+    few = case.runner.few()
     if len(few) <= most:
         return few
     quantizers, mended = case.quantizers(), case.quantizers(blamed.fixes)
 
     def harm(place: int) -> float:
-        return case.lab.loss(quantizers, places=(place,)).value - case.lab.loss(mended, places=(place,)).value
+        faulty, right = (case.runner.loss(each, places=(place,)).value for each in (quantizers, mended))
+        return faulty - right
 
     return tuple(sorted(sorted(few, key=harm, reverse=True)[:most]))
 
@@ -277,7 +279,7 @@ class _PartSearch:
         quantizers = [each for each in self.case.facts.quantized.quantizers if each.name in self.blamed.quantizers]
         readers = {edge.node for each in quantizers for edge in each.consumers}
         tensors = {each.tensor for each in quantizers}
-        graph = self.case.lab.model.proto.graph
+        graph = self.case.runner.model.proto.graph
         makers = {node.name for node in graph.node if tensors & set(node.output)}
         return [name for name in self.parts.computing if name in readers | makers]
 
@@ -319,11 +321,12 @@ class _PartSearch:
         model = self.parts.model(part, fixed_shapes([*feeds, *exact]))
         quantized = insert_quantizers(model, self._placed(part, mended=False))
         observed = run_part(quantized, feeds)
-        kinds = {node.name: node.op_type for node in self.case.lab.model.proto.graph.node}
+        kinds = {node.name: node.op_type for node in self.case.runner.model.proto.graph.node}
         off = dict.fromkeys(self.blamed.quantizers)
         before, after = self.case.loss(more=True), self.case.loss(off, more=True)
         only = [each for each in self.case.facts.quantized.quantizers if each.name in self.blamed.quantizers]
-        measure = Measure("SQNR of the outputs", "dB", before.sqnr_db, after.sqnr_db, samples=before.samples)
+        what = message("diagnosis.measure_outputs")
+        measure = Measure(what, "dB", before.sqnr_db, after.sqnr_db, samples=before.samples)
         return Reproducer(
             nodes=tuple((name, kinds[name]) for name in part.nodes),
             float_model=model,
@@ -336,7 +339,7 @@ class _PartSearch:
             threshold_db=(gap.faulty_db + min(gap.mended_db, BEST_DB)) / 2,
             mending=self.blamed.what,
             complement=measure,
-            alone=self.case.lab.loss(only, more=True).sqnr_db,
+            alone=self.case.runner.loss(only, more=True).sqnr_db,
             passes=clearly_better(before, after),
         )
 
@@ -366,9 +369,9 @@ def reproduce_file(case: Case, given: Model, finding: Finding, *, most_samples: 
         NotLocal: No node that the finding blames, or that reads it, shows it.
         ModelFailed: The network cannot be run.
     """
-    golden = GoldenFeeds(case, case.lab.few()[:most_samples])
-    parts = Parts(case.lab.model, case.facts.everything)
-    shapes = {name: array.shape for name, array in case.lab.feeds()[0][1].items()}
+    golden = GoldenFeeds(case, case.runner.few()[:most_samples])
+    parts = Parts(case.runner.model, case.facts.everything)
+    shapes = {name: array.shape for name, array in case.runner.feeds()[0][1].items()}
     theirs = Parts(given, shapes_of(given, shapes))
     for name in _candidates(case, given, finding):
         part, node = parts.part([name]), case.facts.nodes[name]
@@ -480,9 +483,9 @@ def reproduce_accumulator(case: Case, finding: Finding, *, most_samples: int = M
         ModelFailed: The network cannot be run.
     """
     arithmetic, wide = accumulators(case.facts.arithmetic)
-    model, quantizers = case.lab.model, case.quantizers()
+    model, quantizers = case.runner.model, case.quantizers()
     runners = [IntegerRunner(model, quantizers, each) for each in (wide, arithmetic)]
-    golden = GoldenFeeds(case, case.lab.few()[:most_samples])
+    golden = GoldenFeeds(case, case.runner.few()[:most_samples])
     parts = Parts(model, case.facts.everything)
     for name in finding.nodes:
         part = parts.part([name])
@@ -531,12 +534,12 @@ _MOST_OTHERS = 12
 
 
 def reproduce_device(
-    bench: DeviceReplay, finding: Finding, *, values: Sequence[Value], most_samples: int = MOST_SAMPLES
+    replay: DeviceReplay, finding: Finding, *, values: Sequence[Value], most_samples: int = MOST_SAMPLES
 ) -> Reproducer:
     """What a device computed of one tensor, next to what follows from its own inputs.
 
     Args:
-        bench: The device's tensors and the network.
+        replay: The device's tensors and the network.
         finding: What to show.
         values: All tensors of the float network, with their types.
         most_samples: Samples that come along.
@@ -545,39 +548,39 @@ def reproduce_device(
         BadInput: The finding is about no tensor that the device computed, or the fault is not there.
         ModelFailed: The network cannot be run.
     """
-    tensor = next((name for name in finding.tensors if name in bench.spans), "")
+    tensor = next((name for name in finding.tensors if name in replay.spans), "")
     if not tensor:
         raise BadInput(
             f"Finding {finding.number} ({finding.cause}) is about no tensor that the device computed by itself.",
             fix="for what the device was fed, see roundoff check-io; else choose another finding with --finding",
         )
-    chosen = bench.indices[:most_samples]
-    pairs = [bench.pair(tensor, sample) for sample in chosen]
+    chosen = replay.indices[:most_samples]
+    pairs = [replay.pair(tensor, sample) for sample in chosen]
     spot = Spot(tensor)
     exact, found = (
         [{tensor: array} for array in side] for side in zip(*((p.exact, p.found) for p in pairs), strict=True)
     )
     # What is wrong everywhere is not less so because other tensors are no better.
     everywhere = len(finding.tensors) > 1
-    faulty, healthy = sqnr_at(spot, exact, found), BEST_DB if everywhere else _healthy_db(bench, tensor)
+    faulty, healthy = sqnr_at(spot, exact, found), BEST_DB if everywhere else _healthy_db(replay, tensor)
     if healthy - faulty < _SMALLEST_DB:
         what = (
             f"On the device {tensor!r} follows from what it reads to {decibels_text(faulty)}, as other tensors do "
             f"({decibels_text(healthy)})."
         )
         raise BadInput(what, fix="choose another finding with --finding")
-    span = bench.spans[tensor]
-    parts = Parts(bench.model, values)
+    span = replay.spans[tensor]
+    parts = Parts(replay.model, values)
     part = parts.part(span.nodes)
     # The device's own inputs: what it made of them is then its own fault alone.
-    feeds = [{name: view[name] for name in part.reads} for view in map(bench.view, chosen)]
+    feeds = [{name: view[name] for name in part.reads} for view in map(replay.view, chosen)]
     shapes = {name: array.shape for name, array in {**feeds[0], **exact[0]}.items()}
     same = all({name: array.shape for name, array in feed.items()}.items() <= shapes.items() for feed in feeds)
     model = parts.model(part, shapes if same else None)
-    quantizers = placed(bench.quantizers, part)
-    kinds = {node.name: node.op_type for node in bench.model.proto.graph.node}
+    quantizers = placed(replay.quantizers, part)
+    kinds = {node.name: node.op_type for node in replay.model.proto.graph.node}
     before, after, passes, unnoticed = None, None, True, False
-    outputs = OutputLoss(bench)
+    outputs = OutputLoss(replay)
     if outputs.can_tell:
         before, after = outputs.of_device(), outputs.with_right(tensor)
         better = clearly_better(before, after)
@@ -588,7 +591,7 @@ def reproduce_device(
         nodes=tuple((name, kinds[name]) for name in part.nodes),
         float_model=model,
         quantized_model=insert_quantizers(model, quantizers) if quantizers else None,
-        samples=_samples([bench.readout.samples[sample][0] for sample in chosen], feeds, exact, found),
+        samples=_samples([replay.readout.samples[sample][0] for sample in chosen], feeds, exact, found),
         stored=True,
         spot=spot,
         faulty_db=faulty,
@@ -602,12 +605,12 @@ def reproduce_device(
     )
 
 
-def _healthy_db(bench: DeviceReplay, tensor: str) -> float:
+def _healthy_db(replay: DeviceReplay, tensor: str) -> float:
     """How well the device's other tensors follow from what they read."""
-    others = [name for name in bench.tensors if name != tensor]
+    others = [name for name in replay.tensors if name != tensor]
     every = max(1, len(others) // _MOST_OTHERS)
     found = []
     for name in others[::every][:_MOST_OTHERS]:
-        pair = bench.pair(name, bench.indices[0])
+        pair = replay.pair(name, replay.indices[0])
         found.append(sqnr_at(Spot(name), [{name: pair.exact}], [{name: pair.found}]))
     return median(found) if found else BEST_DB

@@ -94,7 +94,7 @@ class GoldenFeeds:
     @property
     def names(self) -> list[str]:
         """Names of the samples."""
-        return [self.case.lab.feeds()[place][0] for place in self.places]
+        return [self.case.runner.feeds()[place][0] for place in self.places]
 
     def of(self, tensors: Sequence[str]) -> Feeds:
         """These tensors, by sample."""
@@ -102,15 +102,15 @@ class GoldenFeeds:
         return [{name: self._known[name][at] for name in tensors} for at in range(len(self.places))]
 
     def _compute(self, names: Collection[str]) -> None:
-        feeds = [self.case.lab.feeds()[place] for place in self.places]
+        feeds = [self.case.runner.feeds()[place] for place in self.places]
         given = [name for name in names if name in feeds[0][1]]
         computed = [name for name in names if name not in feeds[0][1]]
         for name in given:
             self._known[name] = [feed[name] for _, feed in feeds]
         if computed:
-            lab = self.case.lab
-            indices = [lab.indices[place] for place in self.places]
-            found = [arrays for [arrays] in lab.bench.run(indices, lab.bench.open(tensors=computed))]
+            runner = self.case.runner
+            indices = [runner.indices[place] for place in self.places]
+            found = [arrays for [arrays] in runner.bench.run(indices, runner.bench.open(tensors=computed))]
             self._known |= {name: [arrays[name] for arrays in found] for name in computed}
 
 

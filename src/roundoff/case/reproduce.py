@@ -26,7 +26,7 @@ from roundoff.case.sources import EarlierRun, findings_of, number_of, open_run, 
 from roundoff.core.files import check_output_directory, output_directory, write_bytes, write_text
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.study import open_bench
+from roundoff.diagnosis.devices.study import open_replay
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.subject import open_case
@@ -177,8 +177,8 @@ def _of_device(
     shapes = values(model, {name: array.shape for name, array in feed.items()})
     everything = complete_values(model, shapes, feed, threads=limits.threads)
     settings = DiagnoseSettings(arithmetic=opened.arithmetic, threads=limits.threads, progress=progress)
-    with open_bench(opened.quantized, opened.samples, dumps, settings=settings, names=names) as bench:
-        return reproduce_device(bench, finding, values=everything, most_samples=most_samples)
+    with open_replay(opened.quantized, opened.samples, dumps, settings=settings, names=names) as replay:
+        return reproduce_device(replay, finding, values=everything, most_samples=most_samples)
 
 
 def write_reproducer(folder: Path, found: Reproducer, finding: Finding) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import verbatim
 from roundoff.messages.numbers import counted
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
@@ -341,12 +342,12 @@ def findings_of(document: RunDocument) -> Iterator[Finding]:
         for number, name in enumerate(dict.fromkeys((*(each for each in culprits if each in causes), *rest)), 1):
             row = causes[name]
             cause = "" if row.introduced is None else row.introduced.cause
-            yield Finding(number, cause, (row.node,), (name,), f"{name} adds much of the error")
+            yield Finding(number, cause, (row.node,), (name,), verbatim(f"{name} adds much of the error"))
     if document.comparison is not None:
         verdict = document.comparison.verdict
         nodes = {row.reference: row.node for row in document.comparison.rows}
         for number, name in enumerate(dict.fromkeys((*verdict.introduces, *verdict.worst)), 1):
-            yield Finding(number, "difference", (nodes.get(name, ""),), (name,), f"{name} differs")
+            yield Finding(number, "difference", (nodes.get(name, ""),), (name,), verbatim(f"{name} differs"))
 
 
 # What a bundle of a quantized model is made of.

@@ -167,7 +167,7 @@ def _finding(finding: Finding, confidence: Confidence | None) -> Iterator[str]:
         yield f"   {finding.summary}"
         if finding.places > 1:
             yield f"   the places: {', '.join(finding.accused_nodes)}"
-        yield f"   proven by: {finding.intervention}"
+        yield f"   proven by: {finding.intervention or ''}"
     for measure in finding.measures[:1]:
         what = measure.what if confidence is None else "then"
         yield f"   {what}: {number(measure.before)} -> {number(measure.after)} {measure.unit}".rstrip()

@@ -10,7 +10,6 @@ or one of the words weight, activation and all; op:Conv goes by operation.
 """
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
@@ -88,17 +87,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[Accumulation]") -> Results:
-    from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
     from roundoff.report.plots.curves import accumulation_picture
-    from roundoff.studies.accumulate.terminal import accumulation_csv, accumulation_tables, accumulation_verdict
+    from roundoff.studies.accumulate.page import accumulation_page
 
-    blocks = BLOCKS if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_BLOCKS
     found = outcome.result
-    shown = for_people(found)
     return Results(
         document=outcome.document,
-        csv=accumulation_csv(found),
+        table="curves.csv",
         picture={"curves": lambda form: accumulation_picture(found, form=form)},
-        pages=(accumulation_verdict(shown), accumulation_tables(shown, most=args.top, blocks=blocks)),
+        page=accumulation_page(outcome.document, View(args.top)),
     )

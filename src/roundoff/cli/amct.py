@@ -111,11 +111,10 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     import tempfile
 
     from roundoff.core.files import write_bytes
-    from roundoff.vendors.amct.calibrating import calibrate_by
-    from roundoff.vendors.amct.configuration.parsing import read_config
+    from roundoff.vendors.amct.configuration.full import read_config
     from roundoff.vendors.amct.evaluators import load_evaluator, parse_binary_data
-    from roundoff.vendors.amct.saving import make_folder, results_of
-    from roundoff.vendors.amct.workflow import open_model
+    from roundoff.vendors.amct.results import make_folder, results_of
+    from roundoff.vendors.amct.workflow import calibrate_by, open_model
 
     flavour, files = _model(args)
     given = [flag for flag in _DATA_FLAGS if getattr(args, flag) is not None]
@@ -160,7 +159,7 @@ def _search(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.vendors.amct.common.auto_calibration.base_classes import MseSensitivity, SqnrSensitivity
     from roundoff.vendors.amct.common.auto_calibration.driver import SearchOptions
     from roundoff.vendors.amct.evaluators import load_evaluator
-    from roundoff.vendors.amct.saving import results_of
+    from roundoff.vendors.amct.results import results_of
 
     flavour, files = _model(args)
     if args.config_file is not None and (args.calibration_config is not None or args.batch_num is not None):

@@ -22,8 +22,8 @@ from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 
 if TYPE_CHECKING:
+    from roundoff.vendors.ascend.comparison import ComparisonResult, Request
     from roundoff.vendors.ascend.errors import Notes
-    from roundoff.vendors.ascend.running import Request, Result
 
 SUMMARY = "Ascend's msaccucmp: its sub-commands, flags and files"
 
@@ -61,14 +61,14 @@ def _compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> i
         return _compare_two_files(found, terminal, notes)
     rules = found.fusion_rule_file
     if rules is not None and rules.is_dir():
-        from roundoff.vendors.ascend.batch import batch_requests
+        from roundoff.vendors.ascend.comparison import batch_requests
 
         codes = [_network(request, terminal, notes) for request in batch_requests(_request(found), rules)]
         return next((code for code in codes if code), EXIT_OK)
     if found.op_name:
         return _single(found, terminal, notes)
     if found.mapping:
-        from roundoff.vendors.ascend.running import write_mapping
+        from roundoff.vendors.ascend.comparison import write_mapping
 
         path = write_mapping(_request(found), warn=notes.warn)
         terminal.text(f"written: {path}")
@@ -85,7 +85,7 @@ def _check_paths(*paths: Path) -> None:
 
 
 def _request(found: argparse.Namespace) -> "Request":
-    from roundoff.vendors.ascend.running import Request
+    from roundoff.vendors.ascend.comparison import Request
     from roundoff.vendors.ascend.scenarios import RuleFiles
 
     files = RuleFiles(found.fusion_rule_file, found.quant_fusion_rule_file, found.close_fusion_rule_file)
@@ -110,7 +110,7 @@ def _request(found: argparse.Namespace) -> "Request":
 
 
 def _network(request: "Request", terminal: Terminal, notes: "Notes") -> int:
-    from roundoff.vendors.ascend.running import compare_network
+    from roundoff.vendors.ascend.comparison import compare_network
 
     result = compare_network(request, warn=notes.warn, progress=terminal)
     for line in _told(result):
@@ -118,14 +118,14 @@ def _network(request: "Request", terminal: Terminal, notes: "Notes") -> int:
     return int(result.code)
 
 
-def _told(result: "Result") -> list[str]:
-    from roundoff.vendors.ascend.running import summarize
+def _told(result: "ComparisonResult") -> list[str]:
+    from roundoff.vendors.ascend.comparison import summarize
 
     return [*summarize(result), f"written   {result.path}"]
 
 
 def _single(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
-    from roundoff.vendors.ascend.running import open_job
+    from roundoff.vendors.ascend.comparison import open_job
     from roundoff.vendors.ascend.single import Asked, Detail, find_single, overflowing, write_single
 
     job = open_job(_request(found), warn=notes.warn)
@@ -153,7 +153,7 @@ def _single(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> in
 
 
 def _compare_two_files(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
-    from roundoff.vendors.ascend.selecting import select_algorithms
+    from roundoff.vendors.ascend.algorithms import select_algorithms
     from roundoff.vendors.ascend.two_dumps import compare_files
 
     algorithms = select_algorithms(
@@ -174,10 +174,10 @@ def _compare_two_files(found: argparse.Namespace, terminal: Terminal, notes: "No
 
 
 def _convert(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
-    from roundoff.vendors.ascend.converting import FAILED_NAME, Conversion, convert_dumps
+    from roundoff.vendors.ascend.algorithms import own_conversions
+    from roundoff.vendors.ascend.conversion import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.errors import Code
     from roundoff.vendors.ascend.scenarios import check_conversion
-    from roundoff.vendors.ascend.selecting import own_conversions
 
     files = check_conversion(found, warn=notes.warn)
     only = None
@@ -207,10 +207,9 @@ def _overflow(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> 
 
 
 def _file_compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
-    from roundoff.vendors.ascend.algorithms import BUILTIN
+    from roundoff.vendors.ascend.algorithms import BUILTIN, FILE_ALGORITHMS
     from roundoff.vendors.ascend.errors import Code, Refused
     from roundoff.vendors.ascend.rows import stamp, write_private
-    from roundoff.vendors.ascend.selecting import FILE_ALGORITHMS
     from roundoff.vendors.ascend.two_dumps import compare_files
 
     for path in (found.my_dump_path, found.golden_dump_path):
@@ -231,7 +230,7 @@ def _file_compare(found: argparse.Namespace, terminal: Terminal, notes: "Notes")
 
 def _advisor(found: argparse.Namespace, terminal: Terminal, notes: "Notes") -> int:
     from roundoff.vendors.ascend.advisor import advise, read_table, write_advice
-    from roundoff.vendors.ascend.running import wrapped
+    from roundoff.vendors.ascend.comparison import wrapped
 
     rows, columns = read_table(found.input_file)
     advice = advise(rows, columns=columns, inputs=[name for name in found.input_nodes.split(";") if name])

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
     from roundoff.api.studies import channels
-    from roundoff.studies.channels.terminal import CHANNELS_CSV_START
+    from roundoff.studies.channels.page import CHANNELS_CSV_START
 
     names = names_from(args)
     check_results(args, csv_start=CHANNELS_CSV_START)
@@ -51,9 +51,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[ChannelReport]") -> Results:
-    from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.channels import channels_picture
-    from roundoff.studies.channels.terminal import channels_csv, channels_page
+    from roundoff.studies.channels.page import channels_page
 
     report = outcome.result
 
@@ -62,7 +61,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[ChannelReport]") -> Res
 
     return Results(
         document=outcome.document,
-        csv=channels_csv(report),
+        table="channels.csv",
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.spreads},
-        pages=(channels_page(for_people(report)),),
+        page=channels_page(outcome.document),
     )

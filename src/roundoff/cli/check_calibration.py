@@ -107,15 +107,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _results(args: argparse.Namespace, outcome: "Outcome[CalibrationCheck]") -> Results:
     from roundoff.pages.blocks import View
-    from roundoff.pages.terminal import terminal_page
     from roundoff.report.plots.calibration_check import calibration_picture
-    from roundoff.report.run_directory import run_files
     from roundoff.studies.check_calibration.page import calibration_page
 
     page = calibration_page(outcome.document, View(args.top))
     return Results(
         document=outcome.document,
-        csv=run_files(outcome.document)["calibration.csv"],
+        table="calibration.csv",
         picture=lambda form: calibration_picture(outcome.result, form=form),
-        pages=() if page is None else (terminal_page(page),),
+        page=page,
     )

@@ -5,16 +5,16 @@ it costs; what is lost beyond that is traced to quantizers by putting others in
 their place: the same bits over another range, a scale per channel or slice,
 16 bits, codes rounded again, float. The intervention that takes the loss away
 names the cause, and its numbers before and after are in the verdict. Nodes that
-are wrong only because of what they read are listed apart.
+only inherit an error from their inputs are listed apart.
 
 With --dumps a device is looked at instead: each part is fed what the device fed
 it, so that a part is to blame only for what it does wrong by itself.
 
 Verdicts: HEALTHY, CULPRITS, DISTRIBUTED (the loss adds up over many places),
-ELSEWHERE (the quantization is not what is wrong), NOT ENOUGH EVIDENCE. Exit
-code 0 when healthy, or repaired by --fix; 1 otherwise. Where no place is to
-blame, or its remedies do not suffice, --fix searches for a better recipe as
-tune does; bound that with --time.
+NOT A QUANTIZATION PROBLEM (of dumps: NOT A DEVICE PROBLEM), NOT ENOUGH
+EVIDENCE. Exit code 0 when healthy, or repaired by --fix; 1 otherwise. Where no
+place is to blame, or its remedies do not suffice, --fix searches for a better
+recipe as tune does; bound that with --time.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 from roundoff.cli.values import seconds
 from roundoff.errors import BadInput
+from roundoff.messages.message import message
 
 if TYPE_CHECKING:
     from roundoff.api.diagnosis import DiagnosisOutcome
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         labels=args.labels,
         time=args.time,
         explore=args.fix,
-        tell=lambda check: terminal.wrapped(check_line(check.name, check.result, check.seconds)),
+        tell=lambda check: terminal.wrapped(check_line(check)),
         **subject_words(args, terminal),
     )
     if args.fix:
@@ -85,8 +86,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     written += write_html(args, outcome.document)
     _print(args, terminal, outcome)
     if args.fix and outcome.helpful is None:
-        left_out = "no model" if args.dialect is None else "no model and no settings of --dialect"
-        terminal.remark(f"nothing was repaired, so {left_out} had to be written")
+        key = "diagnosis.not_repaired_nothing" if args.dialect is None else "diagnosis.not_repaired_settings"
+        terminal.remark(message(key))
     if outcome.tool_settings is not None and not args.json:
         print_settings(terminal, outcome.tool_settings, args.output)
     if written:
@@ -98,7 +99,6 @@ def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: T
     """Tell and write what was found, so that nothing is lost whatever becomes of the repair; then repair it."""
     from roundoff.diagnosis.terminal import diagnosis_verdict
     from roundoff.messages.sanitize import for_people
-    from roundoff.messages.sentences import sentence
     from roundoff.search.page import trial_line
 
     unrepaired = argparse.Namespace(**{**vars(args), "fix": False})
@@ -112,7 +112,7 @@ def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: T
     return outcome.fix(
         dialect=args.dialect,
         on_trial=lambda trial, best, name: terminal.wrapped(trial_line(trial, best, name)),
-        tell=lambda text: terminal.wrapped(sentence(text)),
+        tell=terminal.wrapped,
     )
 
 

@@ -45,7 +45,7 @@ def _bins(text: str) -> int:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
     from roundoff.api.studies import distribution
-    from roundoff.studies.distribution.terminal import DISTRIBUTION_CSV_START
+    from roundoff.studies.distribution.page import DISTRIBUTION_CSV_START
 
     names = names_from(args)
     check_results(args, csv_start=DISTRIBUTION_CSV_START)
@@ -55,9 +55,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[DistributionReport]") -> Results:
-    from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.distribution import distribution_picture
-    from roundoff.studies.distribution.terminal import distribution_csv, distribution_page
+    from roundoff.studies.distribution.page import distribution_page
 
     report = outcome.result
 
@@ -66,7 +65,7 @@ def _results(args: argparse.Namespace, outcome: "Outcome[DistributionReport]") -
 
     return Results(
         document=outcome.document,
-        csv=distribution_csv(report),
+        table="distribution.csv",
         picture={f"{each.name}_{each.kind}": painter(each) for each in report.distributions},
-        pages=(distribution_page(for_people(report)),),
+        page=distribution_page(outcome.document),
     )

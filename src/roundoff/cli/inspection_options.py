@@ -5,7 +5,6 @@ Loaded for every --help, so it imports the standard library alone until they are
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from roundoff.cli.data_options import add_data_options
 from roundoff.cli.subject import add_subject_options
@@ -13,14 +12,10 @@ from roundoff.cli.values import positive, size, threads
 from roundoff.core.files import is_model
 from roundoff.errors import BadInput
 
-if TYPE_CHECKING:
-    from roundoff.quantize.calibration.watch import RunLimits
-
 __all__ = [
     "KINDS",
     "add_inspection_options",
     "add_limits",
-    "limits_from",
     "names_from",
     "rows",
 ]
@@ -56,13 +51,6 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         "--max-memory", type=size, metavar="SIZE", help="memory to stay within, in several passes if need be"
     )
     group.add_argument("--threads", type=threads, metavar="N", help="threads to use (default: all cores)")
-
-
-def limits_from(args: argparse.Namespace) -> "RunLimits":
-    """What the run may take."""
-    from roundoff.quantize.calibration.watch import RunLimits
-
-    return RunLimits(threads=args.threads, max_memory=args.max_memory)
 
 
 def names_from(args: argparse.Namespace) -> tuple[str, ...]:

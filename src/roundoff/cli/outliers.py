@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Open, look, print, write."""
     from roundoff.api.studies import outliers
-    from roundoff.studies.outliers.terminal import OUTLIERS_CSV_START
+    from roundoff.studies.outliers.page import OUTLIERS_CSV_START
 
     check_results(args, csv_start=OUTLIERS_CSV_START)
     outcome = outliers(
@@ -59,14 +59,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[OutlierReport]") -> Results:
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
     from roundoff.report.plots.outliers import outliers_picture
-    from roundoff.studies.outliers.terminal import outliers_csv, outliers_page
+    from roundoff.studies.outliers.page import outliers_page
 
     report = outcome.result
     return Results(
         document=outcome.document,
-        csv=outliers_csv(report),
+        table="outliers.csv",
         picture={"outliers": lambda form: outliers_picture(report, form=form)},
-        pages=(outliers_page(for_people(report), sort=args.sort, most=args.top),),
+        page=outliers_page(outcome.document, View(args.top, args.sort)),
     )

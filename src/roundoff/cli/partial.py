@@ -100,15 +100,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[PartialQuantization]") -> Results:
-    from roundoff.messages.sanitize import for_people
     from roundoff.report.plots.curves import partial_picture
-    from roundoff.studies.partial.terminal import partial_csv, partial_table, partial_verdict
+    from roundoff.studies.partial.page import partial_page
 
     found = outcome.result
-    shown = for_people(found)
     return Results(
         document=outcome.document,
-        csv=partial_csv(found),
+        table="partial.csv",
         picture={"partial": lambda form: partial_picture(found, form=form)},
-        pages=(partial_verdict(shown), partial_table(shown)),
+        page=partial_page(outcome.document),
     )

@@ -86,7 +86,7 @@ def split_settings(
     Returns:
         Words for the parser, and settings with their values; None for a switch without one.
     """
-    from roundoff.vendors.pulsar2.config.loading import override_names
+    from roundoff.vendors.pulsar2.config.files import override_names
 
     names = override_names()
     own: list[str] = []
@@ -149,7 +149,7 @@ def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
 
 def _configuration(args: argparse.Namespace) -> "BuildConfig":
     from roundoff.vendors.pulsar2.building.material import model_problems
-    from roundoff.vendors.pulsar2.config.loading import load_config
+    from roundoff.vendors.pulsar2.config.files import load_config
 
     base = None if args.config is None else Path(args.config).parent
     check = partial(model_problems, base=base)
@@ -184,7 +184,7 @@ def _tune_flags(parser: argparse.ArgumentParser) -> None:
 def _tune(args: argparse.Namespace, terminal: Terminal) -> int:
     """Follow the two flow charts of the manual, and build with what they lead to."""
     from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT, ChartGoal
-    from roundoff.vendors.pulsar2.tuning.tune import CONFIG_NAME, DEFAULT_METHODS, tune_build
+    from roundoff.vendors.pulsar2.tune import CONFIG_NAME, DEFAULT_METHODS, tune_build
 
     output = GOOD_OUTPUT if args.min_cosine is None else args.min_cosine
     layer = GOOD_LAYER if args.min_layer_cosine is None else args.min_layer_cosine

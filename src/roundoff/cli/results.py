@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from roundoff.cli.terminal import Terminal
     from roundoff.core.document import RunDocument
+    from roundoff.pages.blocks import Page
     from roundoff.report.plots.canvas import PictureForm
 
 __all__ = [
@@ -48,15 +49,15 @@ class Results(NamedTuple):
 
     Attributes:
         document: The run document.
-        csv: The table.
+        table: The CSV file of a run directory that --csv asks for.
         picture: Draws it; where there may be several pictures, what draws each, by the name of what it shows.
-        pages: What the terminal shows, with an empty line between each.
+        page: What the terminal shows.
     """
 
     document: "RunDocument"
-    csv: str
+    table: str
     picture: "Painter | Mapping[str, Painter]"
-    pages: "tuple[RenderableType, ...]"
+    page: "Page | tuple[RenderableType, ...] | None"
 
 
 def add_result_options(
@@ -178,14 +179,14 @@ def show_results(args: argparse.Namespace, terminal: "Terminal", results: Result
     """Write the files that were asked for, and print."""
     from roundoff.core.document import to_json
     from roundoff.core.files import write_bytes, write_text
-    from roundoff.report.run_directory import write_run
+    from roundoff.report.run_directory import run_files, write_run
 
     written: list[Path] = []
     if args.output is not None:
         pictures = _unasked_pictures(results.picture, terminal)
         written += write_run(results.document, args.output, force=args.force, pictures=pictures)
     if args.csv is not None:
-        write_text(args.csv, results.csv)
+        write_text(args.csv, run_files(results.document)[results.table])
         written.append(args.csv)
     for path, painter in _picture_files(args, results.picture):
         if path.exists() and not (args.force and begins(path, *_PICTURE_STARTS)):
@@ -197,12 +198,19 @@ def show_results(args: argparse.Namespace, terminal: "Terminal", results: Result
     if args.json:
         terminal.text(to_json(results.document))
     else:
-        for number, page in enumerate(results.pages):
-            if number:
-                terminal.text("")
-            terminal.print(page)
+        _print(terminal, results.page)
     if written:
         terminal.written(written, _MOST_NAMED)
+
+
+def _print(terminal: "Terminal", page: "Page | tuple[RenderableType, ...] | None") -> None:
+    from roundoff.pages.terminal import terminal_page
+
+    parts = page if isinstance(page, tuple) else () if page is None else (terminal_page(page),)
+    for number, part in enumerate(parts):
+        if number:
+            terminal.text("")
+        terminal.print(part)
 
 
 def _picture_files(

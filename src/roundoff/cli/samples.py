@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, compare, print, write."""
     from roundoff.api.studies import samples
     from roundoff.messages.catalogue import told
-    from roundoff.studies.samples.terminal import WORST_SAMPLES_CSV_START
+    from roundoff.studies.samples.page import WORST_SAMPLES_CSV_START
 
     check_results(args, csv_start=WORST_SAMPLES_CSV_START)
     _check_copy(args)
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     show_results(args, terminal, _results(args, outcome))
     if args.copy_to is not None:
         listed = outcome.copy_to(args.copy_to, top=args.top, force=args.force)
-        terminal.note(told("samples_text.copied", folder=args.copy_to, list=listed))
+        terminal.note(told("samples.copied", folder=args.copy_to, list=listed))
     return outcome.exit_code
 
 
@@ -81,14 +81,14 @@ def _check_copy(args: argparse.Namespace) -> None:
 
 
 def _results(args: argparse.Namespace, outcome: "Outcome[WorstSamples]") -> Results:
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
     from roundoff.report.plots.worst_samples import worst_samples_picture
-    from roundoff.studies.samples.terminal import worst_samples_csv, worst_samples_page
+    from roundoff.studies.samples.page import samples_page
 
     worst = outcome.result
     return Results(
         document=outcome.document,
-        csv=worst_samples_csv(worst),
+        table="samples.csv",
         picture={"samples": lambda form: worst_samples_picture(worst, form=form)},
-        pages=(worst_samples_page(for_people(worst), most=args.top),),
+        page=samples_page(outcome.document, View(args.top)),
     )

@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize or read, measure, print, write."""
     from roundoff.api.studies import sensitivity
-    from roundoff.studies.sensitivity.terminal import SENSITIVITY_CSV_START
+    from roundoff.studies.sensitivity.page import SENSITIVITY_CSV_START
 
     check_results(args, csv_start=SENSITIVITY_CSV_START)
     _check_journal(args)
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     )
     show_results(args, terminal, _results(args, outcome))
     if outcome.exit_code == EXIT_INTERRUPTED and args.resume is not None:
-        terminal.note(told("sensitivity_text.interrupted", file=args.resume))
+        terminal.note(told("sensitivity.interrupted", file=args.resume))
     return outcome.exit_code
 
 
@@ -148,19 +148,18 @@ def _check_journal(args: argparse.Namespace) -> None:
 def _results(args: argparse.Namespace, outcome: "Outcome[SensitivityReport]") -> Results:
     from functools import partial
 
-    from roundoff.messages.sanitize import for_people
+    from roundoff.pages.blocks import View
     from roundoff.report.plots.sensitivity import sensitivity_picture
-    from roundoff.studies.sensitivity.terminal import sensitivity_csv, sensitivity_tables, sensitivity_verdict
+    from roundoff.studies.sensitivity.page import sensitivity_page
 
     report = outcome.result
 
     def painter(kind: str, form: "PictureForm") -> bytes:
         return sensitivity_picture(report, kind, form=form)
 
-    shown = for_people(report)
     return Results(
         document=outcome.document,
-        csv=sensitivity_csv(report),
+        table="sensitivity.csv",
         picture={f"sensitivity_of_{kind}": partial(painter, kind) for kind in report.rankings},
-        pages=(sensitivity_verdict(shown), sensitivity_tables(shown, most=args.top)),
+        page=sensitivity_page(outcome.document, View(args.top)),
     )

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from roundoff.core.names import shown
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.messages.catalogue import told
+from roundoff.messages.message import Message
+from roundoff.messages.message import shown as text_of
 from roundoff.messages.sanitize import harmless
 from roundoff.messages.sentences import sentence
 
@@ -70,7 +72,9 @@ class Terminal:
             color_system=self.out.color_system,  # type: ignore[arg-type]
             highlight=False,
         )
-        for line in page.render_lines(renderable, pad=False):
+        options = page.options.copy()
+        options.encoding = self.out.encoding
+        for line in page.render_lines(renderable, options, pad=False):
             page.print(Segments([*_stripped(_harmless(line)), Segment.line()]), crop=False)
         self._write(page.file.getvalue())  # type: ignore[attr-defined]
 
@@ -117,9 +121,10 @@ class Terminal:
             line = f"\n{_INDENT}".join([told("terminal.written", files="").rstrip(), *names])
         self.note(line)
 
-    def remark(self, text: str) -> None:
+    def remark(self, text: str | Message) -> None:
         """Say what the reader should know of a result."""
-        self.note(told("terminal.note", text=sentence(text)))
+        spoken = text_of(text) if isinstance(text, Message) else sentence(text)
+        self.note(told("terminal.note", text=spoken))
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""

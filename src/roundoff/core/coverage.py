@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.messages.message import Message
+
 __all__ = ["OutputCoverage", "Unjudged", "WhyUnjudged"]
 
 WhyUnjudged = Literal["missing", "unmatched", "shape", "nonfinite", "unreadable", "not_numbers"]
@@ -18,12 +20,12 @@ class Unjudged:
             certain that it is this tensor. ``shape``: the shapes differ. ``nonfinite``: it holds, or is computed
             from, NaN or infinite values. ``unreadable``: a sample of it cannot be read. ``not_numbers``: it holds
             no real numbers, or codes without a scale.
-        detail: More of it, in words; empty when there is no more.
+        detail: More of it; empty when there is no more.
     """
 
     name: str
     why: WhyUnjudged
-    detail: str = ""
+    detail: str | Message = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ and imported when a document is read or written.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +15,7 @@ from roundoff.core.files import reading, regular_file
 from roundoff.core.names import shown
 from roundoff.core.tensors import Topology
 from roundoff.errors import BadInput
+from roundoff.messages.message import Message
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -51,7 +52,9 @@ __all__ = [
 
 
 # Raised whenever a reader of older documents would misread a newer one.
-SCHEMA = 1
+SCHEMA = 2
+# Texts of the first were sentences; they are read as texts that are the same in every language.
+_READ = (1, SCHEMA)
 
 _SECTION_TYPES = {
     "Accumulation": "roundoff.studies.accumulate.result",
@@ -185,7 +188,7 @@ def to_json(document: RunDocument) -> str:
 
 
 def json_text(content: object) -> str:
-    """Dictionaries, lists, texts and numbers as JSON; infinities and NaN are written as strings."""
+    """Dictionaries, lists, results, texts and numbers as JSON; infinities and NaN are written as strings."""
     # Should a float that JSON lacks be left, it refuses it loudly.
     return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -202,10 +205,10 @@ def load_document(path: Path | str) -> RunDocument:
     try:
         content = json.loads(data.decode("utf-8"))
         schema = content.get("schema") if isinstance(content, dict) else None
-        if schema != SCHEMA:
-            what = f"{file} has schema {schema!r}; this version reads {SCHEMA}."
+        if schema not in _READ:
+            what = f"{file} has schema {schema!r}; this version reads {' and '.join(map(str, _READ))}."
             raise BadInput(what, fix="run the command again with this version of roundoff")
-        return TypeAdapter(RunDocument).validate_python(content)
+        return replace(TypeAdapter(RunDocument).validate_python(content), schema=SCHEMA)
     except (UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{file} is not a run document: it is no JSON.", fix=_OURS) from error
     except ValidationError as error:
@@ -223,6 +226,10 @@ def _first(wrong: "Sequence[ErrorDetails]") -> str:
 
 def _plain(value: object) -> object:
     """The same content in JSON's types, with floats JSON lacks as the strings Python reads back."""
+    if isinstance(value, Message):
+        value = str(value)
+    elif is_dataclass(value):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, dict):

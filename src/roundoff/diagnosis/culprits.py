@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 
 from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.quantizers import Quantizer
+from roundoff.diagnosis.culprit_search import Accused, merged
 from roundoff.diagnosis.registry import explain
 from roundoff.diagnosis.result import Change, Finding, Remedy
-from roundoff.diagnosis.searching import Accused, merged
 from roundoff.diagnosis.subject import Case
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import message
 
 __all__ = [
     "MOST_EXPLAINED",
@@ -49,7 +49,7 @@ def explained(
         finding = explain(
             others,
             suspect,
-            side="quantization",
+            of="quantization",
             nodes=suspect.nodes,
             tensors=suspect.tensors,
             out_of_time=out_of_time,
@@ -106,7 +106,7 @@ def together(case: Case, first: Finding, alike: Sequence[Accused]) -> Finding:
         first: The finding of the worst place.
         alike: All of them, costliest first.
     """
-    rest = counted(len(alike) - 1, "other place")
+    others = len(alike) - 1
     nodes = dict.fromkeys(name for each in alike for name in each.suspect.nodes[:1])
     nodes |= dict.fromkeys(name for each in alike for name in each.suspect.nodes)
     tensors = tuple(dict.fromkeys(name for each in alike for name in each.suspect.tensors))
@@ -115,8 +115,8 @@ def together(case: Case, first: Finding, alike: Sequence[Accused]) -> Finding:
         first,
         nodes=tuple(nodes),
         tensors=tensors,
-        summary=f"{first.summary}; and likewise at {rest}",
-        intervention=f"{first.intervention}; and likewise at {rest}",
+        summary=message("diagnosis.likewise", whole=first.summary, count=others),
+        intervention=message("diagnosis.likewise", whole=first.intervention, count=others),
         measures=case.measures(merged(each.fixes for each in alike)),
         share=1.0,
         places=len(alike),
@@ -139,9 +139,8 @@ def _spread_over(
 def _shared_remedy(remedy: Remedy | None, count: int, changes: tuple[Change, ...]) -> Remedy | None:
     if remedy is None:
         return None
-    return replace(
-        remedy, title=f"{remedy.title}, and likewise at {counted(count - 1, 'other place')}", changes=changes
-    )
+    title = message("diagnosis.likewise_remedy", whole=remedy.title, count=count - 1)
+    return replace(remedy, title=title, changes=changes)
 
 
 # What a diagnosis has found so far, and what share of the loss each finding has.

@@ -1,129 +1,57 @@
 """Whether the file of a quantized model computes what its quantizers say, and what in it is otherwise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range
-from roundoff.core.tensors import Array
-from roundoff.diagnosis.interventions import reach
-from roundoff.diagnosis.loss import Loss, LossMeter
-from roundoff.diagnosis.proving import spoken
-from roundoff.diagnosis.result import Change, Finding, Remedy
-from roundoff.diagnosis.subject import Case, loss_measures
+from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
+from roundoff.diagnosis.registry import ask, explain, find_cause
+from roundoff.diagnosis.result import Finding
+from roundoff.diagnosis.subject import Case
 from roundoff.errors import RoundoffError
 from roundoff.graph.interface import outputs
-from roundoff.graph.load import Model, model_from_proto
-from roundoff.graph.weights import Weights, tensor_dtype
-from roundoff.messages.numbers import decibels_text
+from roundoff.graph.load import Model
+from roundoff.messages.message import Message, message
 
-__all__ = [
-    "check_file",
-    "wrong_range",
-]
+__all__ = ["WORSE_DB", "FileCase", "FileSuspect", "check_file", "check_sums"]
 
-
-# Ranges in the file of a quantized model that do more than quantize: codes that end at zero stand for a Relu.
-#
-# Tools leave a Relu out where the smallest code stands for zero. With a wrong zero point negative values then go
-# through, which the float model and its quantizers do not show.
-
-# A repaired range must take away this much.
-_BETTER_DB = 3.0
-# Ranges that miss the data by less than this part of their width are left alone.
-_SAME_PART = 0.1
-# So many ranges are tried one by one.
-_MOST_TRIED_FILE_RANGES = 32
+WORSE_DB = 3.0
+"""What a file loses beyond its quantizers, from which on something else is in it."""
 
 
-def wrong_range(
-    case: Case, given: Model, ours: Loss, *, measured: Callable[[Model], Loss | None]
-) -> Finding | None:
-    """A range in the file that, put to what the tensor holds in float, takes the loss away.
+@dataclass(frozen=True, slots=True, eq=False)
+class FileCase:
+    """A file under diagnosis, for the causes of files.
 
-    Args:
-        case: The float model and the quantizers of the file.
-        given: The file.
-        ours: What it loses.
-        measured: What a changed file loses.
+    Attributes:
+        case: The float model and the quantizers that were read from the file.
+        given: The file; None where only its quantizers are looked at.
+        loss: What the file loses; None likewise.
+        known: What causes have found out, by their own words, so that it is not found out again.
     """
-    best: tuple[float, Quantizer, Loss] | None = None
-    for quantizer, model in list(_repaired(case, given))[:_MOST_TRIED_FILE_RANGES]:
-        loss = measured(model)
-        if loss is not None and (best is None or loss.value < best[0]):
-            best = loss.value, quantizer, loss
-    if best is None or ours.excess_db(best[2]) < _BETTER_DB:
-        return None
-    quantizer, after = best[1], best[2]
-    suspect = next(each for each in case.facts.suspects if quantizer.name in each.quantizers)
-    low, high = case.facts.observed[quantizer.tensor].range
-    ends = " .. ".join(map(spoken, reach(quantizer)))
-    data = f"{spoken(low)} .. {spoken(high)}"
-    return Finding(
-        number=0,
-        cause="clipping",
-        nodes=suspect.nodes,
-        tensors=suspect.tensors,
-        summary=f"{quantizer.tensor!r} holds {data}, but its codes stand for {ends} (zero point "
-        f"{int(quantizer.params.zero_point)}), and the file leaves it to them to cut off the rest",
-        intervention=f"the codes of {quantizer.tensor!r} in the file stand for {data}",
-        measures=loss_measures(ours, after),
-        share=1.0,
-        remedy=Remedy(
-            f"set the range of {quantizer.tensor!r} to {data}",
-            "free",
-            (Change("range", suspect.tensors, suspect.nodes, low=low, high=high),),
-        ),
-        proven=True,
-    )
+
+    case: Case
+    given: Model | None = None
+    loss: Loss | None = None
+    known: dict[str, Any] = field(default_factory=dict)
+
+    def measured(self, model: Model) -> Loss | None:
+        """What a changed file loses; None where its outputs are of another kind."""
+        return _loss(self.case, model)
 
 
-def _repaired(case: Case, given: Model) -> Iterator[tuple[Quantizer, Model]]:
-    """The file with one range after the other put to what its tensor holds."""
-    by_tensor = {
-        each.tensor: each for each in case.facts.quantizers.values() if each.tensor in case.facts.observed
-    }
-    weights = Weights(given)
-    for node in given.proto.graph.node:
-        quantizer = by_tensor.get(node.input[0] if node.op_type == "QuantizeLinear" else "")
-        if quantizer is None or quantizer.params.scale.size > 1 or not {*node.input[1:3]} <= set(weights.protos):
-            continue
-        low, high = case.facts.observed[quantizer.tensor].range
-        ends, room = reach(quantizer), _SAME_PART * (high - low)
-        if abs(ends[0] - low) > room or abs(ends[1] - high) > room:
-            yield quantizer, _with_params(given, node, parameters_from_range(low, high, quantizer.spec))
+@dataclass(frozen=True, slots=True)
+class FileSuspect:
+    """What is suspected in a file.
+
+    Attributes:
+        nodes: Nodes whose sums may not fit; none where the file as a whole is suspected.
+    """
+
+    nodes: tuple[str, ...] = ()
 
 
-def _with_params(given: Model, node: Any, params: QuantParams) -> Model:
-    """The file with another scale and zero point for one tensor, in all pairs that handle its codes."""
-    from onnx.numpy_helper import from_array
-
-    proto = type(given.proto)()
-    proto.CopyFrom(given.proto)
-    protos = {tensor.name: tensor for tensor in given.proto.graph.initializer}
-    kind = tensor_dtype(protos[node.input[2]]) if len(node.input) > 2 and node.input[2] in protos else np.uint8
-    names = f"{node.name}_repaired_scale", f"{node.name}_repaired_zero_point"
-    arrays = params.scale.astype(np.float32), np.asarray(params.zero_point.astype(kind))
-    proto.graph.initializer.extend(from_array(array, name) for array, name in zip(arrays, names, strict=True))
-    for each in proto.graph.node:
-        mine = each.op_type == "QuantizeLinear" and each.input[0] == node.input[0]
-        if mine or (each.op_type == "DequantizeLinear" and each.input[0] == node.output[0]):
-            del each.input[1:]
-            each.input.extend(names)
-    return model_from_proto(proto, path=given.path)
-
-
-# What the file loses beyond its quantizers, from which on something else is in it.
-_WORSE_DB = 3.0
-# Constants that differ by less than this part of their size are the same.
-_SAME = 1e-3
-_BIAS_INPUT = 2
-# So many constants are tried one by one.
-_MOST_TRIED = 16
-
-
-def check_file(case: Case, given: Model) -> tuple[str, Finding | None, Loss | None]:
+def check_file(case: Case, given: Model) -> tuple[Message, Finding | None, Loss | None]:
     """Run the file, and compare its outputs with those of the float model and its quantizers.
 
     Args:
@@ -131,112 +59,50 @@ def check_file(case: Case, given: Model) -> tuple[str, Finding | None, Loss | No
         given: The file.
 
     Returns:
-        What came of it in words; where the file is worse than its quantizers a finding, and what it loses.
+        What came of it; where the file is worse than its quantizers a finding, and what it loses.
     """
     try:
         ours = _loss(case, given)
     except RoundoffError as error:
-        return f"it could not be run here, so that its quantizers stand for it: {error.what}", None, None
+        return message("diagnosis.file_not_run", reason=str(error.what)), None, None
     if ours is None:
-        return "its outputs are not those of the float model, so that its quantizers stand for it", None, None
+        return message("diagnosis.file_other_outputs"), None, None
     theirs = case.loss()
-    if ours.excess_db(theirs) < _WORSE_DB:
-        return f"it computes what its quantizers say ({decibels_text(ours.sqnr_db)})", None, None
-    found = (
-        _wrong_constant(case, given, ours)
-        or _disagreement(case, ours, theirs)
-        or wrong_range(case, given, ours, measured=lambda model: _loss(case, model))
-    )
-    if found is None:
-        keeps, alone = decibels_text(ours.sqnr_db), decibels_text(theirs.sqnr_db)
-        text = f"it keeps {keeps}, its quantizers alone {alone}: more is in it"
-        return text, None, ours
-    return found.summary, found, ours
+    if ours.excess_db(theirs) < WORSE_DB:
+        return message("diagnosis.file_computes", db=decibels_of(ours.sqnr_db)), None, None
+    found = explain(FileCase(case, given, ours), FileSuspect(), of="file", nodes=(), tensors=())
+    if found is None or not found.proven:
+        keeps, alone = decibels_of(ours.sqnr_db), decibels_of(theirs.sqnr_db)
+        return message("diagnosis.file_more", db=keeps, other=alone), None, ours
+    return found.summary, replace(found, share=1.0), ours
+
+
+def check_sums(case: Case, nodes: Sequence[str]) -> Finding | None:
+    """Whether sums of products overflow in this hardware, proven by making the accumulator wide.
+
+    Args:
+        case: The network.
+        nodes: Nodes whose sums may not fit.
+
+    Returns:
+        A finding, with its number still open; None where nothing overflows, or nothing comes of it.
+
+    Raises:
+        BadInput: A quantizer has no integer version.
+    """
+    suspect = FileSuspect(tuple(nodes))
+    asked = ask(find_cause("overflow", "file"), FileCase(case), suspect, nodes=(), tensors=())
+    return replace(asked[0], share=1.0) if asked is not None and asked[0].proven else None
 
 
 def _loss(case: Case, model: Model) -> Loss | None:
     """What a file loses; None where its outputs are of another kind."""
-    lab = case.lab
-    names = dict(zip(outputs(lab.model), outputs(model), strict=False))
-    meter = LossMeter(lab.parts)
-    for exact, arrays in lab.pairs(model, lab.few()):
+    runner = case.runner
+    names = dict(zip(outputs(runner.model), outputs(model), strict=False))
+    meter = LossMeter(runner.parts)
+    for exact, arrays in runner.pairs(model, runner.few()):
         found = {name: arrays[names[name]] for name in exact if name in names}
         if any(name not in found or found[name].dtype != array.dtype for name, array in exact.items()):
             return None
         meter.add(exact, found)
     return meter.loss()
-
-
-def _disagreement(case: Case, ours: Loss, theirs: Loss) -> Finding | None:
-    """Codes that are dequantized in another way than they were quantized."""
-    odd = [each for each in case.facts.quantized.oddities if each.kind == "disagreement"]
-    if not odd:
-        return None
-    names = tuple(dict.fromkeys(each.node for each in odd))
-    producers = {name: node.name for node in case.facts.nodes.values() for name in node.output}
-    nodes = tuple(dict.fromkeys(producers.get(name, name) for name in names))
-    return Finding(
-        number=0,
-        cause="wrong-dequantization",
-        nodes=nodes,
-        tensors=tuple(name for name in names if name in producers),
-        summary=odd[0].text,
-        intervention="dequantized with the scale and zero point they were quantized with",
-        measures=loss_measures(ours, theirs),
-        share=1.0,
-        remedy=Remedy("quantize and dequantize with the same scale and zero point", "free", ()),
-        proven=theirs.value < ours.value,
-    )
-
-
-def _wrong_constant(case: Case, given: Model, ours: Loss) -> Finding | None:
-    """A float constant of the file that is not that of the float model."""
-    best: tuple[float, str, str, int, Loss] | None = None
-    for name, node, position, values in list(_other_constants(case, given))[:_MOST_TRIED]:
-        loss = _loss(case, _with_constant(given, name, values))
-        if loss is not None and (best is None or loss.value < best[0]):
-            best = loss.value, name, node, position, loss
-    if best is None or ours.excess_db(best[4]) < _WORSE_DB:
-        return None
-    _, name, node, position, after = best
-    bias = position == _BIAS_INPUT or case.facts.nodes[node].op_type == "Add"
-    what = "bias" if bias else "constant"
-    return Finding(
-        number=0,
-        cause="bias-shift" if bias else "corrupted-weights",
-        nodes=(node,),
-        tensors=(case.facts.nodes[node].input[position],),
-        summary=f"the {what} {name!r} of {node!r} in the file is not that of the float model",
-        intervention=f"{name!r} replaced by that of the float model",
-        measures=loss_measures(ours, after),
-        share=1.0,
-        remedy=Remedy(f"put the float model's values into {name!r}", "free", (Change("codes", nodes=(node,)),)),
-        proven=True,
-    )
-
-
-def _other_constants(case: Case, given: Model) -> Iterator[tuple[str, str, int, Array]]:
-    """Float constants that nodes of both models read at the same place, where they differ."""
-    theirs = Weights(given)
-    for node in given.proto.graph.node:
-        twin: Any = case.facts.nodes.get(node.name)
-        if twin is None or twin.op_type != node.op_type:
-            continue
-        for position, (left, right) in enumerate(zip(twin.input, node.input, strict=False)):
-            if left in case.facts.weights.protos and right in theirs.protos:
-                ours, other = case.facts.weights[left], theirs[right]
-                if ours.dtype == other.dtype == np.float32 and ours.shape == other.shape and ours.size:
-                    size = float(np.abs(ours).max())
-                    if float(np.abs(ours - other).max()) > _SAME * max(size, 1e-30):
-                        yield right, node.name, position, ours
-
-
-def _with_constant(model: Model, name: str, values: Array) -> Model:
-    from onnx.numpy_helper import from_array
-
-    proto = type(model.proto)()
-    proto.CopyFrom(model.proto)
-    for tensor in proto.graph.initializer:
-        if tensor.name == name:
-            tensor.CopyFrom(from_array(np.ascontiguousarray(values), name))
-    return model_from_proto(proto, path=model.path)

@@ -16,13 +16,13 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import check_repeatable, outputs, random_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread
 from roundoff.run.feeds import Samples
 
 __all__ = [
     "WIDE_BITS",
-    "Lab",
+    "InterventionRunner",
     "Subset",
     "can_fuse",
     "per_slice",
@@ -72,7 +72,7 @@ class Subset:
         return self.samples.feed(self.indices[index])
 
 
-class Lab:
+class InterventionRunner:
     """Runs one float network with quantizers of any kind, on the same few samples.
 
     Args:
@@ -161,7 +161,7 @@ class Lab:
         runs = self._deadline.left * _FOR_A_START / max(self.sample_seconds, _A_MOMENT)
         return int(max(1, min(self._most, runs / _RUNS_AT_START)))
 
-    def _not_finite(self) -> tuple[str, ...]:
+    def _not_finite(self) -> tuple[Message, ...]:
         """What to know of float outputs that are NaN or infinite, which nothing can be compared with.
 
         Raises:
@@ -179,9 +179,9 @@ class Lab:
                 f"{self.model.path} in float gives nothing but NaN and infinite values, for every sample.",
                 fix=f"check the samples in {self.samples.label}, then the model with 'roundoff dump --stats-only'",
             )
-        many = counted(len(whole), "sample")
-        note = f"the float model gives nothing but NaN and infinite values for {many}, first"
-        return (f"{note} {shown(whole[0])}: left out",) if whole else ()
+        if not whole:
+            return ()
+        return (message("diagnosis.note_float_not_finite", count=len(whole), sample=shown(whole[0])),)
 
     def float_outputs(self) -> list[dict[str, Any]]:
         """The outputs of the float network, sample by sample."""

@@ -10,6 +10,7 @@ from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.diagnosis.result import Check
 from roundoff.diagnosis.task_metric import Metric
 from roundoff.graph.load import Model
+from roundoff.messages.message import Message, message
 
 __all__ = ["DiagnoseSettings", "Investigation"]
 
@@ -30,7 +31,7 @@ class DiagnoseSettings:
         max_memory: Bytes the process may take.
         progress: Told how far it is.
         tell: Told of every check as soon as it is done.
-        subject: What is diagnosed, in words.
+        subject: What is diagnosed; None where its name is all that is known.
         given: The file of the quantized model, as it was given; None where it is made here.
         plan: What was asked for each node, and what it got; None where that is not known.
         opened_s: Seconds it took to read or make the quantized model.
@@ -43,7 +44,7 @@ class DiagnoseSettings:
     max_memory: int | None = None
     progress: Progress = SILENT
     tell: Callable[[Check], None] = _tell_nobody
-    subject: str = ""
+    subject: Message | None = None
     given: Model | None = None
     plan: QuantPlan | None = None
     opened_s: float = 0.0
@@ -63,25 +64,26 @@ class Investigation:
 
     settings: DiagnoseSettings
     checks: list[Check] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    skipped: list[Message] = field(default_factory=list)
+    notes: list[Message] = field(default_factory=list)
     reserve: float = 0.0
 
     def out_of_time(self, seconds: float = 0.0) -> bool:
         """Whether nothing more may be begun, or nothing that takes so long."""
         return not self.settings.deadline.allows(self.reserve + seconds)
 
-    def skip(self, what: str) -> None:
+    def skip(self, what: Message) -> None:
         """Note that there was no time for something."""
-        self.skipped.append(f"{what}: no time was left (--time {self.settings.deadline.given:g}s)")
+        given = self.settings.deadline.given
+        self.skipped.append(message("diagnosis.no_time_for", what=what, given=given))
 
     @contextmanager
-    def check(self, name: str) -> "Iterator[Outcome]":
+    def check(self, name: Message) -> "Iterator[Outcome]":
         """Look at something; what came of it is told at the end."""
         clock = self.settings.deadline.clock
         outcome, began = Outcome(), clock()
         yield outcome
-        if outcome.result:
+        if outcome.result is not None:
             found = Check(name, outcome.result, clock() - began, outcome.ok)
             self.checks.append(found)
             self.settings.tell(found)
@@ -92,9 +94,9 @@ class Outcome:
     """What came of a check, to be filled in.
 
     Attributes:
-        result: In a sentence without its full stop; empty when it is not worth telling.
+        result: In a sentence without its full stop; None when it is not worth telling.
         ok: Whether nothing is wrong.
     """
 
-    result: str = ""
+    result: Message | None = None
     ok: bool = True

@@ -16,6 +16,8 @@ from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.thresholds import load_profile
+from roundoff.messages.message import Argument, message
+from roundoff.messages.numbers import EXACT_DB, decibels_text
 
 __all__ = [
     "ENDLESS",
@@ -23,6 +25,7 @@ __all__ = [
     "Loss",
     "LossMeter",
     "Part",
+    "decibels_of",
     "joined_slices",
     "output_parts",
 ]
@@ -284,3 +287,8 @@ def _moved_axis(node: Any, axis: int, shapes: Mapping[str, Any]) -> int | None:
     ahead = prod(before[:axis])
     same = (at for at, size in enumerate(after) if size == before[axis] and prod(after[:at]) == ahead)
     return next(same, None)
+
+
+def decibels_of(value: float) -> Argument:
+    """Decibels in the gap of a message; what is exact is so in every language."""
+    return message("common.exact") if value >= EXACT_DB else decibels_text(value)

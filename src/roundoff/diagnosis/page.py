@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import CostClass, Diagnosis, Finding, Repair
 from roundoff.messages.catalogue import Phrase, named, plain, say
+from roundoff.messages.message import Message, phrase_of
 from roundoff.messages.numbers import number
-from roundoff.messages.sentences import known
 from roundoff.pages.blocks import (
     Block,
     Cell,
@@ -72,7 +72,7 @@ def diagnosis_page(document: RunDocument) -> Page | None:
     if found is None:
         return None
     headline = Headline(_TONES.get(found.kind, "open"), _verdict(found), f"diagnosis_{found.kind}")
-    blocks = (headline, Paragraph(known(found.verdict)), *_coverage(found), *_parts(found))
+    blocks = (headline, Paragraph(phrase_of(found.verdict)), *_coverage(found), *_parts(found))
     return Page("diagnosis", say("diagnosis.title"), (*blocks, *notes(found.notes)))
 
 
@@ -87,7 +87,8 @@ def _verdict(found: Diagnosis) -> Phrase:
     count = sum(each.places for each in found.accused)
     if found.kind == "culprits" and count > len(found.accused):
         return say("diagnosis.culprits_joint", count=count, first=nodes[0])
-    return say(f"diagnosis.{found.kind}", count=count, places=few_names(nodes))
+    side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
+    return say(f"diagnosis.{found.kind}{side}", count=count, places=few_names(nodes))
 
 
 def _parts(found: Diagnosis) -> Iterator[Block]:
@@ -107,10 +108,10 @@ def _parts(found: Diagnosis) -> Iterator[Block]:
     if found.next_steps:
         yield Paragraph(say("diagnosis.next"))
         yield Commands(found.next_steps)
-    checks = tuple((known(each.name), known(each.result), each.ok, each.seconds) for each in found.checks)
+    checks = tuple((phrase_of(each.name), phrase_of(each.result), each.ok, each.seconds) for each in found.checks)
     yield Table("checks", say("diagnosis.checks"), _CHECKS, checks, folded=True)
     for what in found.not_looked_at:
-        yield Paragraph(say("diagnosis.not_looked_at", what=known(what)), note=True)
+        yield Paragraph(say("diagnosis.not_looked_at", what=phrase_of(what)), note=True)
 
 
 def _loss(found: Diagnosis) -> Table:
@@ -148,16 +149,16 @@ def _finding(each: Finding) -> tuple[Cell, ...]:
         measure = (_unit(first.what, first.unit), first.before, first.after)
     remedy: tuple[Cell, ...] = (None, None)
     if each.remedy is not None:
-        remedy = (known(each.remedy.title), say(f"diagnosis.{_COSTS[each.remedy.cost]}"))
+        remedy = (phrase_of(each.remedy.title), say(f"diagnosis.{_COSTS[each.remedy.cost]}"))
     return (
         each.number,
         each.nodes[0] if each.nodes else None,
         named(f"causes.name_{each.cause}") or each.cause,
         each.share,
-        known(each.summary),
+        phrase_of(each.summary),
         *remedy,
         *measure,
-        known(each.intervention),
+        phrase_of(each.intervention) if each.intervention else None,
     )
 
 
@@ -169,13 +170,13 @@ def _repair(repair: Repair) -> Iterator[Block]:
         yield Headline("good" if repair.reached else "bad", say(key, what=_unit(first.what, first.unit), **values))
     rows = tuple(
         (
-            known(step.title),
+            phrase_of(step.title),
             say(f"diagnosis.{_COSTS[step.cost]}"),
             _unit(step.measure.what, step.measure.unit),
             step.measure.before,
             step.measure.after,
             step.kept,
-            known(step.why),
+            phrase_of(step.why) if step.why else None,
         )
         for step in repair.steps
     )
@@ -184,6 +185,6 @@ def _repair(repair: Repair) -> Iterator[Block]:
         yield Paragraph(say("diagnosis.same_samples"), note=True)
 
 
-def _unit(what: str, unit: str) -> Phrase:
-    name = known(what)
+def _unit(what: Message, unit: str) -> Phrase:
+    name = phrase_of(what)
     return say("diagnosis.with_unit", what=name, unit=unit) if unit else name

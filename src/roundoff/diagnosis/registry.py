@@ -1,26 +1,38 @@
 """The table of causes. A cause is one class in one file: what hints at it, what proves it, what helps.
 
-For a suspect, the causes of its side are asked in their order, specific before general. The first whose
+For a suspect, the causes of its kind are asked in their order, specific before general. The first whose
 intervention takes away most of what the suspect costs is the cause; a hint alone never is.
 """
 
+import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from functools import cache
+from importlib import import_module
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
-from roundoff.diagnosis.result import Change, DiagnosedSide, Finding, Measure, Remedy
+from roundoff.diagnosis import causes
+from roundoff.diagnosis.result import Change, Finding, Measure, Remedy
+from roundoff.messages.message import Argument, Message
 
 __all__ = [
     "ENOUGH",
     "CauseKind",
+    "CauseOf",
     "Intervention",
     "Signal",
     "Sought",
     "all_causes",
     "cause",
+    "cause_names",
     "explain",
     "find_cause",
 ]
+
+CauseOf = Literal["quantization", "file", "device"]
+"""Where causes are looked for: in the quantizers of a network, in the file that holds them, on a device."""
+
+_PREFIXED: tuple[CauseOf, ...] = ("device", "file")
 
 ENOUGH = 0.8
 """An intervention proves a cause when it takes away this part of what putting the suspect right altogether does.
@@ -52,22 +64,24 @@ class Intervention:
     """What was changed to prove a cause, and what came of it.
 
     Attributes:
-        changed: What, exactly, in words.
+        changed: What, exactly.
         measures: Numbers before and after; the first decides.
         recovered: Part of what the suspect costs that went away, 0 to 1.
         summary: The finding in one plain sentence with numbers, without its full stop.
         changes: What was changed, as data.
         nodes: Further nodes that have to do with it.
         tensors: Further tensors.
+        detail: What the remedy goes on to say; None when it has nothing to add.
     """
 
-    changed: str
+    changed: Message
     measures: tuple[Measure, ...]
     recovered: float
-    summary: str
+    summary: Message
     changes: tuple[Change, ...] = ()
     nodes: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
+    detail: Argument = None
 
 
 class Sought(Protocol[CaseT_contra, SuspectT_contra]):
@@ -92,7 +106,7 @@ class CauseKind(Generic[SoughtT]):
 
     Attributes:
         name: As findings name it.
-        side: Where it is looked for.
+        of: Where it is looked for.
         order: Causes with smaller numbers are tried first.
         summary: What it is, in one sentence.
         sought: How it is looked for.
@@ -100,39 +114,62 @@ class CauseKind(Generic[SoughtT]):
     """
 
     name: str
-    side: DiagnosedSide
+    of: CauseOf
     order: int
     summary: str
     sought: SoughtT
     enough: float = ENOUGH
 
 
-_CAUSES: dict[tuple[DiagnosedSide, str], CauseKind[Any]] = {}
+_CAUSES: dict[tuple[CauseOf, str], CauseKind[Any]] = {}
 
 
 def cause(
-    name: str, *, order: int, side: DiagnosedSide = "quantization", enough: float = ENOUGH
+    name: str, *, of: CauseOf, order: int, enough: float = ENOUGH
 ) -> Callable[[type[SoughtT]], type[SoughtT]]:
-    """Register a class as a cause; its docstring's first line is the summary."""
+    """Register a class as a cause; its docstring's first line is the summary.
+
+    Args:
+        name: As users read it; the same word may name a cause of quantizations and one of devices.
+        of: Where it is looked for.
+        order: Causes with smaller numbers are tried first.
+        enough: Part of what the suspect costs that its intervention must take away.
+    """
 
     def registered(sought: type[SoughtT]) -> type[SoughtT]:
-        if (side, name) in _CAUSES:
-            raise ValueError(f"the cause {name!r} is registered twice")
+        if (of, name) in _CAUSES:
+            raise ValueError(f"the cause {name!r} of {of} is registered twice")
         summary = (sought.__doc__ or "").strip().splitlines()[0]
-        _CAUSES[side, name] = CauseKind(name, side, order, summary, sought(), enough)
+        _CAUSES[of, name] = CauseKind(name, of, order, summary, sought(), enough)
         return sought
 
     return registered
 
 
-def all_causes(side: DiagnosedSide) -> Iterator[CauseKind[Any]]:
-    """Every cause of a side, in the order they are tried."""
-    yield from sorted((each for each in _CAUSES.values() if each.side == side), key=lambda each: each.order)
+def all_causes(of: CauseOf) -> Iterator[CauseKind[Any]]:
+    """Every cause of a kind, in the order they are tried."""
+    _load(of)
+    yield from sorted((each for each in _CAUSES.values() if each.of == of), key=lambda each: each.order)
 
 
-def find_cause(name: str, side: DiagnosedSide) -> CauseKind[Any]:
+def cause_names() -> tuple[str, ...]:
+    """The names of all causes, each once."""
+    return tuple(sorted({each.name for of in get_args(CauseOf) for each in all_causes(of)}))
+
+
+def find_cause(name: str, of: CauseOf) -> CauseKind[Any]:
     """The cause of this name."""
-    return _CAUSES[side, name]
+    _load(of)
+    return _CAUSES[of, name]
+
+
+@cache
+def _load(of: CauseOf) -> None:
+    """Import the modules of a kind of causes, and no others: those of devices bring much with them."""
+    for module in pkgutil.iter_modules(causes.__path__):
+        kind = next((each for each in _PREFIXED if module.name.startswith(f"{each}_")), "quantization")
+        if kind == of:
+            import_module(f"{causes.__name__}.{module.name}")
 
 
 def _never() -> bool:
@@ -144,7 +181,7 @@ def explain(
     case: Any,
     suspect: Any,
     *,
-    side: DiagnosedSide,
+    of: CauseOf,
     nodes: tuple[str, ...],
     tensors: tuple[str, ...],
     out_of_time: Callable[[], bool] = _never,
@@ -152,9 +189,9 @@ def explain(
     """Find the cause of what a suspect costs.
 
     Args:
-        case: What is diagnosed; whatever the causes of this side take.
+        case: What is diagnosed; whatever these causes take.
         suspect: Who is suspected; likewise.
-        side: Which causes to try.
+        of: Which causes to try.
         nodes: Nodes to blame, for the finding.
         tensors: Tensors to blame.
         out_of_time: Whether to ask no more causes.
@@ -165,7 +202,7 @@ def explain(
     """
     best: Finding | None = None
     most = -1.0
-    for kind in all_causes(side):
+    for kind in all_causes(of):
         if out_of_time():
             break
         asked = ask(kind, case, suspect, nodes=nodes, tensors=tensors)

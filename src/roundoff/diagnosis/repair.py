@@ -6,7 +6,7 @@ from typing import Protocol, Self, TypeVar
 
 from roundoff.core.plan import QuantPlan, Recipe
 from roundoff.core.progress import Deadline
-from roundoff.diagnosis.interventions import Lab
+from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.repairable_model import EditedModel, RecipeModel
 from roundoff.diagnosis.result import COSTS, Change, CostClass, Diagnosis, Finding, Measure, Repair, RepairStep
@@ -17,6 +17,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
+from roundoff.messages.message import Argument, Message, message
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
@@ -49,13 +50,13 @@ class Attempt:
 
     Attributes:
         finding: Number of the finding it is for.
-        title: What it is, in words.
+        title: What it is.
         cost: What it costs on the chip.
         changes: The same as data.
     """
 
     finding: int
-    title: str
+    title: Message
     cost: CostClass
     changes: tuple[Change, ...]
 
@@ -78,13 +79,7 @@ Judged = Callable[[QuantizedModel], float]
 """Scores a network, higher being better."""
 
 _BITS_COST: CostClass = "16 bit"
-_TITLES = {
-    "bits": "16 bits for {}",
-    "float": "float for {}",
-    "transform": "{step} before it",
-    "variation": "a scale per channel for all weights",
-    "per_channel": "a scale per channel for the weight of {}",
-}
+_NO_TIME = message("diagnosis.repair_no_time")
 
 
 def attempts(findings: Sequence[Finding]) -> list[Attempt]:
@@ -103,11 +98,23 @@ def _of(finding: Finding) -> Iterator[Attempt]:
             continue
         cost: CostClass = _BITS_COST if change.kind == "bits" and change.value.endswith("16") else remedy.cost
         cost = "float" if change.kind == "float" else cost
+        yield Attempt(finding.number, _title(change, name) or remedy.title, cost, (change,))
+
+
+def _title(change: Change, name: str) -> Message | None:
+    """One change of several that a remedy makes; None where the remedy says it."""
+    others = len(change.tensors) - 1
+    where: Argument = f"'{name}'"
+    if others > 0:
+        where = message("terminal.and_more", names=where, count=others)
+    if change.kind in ("bits", "float", "per_channel"):
+        return message(f"diagnosis.repair_{change.kind}", where=where)
+    if change.kind == "transform":
         step = "" if change.step is None else change.step.name
-        others = len(change.tensors) - 1
-        where = f"{name!r} and {others} more" if others > 0 else repr(name)
-        title = _TITLES.get(change.kind, remedy.title).format(where, step=step)
-        yield Attempt(finding.number, title, cost, (change,))
+        return message(
+            "diagnosis.repair_equalize" if step == "equalize" else "diagnosis.repair_transform", step=step
+        )
+    return message("diagnosis.repair_variation") if change.kind == "variation" else None
 
 
 def repair(
@@ -141,23 +148,23 @@ def repair(
         if best >= goal:
             break
         if out_of_time():
-            steps.append(replace(step, why="no time was left"))
+            steps.append(replace(step, why=_NO_TIME))
             continue
         try:
             changed = piece.changed(attempt.changes)
             if changed is None:
-                steps.append(replace(step, why="not possible here"))
+                steps.append(replace(step, why=message("diagnosis.repair_not_possible")))
                 continue
             score = judged(changed.quantized())
         except Exception as error:  # noqa: BLE001 - whatever it is, the next remedy may do
-            steps.append(replace(step, why=f"failed: {reason(error)}"))
+            steps.append(replace(step, why=message("diagnosis.repair_failed", reason=str(reason(error)))))
             continue
         told = replace(told, after=sign * score)
         if score > best:
             piece, best = changed, score
             steps.append(replace(step, measure=told, kept=True))
         else:
-            steps.append(replace(step, measure=told, why="no better"))
+            steps.append(replace(step, measure=told, why=message("diagnosis.repair_no_better")))
     told = replace(measure, before=sign * first, after=sign * best)
     return piece, Repair(tuple(steps), (told,), reached=best >= goal)
 
@@ -221,9 +228,10 @@ def better_of(fixed: Fixed, searched: Fixed) -> Fixed:
     step, ours = searched.repair.steps[0], fixed.repair
     begun, got = ours.measures[0], step.measure
     if not step.kept or not replace(got, before=begun.after).improved:
-        last = replace(step, kept=False, why=step.why or "no better")
+        last = replace(step, kept=False, why=step.why or message("diagnosis.repair_no_better"))
         return replace(fixed, repair=replace(ours, steps=(*ours.steps, last)))
-    steps = [replace(each, kept=False, why="the search does better") if each.kept else each for each in ours.steps]
+    better = message("diagnosis.search_better")
+    steps = [replace(each, kept=False, why=better) if each.kept else each for each in ours.steps]
     return replace(searched, repair=replace(searched.repair, steps=(*steps, step)))
 
 
@@ -237,7 +245,8 @@ def fix_places(found: Diagnosis, source: RepairSource, settings: DiagnoseSetting
             return fix_model(found, source, settings)
         return fix_recipe(found, source, settings)
     except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
-        return Fixed(source.quantized, untried(found, f"failed: {reason(error)}"))
+        why = message("diagnosis.repair_failed", reason=reason(error))
+        return Fixed(source.quantized, untried(found, why))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +314,7 @@ class _Pace:
         return not self.deadline.allows(self._longest)
 
 
-def untried(found: Diagnosis, why: str = "no time was left") -> Repair:
+def untried(found: Diagnosis, why: Message = _NO_TIME) -> Repair:
     """All remedies, and why none of them was tried."""
     first = found.measures[0]
     told = replace(first, after=first.before)
@@ -322,7 +331,7 @@ def _with_file(done: Repair, found: Diagnosis) -> Repair:
     if given.unit != ours.unit or ours.before - given.before < _WORSE_DB:
         return done
     told = replace(ours, before=given.before, after=ours.before)
-    first = RepairStep("the file written anew from its quantizers", "free", 1, told, kept=True)
+    first = RepairStep(message("diagnosis.repair_written_anew"), "free", 1, told, kept=True)
     return replace(done, steps=(first, *done.steps), measures=(replace(ours, before=given.before),))
 
 
@@ -364,22 +373,24 @@ def aim(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> G
     if metric is not None:
         known = next((each.after for each in found.measures if each.what == metric.name), None)
         return _by_metric(metric, metric.measure(source.quantized.float_model) if known is None else known)
-    labs: dict[int, tuple[Model, Lab]] = {}
+    runners: dict[int, tuple[Model, InterventionRunner]] = {}
     if source.case is not None:
-        labs[id(source.case.lab.model)] = source.case.lab.model, source.case.lab
+        runners[id(source.case.runner.model)] = source.case.runner.model, source.case.runner
 
     def judged(quantized: QuantizedModel) -> float:
         mine = quantized.float_model
-        if id(mine) not in labs:
+        if id(mine) not in runners:
             shapes = {name: array.shape for name, array in read_feed(mine, samples, 0).items()}
-            labs[id(mine)] = (
+            runners[id(mine)] = (
                 mine,
-                Lab(mine, samples, everything=values(mine, shapes), threads=settings.threads, most=found.samples),
+                InterventionRunner(
+                    mine, samples, everything=values(mine, shapes), threads=settings.threads, most=found.samples
+                ),
             )
-        return labs[id(mine)][1].loss(quantized.quantizers, more=True).sqnr_db
+        return runners[id(mine)][1].loss(quantized.quantizers, more=True).sqnr_db
 
     expected = found.measures[0]
-    name = "SQNR of the outputs"
+    name = message("diagnosis.measure_outputs")
     return Goal(judged, Measure(name, "dB", 0.0, 0.0, samples=found.samples), expected.after - _GOOD_DB)
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from roundoff.core.coverage import OutputCoverage
 from roundoff.core.plan import Rule, Step
+from roundoff.messages.message import Message, verbatim
 
 __all__ = [
     "COSTS",
@@ -35,12 +36,16 @@ ChangeKind = Literal[
 ]  # fmt: skip
 
 
+# What it is in documents of schema 1, which hold sentences.
+_OLD_TOP1 = verbatim("same top-1")
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """One number before an intervention and after it.
 
     Attributes:
-        what: What was measured, e.g. ``SQNR of the outputs``.
+        what: What was measured: ``SQNR of the outputs``.
         unit: Its unit, e.g. ``dB``; empty without one.
         before: Without the intervention.
         after: With it.
@@ -48,7 +53,7 @@ class Measure:
         samples: On how many samples.
     """
 
-    what: str
+    what: Message
     unit: str
     before: float
     after: float
@@ -63,7 +68,12 @@ class Measure:
     @property
     def of_task(self) -> bool:
         """Whether it is the user's metric, which a float network has, too; not a distance from that network."""
-        return self.unit != "dB" and self.what != "same top-1" and not self.what.startswith("cosine")
+        return self.unit != "dB" and not self.of_top1 and not str(self.what).startswith("cosine")
+
+    @property
+    def of_top1(self) -> bool:
+        """Whether it is the share of samples whose class stays the same."""
+        return self.what.key == "diagnosis.measure_top" or self.what == _OLD_TOP1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +115,13 @@ class Remedy:
     """What to do about a cause.
 
     Attributes:
-        title: In a few words, as an order: ``widen the range of 'x' to -3.1 .. 6.2``.
+        title: As an order: ``widen the range of 'x' to -3.1 .. 6.2``.
         cost: What that costs on the chip.
         changes: The same as data.
         verified: What was measured with the remedy in place, not only the intervention; empty when not tried.
     """
 
-    title: str
+    title: Message
     cost: CostClass
     changes: tuple[Change, ...] = ()
     verified: tuple[Measure, ...] = ()
@@ -128,7 +138,7 @@ class Finding:
         tensors: Their tensors to blame.
         summary: One plain sentence with numbers, without its full stop.
         evidence: What made it suspect: cheap numbers by name.
-        intervention: What was changed to prove it, exactly, in words.
+        intervention: What was changed to prove it, exactly; None where nothing was.
         measures: What that did; the first decides.
         share: Share of the loss that goes away with it, 0 to 1.
         remedy: What to do about it; None where nothing is to be done.
@@ -140,9 +150,9 @@ class Finding:
     cause: str
     nodes: tuple[str, ...]
     tensors: tuple[str, ...]
-    summary: str
+    summary: Message
     evidence: dict[str, float] = field(default_factory=dict)
-    intervention: str = ""
+    intervention: Message | None = None
     measures: tuple[Measure, ...] = ()
     share: float = 0.0
     remedy: Remedy | None = None
@@ -166,8 +176,8 @@ class Check:
         ok: Whether nothing is wrong there.
     """
 
-    name: str
-    result: str
+    name: Message
+    result: Message
     seconds: float = 0.0
     ok: bool = True
 
@@ -182,15 +192,15 @@ class RepairStep:
         finding: Number of the finding it is for; 0 when it is for none.
         measure: The metric before and after it.
         kept: Whether it helped and is part of the repaired model.
-        why: Why not; empty when it was kept.
+        why: Why not; None when it was kept.
     """
 
-    title: str
+    title: Message
     cost: CostClass
     finding: int
     measure: Measure
     kept: bool
-    why: str = ""
+    why: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +224,7 @@ class Diagnosis:
 
     Attributes:
         reference: The float model.
-        subject: What was diagnosed, in words.
+        subject: What was diagnosed.
         side: Whether the quantization or a device was.
         kind: The verdict. ``healthy``: the loss is what the arithmetic costs. ``culprits``: few places make it.
             ``distributed``: it adds up over many. ``elsewhere``: what was looked at is in order, and what is wrong
@@ -223,7 +233,7 @@ class Diagnosis:
         findings: Proven ones first, worst first; then suspected ones.
         measures: What the loss is, against what the arithmetic should cost: ``before`` is what was met, ``after``
             what was to be expected.
-        victims: Tensors that are wrong only because of what they read, worst first.
+        victims: Tensors whose error is inherited from their inputs, worst first.
         checks: What was looked at, in order.
         not_looked_at: What was not, with the reason.
         notes: What the reader should know.
@@ -236,16 +246,16 @@ class Diagnosis:
     """
 
     reference: str
-    subject: str
+    subject: Message
     side: DiagnosedSide
     kind: DiagnosisKind
-    verdict: str
+    verdict: Message
     findings: tuple[Finding, ...] = ()
     measures: tuple[Measure, ...] = ()
     victims: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
-    not_looked_at: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    not_looked_at: tuple[Message, ...] = ()
+    notes: tuple[Message, ...] = ()
     samples: int = 0
     next_steps: tuple[str, ...] = ()
     repair: Repair | None = None

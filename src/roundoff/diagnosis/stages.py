@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.diagnosis.causes.calibration_coverage import misfit
+from roundoff.diagnosis.culprit_search import Accused, find_few, find_needed, merged
 from roundoff.diagnosis.culprits import Record, explained, grouped, together
 from roundoff.diagnosis.ideal import Ideal, Option
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.registry import ask, find_cause
 from roundoff.diagnosis.result import Finding
-from roundoff.diagnosis.searching import Accused, find_few, find_needed, merged
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import Message, message
 
 __all__ = ["Stages", "best_fixes"]
 
@@ -48,11 +49,11 @@ class Stages:
 
     def look(self, case: Case, better: Sequence[Ideal], *, fine: bool) -> Case:
         """Find faults stage by stage, each put right before the next is looked for."""
-        if self._late("which quantizers could be better"):
+        if self._late(message("diagnosis.skip_better")):
             return case
         if _excess_db(case, best_fixes(better, settings=True)) >= _FAULT_DB:
             case = self._accuse(case, _options(better, settings=True))
-        if self._late("which scales per channel or slice would help"):
+        if self._late(message("diagnosis.skip_scales")):
             return case
         now = case.loss(more=True)
         bad = _FAULT_DB if not now.agrees else _DESIGN_DB
@@ -66,7 +67,7 @@ class Stages:
                 break
         return case
 
-    def _late(self, what: str) -> bool:
+    def _late(self, what: Message) -> bool:
         """Whether there is no time for something, which is noted."""
         late = self.notebook.out_of_time()
         if late:
@@ -94,7 +95,7 @@ class Stages:
                     case = case.mend(fixes)
                     accused = [each for each in accused if each not in alike]
         if stop():
-            self.notebook.skip("all quantizers that could be better")
+            self.notebook.skip(message("diagnosis.skip_all_better"))
         reasons = explained(case, accused, out_of_time=stop)
         if design:
             # More bits help everywhere; whether few places need them is asked later.
@@ -161,12 +162,12 @@ class Stages:
         """What is lost although every quantizer is as good as its bits allow; whether to look on."""
         stop = self.notebook.out_of_time
         if stop():
-            self.notebook.skip("which places need more than they have")
+            self.notebook.skip(message("diagnosis.skip_places"))
             return case, False
         suspects = [each for each in case.facts.suspects if not case.mended.keys() & each.quantizers]
         accused = find_few(case, suspects, limit=_FEW, out_of_time=stop)
         if accused is None:
-            self.notebook.skip("which places need more than they have")
+            self.notebook.skip(message("diagnosis.skip_places"))
             return case, False
         if accused:
             found = explained(case, accused, out_of_time=stop)
@@ -176,8 +177,8 @@ class Stages:
         self.distributed = True
         if any(each.proven for each in self.record.findings):
             return case, False
-        if self.notebook.out_of_time(_PROOF_RUNS * case.lab.seconds):
-            self.notebook.skip("the proof that the loss adds up")
+        if self.notebook.out_of_time(_PROOF_RUNS * case.runner.seconds):
+            self.notebook.skip(message("diagnosis.skip_adds_up"))
             return case, False
         whole = Suspect("", "activation", (), "", (), "", ())
         asked = ask(find_cause("accumulated-error", "quantization"), case, whole, nodes=(), tensors=())

@@ -1,7 +1,7 @@
 """What can be told of a quantized network without running it: sums that cannot fit, scales that are not right."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,13 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.interventions import reach
-from roundoff.diagnosis.loss import Loss, LossMeter
-from roundoff.diagnosis.result import Change, Finding, Remedy
-from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.graph.insertion import Edges
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights, codes_of
-from roundoff.messages.numbers import counted
-from roundoff.run.integer.report import Overflow
-from roundoff.run.integer.runner import IntegerRunner
+from roundoff.messages.message import Argument, Message, joined, message
 
 __all__ = [
     "Remark",
-    "accumulator_finding",
-    "accumulators",
     "lint",
     "remarks_text",
 ]
@@ -47,37 +40,30 @@ class Remark:
     Attributes:
         kind: ``bias``, ``accumulator``, ``scale``, ``dead``, ``joined``, ``ignored``.
         node: Where.
-        text: What, as a sentence without its full stop.
         number: How bad, in the unit of its kind.
     """
 
     kind: str
     node: str
-    text: str
     number: float = 0.0
 
 
-_WORDS = {
-    "bias": "a bias that does not fit its integers",
-    "accumulator": "sums that may not fit",
-    "scale": "channels with next to no weights",
-    "dead": "dead channels",
-    "joined": "ranges that differ where they are joined",
-    "ignored": "what the file says otherwise than its quantizers",
-}
+_KINDS = ("bias", "accumulator", "scale", "dead", "joined", "ignored")
 
 
-def remarks_text(remarks: Sequence[Remark]) -> str:
+def remarks_text(remarks: Sequence[Remark]) -> Message:
     """All remarks in a line."""
     if not remarks:
-        return "all scales, biases and sums look right"
+        return message("diagnosis.numbers_fine")
     parts = []
-    for kind, words in _WORDS.items():
+    for kind in _KINDS:
         nodes = [each.node for each in remarks if each.kind == kind]
         if nodes:
-            more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-            parts.append(f"{words} at {', '.join(map(repr, nodes[:_NAMED]))}{more}")
-    return "; ".join(parts)
+            names: Argument = tuple(f"'{node}'" for node in nodes[:_NAMED])
+            if len(nodes) > _NAMED:
+                names = message("terminal.and_more", names=names, count=len(nodes) - _NAMED)
+            parts.append(message(f"diagnosis.lint_{kind}", names=names))
+    return joined(parts)
 
 
 def lint(quantized: QuantizedModel, arithmetic: Arithmetic) -> list[Remark]:
@@ -93,7 +79,7 @@ def lint(quantized: QuantizedModel, arithmetic: Arithmetic) -> list[Remark]:
         found += _sums(node, edges, weights, arithmetic)
         found += _joined(node, edges)
     found += [
-        Remark("ignored", each.node, each.text)
+        Remark("ignored", each.node)
         for each in quantized.oddities
         if each.kind in ("disagreement", "not_represented", "dynamic")
     ]
@@ -110,8 +96,7 @@ def _constants(quantizers: Sequence[Quantizer], weights: Weights) -> Iterator[Re
             with np.errstate(divide="ignore", invalid="ignore"):
                 times = np.nan_to_num(values / each.params.scale / each.spec.code_max).max(initial=0.0)
             if times > 1:
-                text = f"the bias of {node!r} needs {times:.3g} times what {each.spec.bits} bits hold at its scale"
-                yield Remark("bias", node, text, float(times))
+                yield Remark("bias", node, float(times))
         elif each.kind == "weight" and each.params.scale.size > 1:
             yield from _channels(each, weights[each.tensor], node)
 
@@ -121,15 +106,11 @@ def _channels(quantizer: Quantizer, values: Array, node: str) -> Iterator[Remark
     reaches = np.abs(values.astype(np.float32)).max(axis=tuple(at for at in range(values.ndim) if at != axis))
     dead = int(np.count_nonzero(reaches == 0))
     if dead:
-        yield Remark(
-            "dead", node, f"{counted(dead, 'channel')} of {node!r} have no weights but zeros", float(dead)
-        )
+        yield Remark("dead", node, float(dead))
     scale = quantizer.params.scale[reaches > 0]
     tiny = int(np.count_nonzero(scale < _TINY_SCALE * np.median(scale))) if scale.size else 0
     if tiny:
-        yield Remark(
-            "scale", node, f"{counted(tiny, 'channel')} of {node!r} have scales next to zero", float(tiny)
-        )
+        yield Remark("scale", node, float(tiny))
 
 
 def _sums(node: Any, edges: Edges, weights: Weights, arithmetic: Arithmetic) -> Iterator[Remark]:
@@ -154,8 +135,7 @@ def _sums(node: Any, edges: Edges, weights: Weights, arithmetic: Arithmetic) -> 
     bound = int(sums.max(initial=0)) * largest
     times = bound / float((1 << (bits - 1)) - 1)
     if times > 1:
-        text = f"sums of {node.name!r} may reach {times:.3g} times what {bits} bits hold"
-        yield Remark("accumulator", node.name, text, times)
+        yield Remark("accumulator", node.name, times)
 
 
 def _output_axis(node: Any, rank: int) -> int:
@@ -173,79 +153,4 @@ def _joined(node: Any, edges: Edges) -> Iterator[Remark]:
     read = [edges.read_by(node.name, at) for at in range(len(node.input))]
     spans = [high - low for low, high in (reach(each) for each in read if each is not None)]
     if len(spans) == len(read) and min(spans) > 0 and max(spans) / min(spans) >= _UNBALANCED:
-        times = max(spans) / min(spans)
-        text = f"{node.name!r} ({node.op_type}) joins ranges that differ {times:.3g} times"
-        yield Remark("joined", node.name, text, times)
-
-
-# What exact integers do otherwise than fake quantization: sums that do not fit their register.
-
-# Exact integers take a while; a sum that overflows does so in most samples.
-_SAMPLES = 4
-_WIDE_BITS = 64
-# A loss in integers that is higher by so much is not the last bit of rounding.
-_WORSE_DB = 3.0
-
-
-def accumulators(arithmetic: Arithmetic) -> tuple[Arithmetic, Arithmetic]:
-    """The arithmetic of a hardware, with sums of 32 bits where that is not known, and the same with wide ones."""
-    if arithmetic.accumulator_bits >= _WIDE_BITS:
-        arithmetic = replace(arithmetic, accumulator_bits=32, overflow="wrap")
-    return arithmetic, replace(arithmetic, accumulator_bits=_WIDE_BITS, overflow="saturate")
-
-
-def accumulator_finding(case: Case, nodes: Sequence[str]) -> Finding | None:
-    """Whether sums of products overflow in this hardware, proven by making the accumulator wide.
-
-    Args:
-        case: The network.
-        nodes: Nodes whose sums may not fit.
-
-    Returns:
-        A finding, with its number still open; None where nothing overflows, or nothing comes of it.
-
-    Raises:
-        BadInput: A quantizer has no integer version.
-    """
-    arithmetic, wider = accumulators(case.facts.arithmetic)
-    bits = arithmetic.accumulator_bits
-    narrow, overflows = _run(case, arithmetic)
-    if not overflows:
-        return None
-    wide, _ = _run(case, wider)
-    worst = max(overflows, key=lambda each: each.worst_ratio)
-    if narrow.excess_db(wide) < _WORSE_DB:
-        return None
-    named = tuple(dict.fromkeys((worst.node, *(each.node for each in overflows))))
-    share = worst.count / max(1, worst.elements)
-    return Finding(
-        number=0,
-        cause="overflow",
-        nodes=named,
-        tensors=(),
-        summary=f"sums of {worst.node!r} reach {worst.worst_ratio:.3g} times what {bits} bits hold, and "
-        f"{arithmetic.overflow} ({share:.1%} of them)",
-        evidence={"worst_ratio": worst.worst_ratio, "share": share, "nodes_that_may": float(len(nodes))},
-        intervention=f"the same integers with sums of {_WIDE_BITS} bits",
-        measures=loss_measures(narrow, wide),
-        share=1.0,
-        remedy=Remedy(
-            f"narrower weights or inputs at {worst.node!r}, or float for it",
-            "float",
-            (Change("float", nodes=named),),
-        ),
-        proven=True,
-    )
-
-
-def _run(case: Case, arithmetic: Arithmetic) -> tuple[Loss, list[Overflow]]:
-    """The loss in integers, and where sums did not fit."""
-    lab = case.lab
-    runner = IntegerRunner(lab.model, case.quantizers(), arithmetic)
-    meter = LossMeter(lab.parts)
-    names = list(dict.fromkeys(part.output for part in lab.parts))
-    for place in lab.few()[:_SAMPLES]:
-        sample, feed = lab.feeds()[place]
-        found = runner.run(feed, names, sample=sample).values
-        meter.add(lab.float_outputs()[place], {name: found[name] for name in names})
-    return meter.loss(), [each for each in runner.report.overflows if each.kind == "accumulator"]
+        yield Remark("joined", node.name, max(spans) / min(spans))

@@ -9,21 +9,22 @@ import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
-from roundoff.diagnosis import causes as _causes
 from roundoff.diagnosis.culprits import Record, asked_bits
-from roundoff.diagnosis.file_check import check_file
+from roundoff.diagnosis.file_check import check_file, check_sums
 from roundoff.diagnosis.ideal import ideals
-from roundoff.diagnosis.interventions import Lab, can_fuse
+from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
-from roundoff.diagnosis.loss import Loss, LossMeter
+from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
 from roundoff.diagnosis.stages import Stages, best_fixes
-from roundoff.diagnosis.static_checks import accumulator_finding, lint, remarks_text
+from roundoff.diagnosis.static_checks import lint, remarks_text
 from roundoff.diagnosis.subject import Case, loss_measures, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.numbers import EXACT_DB, counted, decibels_text, percent_digits, score_text
+from roundoff.messages.message import Argument, Message, joined, message, verbatim
+from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
+from roundoff.messages.sentences import recognised
 from roundoff.run.feeds import Samples
 
 __all__ = [
@@ -40,19 +41,19 @@ __all__ = [
 # What outputs lose sample by sample, by which two diagnoses can be told apart.
 
 
-def sample_losses(lab: Lab, quantizers: Sequence[Quantizer]) -> list[Loss]:
+def sample_losses(runner: InterventionRunner, quantizers: Sequence[Quantizer]) -> list[Loss]:
     """What the outputs lose in each sample.
 
     Args:
-        lab: Knows the network and its samples.
+        runner: Knows the network and its samples.
         quantizers: All that are on.
 
     Raises:
         ModelFailed: The model cannot be run.
     """
     losses = []
-    for exact, found in lab.pairs(quantizers, fused=can_fuse(quantizers)):
-        meter = LossMeter(lab.parts)
+    for exact, found in runner.pairs(quantizers, fused=can_fuse(quantizers)):
+        meter = LossMeter(runner.parts)
         meter.add(exact, found)
         losses.append(meter.loss())
     return losses
@@ -85,7 +86,7 @@ class Scores:
         samples: On how many samples.
     """
 
-    name: str
+    name: Message
     higher_is_better: bool
     in_float: float
     quantized: float
@@ -138,16 +139,16 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     quantized = evidence.case.facts.quantized
     return Diagnosis(
         reference=shown(quantized.float_model.path),
-        subject=notebook.settings.subject,
+        subject=notebook.settings.subject or verbatim(""),
         side="quantization",
         kind=kind,
-        verdict=_sentence(kind, evidence, loss, proven) + (_IN_TIME if hurried else ""),
+        verdict=_verdict(kind, evidence, loss, proven, hurried=hurried),
         findings=findings,
         measures=measures,
         victims=_victims(evidence.case, findings) if kind == "culprits" and not notebook.out_of_time() else (),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
-        notes=(*notebook.notes, *evidence.case.lab.notes, *quantized.notes),
+        notes=(*notebook.notes, *evidence.case.runner.notes, *map(recognised, quantized.notes)),
         samples=loss.samples,
         **_by_sample(evidence, notebook),
     )
@@ -156,14 +157,11 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
 def _by_sample(evidence: Evidence, notebook: Investigation) -> dict[str, Any]:
     """Signal to noise of each sample at the worst part, by which runs are told apart; nothing without time."""
     case = evidence.case
-    if evidence.worse is not None or notebook.out_of_time(case.lab.seconds):
+    if evidence.worse is not None or notebook.out_of_time(case.runner.seconds):
         return {}
     worst = case.loss(more=True).worst
-    found = [each.of_part(worst).sqnr_db for each in sample_losses(case.lab, case.quantizers())]
-    return {"sample_names": case.lab.chosen.names, "sample_sqnr_db": tuple(found)}
-
-
-_IN_TIME = " in the time that was given"
+    found = [each.of_part(worst).sqnr_db for each in sample_losses(case.runner, case.quantizers())]
+    return {"sample_names": case.runner.chosen.names, "sample_sqnr_db": tuple(found)}
 
 
 def _numbered(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -184,63 +182,61 @@ def _kind(evidence: Evidence, loss: Loss, proven: Sequence[Finding], findings: S
     return "elsewhere" if scores is not None and not fine else "healthy"
 
 
-def _sentence(kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding]) -> str:
-    now, best = decibels_text(loss.sqnr_db), decibels_text(evidence.expected.sqnr_db)
+def _verdict(
+    kind: DiagnosisKind, evidence: Evidence, loss: Loss, proven: Sequence[Finding], *, hurried: bool
+) -> Message:
+    now, best = decibels_of(loss.sqnr_db), decibels_of(evidence.expected.sqnr_db)
     match kind:
         case "healthy":
-            if loss.sqnr_db >= EXACT_DB:
-                return "nothing is wrong in the quantization: the outputs are exact"
-            more = "" if loss.sqnr_db >= evidence.expected.sqnr_db else f" ({best})"
-            return (
-                f"nothing is wrong in the quantization: the outputs keep {now}, about what its bits can give{more}"
-            )
+            return _healthy_text(loss, evidence.expected)
         case "culprits":
             return _culprits_text(evidence, now, proven)
         case "distributed":
-            return f"the loss is distributed, not local: the outputs keep {now}, and no few places make it"
+            return message("diagnosis.verdict_distributed", db=now)
         case "elsewhere":
             return _elsewhere_text(evidence, now, agrees=loss.agrees)
         case _:
-            return f"the outputs keep {now}, {best} is possible, and no intervention proves why"
+            key = "diagnosis.verdict_no_proof_in_time" if hurried else "diagnosis.verdict_no_proof"
+            return message(key, db=now, best=best)
 
 
-def _culprits_text(evidence: Evidence, now: str, proven: Sequence[Finding]) -> str:
-    after = decibels_text(evidence.mended.loss(more=True).sqnr_db)
+def _healthy_text(loss: Loss, expected: Loss) -> Message:
+    if loss.sqnr_db >= EXACT_DB:
+        return message("diagnosis.verdict_healthy_exact")
+    now = decibels_of(loss.sqnr_db)
+    if loss.sqnr_db >= expected.sqnr_db:
+        return message("diagnosis.verdict_healthy", db=now)
+    return message("diagnosis.verdict_healthy_best", db=now, best=decibels_of(expected.sqnr_db))
+
+
+def _culprits_text(evidence: Evidence, now: Argument, proven: Sequence[Finding]) -> Message:
+    after = decibels_of(evidence.mended.loss(more=True).sqnr_db)
     names = list(dict.fromkeys(name for each in proven for name in each.nodes[:1] or each.tensors[:1]))
     others = sum(each.places for each in proven) - 1
-    who = f"{names[0]} makes" if not others else f"{names[0]} and {counted(others, 'other place')} make"
-    if evidence.distributed:
-        who = who.replace(" makes", " loses").replace(" make", " lose")
-        return (
-            f"{who} more than the bits explain: the outputs keep {now}, and {after} when that is put right; what "
-            "is left adds up over many places"
-        )
-    return f"{who} most of the loss: the outputs keep {now}, and {after} when that is put right"
+    key = f"diagnosis.verdict_culprit{'s' if others else ''}{'_part' if evidence.distributed else ''}"
+    who: dict[str, Argument] = {"name": names[0]} | ({"count": others} if others else {})
+    told = message(key, **who, db=now, after=after)
+    return joined([told, message("diagnosis.verdict_rest_adds_up")]) if evidence.distributed else told
 
 
-def _elsewhere_text(evidence: Evidence, now: str, *, agrees: bool) -> str:
+def _elsewhere_text(evidence: Evidence, now: Argument, *, agrees: bool) -> Message:
     scores = evidence.scores
     if scores is None:
-        return "nothing is wrong in the quantization"
+        return message("diagnosis.verdict_nothing_wrong")
     if not scores.fine and agrees:
-        return (
-            f"nothing is wrong in the quantization: the outputs keep {now}, yet {scores.name} goes from "
-            f"{scores.in_float:.4g} to {scores.quantized:.4g}{_by_chance(scores)}; look at what is done with the "
-            "outputs"
-        )
-    return (
-        f"the float model itself scores {scores.in_float:.4g}, about what guessing gives: look at how samples are "
-        "processed, and at their labels"
-    )
+        return joined([_drop_text(scores, now), message("diagnosis.verdict_look_behind")])
+    return message("diagnosis.verdict_float_guesses", score=scores.in_float)
 
 
-def _by_chance(scores: Scores) -> str:
-    """A word of caution where a share of samples differs by so few of them that others may not confirm it."""
+def _drop_text(scores: Scores, now: Argument) -> Message:
+    """What a metric loses; where a share of samples differs by few of them, others may not confirm it."""
+    drop: dict[str, Argument] = {"db": now, "metric": scores.name}
+    drop |= {"before": scores.in_float, "after": scores.quantized}
     share = min(scores.in_float, scores.quantized) >= 0 and max(scores.in_float, scores.quantized) <= 1
     lost = round(abs(scores.in_float - scores.quantized) * scores.samples)
     if not share or not 0 < lost <= _BY_CHANCE:
-        return ""
-    return f" ({lost} of {counted(scores.samples, 'sample')}, which may be chance: more samples tell)"
+        return message("diagnosis.verdict_metric_drops", **drop)
+    return message("diagnosis.verdict_metric_drops_chance", **drop, lost=lost, count=scores.samples)
 
 
 def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -248,12 +244,11 @@ def _victims(case: Case, findings: Sequence[Finding]) -> tuple[str, ...]:
     blamed = {name for each in findings for name in (*each.tensors, *each.nodes)}
     tensors = [name for name in case.facts.observed if name not in blamed]
     computed = {each.name for each in case.facts.everything if each.node}
-    found = case.lab.tensor_cosines(case.quantizers(), [name for name in tensors if name in computed])
+    found = case.runner.tensor_cosines(case.quantizers(), [name for name in tensors if name in computed])
     worst = sorted((cosine, name) for name, cosine in found.items() if cosine < _AGREES)
     return tuple(name for _, name in worst[:_MOST_VICTIMS])
 
 
-_LOADED = _causes
 # The verdict needs so many more runs of the network.
 _LAST_RUNS = 3
 # With fewer samples chance decides; the time that is given may suffice for no more.
@@ -310,7 +305,7 @@ class _Diagnosing:
 
     def run(self) -> tuple[Diagnosis, Case]:
         settings = self.notebook.settings
-        with self.notebook.check("numbers in the file") as check:
+        with self.notebook.check(message("diagnosis.check_numbers")) as check:
             remarks = lint(self.quantized, settings.arithmetic)
             check.result, check.ok = remarks_text(remarks), not remarks
         case = open_case(
@@ -323,12 +318,12 @@ class _Diagnosing:
             progress=settings.progress,
             deadline=settings.deadline,
         )
-        with self.notebook.check("outputs") as check:
+        with self.notebook.check(message("diagnosis.check_outputs")) as check:
             check.result = _outputs_text(case.loss(more=True))
             check.ok = case.loss(more=True).agrees
-        hurried = len(case.lab.indices) < min(_FEWEST, len(self.samples.names))
+        hurried = len(case.runner.indices) < min(_FEWEST, len(self.samples.names))
         # Nobody is accused by fewer samples.
-        self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.lab.seconds
+        self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.runner.seconds
         self._asked(case)
         self._file(case)
         scores = self._scores(case)
@@ -356,20 +351,22 @@ class _Diagnosing:
         """Whether what was asked for is what the model has."""
         if self.notebook.settings.plan is None:
             return
-        with self.notebook.check("precision asked for") as check:
+        with self.notebook.check(message("diagnosis.check_precision")) as check:
             names = [case.facts.quantizers[name].tensor for name in case.facts.asked]
             check.ok = not names
-            check.result = "the model has it" if not names else f"not granted at {', '.join(names[:_NAMED])}"
+            check.result = message("diagnosis.precision_had")
+            if names:
+                check.result = message("diagnosis.precision_refused", names=tuple(names[:_NAMED]))
 
     def _file(self, case: Case) -> None:
         """Whether the file computes what its quantizers say."""
         given = self.notebook.settings.given
         if given is None:
             return
-        if self.notebook.out_of_time(case.lab.seconds):
-            self.notebook.skip("whether the file computes what its quantizers say")
+        if self.notebook.out_of_time(case.runner.seconds):
+            self.notebook.skip(message("diagnosis.skip_file"))
             return
-        with self.notebook.check("the file itself") as check:
+        with self.notebook.check(message("diagnosis.check_file")) as check:
             check.result, found, self.worse = check_file(case, given)
             check.ok = self.worse is None
             if found is not None:
@@ -380,11 +377,11 @@ class _Diagnosing:
         if not nodes:
             return
         if self.notebook.out_of_time():
-            self.notebook.skip("whether sums of products fit their register")
+            self.notebook.skip(message("diagnosis.skip_sums"))
             return
-        with self.notebook.check("sums of products") as check:
-            found = accumulator_finding(case, nodes)
-            check.result, check.ok = "all of them fit on the samples", found is None
+        with self.notebook.check(message("diagnosis.check_sums")) as check:
+            found = check_sums(case, nodes)
+            check.result, check.ok = message("diagnosis.sums_fit"), found is None
             if found is not None:
                 check.result = found.summary
                 self.record.add_one(found, found.measures[0].after - found.measures[0].before)
@@ -393,9 +390,9 @@ class _Diagnosing:
         metric = self.notebook.settings.metric
         if metric is None:
             return None
-        per_sample = case.lab.sample_seconds + case.lab.seconds / len(case.lab.indices)
+        per_sample = case.runner.sample_seconds + case.runner.seconds / len(case.runner.indices)
         if self.notebook.out_of_time(metric.samples * per_sample):
-            self.notebook.skip(f"{metric.name} on {counted(metric.samples, 'sample')}")
+            self.notebook.skip(message("diagnosis.skip_metric", metric=metric.name, count=metric.samples))
             return None
         model = self.quantized.float_model
         with self.notebook.check(metric.name) as check:
@@ -403,12 +400,13 @@ class _Diagnosing:
             theirs = metric.measure(switch_on(model, self.quantized.quantizers))
             drop = metric.drop(ours, theirs)
             fine = drop <= _TOLERATED_DROP * max(abs(ours), abs(theirs))
-            check.result, check.ok = f"float {ours:.4g}, quantized {theirs:.4g}", fine
+            check.result, check.ok = message("diagnosis.metric_scored", before=ours, after=theirs), fine
         return Scores(metric.name, metric.higher_is_better, ours, theirs, fine, metric.chance, metric.samples)
 
 
-def _outputs_text(loss: Loss) -> str:
-    top1 = "" if loss.top1 is None else f", same top-1 {percent_digits(loss.top1, 1)}%"
-    name = loss.parts[loss.worst]
-    samples, cosine = counted(loss.samples, "sample"), score_text("cosine", loss.cosine)
-    return f"{name!r}: SQNR {decibels_text(loss.sqnr_db)}, cosine {cosine}{top1} ({samples})"
+def _outputs_text(loss: Loss) -> Message:
+    scores: dict[str, Argument] = {"name": loss.parts[loss.worst], "db": decibels_of(loss.sqnr_db)}
+    scores |= {"cosine": score_text("cosine", loss.cosine), "count": loss.samples}
+    if loss.top1 is None:
+        return message("diagnosis.outputs_scored", **scores)
+    return message("diagnosis.outputs_scored_top", **scores, percent=percent_digits(loss.top1, 1))

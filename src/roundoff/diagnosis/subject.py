@@ -7,7 +7,7 @@ from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.diagnosis.evidence import Facts, observe
-from roundoff.diagnosis.interventions import Lab
+from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
 from roundoff.diagnosis.suspects import Suspect
@@ -15,6 +15,7 @@ from roundoff.graph.channel_axes import channel_axes
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
+from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
@@ -31,12 +32,12 @@ class Case:
 
     Attributes:
         facts: What is known of it.
-        lab: Runs it.
+        runner: Runs it.
         mended: What is put right already.
     """
 
     facts: Facts
-    lab: Lab
+    runner: InterventionRunner
     mended: Fixes = field(default_factory=dict)
 
     def mend(self, fixes: Fixes) -> "Case":
@@ -51,7 +52,7 @@ class Case:
 
     def loss(self, fixes: Fixes | None = None, *, more: bool = False) -> Loss:
         """What the outputs lose then."""
-        return self.lab.loss(self.quantizers(fixes), more=more)
+        return self.runner.loss(self.quantizers(fixes), more=more)
 
     def in_float(self, suspect: Suspect) -> Fixes:
         """A suspect in float."""
@@ -73,11 +74,20 @@ def loss_measures(before: Loss, after: Loss) -> tuple[Measure, ...]:
     name = before.parts[before.worst] if before.parts else ""
     ours, theirs = before.of_part(before.worst), after.of_part(before.worst)
     found = [
-        Measure(f"SQNR of {name!r}", "dB", ours.sqnr_db, theirs.sqnr_db, samples=before.samples),
-        Measure(f"cosine of {name!r}", "", ours.cosine, theirs.cosine, samples=before.samples),
+        Measure(
+            message("diagnosis.measure_sqnr", name=name),
+            "dB",
+            ours.sqnr_db,
+            theirs.sqnr_db,
+            samples=before.samples,
+        ),
+        Measure(
+            message("diagnosis.measure_cosine", name=name), "", ours.cosine, theirs.cosine, samples=before.samples
+        ),
     ]
     if before.top1 is not None and after.top1 is not None:
-        found.append(Measure("same top-1", "", before.top1, after.top1, samples=before.samples))
+        what = message("diagnosis.measure_top")
+        found.append(Measure(what, "", before.top1, after.top1, samples=before.samples))
     return tuple(found)
 
 
@@ -114,24 +124,24 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     feed = read_feed(model, samples, 0)
     inferred = values(model, {name: array.shape for name, array in feed.items()})
     everything = complete_values(model, inferred, feed, threads=threads)
-    lab = Lab(
+    runner = InterventionRunner(
         model, samples, everything=everything, threads=threads, progress=progress, deadline=deadline, most=most
     )
-    lab.focus(quantized.quantizers)
+    runner.focus(quantized.quantizers)
     constant = derived_constants(model.proto.graph)
     known = {each.name for each in everything}
     live = [each for each in quantized.quantizers if each.tensor not in constant and each.tensor in known]
     observed = observe(
         model,
-        lab.chosen,
+        runner.chosen,
         live,
         axes=channel_axes(model, everything),
         threads=threads,
         max_memory=max_memory,
         progress=progress,
     )
-    partly = len(lab.indices) < len(samples.names)
+    partly = len(runner.indices) < len(samples.names)
     facts = Facts(
         quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {}, partly=partly
     )
-    return Case(facts, lab)
+    return Case(facts, runner)

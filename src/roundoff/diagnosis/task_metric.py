@@ -9,6 +9,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
+from roundoff.messages.message import Message, message, verbatim
 from roundoff.messages.numbers import counted
 from roundoff.run.capture import read_feed
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions, make_run
@@ -29,7 +30,7 @@ class Metric:
         samples: Samples it is measured on.
     """
 
-    name: str
+    name: Message
     higher_is_better: bool
     measure: Callable[[Model], float]
     chance: float | None = None
@@ -46,7 +47,7 @@ def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | N
     def measure(model: Model) -> float:
         return evaluator(make_run(model, threads=threads), EvaluationSamples(model, samples))
 
-    return Metric(evaluator.name, evaluator.higher_is_better, measure, samples=len(samples.names))
+    return Metric(verbatim(evaluator.name), evaluator.higher_is_better, measure, samples=len(samples.names))
 
 
 def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = None) -> Metric:
@@ -61,7 +62,7 @@ def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = No
 
     _, counts = np.unique(labels[: len(samples.names)], return_counts=True)
     chance = float(counts.max() / counts.sum()) if counts.size else None
-    return Metric("top-1 accuracy", True, measure, chance=chance, samples=len(samples.names))
+    return Metric(message("diagnosis.measure_accuracy"), True, measure, chance=chance, samples=len(samples.names))
 
 
 def _accuracy(model: Model, labels: Array, samples: Samples, *, threads: int | None) -> float:

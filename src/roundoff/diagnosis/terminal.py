@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from roundoff.diagnosis.result import Diagnosis, Finding, Measure, Repair
+from roundoff.diagnosis.result import Check, Diagnosis, Finding, Measure, Repair, RepairStep
 from roundoff.messages.catalogue import named, spoken, told
+from roundoff.messages.message import shown, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, headline, semicolons
 from roundoff.messages.sanitize import short_name
-from roundoff.messages.sentences import sentence
 from roundoff.pages.coverage import coverage_lines
 from roundoff.pages.terminal import VerdictLine, verdict_lines, verdict_page
 
@@ -47,8 +47,9 @@ _FEWEST_DB = -60.0
 
 def diagnosis_verdict(found: Diagnosis) -> RenderableType:
     """What a busy person reads: the verdict, who makes the loss and why, the proof, and what to do."""
-    word = told(f"diagnosis_text.word_{found.kind}")
-    text = told("diagnosis_text.headline", text=sentence(found.verdict))
+    side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
+    word = told(f"diagnosis_text.word_{found.kind}{side}")
+    text = told("diagnosis_text.headline", text=shown(found.verdict))
     parts = (_outputs, _loss, _findings, _suspected, _victims, _limits, _next)
     return verdict_page(
         headline(word, _STYLES[found.kind], text), (line for part in parts for line in part(found))
@@ -60,18 +61,19 @@ def next_lines(found: Diagnosis) -> RenderableType:
     return verdict_lines(_next(found))
 
 
-def check_line(name: str, result: str, seconds: float) -> str:
+def check_line(check: Check) -> str:
     """One check, as it is told while others are under way."""
-    return told("diagnosis_text.check", name=sentence(name), result=sentence(result), seconds=f"{seconds:.1f}")
+    name, result = shown(check.name), shown(check.result)
+    return told("diagnosis_text.check", name=name, result=result, seconds=f"{check.seconds:.1f}")
 
 
 def measure_text(measure: Measure) -> str:
     """A number before and after, with its unit: ``SQNR of 'logits' 2.2 -> 24.1 dB``."""
     before, after = _number(measure.before, measure), _number(measure.after, measure)
     if measure.unit == "dB" and measure.after >= EXACT_DB:
-        return f"{sentence(measure.what)} {before} {measure.unit} -> {after}"
+        return f"{shown(measure.what)} {before} {measure.unit} -> {after}"
     unit = f" {measure.unit}" if measure.unit else ""
-    return f"{sentence(measure.what)} {before} -> {after}{unit}"
+    return f"{shown(measure.what)} {before} -> {after}{unit}"
 
 
 def _number(value: float, measure: Measure) -> str:
@@ -81,7 +83,7 @@ def _number(value: float, measure: Measure) -> str:
         return str(value)
     if measure.unit == "dB":
         return f"{value:.1f}" if value > _FEWEST_DB else told("diagnosis_text.under", limit=f"{_FEWEST_DB:.0f}")
-    return f"{percent_digits(value, 1)}%" if measure.what == "same top-1" else score_text("", value)
+    return f"{percent_digits(value, 1)} %" if measure.of_top1 else score_text("", value)
 
 
 def _outputs(found: Diagnosis) -> Iterator[VerdictLine]:
@@ -93,7 +95,7 @@ def _loss(found: Diagnosis) -> Iterator[VerdictLine]:
     for measure in found.measures:
         exact = measure.unit == "dB" and measure.before >= EXACT_DB
         unit = f" {measure.unit}" if measure.unit and not exact else ""
-        text = f"{sentence(measure.what)} {_number(measure.before, measure)}{unit}"
+        text = f"{shown(measure.what)} {_number(measure.before, measure)}{unit}"
         value = _number(measure.after, measure)
         if measure.unit == "dB" and measure.after < measure.before:
             text = told("diagnosis_text.as_expected", text=text)
@@ -115,19 +117,19 @@ def _loss(found: Diagnosis) -> Iterator[VerdictLine]:
 
 def _findings(found: Diagnosis) -> Iterator[VerdictLine]:
     proven = [each for each in found.findings if each.proven]
-    left, shown = _LINES, 0
+    left, whole = _LINES, 0
     for finding in proven:
         lines = list(_in_full(finding, found))
         left -= sum(-(-cell_len(text) // _COLUMNS) for _, text in lines)
-        if left < 0 and shown:
+        if left < 0 and whole:
             break
-        shown += 1
+        whole += 1
         yield from lines
-    short = proven[shown : shown + _IN_SHORT]
+    short = proven[whole : whole + _IN_SHORT]
     for finding in short:
         text = _said(_where(finding), cause_name(finding.cause))
         yield str(finding.number), _said(text, measure_text(finding.measures[0])) if finding.measures else text
-    more = len(proven) - shown - _IN_SHORT
+    more = len(proven) - whole - _IN_SHORT
     if more > 0:
         yield "", told("diagnosis_text.more_findings", count=more)
     elif short:
@@ -139,10 +141,10 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[VerdictLine]:
     """Where, why, the proof and what to do."""
     yield str(finding.number), _said(_where(finding), cause_name(finding.cause))
     meaning = None if spoken() == "en" else named(f"causes.meaning_{finding.cause}")
-    if meaning is not None and sentence(finding.summary) == finding.summary:
+    if meaning is not None and shown(finding.summary) == str(finding.summary):
         # What is not known in this language is told in general before.
         yield "", meaning.within(spoken())
-    yield "", _cut(sentence(finding.summary), finding)
+    yield "", _cut(shown(finding.summary), finding)
     others = finding.accused_nodes[1:]
     if others:
         names = few([short_name(name) for name in others], _PLACES)
@@ -151,10 +153,12 @@ def _in_full(finding: Finding, found: Diagnosis) -> Iterator[VerdictLine]:
             told("diagnosis_text.places", names=names) if len(others) > _PLACES else names,
         )
     if finding.measures:
-        proof = _said(sentence(finding.intervention), measure_text(finding.measures[0]))
+        proof = measure_text(finding.measures[0])
+        if finding.intervention:
+            proof = _said(shown(finding.intervention), proof)
         yield told("diagnosis_text.proof"), _cut(_than_above(proof, finding, found), finding)
     if finding.remedy is not None:
-        title, cost = sentence(finding.remedy.title), cost_name(finding.remedy.cost)
+        title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
         yield told("diagnosis_text.remedy"), _cut(told("diagnosis_text.priced", title=title, cost=cost), finding)
 
 
@@ -190,9 +194,7 @@ def _where(finding: Finding) -> str:
 def _suspected(found: Diagnosis) -> Iterator[VerdictLine]:
     open_ones = [each for each in found.findings if not each.proven]
     for index, finding in enumerate(open_ones[:_SUSPECTED]):
-        text = told(
-            "diagnosis_text.not_proven", cause=cause_name(finding.cause), summary=sentence(finding.summary)
-        )
+        text = told("diagnosis_text.not_proven", cause=cause_name(finding.cause), summary=shown(finding.summary))
         if finding.measures:
             text = told("diagnosis_text.changed", text=text, change=measure_text(finding.measures[0]))
         yield "" if index else told("diagnosis_text.suspected"), text
@@ -206,7 +208,7 @@ def _victims(found: Diagnosis) -> Iterator[VerdictLine]:
 
 def _limits(found: Diagnosis) -> Iterator[VerdictLine]:
     for index, text in enumerate(found.not_looked_at):
-        yield "" if index else told("diagnosis_text.not_seen"), sentence(text)
+        yield "" if index else told("diagnosis_text.not_seen"), shown(text)
 
 
 def _next(found: Diagnosis) -> Iterator[VerdictLine]:
@@ -241,15 +243,21 @@ def repair_table(repair: Repair) -> RenderableType:
         measure = step.measure
         table.add_row(
             str(step.finding or ""),
-            Text(sentence(step.title)),
+            Text(shown(step.title)),
             cost_name(step.cost),
             _number(measure.before, measure),
             _number(measure.after, measure),
-            told("diagnosis_text.kept") if step.kept else sentence(step.why),
+            Text(_kept(step)),
         )
     if not any(step.kept for step in repair.steps):
         return table
     return Group(table, Text(told("diagnosis_text.same_samples"), style="dim"))
+
+
+def _kept(step: RepairStep) -> str:
+    if step.kept:
+        return told("diagnosis_text.kept")
+    return shown(step.why) if step.why else ""
 
 
 def findings_csv(found: Diagnosis) -> str:
@@ -261,10 +269,11 @@ def findings_csv(found: Diagnosis) -> str:
          "intervention", "remedy", "cost", "summary"]
     )  # fmt: skip
     for each in found.findings:
-        remedy = ("", "") if each.remedy is None else (each.remedy.title, each.remedy.cost)
+        remedy = ("", "") if each.remedy is None else (str(each.remedy.title), each.remedy.cost)
+        intervention = "" if each.intervention is None else str(each.intervention)
         place = [" ".join(each.nodes), " ".join(each.tensors)]
-        for measure in each.measures or (Measure("", "", math.nan, math.nan),):
-            numbers = [measure.what, measure.unit, repr(measure.before), repr(measure.after), measure.samples]
+        for measure in each.measures or (Measure(verbatim(""), "", math.nan, math.nan),):
+            numbers = [str(measure.what), measure.unit, repr(measure.before), repr(measure.after), measure.samples]
             row = [each.number, each.proven, each.cause, *place, f"{each.share:.4f}", *numbers]
-            writer.writerow([*row, each.intervention, *remedy, each.summary])
+            writer.writerow([*row, intervention, *remedy, str(each.summary)])
     return text.getvalue()

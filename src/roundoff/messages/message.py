@@ -4,13 +4,25 @@ Results hold messages, never sentences. Words are made when a message is shown, 
 name in a gap stays what it is and nothing is ever parsed.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
 from roundoff.messages.catalogue import Language, Phrase, speaking, spoken, told
 
-__all__ = ["NOTHING", "Argument", "Message", "joined", "message", "phrase_of", "shown", "verbatim"]
+__all__ = [
+    "NOTHING",
+    "Argument",
+    "Message",
+    "Remark",
+    "joined",
+    "message",
+    "phrase_of",
+    "shown",
+    "some",
+    "verbatim",
+]
 
 Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
 """What may stand in a gap: names and numbers, or another message; several are listed with commas."""
@@ -18,6 +30,9 @@ Argument = Union[str, int, float, bool, None, "Message", tuple["Argument", ...]]
 # The key of texts that no catalogue has: names, what users wrote, sentences of documents before schema 2.
 _VERBATIM = "verbatim"
 _JOINED = "terminal.semicolon"
+# Where the text of another message begins and ends: there is no space between Chinese characters there.
+_END = "\0"
+_SPACED = re.compile(f"(?<=[\u4e00-\u9fff])(?:{_END} | {_END})(?=[\u4e00-\u9fff])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +53,14 @@ class Message:
         if self.key == _VERBATIM:
             return str(values["text"])
         with speaking(language):
-            return told(self.key, **{gap: _filled(value, language) for gap, value in values.items()})
+            text = told(self.key, **{gap: _filled(value, language) for gap, value in values.items()})
+        return text if language == "en" else _SPACED.sub("", text).replace(_END, "")
 
     def __str__(self) -> str:
         return self.within("en")
 
     def __bool__(self) -> bool:
+        """Whether it says anything; documents of schema 1 have empty texts."""
         return self.key != _VERBATIM or bool(dict(self.arguments)["text"])
 
     @classmethod
@@ -54,6 +71,10 @@ class Message:
         return core_schema.no_info_plain_validator_function(
             _from_document, serialization=core_schema.plain_serializer_function_ser_schema(_to_document)
         )
+
+
+Remark = str | Message
+"""What a result notes: a message, or a sentence of a part of the program, or of a document, that has none yet."""
 
 
 def message(key: str, **arguments: Argument) -> Message:
@@ -82,6 +103,18 @@ def joined(parts: Iterable[Message]) -> Message:
     return first
 
 
+def some(names: Sequence[str], most: int, *, quoted: bool = False) -> Argument:
+    """The first names for a gap of a message, and how many more there are.
+
+    Args:
+        names: All of them.
+        most: Name at most so many.
+        quoted: In quotation marks, as Python writes them.
+    """
+    listed = ", ".join(repr(name) if quoted else name for name in names[:most])
+    return message("terminal.and_more", names=listed, count=len(names) - most) if len(names) > most else listed
+
+
 def phrase_of(text: Message) -> Phrase:
     """A message in all languages, for pages."""
     return Phrase(text.within("en"), text.within("zh"))
@@ -94,7 +127,7 @@ def shown(text: Message) -> str:
 
 def _filled(value: Argument, language: Language) -> Any:
     if isinstance(value, Message):
-        return value.within(language)
+        return value.within(language) if language == "en" else f"{_END}{value.within(language)}{_END}"
     if isinstance(value, tuple):
         return ("、" if language == "zh" else ", ").join(str(_filled(each, language)) for each in value)
     return value
@@ -130,7 +163,7 @@ def _from_document(content: Any) -> Message:
     found = Message(content["key"], tuple((str(gap), _argument(value)) for gap, value in arguments.items()))
     try:
         str(found)
-    except (KeyError, IndexError, ValueError):  # written by a version that has other messages
+    except (KeyError, IndexError, TypeError, ValueError):  # written by a version that has other messages
         return verbatim(content["text"])
     return found
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import told
+from roundoff.messages.message import Message, message
 from roundoff.messages.sanitize import safe_cell
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "decibels_text",
     "decibels_with_unit",
     "duration_text",
-    "exactness",
     "format_size",
     "in_decibels",
     "named_score",
@@ -63,7 +63,7 @@ def decibels_text(value: float) -> str:
     return "exact" if value >= EXACT_DB else f"{value:.1f} dB"
 
 
-def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[str, ...]:
+def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[Message, ...]:
     """A note on things whose values are not all finite; none when there are no such things.
 
     Args:
@@ -73,7 +73,7 @@ def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         return ()
     named = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
-    return (f"{counted(len(names), noun)} with NaN or infinite values, which are left out: {named}",)
+    return (message("counts.nonfinite", things=message(f"counts.{noun}", count=len(names)), names=named),)
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -289,13 +289,6 @@ def time_text(seconds: float) -> str:
 def shape_text(shape: Sequence[int]) -> str:
     """A shape as in 1x3x224x224."""
     return "x".join(map(str, shape)) or "scalar"
-
-
-def exactness(resolution: float) -> str:
-    """How exactly quantiles are known."""
-    if not resolution:
-        return told("distribution_text.every_value")
-    return told("distribution_text.bins", width=percentage(resolution))
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -10,24 +10,17 @@ from collections.abc import Iterator
 from functools import cache
 
 from roundoff.messages.catalogue import Phrase, english, phrase_names, speaking, spoken, told
+from roundoff.messages.message import Argument, Message, Remark, joined, message, phrase_of, shown, verbatim
 
-__all__ = ["SENTENCES", "known", "sentence"]
+__all__ = ["SENTENCES", "known", "recognised", "sentence"]
 
 SENTENCES = (
     "sentences",
-    "sentences_files",
-    "sentences_dumps",
     "sentences_io",
     "sentences_calibration",
     "sentences_steps",
 )
 """The files that hold them."""
-
-# Findings on devices say how tensors differ in the words of comparisons; from the most particular on.
-_OF_COMPARISONS = (
-    "is_codes", "nonfinite_candidate", "nonfinite_reference", "all_zero", "gain_and_offset", "is_offset",
-    "is_gain", "about_few", "few", "one_channel", "one_channel_line", "cut_off", "permuted",
-)  # fmt: skip
 
 _JOINT = "; "
 _QUOTED = r"(?:'[^']*'|\"[^\"]*\")(?: \([^()]*\))?"
@@ -48,8 +41,10 @@ _MORE = re.compile(r"(?P<names>.+) and (?P<count>\d+) more", re.DOTALL)
 _WORDS = re.compile(r"[A-Za-z]{2,},? [a-z]{2,}")
 
 
-def sentence(text: str) -> str:
+def sentence(text: Remark) -> str:
     """What a sentence of a result is in the language of the terminal, as far as it is known."""
+    if isinstance(text, Message):
+        return shown(text)
     if spoken() == "en":
         return text
     whole = _known(text)
@@ -62,10 +57,45 @@ def sentence(text: str) -> str:
     return joined
 
 
-def known(text: str) -> Phrase:
+def known(text: Remark) -> Phrase:
     """A sentence of a result in every language, as far as it is known."""
+    if isinstance(text, Message):
+        return phrase_of(text)
     with speaking("zh"):
         return Phrase(text, sentence(text))
+
+
+def recognised(text: str | Message) -> Message:
+    """What another study says as a message; where it still is a sentence, it is known by its words.
+
+    One that is not known stays as it is.
+    """
+    if isinstance(text, Message):
+        return text
+    whole = _as_message(text)
+    if whole is not None:
+        return whole
+    parts = [_as_message(part) for part in text.split(_JOINT)]
+    return joined(part for part in parts if part is not None) if None not in parts else verbatim(text)
+
+
+def _as_message(text: str) -> Message | None:
+    for key, pattern in _patterns():
+        found = pattern.fullmatch(text)
+        if found is None:
+            continue
+        gaps = found.groupdict()
+        nested = {gap: recognised(value) for gap, value in gaps.items() if gap in _NESTED}
+        if not any(each.key == "verbatim" and _says_something(str(each)) for each in nested.values()):
+            return message(key, **{gap: nested.get(gap) or _argument(value) for gap, value in gaps.items()})
+    return None
+
+
+def _argument(value: str) -> Argument:
+    if value.isdecimal() and str(int(value)) == value:
+        return int(value)
+    more = _MORE.fullmatch(value)
+    return value if more is None else message("terminal.and_more", names=more["names"], count=int(more["count"]))
 
 
 def _known(text: str) -> str | None:
@@ -103,8 +133,7 @@ def _filled(value: str) -> str | int:
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     """What each sentence looks like, by its key."""
-    keys = [f"compare.{name}" for name in _OF_COMPARISONS]
-    keys += [f"{stem}.{name}" for stem in SENTENCES for name in phrase_names(stem)]
+    keys = [f"{stem}.{name}" for stem in SENTENCES for name in phrase_names(stem)]
     return tuple((key, re.compile("".join(_parts(english(key))), re.DOTALL)) for key in keys)
 
 

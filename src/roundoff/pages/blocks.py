@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from roundoff.messages.catalogue import LANGUAGES, Phrase, explained, in_all, named, plain, say, speaking
-from roundoff.messages.message import Message, phrase_of
+from roundoff.messages.message import Remark
 from roundoff.messages.numbers import (
     EXACT_DB,
     counted,
@@ -50,6 +50,7 @@ __all__ = [
     "cell_value",
     "few_names",
     "headline_text",
+    "is_hidden",
     "metric_axis",
     "metric_column",
     "notes",
@@ -66,7 +67,7 @@ Tone = Literal["good", "bad", "open", "plain"]
 NUMBERS = frozenset({"count", "number", "decibels", "share", "score", "seconds"})
 """Kinds of columns that hold numbers."""
 ColumnKind = Literal["node", "text", "count", "number", "decibels", "share", "score", "truth", "seconds"]
-Cell = str | int | float | bool | Phrase | None
+Cell = str | int | float | bool | Phrase | tuple[float, ...] | None
 Place = Literal["terminal", "html", "csv"]
 
 
@@ -114,10 +115,17 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """Sentences; a note is what the reader should know of how the result came about."""
+    """Sentences.
+
+    Attributes:
+        text: What they say.
+        note: Whether they are what the reader should know of how the result came about.
+        on: Where they are shown.
+    """
 
     text: Phrase
     note: bool = False
+    on: tuple[Place, ...] = ("terminal", "html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +150,7 @@ class Column:
         digits: Significant digits of a plain number.
         wide: Whether only a wide terminal has room for it.
         exact: Decibels from which on nothing is left of an error.
+        metric: The metric of a score; its id when empty.
     """
 
     id: str
@@ -154,6 +163,7 @@ class Column:
     digits: int = 4
     wide: bool = False
     exact: float = EXACT_DB
+    metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +373,13 @@ class Page:
     sections: tuple["Page", ...] = field(default=())
 
 
+def is_hidden(block: Block, place: Place) -> bool:
+    """Whether a block has nothing to show in a place: sentences for another one, a table of columns for others."""
+    if isinstance(block, Paragraph):
+        return place not in block.on
+    return isinstance(block, Table) and not any(place in column.on for column in block.columns)
+
+
 # Cells of tables as people read them, and the values behind them as programs do.
 
 
@@ -372,12 +389,13 @@ def cell_text(value: Cell, column: Column) -> Phrase:
         return plain("")
     if isinstance(value, Phrase):
         return value
+    if isinstance(value, tuple):
+        return in_all(lambda: ", ".join(_number_text(each, column) for each in value))
     if isinstance(value, bool):
         return Phrase("yes" if value else "no", "是" if value else "否")
     if isinstance(value, int | float) and column.kind not in ("node", "text"):
-        if column.kind == "count":
-            return plain(str(value))
-        return in_all(lambda: _number_text(float(value), column))
+        count = column.kind == "count"
+        return plain(str(value)) if count else in_all(lambda: _number_text(float(value), column))
     return plain(str(value))
 
 
@@ -389,7 +407,7 @@ def _number_text(value: float, column: Column) -> str:
     if column.kind == "seconds":
         return time_text(value)
     if column.kind == "score":
-        return score_text("cosine" if column.id.endswith("cosine") else column.id, value)
+        return score_text(column.metric or ("cosine" if column.id.endswith("cosine") else column.id), value)
     return number(value, column.digits)
 
 
@@ -420,13 +438,9 @@ _MOST_NAMED = 5
 _SHARES = frozenset({"accuracy", "same_top1"})
 
 
-def notes(*groups: Iterable[str | Message]) -> tuple[Paragraph, ...]:
+def notes(*groups: Iterable[Remark]) -> tuple[Paragraph, ...]:
     """Remarks of a run, each as a note; plain texts that are not known again are in English."""
-    return tuple(
-        Paragraph(phrase_of(note) if isinstance(note, Message) else known(note), note=True)
-        for group in groups
-        for note in group
-    )
+    return tuple(Paragraph(known(note), note=True) for group in groups for note in group)
 
 
 def few_names(names: Sequence[str]) -> Phrase:

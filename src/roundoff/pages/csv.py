@@ -55,7 +55,7 @@ def table_csv(table: Table, language: Language = "en") -> str:
     whole = table.shown_on("csv")
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([column.id for column in whole.columns])
+    writer.writerow([safe_cell(column.id) for column in whole.columns])
     for row in whole.rows:
         cells = zip(row, whole.columns, strict=True)
         # What is said in the place of a number is for people.
@@ -78,4 +78,6 @@ def _cell(value: Cell, language: Language) -> str:
         return repr(value)
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, tuple):
+        return " ".join(map(repr, value))
     return safe_cell(value.within(language) if isinstance(value, Phrase) else value)

@@ -17,6 +17,7 @@ from roundoff.pages.blocks import (
     Paragraph,
     Table,
     cell_text,
+    is_hidden,
 )
 
 __all__ = ["markdown_report"]
@@ -34,6 +35,8 @@ def _page(page: Page, level: int, language: Language) -> list[str]:
     """A page under its title; nothing where all of it is drawn."""
     lines: list[str] = []
     for block in page.blocks:
+        if is_hidden(block, "html"):
+            continue
         written = list(_block(block, language))
         if written:
             lines += [*written, ""]

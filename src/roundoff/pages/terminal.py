@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from roundoff.messages.catalogue import spoken, told
+from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
 from roundoff.messages.sanitize import for_people, short_name
 from roundoff.messages.sentences import sentence
 from roundoff.pages.blocks import (
@@ -26,6 +27,7 @@ from roundoff.pages.blocks import (
     Table,
     cell_text,
     headline_text,
+    is_hidden,
 )
 
 __all__ = ["VerdictLine", "left_out_lines", "note_lines", "terminal_page", "verdict_lines", "verdict_page"]
@@ -35,6 +37,7 @@ _WIDE_COLUMNS = 150
 _STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}
 # Names keep so many columns whatever stands beside them; operations are cut to so many.
 _NAMES_MIN, _OPERATION_MAX = 10, 8
+_PLAIN_CURVES = str.maketrans(BLOCKS, PLAIN_BLOCKS)
 
 
 def terminal_page(page: Page) -> RenderableType:
@@ -43,16 +46,23 @@ def terminal_page(page: Page) -> RenderableType:
 
 
 def _parts(page: Page) -> Iterator[RenderableType]:
-    for number, block in enumerate(page.blocks):
+    shown = False
+    for block in page.blocks:
+        if is_hidden(block, "terminal"):
+            continue
         if isinstance(block, Table):
             if not _shown(block) and not (block.rows and block.left_out and block.left_out.en):
                 continue
-            if number:
+            if shown:
                 yield Text("")
-        yield from _block(block)
+        for part in _block(block):
+            shown = True
+            yield part
     for below in page.sections:
-        yield Text("")
-        yield from _parts(below)
+        parts = list(_parts(below))
+        if parts:
+            yield Text("")
+        yield from parts
 
 
 def _block(block: Block) -> Iterator[RenderableType]:
@@ -110,17 +120,18 @@ class _TerminalTable:
         for _, column in chosen:
             _add_column(drawn, column)
         for row in _shown(self.table):
-            drawn.add_row(*(_cell(row[index], column) for index, column in chosen))
+            cells = [_cell(row[index], column) for index, column in chosen]
+            drawn.add_row(*(_in_ascii(cell) if options.ascii_only else cell for cell in cells))
         yield drawn
 
 
 def _add_column(drawn: RichTable, column: Column) -> None:
-    heading = (column.short or column.label).within(spoken()).replace("|", "\n")
+    heading = Text((column.short or column.label).within(spoken()).replace("|", "\n"))
     if column.kind in NUMBERS:
         drawn.add_column(heading, justify="right", no_wrap=True)
     elif column.kind == "node":
         drawn.add_column(heading, overflow="fold", min_width=_NAMES_MIN)
-    elif column.id == "op_type":
+    elif column.id.endswith("op_type"):
         drawn.add_column(heading, overflow="ellipsis", no_wrap=True, max_width=_OPERATION_MAX)
     else:
         drawn.add_column(heading, overflow="fold")
@@ -129,6 +140,11 @@ def _add_column(drawn: RichTable, column: Column) -> None:
 def _cell(value: Cell, column: Column) -> Text:
     text = cell_text(value, column).within(spoken())
     return Text(short_name(text) if column.kind == "node" else text)
+
+
+def _in_ascii(cell: Text) -> Text:
+    """Curves as terminals that know ASCII alone can draw them."""
+    return Text(cell.plain.translate(_PLAIN_CURVES))
 
 
 VerdictLine = tuple[str, str]

@@ -12,7 +12,6 @@ from roundoff.messages.catalogue import english_of, phrase_names, told
 from roundoff.messages.message import shown
 from roundoff.messages.numbers import decibels, decibels_with_unit, named_score, score_text
 from roundoff.messages.phrases import cause_name, cost_name, semicolons, sentences
-from roundoff.messages.sentences import sentence
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
 from roundoff.studies.run_diff.page import measure_name
 from roundoff.studies.run_diff.result import CEILING_DB
@@ -58,22 +57,22 @@ def subject_text(document: RunDocument, name: str) -> str:
 
 def finding_text(finding: Finding) -> str:
     """A paragraph on a finding."""
-    cause, summary = cause_name(finding.cause), sentence(finding.summary)
+    cause, summary = cause_name(finding.cause), shown(finding.summary)
     said = [told("explain_text.finding", number=finding.number, cause=cause, summary=summary)]
     if finding.places > 1 and finding.nodes:
         said.append(told("explain_text.places", names=", ".join(finding.accused_nodes)))
     if finding.proven:
-        how = sentence(finding.intervention) or told("explain_text.put_right")
+        how = shown(finding.intervention) if finding.intervention else told("explain_text.put_right")
         said.append(told("explain_text.proven", how=how))
     else:
         said.append(told("explain_text.suspected"))
     for measure in finding.measures[:1]:
         before, after = f"{measure.before:.4g}", f"{measure.after:.4g} {measure.unit}".rstrip()
-        said.append(told("explain_text.went", what=sentence(measure.what), before=before, after=after))
+        said.append(told("explain_text.went", what=shown(measure.what), before=before, after=after))
     if finding.share:
         said.append(told("explain_text.share", share=f"{100 * finding.share:.0f}"))
     if finding.remedy is not None:
-        title, cost = sentence(finding.remedy.title), cost_name(finding.remedy.cost)
+        title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
         said.append(told("explain_text.remedy", title=title, cost=cost))
     return sentences(*said)
 
@@ -168,7 +167,7 @@ def _rank(document: RunDocument, name: str) -> Iterator[str]:
                 metric = report.metrics[0]
                 said = score_text(metric, score)
                 doing = told("explain_text.at_outputs", doing=doing, metric=metric, score=said)
-            named = told(f"sensitivity_text.kind_{kind}")
+            named = told(f"sensitivity.kind_{kind}")
             yield told("explain_text.rank", count=len(rows), kind=named, rank=row.rank, doing=doing)
 
 

@@ -69,7 +69,8 @@ def _unjudged(outputs: OutputCoverage | None, *, other: OtherSide) -> Iterator[_
     """A failure for each output that was not judged: a run without it has not passed."""
     for each in () if outputs is None else outputs.not_judged:
         why = why_unjudged(each, other=other).en
-        text = f"not judged: {why}" if each.detail in ("", why) else f"not judged: {why}; {each.detail}"
+        detail = str(each.detail)
+        text = f"not judged: {why}" if detail in ("", why) else f"not judged: {why}; {detail}"
         yield _Case("output", each.name, "failure", text)
 
 
@@ -131,31 +132,32 @@ def _diagnosis(found: Diagnosis) -> Iterator[_Case]:
     if repaired or found.kind == "healthy":
         wrong = "passed" if repaired else "skipped"
     for each in found.findings:
-        place = each.nodes[0] if each.nodes else "whole network"
+        place, summary = each.nodes[0] if each.nodes else "whole network", str(each.summary)
         if each in found.accused:
-            yield _Case(each.cause, place, wrong, each.summary, f"repaired: {each.summary}")
+            yield _Case(each.cause, place, wrong, summary, f"repaired: {summary}")
         else:
-            yield _Case(each.cause, place, "skipped", each.summary)
+            yield _Case(each.cause, place, "skipped", summary)
     if found.kind not in ("healthy", "culprits"):
-        yield _Case("verdict", found.kind.replace("_", " "), wrong, found.verdict, f"repaired: {found.verdict}")
+        verdict = str(found.verdict)
+        yield _Case("verdict", found.kind.replace("_", " "), wrong, verdict, f"repaired: {verdict}")
     yield from _unjudged(found.outputs, other="dump")
     if found.repair is not None:
         yield from (_mended(each, repaired=repaired) for each in found.repair.measures[:1])
     for check in found.checks:
+        name, result = str(check.name), str(check.result)
         if check.ok:
-            yield _Case("check", check.name, measured=check.result)
+            yield _Case("check", name, measured=result)
         else:
-            yield _Case("check", check.name, wrong, check.result, f"before the repair: {check.result}")
+            yield _Case("check", name, wrong, result, f"before the repair: {result}")
     for text in found.not_looked_at:
-        yield _Case("check", text, "skipped", "not looked at")
+        yield _Case("check", str(text), "skipped", "not looked at")
 
 
 def _mended(measure: Measure, *, repaired: bool) -> _Case:
     """What the repair came to."""
-    text = (
-        f"{score_text(measure.what, measure.before)} -> {score_text(measure.what, measure.after)} {measure.unit}"
-    )
-    return _Case("repair", measure.what, "passed" if repaired else "failure", text.rstrip(), text.rstrip())
+    what = str(measure.what)
+    text = f"{score_text(what, measure.before)} -> {score_text(what, measure.after)} {measure.unit}"
+    return _Case("repair", what, "passed" if repaired else "failure", text.rstrip(), text.rstrip())
 
 
 def _audit(audit: Audit) -> Iterator[_Case]:

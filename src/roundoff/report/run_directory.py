@@ -9,13 +9,6 @@ from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.diagnosis.terminal import findings_csv
 from roundoff.pages.csv import run_tables
 from roundoff.report.pages import all_pages
-from roundoff.studies.accumulate.terminal import accumulation_csv
-from roundoff.studies.channels.terminal import channels_csv
-from roundoff.studies.distribution.terminal import distribution_csv, histogram_csv
-from roundoff.studies.outliers.terminal import outliers_csv
-from roundoff.studies.partial.terminal import partial_csv
-from roundoff.studies.samples.terminal import worst_samples_csv
-from roundoff.studies.sensitivity.terminal import sensitivity_csv
 
 __all__ = ["run_files", "write_run"]
 
@@ -56,14 +49,6 @@ def run_files(document: RunDocument) -> dict[str, str]:
 def _tables(document: RunDocument) -> dict[str, str]:
     """The tables of what was found, by file name."""
     tables: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
-        ("distribution.csv", document.distributions, distribution_csv),
-        ("histograms.csv", document.distributions, histogram_csv),
-        ("channels.csv", document.channels, channels_csv),
-        ("outliers.csv", document.outliers, outliers_csv),
-        ("samples.csv", document.worst_samples, worst_samples_csv),
-        ("curves.csv", document.accumulation, accumulation_csv),
-        ("partial.csv", document.partial, partial_csv),
-        ("sensitivity.csv", document.sensitivity, sensitivity_csv),
         ("findings.csv", document.diagnosis, findings_csv),
     )
     written = {name: write(found) for name, found, write in tables if found is not None}

@@ -208,7 +208,7 @@ def _table(found: Tuning) -> Table:
             if found.front
             else ()
         ),
-        Column("samples", say("sensitivity.samples"), "count", short=say("search.column_samples")),
+        Column("samples", say("sensitivity.column_samples"), "count", short=say("search.column_samples")),
         Column(
             "took", say("search.seconds"), "seconds", on=("terminal", "html"), short=say("search.column_seconds")
         ),

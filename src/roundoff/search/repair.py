@@ -13,6 +13,8 @@ from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.repair import Fixed, Goal, RepairSource, aim, better_of, fix_places, wants_search
 from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
 from roundoff.errors import BadInput, RoundoffError, reason
+from roundoff.messages.message import Message, message
+from roundoff.messages.sentences import recognised
 from roundoff.quantize.targets.loading import load_target
 from roundoff.search.judge_options import JudgeOptions
 from roundoff.search.result import Trial, Tuning
@@ -28,7 +30,7 @@ _EIGHT = 8
 _TRIALS = 2
 
 
-def _tell_nobody(text: str) -> None:
+def _tell_nobody(text: Message) -> None:
     """Nobody listens."""
 
 
@@ -39,12 +41,12 @@ class RepairSearch:
     Attributes:
         judge: What candidates are measured by: the same as the diagnosis.
         on_trial: Told of each trial when it is over, of the best so far, and what the metric is called.
-        tell: Told that a search begins, in a sentence.
+        tell: Told that a search begins.
     """
 
     judge: JudgeOptions = field(default_factory=lambda: JudgeOptions(decibels=True))
     on_trial: Callable[[Trial, Trial, str], None] | None = None
-    tell: Callable[[str], None] = _tell_nobody
+    tell: Callable[[Message], None] = _tell_nobody
 
 
 def repair_diagnosis(
@@ -75,13 +77,13 @@ def repair_diagnosis(
 def _searched(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings, search: RepairSearch) -> Fixed:
     """Search for a better recipe, and keep it when it helps."""
     number = next((each.number for each in found.accused), 0)
-    plain = RepairStep("search for a better recipe", "free", number, _measured(found, settings), kept=False)
+    plain = RepairStep(message("diagnosis.search"), "free", number, _measured(found, settings), kept=False)
     try:
         return _search(found, source, settings, search, plain=plain)
     except RoundoffError as error:
-        return _unsearched(source, plain, error.what)
+        return _unsearched(source, plain, recognised(error.what))
     except Exception as error:  # noqa: BLE001 - the diagnosis does not depend on it
-        return _unsearched(source, plain, f"failed: {reason(error)}")
+        return _unsearched(source, plain, message("diagnosis.repair_failed", reason=reason(error)))
 
 
 def _search(
@@ -95,7 +97,7 @@ def _search(
     target, why = _target(source)
     left = settings.deadline.left
     if target is None or left <= _least_seconds(found, source, settings):
-        return _unsearched(source, plain, why or "no time was left")
+        return _unsearched(source, plain, why or message("diagnosis.repair_no_time"))
     goal = aim(found, source, settings)
     before = goal.judged(source.quantized)
     how = TuneSettings(
@@ -107,7 +109,7 @@ def _search(
         threads=settings.threads,
         max_memory=settings.max_memory,
     )
-    search.tell(f"searching for a better recipe for {target.name}, what is free on the chip first")
+    search.tell(message("diagnosis.search_begins", target=target.name))
     result = tune(
         source.quantized.float_model if source.model is None else source.model,
         TuneData(source.samples, source.samples),
@@ -129,19 +131,20 @@ def _search(
 
 def _measured(found: Diagnosis, settings: DiagnoseSettings) -> Measure:
     """What was measured before: the user's metric if there is one."""
-    name = "" if settings.metric is None else settings.metric.name
-    return next((each for each in found.measures if each.what == name), found.measures[0])
+    metric = settings.metric
+    ours = (each for each in found.measures if metric is not None and each.what == metric.name)
+    return next(ours, found.measures[0])
 
 
 def _least_seconds(found: Diagnosis, source: RepairSource, settings: DiagnoseSettings) -> float:
     """What a search takes at least: two recipes are measured, and samples observed where they were not yet."""
-    metric = "" if settings.metric is None else settings.metric.name
     known = {each.name: each.seconds for each in found.checks}
+    scored = 0.0 if settings.metric is None else known.get(settings.metric.name, 0.0)
     observing = settings.opened_s if source.builder is None else 0.0
-    return observing + _TRIALS * (known.get(metric, 0.0) + known.get("outputs", 0.0))
+    return observing + _TRIALS * (scored + known.get(message("diagnosis.check_outputs"), 0.0))
 
 
-def _unsearched(source: RepairSource, plain: RepairStep, why: str) -> Fixed:
+def _unsearched(source: RepairSource, plain: RepairStep, why: Message) -> Fixed:
     """No search, and why."""
     told = replace(plain.measure, after=plain.measure.before)
     return Fixed(source.quantized, Repair((replace(plain, measure=told, why=why),), (told,)))
@@ -150,9 +153,9 @@ def _unsearched(source: RepairSource, plain: RepairStep, why: str) -> Fixed:
 def _step(plain: RepairStep, goal: Goal, found: Tuning, *, before: float, after: float) -> RepairStep:
     """What the search came to."""
     measure = replace(goal.measure, before=goal.sign * before, after=goal.sign * after)
-    title = f"search, {len(found.trials)} trials: {found.best.change}"
+    title = message("diagnosis.search_trials", count=len(found.trials), change=recognised(found.best.change))
     step = replace(plain, title=title, cost=_cost(found.best), measure=measure, kept=after > before)
-    return step if step.kept else replace(step, why="no better")
+    return step if step.kept else replace(step, why=message("diagnosis.repair_no_better"))
 
 
 def _cost(best: Trial) -> CostClass:
@@ -163,17 +166,17 @@ def _cost(best: Trial) -> CostClass:
     return "16 bit" if best.cost > 1 else "free"
 
 
-def _target(source: RepairSource) -> tuple[Target | None, str]:
+def _target(source: RepairSource) -> tuple[Target | None, Message | None]:
     """The chip to search for; for a model that another tool made, one that is like it. None, and why."""
     if source.builder is not None:
-        return source.builder.target, ""
+        return source.builder.target, None
     if source.target:
         try:
-            return load_target(source.target), ""
+            return load_target(source.target), None
         except BadInput:
-            return None, f"{source.target} is not known: name its file with --target"
+            return None, message("diagnosis.search_unknown_target", name=source.target)
     quantizers = source.quantized.quantizers
     if any(each.spec.bits != _EIGHT for each in quantizers if each.kind != "bias"):
-        return None, "not all of it has 8 bits: name a chip with --target"
+        return None, message("diagnosis.search_not_eight")
     sliced = any(each.params.scale.size > 1 for each in quantizers if each.kind == "weight")
-    return load_target("generic-int8" if sliced else "generic-int8-per-tensor"), ""
+    return load_target("generic-int8" if sliced else "generic-int8-per-tensor"), None

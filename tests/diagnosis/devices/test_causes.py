@@ -11,9 +11,7 @@ from benchmarks.planted.device import Device, few_samples
 from benchmarks.planted.subject import subject, with_weights
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices import causes
 from roundoff.diagnosis.devices.study import diagnose_device
-from roundoff.diagnosis.registry import all_causes
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.preprocessing.conventions import preparations
 from roundoff.samples.sample_set import ArraySamples
@@ -67,20 +65,14 @@ def test_clean_devices_are_not_accused(family: str) -> None:
         found = diagnosed(case, with_quantized=case.dumps.with_quantized)
         assert (case.fault, found.accused) == (case.fault, ())
         assert found.kind == "healthy"
-        assert found.verdict.startswith("nothing is wrong on the device")
-
-
-def test_every_cause_says_what_it_is() -> None:
-    kinds = list(all_causes("device"))
-    assert {kind.name.replace("-", "_") for kind in kinds} == set(causes.__all__)
-    assert all(kind.summary.endswith(".") for kind in kinds)
+        assert str(found.verdict).startswith("nothing is wrong on the device")
 
 
 def test_a_wrong_dump_does_not_accuse_those_who_read_it() -> None:
     case = planted("wrong-gain-in-dump")
     found = diagnosed(case)
-    assert "in the dump only" in found.findings[0].summary
-    assert found.verdict.startswith("the device computes what it should")
+    assert "in the dump only" in str(found.findings[0].summary)
+    assert str(found.verdict).startswith("the device computes what it should")
     assert found.victims == ()
 
 
@@ -148,7 +140,7 @@ def test_dumps_of_something_else_accuse_nobody() -> None:
     found = diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)))
     assert found.kind == "not_enough_evidence"
     assert found.accused == ()
-    assert "is this the dump of this model" in found.verdict
+    assert "is this the dump of this model" in str(found.verdict)
 
 
 def test_too_few_dumps_to_tell_which_node_it_is() -> None:
@@ -156,9 +148,9 @@ def test_too_few_dumps_to_tell_which_node_it_is() -> None:
     assert case.dumps is not None
     rows = tuple({name: each[name] for name in ("image", "classifier_out")} for each in case.dumps.samples)
     found = diagnosed(replace(case, dumps=replace(case.dumps, samples=rows)))
-    assert "one of the 14 nodes between 'image' and 'classifier_out'" in found.findings[0].summary
+    assert "one of the 14 nodes between 'image' and 'classifier_out'" in str(found.findings[0].summary)
     assert found.findings[0].remedy is not None
-    assert found.findings[0].remedy.title.startswith("dump tensors between")
+    assert str(found.findings[0].remedy.title).startswith("dump tensors between")
 
 
 def redumped(case: PlantedCase, change: Callable[[str, Array], Array]) -> PlantedCase:
@@ -192,14 +184,14 @@ def test_one_tensor_in_a_layout_of_its_own(usual: Callable[[Array], Array], odd:
     case = redumped(clean("integer"), lambda name, array: (odd if name == ODD else usual)(array))
     found = diagnosed(case)
     assert [(each.cause, each.tensors[0]) for each in found.findings] == [("layout", ODD)]
-    assert "in the dump only" in found.findings[0].summary
+    assert "in the dump only" in str(found.findings[0].summary)
 
 
 def test_codes_in_half_precision_are_no_half_precision() -> None:
     case = redumped(clean("integer-alone"), lambda _name, array: array.astype(np.float16))
     found = diagnosed(case, with_quantized=False)
     assert (found.kind, found.findings) == ("healthy", ())
-    assert found.checks[0].result.endswith("codes of integers")
+    assert str(found.checks[0].result).endswith("codes of integers")
 
 
 def test_an_input_may_have_a_layout_of_its_own() -> None:
@@ -223,7 +215,7 @@ def run_with(change: Callable[[Array], Array], *, tensor: str = "", with_quantiz
 def test_the_gain_of_an_input_that_was_not_dumped_is_found(gain: float) -> None:
     (finding,) = run_with(lambda image: image * gain + 0.1).accused
     assert (finding.cause, finding.measures[0].improved) == ("preprocessing", True)
-    assert f"{gain} times that" in finding.summary
+    assert f"{gain} times that" in str(finding.summary)
 
 
 @pytest.mark.parametrize(
@@ -245,13 +237,13 @@ def test_how_an_input_that_was_not_dumped_was_made_is_named(given: str, made: st
     (finding,) = run_with(changed).accused
     assert finding.cause == "preprocessing"
     exchanged = ", with red and blue exchanged" if flipped else ""
-    assert finding.summary.endswith(f"but {made} where that is {given}{exchanged}")
+    assert str(finding.summary).endswith(f"but {made} where that is {given}{exchanged}")
 
 
 def test_rows_and_columns_of_an_input_that_was_not_dumped() -> None:
     (finding,) = run_with(lambda image: np.swapaxes(image, -1, -2)).accused
     assert finding.cause == "preprocessing"
-    assert "rows and columns exchanged" in finding.summary
+    assert "rows and columns exchanged" in str(finding.summary)
 
 
 def test_a_gain_behind_an_input_that_was_not_dumped_is_not_the_inputs() -> None:

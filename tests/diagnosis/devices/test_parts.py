@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.causes.layout import slice_order
-from roundoff.diagnosis.devices.causes.wrong_dequantization import robust_line
+from roundoff.diagnosis.causes.device_layout import slice_order
+from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
 from roundoff.diagnosis.devices.description import pattern
 from roundoff.diagnosis.devices.expectation import Expected, Golden, in_half, is_emulated
 from roundoff.diagnosis.devices.inputs import fitted_input
@@ -82,13 +82,13 @@ def test_patterns_of_errors() -> None:
     exact = np.random.default_rng(0).standard_normal((1, 8, 10, 10))
     one = exact.copy()
     one[:, 3] += 1
-    assert "channel 3 of 8" in pattern(pairs_of(exact, one))
+    assert "channel 3 of 8" in str(pattern(pairs_of(exact, one)))
     border = exact.copy()
     border[..., 0] += 1
-    assert "its padding" in pattern(pairs_of(exact, border))
+    assert "its padding" in str(pattern(pairs_of(exact, border)))
     moved = np.roll(exact, (1, 0), (-2, -1))
-    assert "shifted by +1 rows and +0 columns" in pattern(pairs_of(exact, moved))
-    assert pattern(pairs_of(exact, exact + 1)) == "100.0% of its values are off by more than that, offset +1"
+    assert "shifted by +1 rows and +0 columns" in str(pattern(pairs_of(exact, moved)))
+    assert str(pattern(pairs_of(exact, exact + 1))) == "100.0% of its values are off by more than that, offset +1"
 
 
 def test_squares_that_do_not_fit_half_precision() -> None:

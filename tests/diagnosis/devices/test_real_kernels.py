@@ -28,7 +28,7 @@ def test_a_runtime_that_works_is_not_accused(recorded: Golden, known: bool) -> N
     quantized = QuantizedModel(recorded.model, recorded.quantizers if known else ())
     found = diagnose_device(quantized, ArraySamples(recorded.feed), HeldDumps(rows(recorded)))
     assert found.accused == ()
-    assert found.verdict.startswith("nothing is wrong on the device")
+    assert str(found.verdict).startswith("nothing is wrong on the device")
 
 
 def test_a_channel_that_is_lost_is_found(recorded: Golden) -> None:

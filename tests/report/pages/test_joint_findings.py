@@ -2,6 +2,7 @@
 
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Diagnosis, Finding, Measure
+from roundoff.messages.message import verbatim
 from roundoff.pages.blocks import Headline, Network, Table
 from roundoff.report.pages import all_pages
 from tests.report.documents import chain, empty_document
@@ -11,11 +12,13 @@ NAMES = ("a", "b", "c")
 
 def joint_document() -> RunDocument:
     measures = (
-        Measure("SQNR of 'y'", "dB", 1.0, 20.0, samples=32),
-        Measure("top-1 accuracy", "", 0.25, 0.75, samples=64),
+        Measure(verbatim("SQNR of 'y'"), "dB", 1.0, 20.0, samples=32),
+        Measure(verbatim("top-1 accuracy"), "", 0.25, 0.75, samples=64),
     )
-    joint = Finding(1, "clipping", (*NAMES, "clip"), NAMES, "cut off", share=0.9, proven=True, places=3)
-    found = Diagnosis("m", "q", "quantization", "culprits", "said", (joint,), measures, samples=32)
+    joint = Finding(1, "clipping", (*NAMES, "clip"), NAMES, verbatim("cut off"), share=0.9, proven=True, places=3)
+    found = Diagnosis(
+        "m", verbatim("q"), "quantization", "culprits", verbatim("said"), (joint,), measures, samples=32
+    )
     return empty_document(diagnosis=found, network=chain(*NAMES, "clip", "last"))
 
 

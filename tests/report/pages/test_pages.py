@@ -7,7 +7,7 @@ import pytest
 
 from roundoff.core.plan import Precision
 from roundoff.messages.catalogue import Phrase
-from roundoff.pages.blocks import Chart, Headline, Network, Page, Table, cell_text, cell_value
+from roundoff.pages.blocks import Chart, Headline, Network, Page, Table, cell_text, cell_value, is_hidden
 from roundoff.report.pages import PAGES, all_pages
 from roundoff.search.result import Tuning
 from roundoff.studies.audit.result import Audit
@@ -81,8 +81,10 @@ def test_a_heat_map_is_drawn_from_the_tables_of_its_tensors() -> None:
     page = page_of(full_document(), "channels")
     heat = next(series for block in page.blocks if isinstance(block, Chart) for series in block.series)
     assert heat.tables == tuple(section.id for section in page.sections)
-    # No number stands twice: the only table of the page itself is the one of tensors.
-    assert [block.id for block in page.blocks if isinstance(block, Table)] == ["channels"]
+    # No number is shown twice: the only table of the page itself is the one of tensors; the other is for its file.
+    tables = [block for block in page.blocks if isinstance(block, Table)]
+    assert [table.id for table in tables if not is_hidden(table, "html")] == ["channels"]
+    assert [table.file for table in tables if is_hidden(table, "html")] == ["channels.csv"]
 
 
 def test_the_network_is_coloured_by_what_units_add() -> None:
@@ -110,7 +112,7 @@ def test_headlines_of_sweeps_and_searches() -> None:
     reached = page_of(empty_document(partial=sweep_of()), "partial").blocks[0]
     assert isinstance(reached, Headline)
     assert reached.tone == "good"
-    assert "2 of" in reached.text.en
+    assert reached.whole.en.startswith("TOP 2 in float reach the goal")
     missed = page_of(empty_document(partial=without_goal(sweep_of())), "partial").blocks[0]
     assert isinstance(missed, Headline)
     assert missed.tone == "bad"

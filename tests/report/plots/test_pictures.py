@@ -57,7 +57,7 @@ def test_a_distribution_shows_thresholds_and_the_largest_magnitude(painted: Pain
     title = figure.get_suptitle()
     assert "conv1" in title
     assert "200 of 256 levels, clipped 0.2 %, 6.50 bits of information, 38.2 dB" in title
-    assert result.advice in title
+    assert str(result.advice) in title
 
 
 def test_shares_add_up(painted: Painted) -> None:

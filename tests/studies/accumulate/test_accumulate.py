@@ -138,7 +138,7 @@ def test_values_that_are_not_finite_are_told() -> None:
     huge = QuantParams(np.full_like(weight.params.scale, 1e36), weight.params.zero_point)
     changed = with_quantizer(quantized, replace(weight, params=huge, codes=np.full(shape, 127, np.int8)))
     found = accumulate(changed, samples, [])
-    assert any("with values that are not finite only then" in note for note in found.notes)
+    assert any("with values that are not finite only then" in str(note) for note in found.notes)
     assert -math.inf in found.base_line.sqnr_db
 
 

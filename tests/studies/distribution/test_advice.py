@@ -18,7 +18,8 @@ FACTS = QuantizerFacts(
 
 
 def said(values: ValueSummary = VALUES, facts: QuantizerFacts | None = FACTS, *peaks: float) -> tuple[bool, str]:
-    return advise(values, facts, peaks or (0.0,))
+    suits, advice = advise(values, facts, peaks or (0.0,))
+    return suits, str(advice)
 
 
 def test_nothing_to_complain_about() -> None:

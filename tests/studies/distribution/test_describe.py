@@ -166,12 +166,12 @@ def test_clipping_is_seen_and_said(network: QuantizedModel) -> None:
     assert found.quantizer.clipped_high > 0.01
     assert found.quantizer.clipped_low == 0
     assert not found.suits
-    assert "of the values are clipped: calibrate on data like this" in found.advice
+    assert "of the values are clipped: calibrate on data like this" in str(found.advice)
 
 
 def test_a_float_network_has_no_after(network: QuantizedModel) -> None:
     (found,) = describe(replace(network, quantizers=()), "Relu1")
-    assert (found.after, found.quantizer, found.suits, found.advice) == (None, None, True, "one peak")
+    assert (found.after, found.quantizer, found.suits, str(found.advice)) == (None, None, True, "one peak")
 
 
 def test_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:
     (found,) = describe_distributions(model, samples, DistributionSettings(("log",))).distributions
     assert (found.before.nonfinite, found.before.minimum) == (2, 0)
     assert found.before.maximum == pytest.approx(math.log(2))
-    assert found.advice.startswith("2 values of 4 NaN or infinite")
+    assert str(found.advice).startswith("2 values of 4 NaN or infinite")
     nothing = MemorySamples([{"x": np.full((1, 4), -1, np.float32)}])
     (empty,) = describe_distributions(model, nothing, DistributionSettings(("log",))).distributions
     assert (empty.before.minimum, empty.before.bins, empty.peaks) == (None, None, ())

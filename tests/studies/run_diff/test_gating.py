@@ -9,6 +9,7 @@ import pytest
 from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.errors import BadInput
+from roundoff.messages.message import verbatim
 from roundoff.studies.run_diff.gate import Budget, Budgets, judge_diff, new_problems, read_budgets
 from tests.studies.run_diff.support import diffed, layer_run, noisy
 
@@ -84,7 +85,7 @@ def test_what_must_be_reached_is_judged_without_a_baseline() -> None:
 
 def test_a_run_whose_outputs_were_not_all_judged_does_not_pass_even_where_its_baseline_is_the_same() -> None:
     outputs = OutputCoverage(("t1",), (Unjudged("t20", "unmatched"),))
-    found = Diagnosis("m.onnx", "dump", "device", "not_enough_evidence", "", outputs=outputs)
+    found = Diagnosis("m.onnx", verbatim("dump"), "device", "not_enough_evidence", verbatim(""), outputs=outputs)
     run = replace(layer_run(LEVELS), diagnosis=found)
     diff = diffed(run, run)
     gate = judge_diff(diff, problems=new_problems(run, run, diff))

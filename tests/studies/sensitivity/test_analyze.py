@@ -119,7 +119,7 @@ def test_an_interrupted_analysis_gives_what_is_done(net: tuple[QuantizedModel, M
     found = analyze_sensitivity(*net, SETTINGS, on_result=interrupting(5))
     assert not found.complete
     assert found.effort.measured == 5
-    assert "interrupted after 5 of" in found.notes[-1]
+    assert "interrupted after 5 of" in str(found.notes[-1])
     whole = analyze_sensitivity(*net, replace(SETTINGS, first_samples=4, exact=False))
     assert whole.effort.planned == found.effort.planned
 
@@ -179,7 +179,7 @@ def test_a_budget_ends_the_analysis(
     found = analyze_sensitivity(*net, replace(SETTINGS, budget_s=1e-9))
     assert not found.complete
     assert found.effort.measured == 0
-    assert "0 of" in found.notes[-1]
+    assert "0 of" in str(found.notes[-1])
     # With time enough nothing is left out.
     assert analyze_sensitivity(*net, replace(SETTINGS, budget_s=1000)).complete
 
@@ -221,7 +221,7 @@ def test_too_little_time_takes_fewer_samples(
     monkeypatch.setattr(time, "monotonic", lambda: Clock.now)
     found = analyze_sensitivity(*net, replace(SETTINGS, budget_s=30))
     assert 1 <= found.effort.first_samples < 4
-    assert any("to stay within the time" in note for note in found.notes)
+    assert any("to stay within the time" in str(note) for note in found.notes)
 
 
 def test_threads_and_memory_change_nothing(net: tuple[QuantizedModel, MemorySamples], tmp_path: Path) -> None:

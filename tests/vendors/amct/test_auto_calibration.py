@@ -21,9 +21,13 @@ from roundoff.vendors.amct.common.auto_calibration.base_classes import (
     SensitivityBase,
     SqnrSensitivity,
 )
-from roundoff.vendors.amct.common.auto_calibration.driver import AccuracyBasedAutoCalibrationBase, SearchOptions
-from roundoff.vendors.amct.common.auto_calibration.history import read_history, read_ranking
-from roundoff.vendors.amct.configuration.parsing import read_config, with_enabled
+from roundoff.vendors.amct.common.auto_calibration.driver import (
+    AccuracyBasedAutoCalibrationBase,
+    SearchOptions,
+    read_history,
+    read_ranking,
+)
+from roundoff.vendors.amct.configuration.full import read_config, with_enabled
 from tests.vendors.amct.support import VECTORS, vectors
 
 RANKING = {f"layer{place}": 0.9 + place / 100 for place in range(8)}

@@ -189,10 +189,10 @@ def test_messages_go_to_a_file_only_when_asked(calibrated: Work, tmp_path: Path,
     try:
         calibrated.quantize()
         calibrated.run(batches(2))
-        assert " - INFO - [AMCT]:[gathering]: batches seen: 2" in path.read_text(encoding="utf-8")
+        assert " - INFO - [AMCT]:[observation]: batches seen: 2" in path.read_text(encoding="utf-8")
         assert path.samefile(tmp_path / "amct_log" / "amct_onnx.log")
     finally:
-        from roundoff.vendors.amct.listening import LOGGER
+        from roundoff.vendors.amct.logging import LOGGER
 
         for handler in list(LOGGER.handlers):
             handler.close()

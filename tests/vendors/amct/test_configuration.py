@@ -9,10 +9,9 @@ import pytest
 import roundoff.vendors.amct.onnx as amct
 from roundoff.errors import BadInput
 from roundoff.graph.preparation.steps import prepare
-from roundoff.vendors.amct.configuration.parsing import dump, parse_config, read_config, with_enabled
-from roundoff.vendors.amct.configuration.settings import QuantConfig
+from roundoff.vendors.amct.configuration.full import AmctConfig, dump, parse_config, read_config, with_enabled
 from roundoff.vendors.amct.configuration.simplified import parse_simplified, read_simplified, simplified_document
-from roundoff.vendors.amct.layers import Layer, find_layers
+from roundoff.vendors.amct.layers import AmctLayer, find_layers
 from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
 from tests.models import loaded, save
 from tests.vendors.amct.support import VECTORS, mixed_net, vectors
@@ -21,17 +20,17 @@ TYPES = OnnxFlavour.layer_types
 
 
 @pytest.fixture(scope="module")
-def layers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Layer]:
+def layers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AmctLayer]:
     prepared = prepare(loaded(mixed_net(), tmp_path_factory.mktemp("net")))
     return find_layers(prepared.model, prepared.origins)
 
 
-def simplified(text: str, layers: dict[str, Layer]) -> QuantConfig:
+def simplified(text: str, layers: dict[str, AmctLayer]) -> AmctConfig:
     document = simplified_document(parse_simplified(text, name="x.cfg"), layers, name="x.cfg", types=TYPES)
     return parse_config(document, layers, name="x.cfg")
 
 
-def test_layers_of_a_model(layers: dict[str, Layer]) -> None:
+def test_layers_of_a_model(layers: dict[str, AmctLayer]) -> None:
     assert list(layers) == ["classifier", "conv1", "grouped", "pool", "product", "up"]
     assert layers["conv1"].originals == ("conv1", "bn1")
     assert layers["conv1"].bias is not None
@@ -115,7 +114,7 @@ def test_real_simplified_configurations(path: Path) -> None:
     ],
 )
 def test_what_a_simplified_configuration_must_not_ask_for(
-    name: str, message: str, layers: dict[str, Layer]
+    name: str, message: str, layers: dict[str, AmctLayer]
 ) -> None:
     with pytest.raises(ValueError, match=message):
         simplified_document(read_simplified(VECTORS / name), layers, name=name, types=TYPES)
@@ -127,7 +126,7 @@ def test_what_a_simplified_configuration_must_not_ask_for(
     [("ptq_a16w8.cfg", 16, 8), ("ptq_a8w4.cfg", 8, 4), ("dmq_balancer.cfg", 8, 8)],
 )
 def test_widths_of_real_simplified_configurations(
-    name: str, activation: int, weight: int, layers: dict[str, Layer]
+    name: str, activation: int, weight: int, layers: dict[str, AmctLayer]
 ) -> None:
     document = simplified_document(
         read_simplified(VECTORS / "hicann_amct_tests" / name), layers, name=name, types=TYPES
@@ -140,7 +139,7 @@ def test_widths_of_real_simplified_configurations(
     assert config.layers["pool"].balance is None
 
 
-def test_the_most_specific_wish_counts(layers: dict[str, Layer]) -> None:
+def test_the_most_specific_wish_counts(layers: dict[str, AmctLayer]) -> None:
     config = simplified(
         """
         batch_num: 3  activation_offset: false
@@ -164,7 +163,7 @@ def test_the_most_specific_wish_counts(layers: dict[str, Layer]) -> None:
     assert not found["product"].weight.channel_wise
 
 
-def test_types_by_the_names_of_another_framework(layers: dict[str, Layer]) -> None:
+def test_types_by_the_names_of_another_framework(layers: dict[str, AmctLayer]) -> None:
     message = parse_simplified('skip_layer_types: "InnerProduct"', name="x.cfg")
     types = {"InnerProduct": ("Gemm", "MatMul"), "Convolution": ("Conv",)}
     document = simplified_document(message, layers, name="x.cfg", types=types)
@@ -172,7 +171,7 @@ def test_types_by_the_names_of_another_framework(layers: dict[str, Layer]) -> No
     assert disabled == ["classifier", "product"]
 
 
-def test_fields_of_older_files(layers: dict[str, Layer]) -> None:
+def test_fields_of_older_files(layers: dict[str, AmctLayer]) -> None:
     config = simplified(
         "conv_calibration_config { hfmg_quantize { } }"
         " fc_calibration_config { ifmr_quantize { asymmetric: false } }"
@@ -186,7 +185,7 @@ def test_fields_of_older_files(layers: dict[str, Layer]) -> None:
     assert found["product"] == found["classifier"] == ("ifmr", False)
 
 
-def test_widths_that_a_layer_cannot_have_are_lowered_and_said(layers: dict[str, Layer]) -> None:
+def test_widths_that_a_layer_cannot_have_are_lowered_and_said(layers: dict[str, AmctLayer]) -> None:
     config = simplified(
         "common_config { arq_quantize { quant_bits: 4 } ifmr_quantize { dst_type: INT16 } }", layers
     )
@@ -221,7 +220,7 @@ def test_widths_that_a_layer_cannot_have_are_lowered_and_said(layers: dict[str, 
         ("batch_num: 0", "'batch_num' is 0"),
     ],
 )  # fmt: skip
-def test_simplified_configurations_that_are_refused(text: str, message: str, layers: dict[str, Layer]) -> None:
+def test_simplified_configurations_that_are_refused(text: str, message: str, layers: dict[str, AmctLayer]) -> None:
     with pytest.raises(BadInput) as caught:
         simplified(text, layers)
     assert message in caught.value.what
@@ -250,7 +249,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         ([], "is not an object"),
     ],
 )
-def test_configurations_that_are_refused(document: Any, message: str, layers: dict[str, Layer]) -> None:
+def test_configurations_that_are_refused(document: Any, message: str, layers: dict[str, AmctLayer]) -> None:
     with pytest.raises(BadInput) as caught:
         parse_config(document, layers, name="c.json")
     assert message in caught.value.what

@@ -13,16 +13,16 @@ import roundoff.vendors.amct.onnx as amct
 from roundoff.core.quantizers import fake_quantize, quantize
 from roundoff.graph.load import load_model
 from roundoff.graph.reading.read import read_quantized
-from roundoff.vendors.amct.configuration.settings import (
+from roundoff.vendors.amct.configuration.full import (
     ActivationSettings,
-    LayerSettings,
-    QuantConfig,
+    AmctConfig,
+    AmctLayerSettings,
     WeightSettings,
 )
 from roundoff.vendors.amct.layers import find_layers
-from roundoff.vendors.amct.numbers import weight_records
 from roundoff.vendors.amct.quantizers import weight_quantizers
 from roundoff.vendors.amct.records import read_records, write_records
+from roundoff.vendors.amct.scales import weight_records
 from tests.models import loaded, save, value, weight, wrapped
 from tests.vendors.amct.support import SHAPE, VECTORS, Work, batches, mixed_net, run_onnx, vectors
 
@@ -332,8 +332,8 @@ def test_scales_and_codes_of_weights_are_the_vendors(tmp_path: Path) -> None:
     assert len(known["arq"]) >= 4
     for case in known["arq"]:
         weights = WeightSettings(bits=case["num_bits"], channel_wise=case["channel_wise"])
-        settings = {"layer": LayerSettings(True, ActivationSettings(), weights)}
-        config = QuantConfig({}, 1, True, frozenset(), False, settings)
+        settings = {"layer": AmctLayerSettings(True, ActivationSettings(), weights)}
+        config = AmctConfig({}, 1, True, frozenset(), False, settings)
         records = weight_records(model, layers, config)
         np.testing.assert_allclose(records["layer"].scale_w, case["scale_w"], rtol=1e-6)
         (quantizer,) = weight_quantizers(layers, records)

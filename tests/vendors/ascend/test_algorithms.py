@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from roundoff.core.tensors import Array
 from roundoff.vendors.ascend import algorithms as passes
-from roundoff.vendors.ascend.algorithms import BUILTIN, ComparedTensors, Pair, compare_values, tree_sum
+from roundoff.vendors.ascend.algorithms import BUILTIN, ComparedTensors, GoldenPair, compare_values, tree_sum
 from tests.ascend_dumps import vectors
 
 FLOATS = arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100, 100, width=32))
@@ -19,7 +19,7 @@ FLOATS = arrays.arrays(np.float32, st.integers(1, 300), elements=st.floats(-100,
 
 def run(mine: Array, golden: Array) -> tuple[dict[str, str], list[str]]:
     case = ComparedTensors(
-        Pair(mine.reshape(-1), golden.reshape(-1)), sum(mine.shape) == mine.ndim, "mine", "golden"
+        GoldenPair(mine.reshape(-1), golden.reshape(-1)), sum(mine.shape) == mine.ndim, "mine", "golden"
     )
     values, messages = compare_values(case, BUILTIN, warn=lambda text: None)
     return dict(zip(BUILTIN, values, strict=True)), messages
@@ -40,7 +40,7 @@ def test_samples_of_the_vendor_are_printed_alike() -> None:
     for row in rows:
         mine, golden = (np.load(folder / f"{row['case']}.{side}.npy") for side in ("my", "golden"))
         case = ComparedTensors(
-            Pair(mine.reshape(-1), golden.reshape(-1)),
+            GoldenPair(mine.reshape(-1), golden.reshape(-1)),
             sum(mine.shape) == mine.ndim,
             f"{row['case']}.my.npy",
             f"{row['case']}.golden.npy",

@@ -8,7 +8,7 @@ import pytest
 
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 from roundoff.vendors.ascend.quantized import mark_pairs
-from roundoff.vendors.ascend.rules import Rule, read_rule, relation_of
+from roundoff.vendors.ascend.rules import FusionRule, read_rule, relation_of
 from roundoff.vendors.ascend.scenarios import through_quantization, without_fusion
 from tests.ascend_dumps import vectors
 from tests.vendors.ascend.models import attr, op, output, write_model
@@ -18,13 +18,13 @@ def ignore(text: str) -> None:
     """Nobody is warned."""
 
 
-def marked(path: Path) -> Rule:
+def marked(path: Path) -> FusionRule:
     rule = read_rule(path)
     mark_pairs(rule, warn=ignore)
     return rule
 
 
-def described(rule: Rule) -> list[dict[str, Any]]:
+def described(rule: FusionRule) -> list[dict[str, Any]]:
     return [
         {
             "index": found.index, "op_name": found.name, "op_type": found.type, "sequence": found.sequence,

@@ -12,7 +12,7 @@ from roundoff.core.quantizers import QuantParams, quantize
 from roundoff.errors import BadInput
 from roundoff.graph.weights import Weights
 from roundoff.vendors.dialects.decisions import Decisions, Made, decisions_of
-from roundoff.vendors.dialects.graph_digest import graph_digest
+from roundoff.vendors.dialects.dialect import graph_digest
 from roundoff.vendors.dialects.registry import DIALECTS, find_dialect, find_dialects
 from tests.vendors.dialects.support import RULES, decided
 

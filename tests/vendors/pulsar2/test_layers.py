@@ -14,8 +14,8 @@ from roundoff.graph.preparation.steps import prepare
 from roundoff.quantize.targets.loading import load_target
 from roundoff.vendors.pulsar2.config.schema import DataType as D
 from roundoff.vendors.pulsar2.config.schema import LayerConfig
-from roundoff.vendors.pulsar2.layers.entries import Frontend
-from roundoff.vendors.pulsar2.layers.resolution import (
+from roundoff.vendors.pulsar2.layer_configs import (
+    Frontend,
     NodeOutcome,
     ResolvedEntry,
     ResolvedLayers,
@@ -263,7 +263,7 @@ def test_the_same_as_data(frontend: Frontend) -> None:
 
 
 def test_stronger_kinds_first() -> None:
-    from roundoff.vendors.pulsar2.layers.entries import Entry
+    from roundoff.vendors.pulsar2.layer_configs import LayerEntry
 
-    strengths = [Entry(9 - place, config, {}).strength for place, config in enumerate(ENTRIES)]
+    strengths = [LayerEntry(9 - place, config, {}).strength for place, config in enumerate(ENTRIES)]
     assert all(left > right for left, right in pairwise(strengths))

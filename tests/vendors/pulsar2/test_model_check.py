@@ -6,7 +6,7 @@ import pytest
 
 from roundoff.vendors.pulsar2.building.build import build
 from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.config.loading import load_config
+from roundoff.vendors.pulsar2.config.files import load_config
 from tests.vendors.pulsar2.nets import mixed, write_all
 
 

@@ -1,31 +1,5 @@
-"""The causes there are; loading this package registers them all."""
+"""The causes there are, one module each; `registry` finds them by their names.
 
-from roundoff.diagnosis.causes import (
-    accumulated_error,
-    bias_shift,
-    calibration_coverage,
-    clipping,
-    corrupted_weights,
-    ignored_precision,
-    input_processing,
-    metric_artefact,
-    mixed_range,
-    outlier_channel,
-    overflow,
-    resolution,
-)
-
-__all__ = [
-    "accumulated_error",
-    "bias_shift",
-    "calibration_coverage",
-    "clipping",
-    "corrupted_weights",
-    "ignored_precision",
-    "input_processing",
-    "metric_artefact",
-    "mixed_range",
-    "outlier_channel",
-    "overflow",
-    "resolution",
-]
+A module whose name begins with ``device_`` is about what a device computes, one with ``file_`` about what the file
+of a quantized model holds, any other about a quantization.
+"""

@@ -1,16 +1,17 @@
 """Accumulated error: every place loses a little, and it adds up."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from roundoff.diagnosis.culprit_search import takes_most
 from roundoff.diagnosis.ranking import SuspectCosts, rank
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Measure, Remedy
-from roundoff.diagnosis.searching import takes_most
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
-from roundoff.messages.numbers import counted, decibels_text
+from roundoff.messages.message import joined, message
+from roundoff.messages.numbers import decibels_text
 
 __all__ = ["AccumulatedError"]
 
@@ -19,7 +20,7 @@ _FEW, _PART = 3, 4
 _SEED = 0
 
 
-@cause("accumulated-error", order=90)
+@cause("accumulated-error", of="quantization", order=90)
 class AccumulatedError:
     """Every place loses a little; no few of them make the loss, it adds up over many."""
 
@@ -47,31 +48,38 @@ class AccumulatedError:
         golden = case.loss(dict.fromkeys(half), more=True)
         few = case.loss(_off(places[: min(_FEW, len(places))]))
         name = before.parts[before.worst]
-        words = (f"SQNR of {name!r} with the {{}} worst places in float", "SQNR with {} places at random in float")
+
+        def places_in_float(key: str, found: Sequence[float], **gaps: str) -> Iterator[Measure]:
+            for size, after in zip(sizes, found, strict=True):
+                what = message(key, count=size, **gaps)
+                yield Measure(what, "dB", before.sqnr_db, after, samples=before.samples)
+
         measures = (
             *loss_measures(before, golden)[:1],
-            *(
-                Measure(word.format(size), "dB", before.sqnr_db, after, samples=before.samples)
-                for word, found in zip(words, (worst, others), strict=True)
-                for size, after in zip(sizes, found, strict=True)
-            ),
+            *places_in_float("diagnosis.measure_worst_float", worst, name=name),
+            *places_in_float("diagnosis.measure_random_float", others),
             *_kinds(case),
         )
-        which = "the worst of them" if ranked.exact else "one of the worst"
+        summary = f"diagnosis.accumulated_error_summary{'' if ranked.exact else '_about'}"
         share = ranked.costs[places[0].name] / ranked.total
+        proof = message(
+            "diagnosis.accumulated_error_random",
+            sizes=tuple(sizes),
+            count=len(places),
+            worst=_decibels(worst),
+            others=_decibels(others),
+        )
         return Intervention(
-            f"with the {_listed(sizes)} worst of {len(places)} places in float {_decibels(worst)} dB, with as "
-            f"many at random {_decibels(others)} dB; with the first half in float (golden inputs)",
+            joined([proof, message("diagnosis.accumulated_error_half")]),
             measures,
             0.0 if takes_most(case.loss(), few) else 1.0,
-            f"the loss adds up over {counted(len(places), 'place')}: {which}, {places[0].tensor!r}, makes "
-            f"only {share:.0%} of it",
+            message(summary, count=len(places), tensor=places[0].tensor, share=share),
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """A search, which tries what is free first."""
         return Remedy(
-            "search for a better recipe, what is free first, then 16 bits: --fix does",
+            message("diagnosis.accumulated_error_remedy"),
             "free",
             (Change("search", value="tune"),),
         )
@@ -92,22 +100,24 @@ def _in_float(case: Case, order: Sequence[Suspect], size: int) -> float:
     return case.loss(_off(order[:size]), more=True).sqnr_db
 
 
-def _listed(sizes: Sequence[int]) -> str:
-    return ", ".join(map(str, sizes))
-
-
-def _decibels(values: Sequence[float]) -> str:
-    return ", ".join(decibels_text(each).removesuffix(" dB") for each in values)
+def _decibels(values: Sequence[float]) -> tuple[str, ...]:
+    return tuple(decibels_text(each).removesuffix(" dB") for each in values)
 
 
 def _kinds(case: Case) -> tuple[Measure, ...]:
     """What weights and activations do alone."""
     before = case.loss(more=True)
     found = []
-    for word, kinds in (("weights and biases", ("weight", "bias")), ("activations", ("activation",))):
+    for word, kinds in (("weights", ("weight", "bias")), ("activations", ("activation",))):
         off = {name: None for name, each in case.facts.quantizers.items() if each.kind in kinds}
         after = case.loss(off, more=True)
         found.append(
-            Measure(f"SQNR with {word} in float", "dB", before.sqnr_db, after.sqnr_db, samples=before.samples)
+            Measure(
+                message(f"diagnosis.measure_{word}_float"),
+                "dB",
+                before.sqnr_db,
+                after.sqnr_db,
+                samples=before.samples,
+            )
         )
     return tuple(found)

@@ -3,11 +3,12 @@
 import numpy as np
 
 from roundoff.diagnosis.causes.corrupted_weights import ENOUGH_ROUNDED, code_differences
-from roundoff.diagnosis.proving import called, option_fixes, tried
+from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import message
 
 __all__ = ["BiasShift"]
 
@@ -17,7 +18,7 @@ _ONE_SIDED = 0.9
 _ONE_STEP = 1
 
 
-@cause("bias-shift", order=20, enough=ENOUGH_ROUNDED)
+@cause("bias-shift", of="quantization", order=20, enough=ENOUGH_ROUNDED)
 class BiasShift:
     """What a node computes is off by a constant: its bias is wrong, or all codes are rounded to one side."""
 
@@ -48,13 +49,13 @@ class BiasShift:
             case,
             suspect,
             fixes,
-            changed=f"{what}: codes rounded to the nearest, same scale",
-            summary=f"{what} is off by {mean:.3g} on average, all of it to one side"
+            changed=message("diagnosis.bias_shift_changed", what=what),
+            summary=message("diagnosis.bias_shift_one_side", what=what, mean=mean)
             if suspect.kind == "weight"
-            else f"{what} is not that of the float model: off by {mean:.3g} on average",
+            else message("diagnosis.bias_shift_not_of_float", what=what, mean=mean),
             changes=[Change("codes", tensors=suspect.tensors, nodes=suspect.nodes)],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Round again."""
-        return Remedy(f"round {called(suspect)} to the nearest code", "free", proof.changes)
+        return Remedy(message("diagnosis.bias_shift_remedy", what=called(suspect)), "free", proof.changes)

@@ -10,7 +10,7 @@ from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.graph.channel_axes import channel_axes
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import message
 
 __all__ = ["CalibrationCoverage", "misfit"]
 
@@ -21,7 +21,7 @@ _FAR = 4.0
 _FEWEST_SAMPLES = 2
 
 
-@cause("calibration-coverage", order=5)
+@cause("calibration-coverage", of="quantization", order=5)
 class CalibrationCoverage:
     """The ranges of many activations do not fit the samples: the model was calibrated on others."""
 
@@ -39,30 +39,30 @@ class CalibrationCoverage:
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
         """Ranges found on one half of the samples, measured on the other."""
-        count = len(case.lab.indices)
+        count = len(case.runner.indices)
         if count < _FEWEST_SAMPLES:
             return None
         seen, unseen = range(0, count, 2), range(1, count, 2)
-        fixes = _recalibrated(case, suspect, [case.lab.indices[place] for place in seen])
+        fixes = _recalibrated(case, suspect, [case.runner.indices[place] for place in seen])
         ours, best, after = (
-            case.lab.loss(case.quantizers(each), places=unseen) for each in ({}, case.in_float(suspect), fixes)
+            case.runner.loss(case.quantizers(each), places=unseen) for each in ({}, case.in_float(suspect), fixes)
         )
         possible = ours.value - best.value
         recovered = min(1.0, max(0.0, (ours.value - after.value) / possible)) if possible > 0 else 0.0
         clipped, wide = _misfits(case, _observed(case))
-        total = counted(len(suspect.tensors), "activation")
-        how = f"{clipped} reach beyond their ranges" if clipped >= wide else f"{wide} have ranges far too wide"
+        total, beyond = len(suspect.tensors), clipped >= wide
+        summary = "diagnosis.calibration_coverage_clipped" if beyond else "diagnosis.calibration_coverage_wide"
         return Intervention(
-            f"ranges of {total} found again on {len(seen)} of the samples, measured on {len(unseen)} others",
+            message("diagnosis.calibration_coverage_changed", count=total, some=len(seen), others=len(unseen)),
             loss_measures(ours, after),
             recovered,
-            f"the model was calibrated on other data: of {total} {how}",
+            message(summary, all=total, count=clipped if beyond else wide),
             (Change("recalibrate", tensors=suspect.tensors),),
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Calibrate on samples like these."""
-        return Remedy("calibrate again on samples like these (--data)", "free", proof.changes)
+        return Remedy(message("diagnosis.calibration_coverage_remedy"), "free", proof.changes)
 
 
 def misfit(case: Case) -> bool:
@@ -92,7 +92,7 @@ def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[
     facts, model = case.facts, case.facts.quantized.float_model
     live = [facts.quantizers[name] for name in suspect.quantizers]
     observed = observe(
-        model, Subset(case.lab.samples, tuple(indices)), live, axes=channel_axes(model, facts.everything)
+        model, Subset(case.runner.samples, tuple(indices)), live, axes=channel_axes(model, facts.everything)
     )
     groups = [each for each in facts.suspects if set(each.quantizers) <= set(suspect.quantizers)]
     fixes: dict[str, Quantizer | None] = {}

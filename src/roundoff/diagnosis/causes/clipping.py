@@ -1,11 +1,12 @@
 """Clipping: the range of a quantizer is smaller than what its tensor holds."""
 
 from roundoff.diagnosis.interventions import reach
-from roundoff.diagnosis.proving import called, option_fixes, spoken, tried
+from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import Argument, message
 
 __all__ = ["Clipping"]
 
@@ -13,7 +14,7 @@ __all__ = ["Clipping"]
 _LEAST_SHARE = 0.3
 
 
-@cause("clipping", order=30)
+@cause("clipping", of="quantization", order=30)
 class Clipping:
     """Values are cut off: the range of a quantizer is smaller than what its tensor holds."""
 
@@ -37,15 +38,19 @@ class Clipping:
         low, high = reach(case.facts.quantizers[suspect.name])
         wide_low, wide_high = case.facts.value_range(suspect)
         share = damage.saturated / max(1, damage.count)
-        what = called(suspect)
+        ranges: dict[str, Argument] = {
+            "what": called(suspect),
+            "low": low,
+            "high": high,
+            "wide_low": wide_low,
+            "wide_high": wide_high,
+        }
         return tried(
             case,
             suspect,
             fixes,
-            changed=f"the range of {what} widened from {spoken(low)} .. {spoken(high)} to "
-            f"{spoken(wide_low)} .. {spoken(wide_high)}, same bits",
-            summary=f"{what} is cut off: its range is {spoken(low)} .. {spoken(high)}, its values reach "
-            f"{spoken(wide_low)} .. {spoken(wide_high)} ({share:.1%} are outside)",
+            changed=message("diagnosis.clipping_changed", **ranges),
+            summary=message("diagnosis.clipping_summary", **ranges, share=share),
             changes=[
                 Change("range", tensors=suspect.tensors, nodes=suspect.nodes, low=wide_low, high=wide_high),
             ],
@@ -54,5 +59,5 @@ class Clipping:
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Give it the range it needs."""
         low, high = case.facts.value_range(suspect)
-        title = f"set the range of {suspect.tensor!r} to {spoken(low)} .. {spoken(high)}"
+        title = message("diagnosis.set_range", tensor=suspect.tensor, low=low, high=high)
         return Remedy(title, "free", proof.changes)

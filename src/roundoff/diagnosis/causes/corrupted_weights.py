@@ -3,11 +3,12 @@
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.proving import called, option_fixes, tried
+from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import message
 
 __all__ = ["ENOUGH_ROUNDED", "CorruptedWeights", "code_differences"]
 
@@ -26,7 +27,7 @@ def code_differences(case: Case, suspect: Suspect) -> Array | None:
     return differences if differences.any() else None
 
 
-@cause("corrupted-weights", order=25, enough=ENOUGH_ROUNDED)
+@cause("corrupted-weights", of="quantization", order=25, enough=ENOUGH_ROUNDED)
 class CorruptedWeights:
     """The codes in the file are not those that the float weights give."""
 
@@ -50,12 +51,18 @@ class CorruptedWeights:
             case,
             suspect,
             fixes,
-            changed=f"{what}: codes rounded again from the float weights, same scale",
-            summary=f"{wrong} of {differences.size} codes of {what} are not those of the float weights, by up to "
-            f"{int(np.abs(differences).max())} steps",
+            changed=message("diagnosis.corrupted_weights_changed", what=what),
+            summary=message(
+                "diagnosis.corrupted_weights_summary",
+                count=wrong,
+                all=differences.size,
+                what=what,
+                most=int(np.abs(differences).max()),
+            ),
             changes=[Change("codes", tensors=suspect.tensors, nodes=suspect.nodes)],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Quantize them again."""
-        return Remedy(f"quantize the weight of {suspect.node!r} again from the float model", "free", proof.changes)
+        title = message("diagnosis.corrupted_weights_remedy", node=suspect.node)
+        return Remedy(title, "free", proof.changes)

@@ -1,16 +1,17 @@
 """Ignored precision: more bits were asked for a tensor than it has."""
 
 from roundoff.diagnosis.interventions import with_bits
-from roundoff.diagnosis.proving import called, tried
+from roundoff.diagnosis.proof import called, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import message
 
 __all__ = ["IgnoredPrecision"]
 
 
-@cause("ignored-precision", order=8)
+@cause("ignored-precision", of="quantization", order=8)
 class IgnoredPrecision:
     """More bits were asked for a tensor than it has."""
 
@@ -29,15 +30,16 @@ class IgnoredPrecision:
             case,
             suspect,
             {each.name: with_bits(each, asked) for each in members},
-            changed=f"{what} with the {asked} bits that were asked for",
-            summary=f"{asked} bits were asked for {what}, and it has {bits}",
+            changed=message("diagnosis.ignored_precision_changed", what=what, bits=asked),
+            summary=message("diagnosis.ignored_precision_summary", what=what, bits=asked, had=bits),
             changes=[Change("bits", tensors=suspect.tensors, nodes=suspect.nodes, value=dtype)],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Ask in a way that the tool understands."""
         del case
-        title = f"make the tool grant {proof.changes[0].value} for {suspect.tensor!r}; roundoff audit says why not"
+        dtype = proof.changes[0].value
+        title = message("diagnosis.ignored_precision_remedy", dtype=dtype, tensor=suspect.tensor)
         return Remedy(title, "16 bit", proof.changes)
 
 

@@ -1,10 +1,11 @@
 """Metric artefact: a tensor next to zero looks wrong in every score, and nothing comes of it."""
 
-from roundoff.diagnosis.proving import called
+from roundoff.diagnosis.proof import called
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import message
 
 __all__ = ["MetricArtefact"]
 
@@ -14,7 +15,7 @@ _LOOKS_WRONG = 0.02
 _NOTHING = 0.05
 
 
-@cause("metric-artefact", order=95)
+@cause("metric-artefact", of="quantization", order=95)
 class MetricArtefact:
     """A tensor next to zero has a bad score, and nothing of it is seen at the outputs."""
 
@@ -39,11 +40,10 @@ class MetricArtefact:
         changed = abs(before.value - after.value) / before.value if before.value else 0.0
         what = called(suspect)
         return Intervention(
-            f"{what} in float",
+            message("diagnosis.metric_artefact_changed", what=what),
             case.measures(fixes),
             1.0 if changed < _NOTHING else 0.0,
-            f"{what} loses {damage.ratio:.0%} of its energy, but it is next to zero (rms {seen.rms:.2g}) and the "
-            "outputs do not notice",
+            message("diagnosis.metric_artefact_summary", what=what, share=damage.ratio, rms=seen.rms),
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy | None:

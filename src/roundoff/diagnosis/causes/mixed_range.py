@@ -1,11 +1,12 @@
 """Mixed ranges: tensors of different size share the scale of a Concat or an Add, and the small ones are lost."""
 
 from roundoff.diagnosis.ideal import slices_of
-from roundoff.diagnosis.proving import numbers_would_do, option_fixes, spoken, tried
+from roundoff.diagnosis.proof import numbers_would_do, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import message
 
 __all__ = ["MixedRange"]
 
@@ -13,7 +14,7 @@ __all__ = ["MixedRange"]
 _RATIO = 4.0
 
 
-@cause("mixed-range", order=40)
+@cause("mixed-range", of="quantization", order=40)
 class MixedRange:
     """Tensors of different size share one scale where they are joined, and the small ones are lost."""
 
@@ -31,28 +32,37 @@ class MixedRange:
             return None
         node = case.facts.nodes[suspect.join]
         fixes = option_fixes(case, suspect, "per_slice")
-        how = f"each input of {suspect.join!r} at a scale of its own, same bits"
+        how = message("diagnosis.mixed_range_changed", node=suspect.join)
         if fixes is None and node.op_type != "Concat":
-            fixes, how = case.in_float(suspect), f"{suspect.join!r} not rounded, its inputs still at their scales"
+            fixes, how = case.in_float(suspect), message("diagnosis.mixed_range_not_rounded", node=suspect.join)
         if fixes is None:
             return None
         joined = sorted(_joined(case, suspect), key=lambda each: each[1][1] - each[1][0])
         small, large = joined[0], joined[-1]
-        verb = "has one scale for" if node.op_type == "Concat" else "brings together"
+        kind = "concat" if node.op_type == "Concat" else "join"
         return tried(
             case,
             suspect,
             fixes,
             changed=how,
-            summary=f"{suspect.join!r} ({node.op_type}) {verb} {small[0]!r} ({_words(small[1])}) and "
-            f"{large[0]!r} ({_words(large[1])}){_lost(node.op_type)}",
+            summary=message(
+                f"diagnosis.mixed_range_{kind}",
+                node=suspect.join,
+                op=node.op_type,
+                small=small[0],
+                low=small[1][0],
+                high=small[1][1],
+                large=large[0],
+                large_low=large[1][0],
+                large_high=large[1][1],
+            ),
             changes=[_change(case, suspect)],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Keep them apart, or give what they share more bits."""
         wide = Change("bits", tensors=suspect.tensors, nodes=(suspect.join,), value="s16")
-        title = f"keep the inputs of {suspect.join!r} apart (outputs of their own), or 16 bits for what they share"
+        title = message("diagnosis.mixed_range_remedy", node=suspect.join)
         return Remedy(title, "free", (*proof.changes, wide))
 
 
@@ -78,11 +88,3 @@ def _change(case: Case, suspect: Suspect) -> Change:
     if found is None:
         return Change("per_slice", tensors=suspect.tensors, nodes=(suspect.join,))
     return Change("per_slice", tensors=suspect.tensors, nodes=(suspect.join,), axis=found[0], sizes=found[1])
-
-
-def _lost(op_type: str) -> str:
-    return "" if op_type == "Concat" else ": at the scale of the larger the smaller is lost"
-
-
-def _words(ends: tuple[float, float]) -> str:
-    return f"{spoken(ends[0])} .. {spoken(ends[1])}"

@@ -7,11 +7,12 @@ import numpy as np
 from roundoff.core.plan import Step
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.interventions import with_slice_ranges
-from roundoff.diagnosis.proving import called, numbers_would_do, spoken, tried
+from roundoff.diagnosis.proof import called, numbers_would_do, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import message
 from roundoff.quantize.recipes import PER_CHANNEL
 
 __all__ = ["OutlierChannel"]
@@ -20,7 +21,7 @@ __all__ = ["OutlierChannel"]
 _SPREAD = 4.0
 
 
-@cause("outlier-channel", order=50)
+@cause("outlier-channel", of="quantization", order=50)
 class OutlierChannel:
     """One scale serves channels of very different size, and the small ones are lost."""
 
@@ -54,13 +55,20 @@ class OutlierChannel:
         }
         reaches = np.maximum(np.abs(low), np.abs(high))
         what, inner = called(suspect), _is_inner(case, suspect, axis)
-        channels = "input channels" if inner else "channels"
+        which = "_inner" if inner else ""
+        channel, median = _extreme(reaches)
         proof = tried(
             case,
             suspect,
             fixes,
-            changed=f"{what} with a scale for each of its {reaches.size} {channels}, same bits",
-            summary=f"{what} has one scale for {channels} of very different size: {_extremes(reaches)}",
+            changed=message(f"diagnosis.outlier_channel_changed{which}", what=what, count=reaches.size),
+            summary=message(
+                f"diagnosis.outlier_channel_summary{which}",
+                what=what,
+                channel=channel,
+                reach=float(reaches[channel]),
+                median=median,
+            ),
             changes=[Change("per_channel", tensors=suspect.tensors, nodes=suspect.nodes, axis=axis)],
         )
         return _with_source(case, suspect, proof) if inner else proof
@@ -70,10 +78,10 @@ class OutlierChannel:
         if suspect.kind == "weight" and proof.changes[0].axis == case.facts.channel_axis(
             case.facts.quantizers[suspect.name]
         ):
-            title = f"give the weight of {suspect.node!r} a scale per channel; without such, equalize channels"
+            title = message("diagnosis.outlier_channel_remedy_weight", node=suspect.node)
             variation = Change("variation", nodes=suspect.nodes, value=PER_CHANNEL)
             return Remedy(title, "free", (*proof.changes, variation, *_otherwise(suspect)))
-        title = f"equalize the channels of {suspect.tensor!r}, else 16 bits for it"
+        title = message("diagnosis.outlier_channel_remedy", tensor=suspect.tensor)
         return Remedy(title, "free", _otherwise(suspect))
 
 
@@ -101,12 +109,11 @@ def _spread(low: Array, high: Array) -> float:
     return max(float(loud.max()) / median, median / float(loud.min()))
 
 
-def _extremes(reaches: Array) -> str:
-    """The channel that is farthest from the median, in words."""
+def _extreme(reaches: Array) -> tuple[int, float]:
+    """The channel that is farthest from the median, and the median."""
     median = float(np.median(reaches[reaches > 0]))
     largest, smallest = int(reaches.argmax()), int(np.where(reaches > 0, reaches, np.inf).argmin())
-    far = largest if reaches[largest] / median >= median / reaches[smallest] else smallest
-    return f"number {far} reaches {spoken(float(reaches[far]))}, the median one {spoken(median)}"
+    return (largest if reaches[largest] / median >= median / reaches[smallest] else smallest), median
 
 
 def _is_inner(case: Case, suspect: Suspect, axis: int) -> bool:

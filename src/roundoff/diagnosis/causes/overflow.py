@@ -2,17 +2,18 @@
 
 import numpy as np
 
-from roundoff.diagnosis.proving import called, tried
+from roundoff.diagnosis.proof import called, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import message
 
-__all__ = ["Overflow"]
+__all__ = ["BiasOverflow"]
 
 
-@cause("overflow", order=10)
-class Overflow:
+@cause("overflow", of="quantization", order=10)
+class BiasOverflow:
     """A bias, or a sum of products, does not fit the integers it is computed in."""
 
     def signal(self, case: Case, suspect: Suspect) -> Signal | None:
@@ -30,16 +31,15 @@ class Overflow:
             case,
             suspect,
             case.in_float(suspect),
-            changed=f"{what} in float instead of {bits} bits",
-            summary=f"{what} needs {_times(case, suspect):.3g} times what {bits} bits hold at its scale",
+            changed=message("diagnosis.overflow_changed", what=what, bits=bits),
+            summary=message("diagnosis.overflow_summary", what=what, times=_times(case, suspect), bits=bits),
             changes=[Change("accumulator", tensors=suspect.tensors, nodes=suspect.nodes, value="wide")],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """Wider scales, so that it fits."""
         change = Change("float", tensors=suspect.tensors, nodes=suspect.nodes)
-        title = f"widen the weight's scale at {suspect.node!r} until its bias fits, or keep that bias in float"
-        return Remedy(title, "free", (change,))
+        return Remedy(message("diagnosis.overflow_remedy", node=suspect.node), "free", (change,))
 
 
 def _times(case: Case, suspect: Suspect) -> float:

@@ -1,16 +1,17 @@
 """Resolution: the steps of a quantizer are too coarse for its tensor."""
 
 from roundoff.diagnosis.interventions import WIDE_BITS, reach, with_bits
-from roundoff.diagnosis.proving import called, option_fixes, spoken, tried
+from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
+from roundoff.messages.message import Argument, message
 
 __all__ = ["Resolution"]
 
 
-@cause("resolution", order=60)
+@cause("resolution", of="quantization", order=60)
 class Resolution:
     """Steps are too coarse: the range is far wider than the values, or there are too few bits."""
 
@@ -42,15 +43,20 @@ class Resolution:
             return None
         low, high = reach(case.facts.quantizers[suspect.name])
         data_low, data_high = case.facts.value_range(suspect)
-        what, times = called(suspect), (high - low) / max(data_high - data_low, 1e-30)
+        ranges: dict[str, Argument] = {
+            "what": called(suspect),
+            "low": low,
+            "high": high,
+            "data_low": data_low,
+            "data_high": data_high,
+        }
+        times = (high - low) / max(data_high - data_low, 1e-30)
         return tried(
             case,
             suspect,
             fixes,
-            changed=f"the range of {what} narrowed from {spoken(low)} .. {spoken(high)} to {spoken(data_low)} .. "
-            f"{spoken(data_high)}, same bits",
-            summary=f"{what} has a range {spoken(times)} times as wide as its values: {spoken(low)} .. "
-            f"{spoken(high)} for {spoken(data_low)} .. {spoken(data_high)}",
+            changed=message("diagnosis.resolution_tighter_changed", **ranges),
+            summary=message("diagnosis.resolution_tighter_summary", **ranges, times=times),
             changes=[Change("range", tensors=suspect.tensors, nodes=suspect.nodes, low=data_low, high=data_high)],
         )
 
@@ -65,8 +71,8 @@ class Resolution:
             case,
             suspect,
             fixes,
-            changed=f"{what} with {bits} bits instead of {main.spec.bits}",
-            summary=f"{what} has {main.spec.bits} bits where others have {bits}",
+            changed=message("diagnosis.resolution_bits_changed", what=what, bits=bits, had=main.spec.bits),
+            summary=message("diagnosis.resolution_bits_summary", what=what, bits=bits, had=main.spec.bits),
             changes=[_bits_change(suspect, main.spec.signed, bits)],
         )
 
@@ -75,13 +81,15 @@ class Resolution:
         fixes = {each.name: with_bits(each, WIDE_BITS) for each in members}
         what, bits = called(suspect), members[0].spec.bits
         damage = case.facts.damage(suspect)
-        noise = "" if damage is None else f": rounding takes {damage.ratio:.2%} of its energy"
+        summary = message("diagnosis.resolution_wide_summary", what=what, bits=bits)
+        if damage is not None:
+            summary = message("diagnosis.resolution_wide_summary_noise", what=what, bits=bits, share=damage.ratio)
         return tried(
             case,
             suspect,
             fixes,
-            changed=f"{what} with {WIDE_BITS} bits over the same range",
-            summary=f"{what} needs finer steps than {bits} bits give{noise}",
+            changed=message("diagnosis.resolution_wide_changed", what=what, bits=WIDE_BITS),
+            summary=summary,
             changes=[_bits_change(suspect, members[0].spec.signed, WIDE_BITS)],
         )
 
@@ -90,11 +98,11 @@ class Resolution:
         change = proof.changes[0]
         if change.kind == "range":
             low, high = case.facts.value_range(suspect)
-            return Remedy(
-                f"set the range of {suspect.tensor!r} to {spoken(low)} .. {spoken(high)}", "free", proof.changes
-            )
+            title = message("diagnosis.set_range", tensor=suspect.tensor, low=low, high=high)
+            return Remedy(title, "free", proof.changes)
         wide = change.value.endswith(str(WIDE_BITS))
-        return Remedy(f"quantize {called(suspect)} to {change.value}", "16 bit" if wide else "free", proof.changes)
+        title = message("diagnosis.resolution_remedy", what=called(suspect), dtype=change.value)
+        return Remedy(title, "16 bit" if wide else "free", proof.changes)
 
 
 def _bits_change(suspect: Suspect, signed: bool, bits: int) -> Change:

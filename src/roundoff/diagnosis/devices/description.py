@@ -2,18 +2,22 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.replay import Pair
 from roundoff.measure.pairs import channel_axis_of, measure_pair
+from roundoff.messages.message import Argument, Message, message
+from roundoff.messages.sentences import recognised
 from roundoff.studies.compare.difference import describe
 
 __all__ = [
     "ChannelLine",
     "LineFit",
     "channel_lines",
+    "line_text",
     "lines_text",
     "pattern",
     "with_lines",
@@ -30,45 +34,46 @@ _LARGEST_BORDER = 0.7
 _FARTHEST = 2
 
 
-def pattern(pairs: tuple[Pair, ...]) -> str:
-    """Where the error is, in words."""
+def pattern(pairs: tuple[Pair, ...]) -> Message:
+    """Where the error is."""
     wrong = [np.square(np.nan_to_num(pair.found - pair.exact).astype(np.float64)) for pair in pairs]
-    beyond = np.mean([np.mean(np.abs(pair.found - pair.exact) > pair.expected.tolerance) for pair in pairs])
-    share = f"{beyond:.1%} of its values are off by more than that"
+    beyond = [np.mean(np.abs(pair.found - pair.exact) > pair.expected.tolerance) for pair in pairs]
+    share = float(np.mean(beyond))
     where = _channels(wrong) or _border(wrong) or _shift(pairs) or _kind(pairs)
-    return f"{share}, {where}" if where else share
+    if where is None:
+        return message("diagnosis.pattern_share", share=share)
+    return message("diagnosis.pattern_share_where", share=share, where=where)
 
 
-def _channels(wrong: list[Array]) -> str:
+def _channels(wrong: list[Array]) -> Message | None:
     axis = channel_axis_of(wrong[0].shape)
     if axis is None or any(each.shape[axis] != wrong[0].shape[axis] for each in wrong):
-        return ""
+        return None
     others = tuple(place for place in range(wrong[0].ndim) if place != axis)
     by_channel = np.sum([each.sum(axis=others) for each in wrong], axis=0)
     order = np.argsort(-by_channel)
     needed = int(np.searchsorted(np.cumsum(by_channel[order]), _MOST * by_channel.sum())) + 1
     if by_channel.size < 3 or needed > max(1, _FEW_CHANNELS * by_channel.size):
-        return ""
-    named = ", ".join(str(index) for index in sorted(order[:needed][:_NAMED].tolist()))
-    more = " and others" if needed > _NAMED else ""
-    return f"almost all in channel{'s' if needed > 1 else ''} {named}{more} of {by_channel.size}"
+        return None
+    key = f"diagnosis.pattern_channel{'s_more' if needed > _NAMED else 's' if needed > 1 else ''}"
+    return message(key, channels=tuple(sorted(order[:needed][:_NAMED].tolist())), all=by_channel.size)
 
 
-def _border(wrong: list[Array]) -> str:
+def _border(wrong: list[Array]) -> Message | None:
     picture = sum(each.reshape(-1, *each.shape[-2:]).sum(axis=0) for each in wrong) if wrong[0].ndim == 4 else None
     if picture is None or min(picture.shape) < 4:
-        return ""
+        return None
     inside = float(picture[1:-1, 1:-1].sum())
     outer = 1 - (picture.shape[0] - 2) * (picture.shape[1] - 2) / picture.size
     if outer < _LARGEST_BORDER and inside <= (1 - _MOST) * float(picture.sum()):
-        return "almost all at the border: its padding"
-    return ""
+        return message("diagnosis.pattern_border")
+    return None
 
 
-def _shift(pairs: tuple[Pair, ...]) -> str:
+def _shift(pairs: tuple[Pair, ...]) -> Message | None:
     """Whether pictures are the right ones, some pixels away."""
     if pairs[0].exact.ndim != 4 or min(pairs[0].exact.shape[-2:]) <= 2 * _FARTHEST:
-        return ""
+        return None
     best, shift = np.inf, (0, 0)
     for down in range(-_FARTHEST, _FARTHEST + 1):
         for right in range(-_FARTHEST, _FARTHEST + 1):
@@ -77,8 +82,8 @@ def _shift(pairs: tuple[Pair, ...]) -> str:
                 best, shift = left, (down, right)
     as_is = sum(_inner(pair.found - pair.exact) for pair in pairs)
     if shift == (0, 0) or best > (1 - _MOST) * as_is:
-        return ""
-    return f"as if shifted by {shift[0]:+d} rows and {shift[1]:+d} columns: its padding, or where windows start"
+        return None
+    return message("diagnosis.pattern_shifted", down=shift[0], right=shift[1])
 
 
 def _inner(difference: Array) -> float:
@@ -87,17 +92,18 @@ def _inner(difference: Array) -> float:
     return float(np.square(inside).sum())
 
 
-def _kind(pairs: tuple[Pair, ...]) -> str:
+def _kind(pairs: tuple[Pair, ...]) -> Message | None:
     worst = max(pairs, key=lambda pair: float(np.square(np.nan_to_num(pair.found - pair.exact)).sum()))
     with np.errstate(all="ignore"):
         moments = measure_pair(worst.exact, worst.found, channel_axis=channel_axis_of(worst.exact.shape))
         found = describe(moments, worst.exact, worst.found)
-    return "" if found.kind == "noise" else str(found.text)
+    return None if found.kind == "noise" else recognised(found.text)
 
 
 # Single channels of a tensor that have a gain or an offset of their own.
 
 LineFit = Callable[[Array, Array], tuple[float, float] | None]
+LineOf = Literal["line", "lines", "line_reference"]
 
 # A channel is wrong when its error has so many times the energy that is expected, and that others have.
 _WRONG = 4.0
@@ -125,11 +131,13 @@ class ChannelLine:
     offset: float
 
     @property
-    def words(self) -> str:
+    def message(self) -> Message:
         """The same as a factor, a summand, or both."""
         if self.offset == 0:
-            return f"{self.gain:.4g} times"
-        return f"{self.offset:+.4g}" if self.gain == 1 else f"{self.gain:.4g} times {self.offset:+.4g}"
+            return message("diagnosis.channel_line_gain", channel=self.channel, gain=self.gain)
+        if self.gain == 1:
+            return message("diagnosis.channel_line_offset", channel=self.channel, offset=self.offset)
+        return message("diagnosis.channel_line", channel=self.channel, gain=self.gain, offset=self.offset)
 
 
 def channel_lines(
@@ -215,19 +223,42 @@ def with_lines(values: Array, lines: Sequence[ChannelLine]) -> Array:
     return changed
 
 
-def lines_text(lines: Sequence[ChannelLine], tensor: str) -> str:
-    """Which channels of a tensor are what: 'channel 3 of x is 0.5 times what it should be'."""
-    named = lines[:_NAMED]
-    more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
-    alike = len({line.words for line in lines}) == 1
-    first = named[0]
-    if alike:
-        numbers = ", ".join(str(line.channel) for line in named)
-        plural = len(lines) > 1
-        should = "what they should be" if plural else "what it should be"
-        is_ = f"{first.gain:.4g} times {should}" if first.gain != 1 else should
-        shifted = f" {first.offset:+.4g}" if first.offset else ""
-        channels = f"channel{'s' if plural else ''} {numbers}{more}"
-        return f"{channels} of {tensor} {'are' if plural else 'is'} {is_}{shifted}"
-    each = ", ".join(f"{line.channel}: {line.words}" for line in named)
-    return f"{len(lines)} channels of {tensor} have a gain or an offset of their own ({each}{more})"
+def line_text(gain: float, offset: float, *, of: LineOf = "line") -> Message:
+    """A gain and an offset as a factor, a summand, or both.
+
+    Args:
+        gain: The factor; 1 for none.
+        offset: The summand; 0 for none.
+        of: What they are of: what one tensor should be (``line``), what several channels should be (``lines``), or
+            the reference (``line_reference``).
+    """
+    which = "" if gain != 1 and offset else "_gain" if gain != 1 else "_offset" if offset else "_none"
+    numbers: dict[str, Argument] = {"gain": gain} if gain != 1 else {}
+    return message(f"diagnosis.{of}{which}", **numbers, **({"offset": offset} if offset else {}))
+
+
+def lines_text(lines: Sequence[ChannelLine], tensor: str, *, reference: bool = False) -> Message:
+    """Which channels of a tensor are what: 'channel 3 of x is 0.5 times what it should be'.
+
+    Args:
+        lines: The channels.
+        tensor: What the tensor is called.
+        reference: Say 'the reference' for what it should be.
+    """
+    more = len(lines) - _NAMED
+    first, plural = lines[0], len(lines) > 1
+    if len({(f"{line.gain:.4g}", f"{line.offset:+.4g}") for line in lines}) == 1:
+        of: LineOf = "line_reference" if reference else "lines" if plural else "line"
+        return message(
+            f"diagnosis.dequantization_channel{'s' if plural else ''}",
+            channels=_few([line.channel for line in lines], more),
+            tensor=tensor,
+            line=line_text(first.gain, first.offset, of=of),
+        )
+    told = _few([line.message for line in lines], more)
+    return message("diagnosis.dequantization_own_lines", count=len(lines), tensor=tensor, lines=told)
+
+
+def _few(items: Sequence[Argument], more: int) -> Argument:
+    named = tuple(items[:_NAMED])
+    return message("terminal.and_more", names=named, count=more) if more > 0 else named

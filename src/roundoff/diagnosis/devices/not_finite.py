@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from roundoff.diagnosis.devices.replay import DeviceReplay
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message
 
 __all__ = ["NotFinite", "find_not_finite"]
 
@@ -27,40 +27,39 @@ class NotFinite:
     as_float: frozenset[str] = frozenset()
     readers: frozenset[str] = frozenset()
 
-    def without_wrong_dumps(self, dumps: Collection[str], bench: DeviceReplay) -> "NotFinite":
+    def without_wrong_dumps(self, dumps: Collection[str], replay: DeviceReplay) -> "NotFinite":
         """The same, given that the device itself had numbers in these tensors."""
         wrong = frozenset(self.tensors).difference(dumps)
-        return replace(self, readers=_readers(bench, wrong))
+        return replace(self, readers=_readers(replay, wrong))
 
     @property
-    def text(self) -> str:
-        """Where they come up first, in words."""
+    def text(self) -> Message:
+        """Where they come up first."""
         first = self.tensors[0]
         if first in self.as_float:
-            return f"first NaN or infinite at {first!r}, where the float model is so, too: look at the samples"
-        return f"first NaN or infinite at {first!r}, where the float model is finite"
+            return message("diagnosis.not_finite_first_both", tensor=first)
+        return message("diagnosis.not_finite_first", tensor=first)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Message, ...]:
         """What was not judged because of them."""
         if not self.readers:
             return ()
-        verb = "was" if len(self.readers) == 1 else "were"
-        return (f"{counted(len(self.readers), 'tensor')} read NaN or infinite values, and {verb} not judged",)
+        return (message("diagnosis.note_read_not_finite", count=len(self.readers)),)
 
 
-def find_not_finite(bench: DeviceReplay) -> NotFinite:
+def find_not_finite(replay: DeviceReplay) -> NotFinite:
     """Look for NaN and infinite values in what the device wrote."""
-    names = (*bench.inputs, *bench.tensors)
-    tensors = [name for name in names if _any(bench, name, float_model=False)]
-    as_float = frozenset(name for name in tensors if _any(bench, name, float_model=True))
-    return NotFinite(tuple(tensors), as_float, _readers(bench, frozenset(tensors)))
+    names = (*replay.inputs, *replay.tensors)
+    tensors = [name for name in names if _any(replay, name, float_model=False)]
+    as_float = frozenset(name for name in tensors if _any(replay, name, float_model=True))
+    return NotFinite(tuple(tensors), as_float, _readers(replay, frozenset(tensors)))
 
 
-def _readers(bench: DeviceReplay, wrong: frozenset[str]) -> frozenset[str]:
-    return frozenset(name for name in bench.tensors if wrong.intersection(bench.spans[name].reads))
+def _readers(replay: DeviceReplay, wrong: frozenset[str]) -> frozenset[str]:
+    return frozenset(name for name in replay.tensors if wrong.intersection(replay.spans[name].reads))
 
 
-def _any(bench: DeviceReplay, name: str, *, float_model: bool) -> bool:
-    read = bench.readout.exact if float_model else bench.readout.read
-    return any(not np.isfinite(read(name, sample)).all() for sample in bench.indices)
+def _any(replay: DeviceReplay, name: str, *, float_model: bool) -> bool:
+    read = replay.readout.exact if float_model else replay.readout.read
+    return any(not np.isfinite(read(name, sample)).all() for sample in replay.indices)

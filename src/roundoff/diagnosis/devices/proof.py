@@ -10,9 +10,10 @@ from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention
 from roundoff.diagnosis.result import Change, Measure
 from roundoff.measure.metrics import ratio_db
+from roundoff.messages.message import Argument, Message, joined, message
 from roundoff.messages.sanitize import short_name
 
-__all__ = ["MOST_LEFT", "called", "energy", "left_over", "recovered", "tried", "where"]
+__all__ = ["MOST_LEFT", "called", "energy", "left_over", "only_dumped", "recovered", "tried", "where"]
 
 MOST_LEFT = 30.0
 """What explains all of a difference leaves no more than so many times what is expected anyway.
@@ -24,21 +25,21 @@ part by a line or by another order.
 # An explanation may leave this many times the error that is expected anyway.
 _LEFT = 4.0
 _MOST = 0.5
-_WHERE = {
-    "dump only": "in the dump only: what reads it on the device had the right values",
-    "flows on": "and what reads it goes on with that",
-    "not known": "at least in the dump",
-}
 
 
 def called(suspect: DeviceSuspect) -> str:
     """What to call a tensor in a sentence."""
-    return repr(short_name(suspect.tensor))
+    return short_name(suspect.tensor)
 
 
-def where(suspect: DeviceSuspect) -> str:
-    """Whether the device itself is wrong or what it wrote, to end a sentence with."""
-    return _WHERE[suspect.flow]
+def where(suspect: DeviceSuspect, whole: Message) -> Message:
+    """A sentence that ends in whether the device itself is wrong or what it wrote."""
+    return message(f"diagnosis.where_{suspect.flow.replace(' ', '_')}", whole=whole)
+
+
+def only_dumped(remedy: Message) -> Message:
+    """What to do about a dump, where that is all that is wrong."""
+    return joined([remedy, message("diagnosis.device_itself_right")])
 
 
 def _energies(pairs: Sequence[Pair], explained: Sequence[Array]) -> tuple[float, float, float, float]:
@@ -83,9 +84,10 @@ def tried(
     suspect: DeviceSuspect,
     explained: Sequence[Array],
     *,
-    changed: str,
-    summary: str,
+    changed: Message,
+    summary: Message,
     changes: Sequence[Change] = (),
+    detail: Argument = None,
 ) -> Intervention:
     """An intervention: what the tensor would be if the explanation is right, next to what the device wrote.
 
@@ -93,15 +95,16 @@ def tried(
         suspect: The tensor.
         explained: Its values by the explanation, in the samples of the suspect.
         changed: What was changed in the reference.
-        summary: The finding in a sentence.
+        summary: The finding.
         changes: The remedy as data.
+        detail: What the remedy goes on to say.
     """
     signal, before, after, _ = _energies(suspect.pairs, explained)
     measure = Measure(
-        f"SQNR of {called(suspect)} on the device",
+        message("diagnosis.measure_device", tensor=called(suspect)),
         "dB",
         ratio_db(signal, before),
         ratio_db(signal, after),
         samples=len(suspect.pairs),
     )
-    return Intervention(changed, (measure,), recovered(suspect, explained), summary, tuple(changes))
+    return Intervention(changed, (measure,), recovered(suspect, explained), summary, tuple(changes), detail=detail)

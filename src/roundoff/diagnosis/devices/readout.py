@@ -18,6 +18,8 @@ from roundoff.core.quantizers import Quantizer, dequantize
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.diagnosis.devices.expectation import Golden
 from roundoff.errors import BadInput, CannotAlign
+from roundoff.messages.message import Message, message
+from roundoff.messages.sentences import recognised
 from roundoff.studies.compare.measuring import SamplePairs, find_samples, laid_out, read_pair
 
 __all__ = [
@@ -91,7 +93,7 @@ class Readout:
     quantizers: Mapping[str, Quantizer]
     fits: Mapping[str, Fit] = field(default_factory=dict)
     left_out: tuple[Unjudged, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     def read(self, name: str, sample: int) -> Array:
         """Values of a tensor, float32, in the layout of the float model.
@@ -219,9 +221,9 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         reasons = "; ".join(f"{each.name}: {each.detail}" for each in left_out[:3])
         what = f"No tensor of {device.label} could be used: {reasons or 'none is known'}."
         raise CannotAlign(what, fix="dump outputs of nodes under the names of the model, or give --aliases")
-    notes = [str(matched.note)] if matched.note else []
+    notes = [recognised(matched.note)] if matched.note else []
     if fits:
-        notes.append(f"{len(fits)} tensors are codes of unknown scale: it was fitted to the float model")
+        notes.append(message("diagnosis.note_unknown_scale", count=len(fits)))
     return Readout(reference, device, kept, matched.pairs, quantizers, fits, tuple(left_out), tuple(notes))
 
 
@@ -275,19 +277,20 @@ def _usable(readout: Readout, pair: TensorPair) -> tuple[Unjudged | None, Fit | 
     """Why a pair cannot be used, or the scale and zero point that its codes need."""
     name = pair.reference
     if pair.how == "shape" or pair.confidence < SURE:
-        return Unjudged(name, "unmatched", f"it is not certain that it is {pair.candidate}"), None
+        return Unjudged(name, "unmatched", message("diagnosis.left_uncertain", other=pair.candidate)), None
     try:
         exact, found = readout._both(name, 0)
     except BadInput as error:
         return Unjudged(name, "unreadable", error.what.rstrip(".")), None
     if exact.dtype.kind != "f" or found.dtype.kind not in "fiu":
-        return Unjudged(name, "not_numbers", "it does not hold real numbers"), None
+        return Unjudged(name, "not_numbers", message("diagnosis.left_not_real")), None
     if exact.shape != found.shape:
-        return Unjudged(name, "shape", f"its shape is {found.shape}, not {exact.shape}"), None
+        detail = message("diagnosis.left_shape", shape=str(found.shape), expected=str(exact.shape))
+        return Unjudged(name, "shape", detail), None
     quantizer = readout.quantizers.get(name)
     plain = found.dtype.kind == "f" or (quantizer is not None and _fits_codes(found, quantizer))
     fit = None if plain else _fitted(exact, found)
-    codes = Unjudged(name, "not_numbers", "it holds codes, and no scale makes values of them")
+    codes = Unjudged(name, "not_numbers", message("diagnosis.left_codes"))
     return (None if plain or fit is not None else codes), fit
 
 

@@ -1,4 +1,4 @@
-"""The bench on which a device is taken apart: its tensors, what they should be, and what may differ."""
+"""A device played again part by part: its tensors, what they should be, and what may differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

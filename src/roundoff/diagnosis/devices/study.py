@@ -9,8 +9,7 @@ import numpy as np
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import TensorSource
-from roundoff.diagnosis.devices import causes as _causes
-from roundoff.diagnosis.devices.causes.integer_implementation import SHIFTED, arithmetics
+from roundoff.diagnosis.causes.device_integer_implementation import SHIFTED, arithmetics
 from roundoff.diagnosis.devices.inputs import input_suspects
 from roundoff.diagnosis.devices.local_errors import LocalError, OutputLoss, judged_outputs
 from roundoff.diagnosis.devices.not_finite import find_not_finite
@@ -19,21 +18,22 @@ from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey, find_suspects, survey
 from roundoff.diagnosis.devices.verdict import Evidence, conclude, kept_text
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
-from roundoff.diagnosis.loss import Loss
+from roundoff.diagnosis.loss import Loss, decibels_of
 from roundoff.diagnosis.registry import ask, explain, find_cause
 from roundoff.diagnosis.result import Change, Diagnosis, Finding, Measure, Remedy
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.numbers import counted, decibels_text
+from roundoff.messages.message import Argument, Message, joined, message
+from roundoff.messages.sentences import recognised
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource
 from roundoff.run.feeds import Samples
 
 __all__ = [
     "diagnose_device",
-    "open_bench",
+    "open_replay",
     "rounding_findings",
 ]
 
@@ -49,22 +49,22 @@ _HELD = 4
 _EXPLAINED = 0.8
 
 
-def rounding_findings(bench: DeviceReplay, found: Survey, accused: frozenset[str]) -> list[Finding]:
+def rounding_findings(replay: DeviceReplay, found: Survey, accused: frozenset[str]) -> list[Finding]:
     """Tensors whose codes are off to one side, one by one or as one finding when they are everywhere."""
-    if not bench.quantizers:
+    if not replay.quantizers:
         return []
-    coded = [name for name in bench.tensors if name in bench.golden.coded and name not in accused]
+    coded = [name for name in replay.tensors if name in replay.golden.coded and name not in accused]
     shifted = [name for name in coded if abs(found.local[name].mean_shift) > SHIFTED]
     if len(shifted) >= max(_FEWEST, _SHARE * len(coded)):
-        finding = _everywhere(bench, shifted)
+        finding = _everywhere(replay, shifted)
         return [] if finding is None else [finding]
     findings = []
     for name in shifted:
-        places = bench.indices[:_HELD]
-        pairs = tuple(bench.pair(name, sample) for sample in places)
-        nodes = bench.spans[name].nodes
+        places = replay.indices[:_HELD]
+        pairs = tuple(replay.pair(name, sample) for sample in places)
+        nodes = replay.spans[name].nodes
         suspect = DeviceSuspect(name, nodes, found.local[name], "flows on", pairs, places)
-        asked = ask(find_cause(_CAUSE, "device"), bench, suspect, nodes=nodes, tensors=(name,))
+        asked = ask(find_cause(_CAUSE, "device"), replay, suspect, nodes=nodes, tensors=(name,))
         if asked is not None and asked[0].proven and _is_biased(asked[0]):
             findings.append(asked[0])
     return findings
@@ -75,53 +75,50 @@ def _is_biased(finding: Finding) -> bool:
     return finding.remedy is not None and any("rounds down" in each.value for each in finding.remedy.changes)
 
 
-def _everywhere(bench: DeviceReplay, shifted: list[str]) -> Finding | None:
+def _everywhere(replay: DeviceReplay, shifted: list[str]) -> Finding | None:
     """One way of rounding that explains all of them."""
     tried_on = shifted[:: max(1, len(shifted) // _TRIED_ON)][:_TRIED_ON]
-    before = _wrong_share(bench, tried_on, None)
-    best: tuple[float, str, Arithmetic | None] = (before, "", None)
-    for words, arithmetic in arithmetics(bench.arithmetic):
-        share = _wrong_share(bench, tried_on, arithmetic)
-        if share < best[0]:
-            best = share, words, arithmetic
-    after, words, chosen = best
-    if chosen is None or after > (1 - _EXPLAINED) * before:
+    before = _wrong_share(replay, tried_on, None)
+    best: tuple[float, Message] | None = None
+    for how, arithmetic in arithmetics(replay.arithmetic):
+        share = _wrong_share(replay, tried_on, arithmetic)
+        if share < (before if best is None else best[0]):
+            best = share, how
+    if best is None or best[0] > (1 - _EXPLAINED) * before:
         return None
-    nodes = tuple(dict.fromkeys(bench.spans[name].nodes[0] for name in shifted))
-    samples = len(bench.indices[:_HELD])
-    measure = Measure(
-        "codes that differ from the reference", "", before, after, higher_is_better=False, samples=samples
-    )
-    change = Change("report", nodes=nodes, tensors=tuple(shifted), value=words)
-    title = "ask the vendor for rounding, or add half a step to the biases; calibrate with the device's rounding"
+    after, how = best
+    nodes = tuple(dict.fromkeys(replay.spans[name].nodes[0] for name in shifted))
+    samples = len(replay.indices[:_HELD])
+    what = message("diagnosis.measure_codes_differ")
+    measure = Measure(what, "", before, after, higher_is_better=False, samples=samples)
+    change = Change("report", nodes=nodes, tensors=tuple(shifted), value=str(how))
+    title = message("diagnosis.integer_implementation_everywhere_remedy")
     return Finding(
         number=0,
         cause=_CAUSE,
         nodes=nodes,
         tensors=tuple(shifted),
-        summary=f"the device {words} everywhere: {len(shifted)} tensors are off to one side, and {before:.0%} of "
-        "their codes differ from the reference",
+        summary=message("diagnosis.integer_implementation_everywhere", how=how, count=len(shifted), share=before),
         evidence={"shifted_tensors": float(len(shifted))},
-        intervention=f"the reference {words}",
+        intervention=message("diagnosis.integer_implementation_everywhere_changed", how=how),
         measures=(measure,),
         remedy=Remedy(title, "outside", (change,)),
         proven=True,
     )
 
 
-def _wrong_share(bench: DeviceReplay, names: list[str], arithmetic: Arithmetic | None) -> float:
+def _wrong_share(replay: DeviceReplay, names: list[str], arithmetic: Arithmetic | None) -> float:
     """Share of codes that are not the reference's, with its own arithmetic or another."""
-    golden = bench.golden if arithmetic is None else bench.golden.with_arithmetic(arithmetic)
+    golden = replay.golden if arithmetic is None else replay.golden.with_arithmetic(arithmetic)
     error = LocalError()
-    for sample in bench.indices[:_HELD]:
-        view = bench.view(sample)
+    for sample in replay.indices[:_HELD]:
+        view = replay.view(sample)
         for name in names:
-            pair = bench.pair(name, sample, view)
+            pair = replay.pair(name, sample, view)
             error.add(golden.compute(name, view), pair.found, pair.expected)
     return 1 - error.same / max(1, error.count)
 
 
-_LOADED = _causes
 # More samples of a dump say little more of what each part computes.
 _MOST_SAMPLES = 8
 # Suspects that are taken apart; of more, something else is wrong than a few of them.
@@ -156,12 +153,12 @@ def diagnose_device(
     notebook = Investigation(settings or DiagnoseSettings())
     quantized = _as_quantized(subject)
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
-        with notebook.check("dumps") as check, np.errstate(all="ignore"):
-            bench = _bench(quantized, samples, (reference, dumps), notebook, names)
-            check.result = _what_was_read(bench)
+        with notebook.check(message("diagnosis.check_dumps")) as check, np.errstate(all="ignore"):
+            replay = _replay(quantized, samples, (reference, dumps), notebook, names)
+            check.result = _what_was_read(replay)
         # Dumps may hold anything, NaN and the largest numbers among it.
         with np.errstate(all="ignore"):
-            return _Diagnosing(bench, notebook).run()
+            return _Diagnosing(replay, notebook).run()
 
 
 def _as_quantized(subject: Model | QuantizedModel) -> QuantizedModel:
@@ -169,7 +166,7 @@ def _as_quantized(subject: Model | QuantizedModel) -> QuantizedModel:
 
 
 @contextmanager
-def open_bench(
+def open_replay(
     subject: Model | QuantizedModel,
     samples: Samples,
     dumps: TensorSource,
@@ -177,7 +174,7 @@ def open_bench(
     settings: DiagnoseSettings | None = None,
     names: KnownNames | None = None,
 ) -> Iterator[DeviceReplay]:
-    """A device on the bench, as `diagnose_device` takes it apart; for those who go on from what that found.
+    """A device as `diagnose_device` plays it again part by part; for those who go on from what that found.
 
     Raises:
         CannotAlign: Nothing of the dumps belongs to the model.
@@ -187,10 +184,10 @@ def open_bench(
     notebook = Investigation(settings or DiagnoseSettings())
     quantized = _as_quantized(subject)
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
-        yield _bench(quantized, samples, (reference, dumps), notebook, names)
+        yield _replay(quantized, samples, (reference, dumps), notebook, names)
 
 
-def _bench(
+def _replay(
     quantized: QuantizedModel,
     samples: Samples,
     sources: tuple[LiveSource, TensorSource],
@@ -210,7 +207,7 @@ def _bench(
         names=names,
         progress=settings.progress,
     )
-    bench = DeviceReplay(
+    replay = DeviceReplay(
         quantized.float_model,
         quantized.quantizers,
         samples,
@@ -220,63 +217,70 @@ def _bench(
         threads=settings.threads,
     )
     usable = [info.name for info in sources[0].tensors if info.dtype.startswith("float") and not info.problem]
-    whole = with_predicted(readout, bench.golden, feed=bench.feed(0), tensors=usable)
+    whole = with_predicted(readout, replay.golden, feed=replay.feed(0), tensors=usable)
     found = len(whole.pairs) - len(readout.pairs)
     if found:
-        notebook.notes.append(f"{found} tensors were found by what the device's other tensors predict")
+        notebook.notes.append(message("diagnosis.note_predicted", count=found))
     notebook.notes += readout.notes
     left_out = tuple(each for each in readout.left_out if each.name not in whole.pairs)
-    notebook.skipped += [f"{each.name}: {each.detail}" for each in left_out]
-    return replace(bench, readout=replace(whole, left_out=left_out))
+    notebook.skipped += [
+        message("diagnosis.left_out", tensor=each.name, why=recognised(each.detail)) for each in left_out
+    ]
+    return replace(replay, readout=replace(whole, left_out=left_out))
 
 
-def _what_was_read(bench: DeviceReplay) -> str:
-    computed = sum(1 for node in bench.model.proto.graph.node for name in node.output if name)
-    told = f"{len(bench.tensors)} of {computed} tensors in {counted(len(bench.readout.samples), 'sample')}"
-    kinds = {
-        "integer": "codes of integers",
-        "float16": "half precision",
+def _what_was_read(replay: DeviceReplay) -> Message:
+    computed = sum(1 for node in replay.model.proto.graph.node for name in node.output if name)
+    kinds: dict[str, Argument] = {
+        "integer": message("diagnosis.dtype_integer"),
+        "float16": message("diagnosis.dtype_half"),
         "bfloat16": "bfloat16",
         "float32": "float",
     }
-    return f"{told}, {kinds[bench.numbers.kind]}"
+    return message(
+        "diagnosis.dump_read",
+        count=len(replay.tensors),
+        all=computed,
+        samples=len(replay.readout.samples),
+        dtype=kinds[replay.numbers.kind],
+    )
 
 
 class _Diagnosing:
-    def __init__(self, bench: DeviceReplay, notebook: Investigation) -> None:
-        self._bench, self._notebook = bench, notebook
-        self._outputs = OutputLoss(bench)
+    def __init__(self, replay: DeviceReplay, notebook: Investigation) -> None:
+        self._replay, self._notebook = replay, notebook
+        self._outputs = OutputLoss(replay)
         # What the outputs lose when the worst that was found is right.
         self._best: Loss | None = None
 
     def run(self) -> Diagnosis:
         progress = self._notebook.settings.progress
-        with self._notebook.check("inputs") as check:
-            inputs = input_suspects(self._bench)
+        with self._notebook.check(message("diagnosis.check_inputs")) as check:
+            inputs = input_suspects(self._replay)
             check.ok = not inputs
             check.result = self._inputs_text(inputs)
-        with self._notebook.check("values") as check:
-            nowhere = find_not_finite(self._bench)
+        with self._notebook.check(message("diagnosis.check_values")) as check:
+            nowhere = find_not_finite(self._replay)
             check.ok = not nowhere.tensors
-            check.result = nowhere.text if nowhere.tensors else ""
-        with self._notebook.check("parts") as check:
-            found = survey(self._bench, progress)
-            suspects = find_suspects(self._bench, found, progress)
+            check.result = nowhere.text if nowhere.tensors else None
+        with self._notebook.check(message("diagnosis.check_parts")) as check:
+            found = survey(self._replay, progress)
+            suspects = find_suspects(self._replay, found, progress)
             # What reads NaN can only hand it on, unless that is in the dump alone.
-            nowhere = nowhere.without_wrong_dumps(self._bench.believed, self._bench)
+            nowhere = nowhere.without_wrong_dumps(self._replay.believed, self._replay)
             self._notebook.notes += nowhere.notes
             suspects = [each for each in suspects if each.tensor not in nowhere.readers]
             check.ok = not suspects
             check.result = _parts_text(found, suspects, len(nowhere.readers))
         loss, expected = self._losses()
-        too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._bench.tensors))
+        too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._replay.tensors))
         findings = self._explained(inputs, [] if too_many else suspects)
         if not too_many:
             accused = frozenset(name for each in findings for name in each.tensors)
-            findings += rounding_findings(self._bench, found, accused)
+            findings += rounding_findings(self._replay, found, accused)
         weighed = tuple(self._weighed(each, loss, expected) for each in findings)
         evidence = Evidence(
-            bench=self._bench,
+            replay=self._replay,
             survey=found,
             findings=weighed,
             suspects=(*inputs, *suspects),
@@ -284,24 +288,25 @@ class _Diagnosing:
             expected=expected or self._best,
             unexplained=too_many,
             not_finite=nowhere,
-            outputs=judged_outputs(self._bench, nowhere),
+            outputs=judged_outputs(self._replay, nowhere),
         )
         return conclude(evidence, self._notebook)
 
-    def _inputs_text(self, inputs: Sequence[DeviceSuspect]) -> str:
+    def _inputs_text(self, inputs: Sequence[DeviceSuspect]) -> Message:
         if inputs:
-            return f"{', '.join(repr(each.tensor) for each in inputs)} on the device is not what --data holds"
-        return "as in --data" if self._bench.inputs else "not in the dump"
+            return message("diagnosis.inputs_differ", names=tuple(f"'{each.tensor}'" for each in inputs))
+        return message("diagnosis.inputs_same" if self._replay.inputs else "diagnosis.inputs_unknown")
 
     def _losses(self) -> tuple[Loss | None, Loss | None]:
         if not self._outputs.can_tell:
             return None, None
-        with self._notebook.check("outputs") as check:
+        with self._notebook.check(message("diagnosis.check_outputs")) as check:
             loss = self._outputs.of_device()
-            expected = self._outputs.of_arithmetic() if self._bench.quantizers else None
-            check.result = f"{kept_text(loss)} against the float model"
+            expected = self._outputs.of_arithmetic() if self._replay.quantizers else None
+            check.result = message("diagnosis.against_float", kept=kept_text(loss))
             if expected is not None:
-                check.result += f", {decibels_text(expected.sqnr_db)} by its arithmetic"
+                usual = decibels_of(expected.sqnr_db)
+                check.result = message("diagnosis.against_float_and_arithmetic", kept=kept_text(loss), db=usual)
             check.ok = loss.agrees
         return loss, expected
 
@@ -309,9 +314,9 @@ class _Diagnosing:
         findings: list[Finding] = []
         for suspect in [*inputs, *suspects][:_MOST_SUSPECTS]:
             if self._notebook.out_of_time():
-                self._notebook.skip(f"why {suspect.tensor} is wrong")
+                self._notebook.skip(message("diagnosis.skip_why", tensor=suspect.tensor))
                 continue
-            told = explain(self._bench, suspect, side="device", nodes=suspect.nodes, tensors=(suspect.tensor,))
+            told = explain(self._replay, suspect, of="device", nodes=suspect.nodes, tensors=(suspect.tensor,))
             if told is not None:
                 findings.append(told)
         return findings
@@ -319,7 +324,7 @@ class _Diagnosing:
     def _weighed(self, finding: Finding, loss: Loss | None, expected: Loss | None) -> Finding:
         """The finding with what the outputs gain when its tensor, and what follows it, is right."""
         one = len(finding.tensors) == 1
-        if loss is None or not one or finding.tensors[0] in self._bench.believed:
+        if loss is None or not one or finding.tensors[0] in self._replay.believed:
             return finding
         right = self._outputs.with_right(finding.tensors[0])
         if self._best is None or right.value < self._best.value:
@@ -331,13 +336,14 @@ class _Diagnosing:
         if gain.after > gain.before + _NOTICED_DB:
             return replace(finding, measures=(*finding.measures, gain), share=share)
         if finding.cause == "integer-implementation":
-            return replace(finding, summary=f"{finding.summary}; at the outputs that costs next to nothing")
+            nothing = message("diagnosis.integer_implementation_costs_nothing")
+            return replace(finding, summary=joined([finding.summary, nothing]))
         return finding
 
 
-def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect], unknown: int) -> str:
-    good = len(found.local) - len(suspects) - unknown
-    told = f"{good} of {counted(len(found.local), 'tensor')} follow from what they read"
-    if suspects:
-        told += f"; {', '.join(each.tensor for each in suspects[:3])}{' ...' if len(suspects) > 3 else ''} not"
-    return told
+def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect], unknown: int) -> Message:
+    good, everything = len(found.local) - len(suspects) - unknown, len(found.local)
+    if not suspects:
+        return message("diagnosis.parts_follow", count=good, all=everything)
+    names = ", ".join(each.tensor for each in suspects[:3]) + (" ..." if len(suspects) > 3 else "")
+    return message("diagnosis.parts_follow_except", count=good, all=everything, names=names)

@@ -58,18 +58,18 @@ class Survey:
     floor: float
 
 
-def survey(bench: DeviceReplay, progress: Progress = SILENT) -> Survey:
+def survey(replay: DeviceReplay, progress: Progress = SILENT) -> Survey:
     """Measure every tensor that the device wrote, sample by sample."""
-    local = {name: LocalError() for name in bench.tensors}
-    sums = {name: [0.0, 0.0] for name in bench.tensors}
-    progress.start("looking at tensors", len(local) * len(bench.indices))
+    local = {name: LocalError() for name in replay.tensors}
+    sums = {name: [0.0, 0.0] for name in replay.tensors}
+    progress.start("looking at tensors", len(local) * len(replay.indices))
     try:
-        for sample in bench.indices:
-            view = bench.view(sample)
+        for sample in replay.indices:
+            view = replay.view(sample)
             for name, error in local.items():
-                pair = bench.pair(name, sample, view)
+                pair = replay.pair(name, sample, view)
                 error.add(pair.exact, pair.found, pair.expected)
-                reference = bench.readout.exact(name, sample).astype(np.float64)
+                reference = replay.readout.exact(name, sample).astype(np.float64)
                 with np.errstate(invalid="ignore", over="ignore"):
                     difference = np.nan_to_num(pair.found - reference, posinf=np.inf, neginf=-np.inf)
                     sums[name][0] += float(np.square(difference).sum())
@@ -79,62 +79,62 @@ def survey(bench: DeviceReplay, progress: Progress = SILENT) -> Survey:
         progress.finish()
     total = {name: error / signal if signal else float(error > 0) for name, (error, signal) in sums.items()}
     floor = 1.0
-    if not bench.quantizers and local:
+    if not replay.quantizers and local:
         # Of two in the middle the better one: the mean of a right and a wrong tensor would excuse the wrong one.
         floor = max(1.0, statistics.median_low(min(error.excess, 1e6) for error in local.values()))
     return Survey(local, total, floor)
 
 
-def find_suspects(bench: DeviceReplay, found: Survey, progress: Progress = SILENT) -> list[DeviceSuspect]:
+def find_suspects(replay: DeviceReplay, found: Survey, progress: Progress = SILENT) -> list[DeviceSuspect]:
     """Go through suspect tensors in execution order; a wrong dump is set right before those that read it."""
     suspects = []
-    guessed = not bench.quantizers
+    guessed = not replay.quantizers
     doubtful = [name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=guessed)]
     progress.start("checking suspects", len(doubtful))
     try:
         for name in doubtful:
-            error = _again(bench, name) if bench.believed else found.local[name]
+            error = _again(replay, name) if replay.believed else found.local[name]
             progress.advance()
             if not error.is_suspect(found.floor, guessed=guessed):
                 continue
-            flow = _flow(bench, name, found.floor)
-            places, nodes = bench.indices[:_HELD], bench.spans[name].nodes
-            pairs = tuple(bench.pair(name, sample) for sample in places)
+            flow = _flow(replay, name, found.floor)
+            places, nodes = replay.indices[:_HELD], replay.spans[name].nodes
+            pairs = tuple(replay.pair(name, sample) for sample in places)
             suspects.append(DeviceSuspect(name, nodes, error, flow, pairs, places, found.floor))
             if flow == "dump only":
-                bench.believed.add(name)
+                replay.believed.add(name)
     finally:
         progress.finish()
     return suspects
 
 
-def _again(bench: DeviceReplay, name: str) -> LocalError:
+def _again(replay: DeviceReplay, name: str) -> LocalError:
     error = LocalError()
-    for sample in bench.indices:
-        pair = bench.pair(name, sample)
+    for sample in replay.indices:
+        pair = replay.pair(name, sample)
         error.add(pair.exact, pair.found, pair.expected)
     return error
 
 
-def _flow(bench: DeviceReplay, name: str, floor: float) -> Flow:
+def _flow(replay: DeviceReplay, name: str, floor: float) -> Flow:
     """Whether what reads a tensor fits its dump, or what it should have been."""
     as_dumped = as_computed = 0.0
-    readers = bench.consumers.get(name, ())
+    readers = replay.consumers.get(name, ())
     lost, fits = False, bool(readers)
-    for sample in bench.indices[:_HELD]:
-        view = bench.view(sample)
-        right = view.but({name: bench.golden.compute(name, view)})
+    for sample in replay.indices[:_HELD]:
+        view = replay.view(sample)
+        right = view.but({name: replay.golden.compute(name, view)})
         lost = lost or not np.isfinite(view[name]).all()
         for reader in readers:
             for given in (view, right):
-                pair = bench.pair(reader, sample, given)
+                pair = replay.pair(reader, sample, given)
                 error = compare_local(pair.exact, pair.found, pair.expected)
                 weighed = (error.error + error.noise) / max(error.noise, np.finfo(float).tiny)
                 if given is view:
                     as_dumped += weighed
                 else:
                     as_computed += weighed
-                    fits = fits and not error.is_suspect(floor, guessed=not bench.quantizers)
+                    fits = fits and not error.is_suspect(floor, guessed=not replay.quantizers)
     # NaN has no energy, and codes have no NaN: who follows from the right values did not read it.
     if as_dumped > _CLEARLY * as_computed or (lost and fits):
         return "dump only"

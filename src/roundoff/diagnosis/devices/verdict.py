@@ -13,7 +13,8 @@ from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import ENDLESS, Loss
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding
 from roundoff.diagnosis.subject import loss_measures
-from roundoff.messages.numbers import EXACT_DB, counted, decibels_text
+from roundoff.messages.message import Message, joined, message, verbatim
+from roundoff.messages.numbers import EXACT_DB, decibels_text
 
 __all__ = ["Evidence", "conclude", "kept_text"]
 
@@ -29,7 +30,7 @@ class Evidence:
     """All that was found on a device.
 
     Attributes:
-        bench: The device.
+        replay: The device.
         survey: Errors of its tensors.
         findings: What was explained.
         suspects: Tensors that their inputs do not explain.
@@ -40,7 +41,7 @@ class Evidence:
         outputs: Which outputs of the network were judged.
     """
 
-    bench: DeviceReplay
+    replay: DeviceReplay
     survey: Survey
     findings: tuple[Finding, ...]
     suspects: tuple[DeviceSuspect, ...]
@@ -53,31 +54,31 @@ class Evidence:
 
 def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     """The diagnosis."""
-    bench = evidence.bench
+    replay = evidence.replay
     findings = _numbered(evidence)
     kind = _kind(evidence, findings)
     loss = evidence.loss
     measures = () if loss is None else loss_measures(loss, evidence.expected or loss)
     return Diagnosis(
-        reference=shown(bench.model.path),
-        subject=notebook.settings.subject or shown(bench.readout.device.label),
+        reference=shown(replay.model.path),
+        subject=notebook.settings.subject or verbatim(shown(replay.readout.device.label)),
         side="device",
         kind=kind,
-        verdict=_sentence(kind, evidence, findings),
+        verdict=_verdict(kind, evidence, findings),
         findings=findings,
         measures=measures,
         victims=_victims(evidence, findings),
         checks=tuple(notebook.checks),
         not_looked_at=tuple(notebook.skipped),
         notes=tuple(notebook.notes),
-        samples=len(bench.indices),
+        samples=len(replay.indices),
         outputs=evidence.outputs,
     )
 
 
 def _numbered(evidence: Evidence) -> tuple[Finding, ...]:
     """Proven ones first; of these what the device computes wrongly before what was only read wrongly."""
-    only_read = evidence.bench.believed
+    only_read = evidence.replay.believed
     ordered = sorted(
         evidence.findings,
         key=lambda each: (not each.proven, not only_read.isdisjoint(each.tensors), -each.share),
@@ -92,75 +93,85 @@ def _kind(evidence: Evidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
         return "not_enough_evidence"
     loss, expected = evidence.loss, evidence.expected
     # What was not judged may be wrong: nothing good is said of a device whose outputs were not all seen.
-    if loss is None or not evidence.outputs.complete or not evidence.bench.tensors:
+    if loss is None or not evidence.outputs.complete or not evidence.replay.tensors:
         return "not_enough_evidence"
     if loss.agrees:
         return "healthy"
     if expected is not None and loss.excess_db(expected) > _UNEXPLAINED_DB:
         return "not_enough_evidence"
-    return "not_enough_evidence" if _computes_in_float(evidence.bench) else "elsewhere"
+    return "not_enough_evidence" if _computes_in_float(evidence.replay) else "elsewhere"
 
 
-def _computes_in_float(bench: DeviceReplay) -> bool:
+def _computes_in_float(replay: DeviceReplay) -> bool:
     """Whether no quantization can be what costs the outputs: there is none, and no value lies on a grid."""
-    return not bench.quantizers and bench.numbers.kind != "integer"
+    return not replay.quantizers and replay.numbers.kind != "integer"
 
 
-def _sentence(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> str:
-    bench, loss = evidence.bench, evidence.loss
-    tensors = counted(len(bench.tensors), "tensor")
-    keeps = "" if loss is None else f"; the outputs keep {kept_text(loss)}"
+def _verdict(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> Message:
+    kept = None if evidence.loss is None else kept_text(evidence.loss)
     if kind == "culprits":
-        return _culprits_text(bench, [each for each in findings if each.proven], keeps)
+        return _culprits_text(evidence.replay, [each for each in findings if each.proven], kept)
+    tensors = len(evidence.replay.tensors)
     if kind == "healthy":
-        return f"nothing is wrong on the device: all {tensors} follow from what they read{keeps}"
+        return _with_kept(message("diagnosis.device_fine", count=tensors), kept)
     if kind == "elsewhere":
-        return (
-            f"nothing is wrong on the device: all {tensors} follow from what they read{keeps}: "
-            "the quantization itself costs that"
-        )
+        if kept is None:
+            return message("diagnosis.device_fine_costs", count=tensors)
+        return _with_kept(message("diagnosis.device_fine", count=tensors), kept, "diagnosis.outputs_keep_costs")
+    return _open_text(evidence, findings, kept)
+
+
+def _open_text(evidence: Evidence, findings: tuple[Finding, ...], kept: Message | None) -> Message:
+    """What can be said without a proof."""
+    tensors = len(evidence.replay.tensors)
     if evidence.unexplained:
-        wrong = len(evidence.suspects)
-        return (
-            f"{wrong} of {tensors} do not follow from what they read; is this the dump of "
-            "this model, and of these samples?"
-        )
-    text = f"something is wrong on the device{keeps}, and no intervention proves what"
+        wrong = message("diagnosis.device_not_following", count=len(evidence.suspects), all=tensors)
+        return joined([wrong, message("diagnosis.device_right_dump_asked")])
     if evidence.not_finite.tensors:
-        text = f"tensors on the device are {evidence.not_finite.text}{keeps}"
-    elif not findings and not evidence.outputs.complete:
+        return _with_kept(message("diagnosis.device_not_finite", where=evidence.not_finite.text), kept)
+    if not findings and not evidence.outputs.complete:
         # What the others keep would read as if it were all of them.
-        text = f"nothing wrong was found in {tensors}, but not every output of the network was judged"
-    return text
+        return message("diagnosis.device_nothing_found", count=tensors)
+    if kept is None:
+        return message("diagnosis.device_wrong_no_proof")
+    return _with_kept(message("diagnosis.device_wrong"), kept, "diagnosis.outputs_keep_no_proof")
 
 
-def kept_text(loss: Loss) -> str:
-    """What outputs keep, in words: decibels, or nothing where they are NaN or beyond all measure."""
+def _with_kept(text: Message, kept: Message | None, key: str = "diagnosis.outputs_keep", **more: int) -> Message:
+    """A verdict, and what the outputs keep where they were dumped."""
+    return text if kept is None else joined([text, message(key, kept=kept, **more)])
+
+
+def kept_text(loss: Loss) -> Message:
+    """What outputs keep: decibels, or nothing where they are NaN or beyond all measure."""
     nothing = float(loss.ratios.max(initial=0.0)) >= ENDLESS
     if nothing:
-        return "nothing (NaN, infinite, or beyond all measure)"
-    return "everything (exact)" if loss.sqnr_db >= EXACT_DB else decibels_text(loss.sqnr_db)
+        return message("diagnosis.kept_nothing")
+    exact = loss.sqnr_db >= EXACT_DB
+    return message("diagnosis.kept_everything") if exact else verbatim(decibels_text(loss.sqnr_db))
 
 
-def _culprits_text(bench: DeviceReplay, proven: Sequence[Finding], keeps: str) -> str:
-    tensors = counted(len(bench.tensors), "tensor")
+def _culprits_text(replay: DeviceReplay, proven: Sequence[Finding], kept: Message | None) -> Message:
+    tensors, places = len(replay.tensors), len(proven)
     if all(len(each.tensors) > 1 for each in proven):
         wrong = sum(len(each.tensors) for each in proven)
-        return f"the device computes in another way than it should in {wrong} of {tensors}{keeps}"
-    places = counted(len(proven), "place")
-    if all(not bench.believed.isdisjoint(each.tensors) for each in proven):
-        return f"the device computes what it should{keeps}, but its dump is wrong in {places}"
-    return f"{places} of {tensors} on the device {'is' if len(proven) == 1 else 'are'} wrong{keeps}"
+        return _with_kept(message("diagnosis.device_computes_otherwise", count=wrong, all=tensors), kept)
+    if all(not replay.believed.isdisjoint(each.tensors) for each in proven):
+        if kept is None:
+            return message("diagnosis.device_right_dump", count=places)
+        right = message("diagnosis.device_right")
+        return _with_kept(right, kept, "diagnosis.outputs_keep_dump", count=places)
+    return _with_kept(message("diagnosis.device_places_wrong", count=places, all=tensors), kept)
 
 
 def _victims(evidence: Evidence, findings: tuple[Finding, ...]) -> tuple[str, ...]:
     """Tensors behind a culprit that are wrong and follow from what they read."""
-    bench, total = evidence.bench, evidence.survey.total
+    replay, total = evidence.replay, evidence.survey.total
     blamed = {name for each in findings for name in each.tensors}
     behind: set[str] = set()
-    for name in blamed - bench.believed:
-        behind |= bench.golden.behind(name)
+    for name in blamed - replay.believed:
+        behind |= replay.golden.behind(name)
     lost = dict.fromkeys(evidence.not_finite.tensors, math.inf)
-    wrong = {name: lost.get(name, total[name]) for name in bench.tensors if name in behind - blamed}
+    wrong = {name: lost.get(name, total[name]) for name in replay.tensors if name in behind - blamed}
     victims = [name for name, error in wrong.items() if error > _WRONG]
     return tuple(sorted(victims, key=lambda name: -wrong[name])[:_MOST_VICTIMS])

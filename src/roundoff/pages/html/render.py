@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, plain, say
 from roundoff.messages.sanitize import for_people
-from roundoff.pages.blocks import Block, Chart, Network, Page, Picture, Series, Table, cell_text, cell_value
+from roundoff.pages.blocks import (
+    Block,
+    Chart,
+    Network,
+    Page,
+    Picture,
+    Series,
+    Table,
+    cell_text,
+    cell_value,
+    is_hidden,
+)
 from roundoff.pages.glossary import column_meaning
 
 if TYPE_CHECKING:
@@ -53,9 +64,10 @@ def html_report(
 
 
 def _for_browsers(page: Page) -> Page:
-    """A page with the columns that browsers show."""
-    blocks = tuple(each.shown_on("html") if isinstance(each, Table) else each for each in page.blocks)
-    return replace(page, blocks=blocks, sections=tuple(_for_browsers(each) for each in page.sections))
+    """A page with the columns and sentences that browsers show."""
+    blocks = (each.shown_on("html") if isinstance(each, Table) else each for each in page.blocks)
+    kept = tuple(each for each in blocks if not is_hidden(each, "html"))
+    return replace(page, blocks=kept, sections=tuple(_for_browsers(each) for each in page.sections))
 
 
 def _policy(script: str, style: str) -> str:

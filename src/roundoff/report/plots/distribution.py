@@ -49,7 +49,7 @@ def _title(distribution: Distribution) -> str:
     lines = [f"{name}   ({drawable(where)}, {shape})", _numbers(distribution.before)]
     if distribution.quantizer is not None:
         lines.append(_facts(distribution.quantizer))
-    lines += textwrap.wrap(distribution.advice, _LINE)
+    lines += textwrap.wrap(str(distribution.advice), _LINE)
     return "\n".join(lines)
 
 

@@ -1,59 +1,264 @@
-"""How error grows along the network: one curve per set of quantizers."""
+"""How error grows along the network: whose it is, where it begins, and one curve per set of quantizers."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, named, plain, say
+from roundoff.messages.catalogue import Phrase, in_all, named, plain, say, told
+from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
+from roundoff.messages.phrases import count_of, semicolons
 from roundoff.pages.blocks import (
-    NODE_COLUMNS,
     Chart,
     Column,
     Headline,
     Page,
+    Paragraph,
+    Place,
     Series,
     Table,
+    Tone,
+    View,
     metric_axis,
     metric_column,
     notes,
+    preparation_note,
+    spoken_facts,
 )
-from roundoff.studies.accumulate.result import Accumulation
+from roundoff.studies.accumulate.result import Accumulation, CurveNode, MeasuredCurve, Split
 
-__all__ = ["accumulation_page"]
+__all__ = ["accumulation_page", "curves_table"]
+
+_LISTED_JUMPS = 3
+_LINE_COLUMNS = 26
+# The base line and the first others; a terminal of 80 columns has no room for more, and only for short names.
+_SHOWN_CURVES, _LONGEST_HEADING = 4, 11
+_TONES: dict[str, Tone] = {"weights": "bad", "activations": "bad", "both": "open", "neither": "good"}
+_PARTS = ("value", "average", "sqnr_db", "worst", "worst_sample")
+_Line = tuple[str, str]
 
 
-def accumulation_page(document: RunDocument) -> Page | None:
-    """The page on accumulated error; None when no curve was measured."""
+def accumulation_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on accumulated error; None when no curve was measured.
+
+    Args:
+        document: The run.
+        view: Rows in a terminal: the nodes where the base line is worst, in execution order.
+    """
     found = document.accumulation
     if found is None:
         return None
-    table = _table(found)
+    table = curves_table(found, view)
     series = tuple(
         Series((column.id,), column.label) for column in table.columns if column.id.startswith("curve_")
     )
     axes = (say("common.place_axis"), metric_axis(found.metric))
-    chart = Chart("curves-chart", say("accumulation.curves"), "curves", "order", series, *axes)
-    headline = Headline("plain", say(f"accumulation.{found.verdict.dominance or 'unsplit'}"))
-    return Page("accumulation", say("accumulation.title"), (headline, chart, table, *notes(found.notes)))
+    more = len(found.curves) - _SHOWN_CURVES
+    return Page(
+        "accumulation",
+        say("accumulate.title"),
+        (
+            _headline(found),
+            spoken_facts(lambda: (line for part in _FACTS for line in part(found))),
+            _summary(found),
+            Chart("curves-chart", say("accumulate.curves"), "curves", "order", series, *axes),
+            table,
+            *([Paragraph(say("accumulate.more", count=more), on=("terminal",))] if more > 0 else []),
+            *notes(found.notes),
+            *preparation_note(found.preparation),
+        ),
+    )
 
 
-def _table(found: Accumulation) -> Table:
-    values = [found.shown(curve) for curve in found.curves]
+def _headline(found: Accumulation) -> Headline:
+    verdict = found.verdict
+    samples = in_all(lambda: count_of(len(found.samples), "sample"))
+    if verdict.dominance is not None:
+        text = say(f"accumulate.{verdict.dominance}", samples=samples)
+        return Headline(_TONES[verdict.dominance], text, "", say(f"accumulate.word_{verdict.dominance}"))
+    worst = _output(found)
+    if worst is None:
+        text = say("accumulate.no_score", samples=samples)
+        return Headline("bad", text, "", say("accumulate.word_no_score"))
+    level = in_all(lambda: decibels_with_unit(found.base_line.sqnr_db[worst.order]))
+    key = "accumulate.open_exact" if verdict.exact_weights else "accumulate.open"
+    text = say(key, output=verdict.output, db=level, samples=samples)
+    return Headline("open", text, "", say("accumulate.word_open"))
+
+
+def _output(found: Accumulation) -> CurveNode | None:
+    """The output that is worst off."""
+    return next((node for node in found.nodes if node.tensor == found.verdict.output), None)
+
+
+def _splits(found: Accumulation) -> Iterator[_Line]:
+    verdict = found.verdict
+    if verdict.at_output is not None:
+        text = told("accumulate.said", name=verdict.output, text=_split(verdict.at_output))
+        yield told("accumulate.output"), text
+    if verdict.near_output is not None:
+        text = told("accumulate.median", split=_split(verdict.near_output), count=verdict.near_places)
+        yield told("accumulate.before_it"), text
+    if verdict.together:
+        yield told("accumulate.together"), told("accumulate.meet")
+
+
+def _split(split: Split) -> str:
+    return told(
+        "accumulate.split",
+        weights=decibels_with_unit(split.weights),
+        activations=decibels_with_unit(split.activations),
+        everything=decibels_with_unit(split.everything),
+    )
+
+
+def _falls(found: Accumulation) -> Iterator[_Line]:
+    verdict = found.verdict
+    if verdict.falls_at is None:
+        limit = f"{verdict.fall_db:g}"
+        yield told("accumulate.base_line"), told("accumulate.never_falls", limit=limit)
+        return
+    place = verdict.falls_at
+    metric, values = found.metric, found.base_line.values
+    gaps = {"limit": f"{verdict.fall_db:g}", "node": _name(found.nodes[place]), "metric": metric}
+    gaps["score"] = score_text(metric, values[place])
+    if place:
+        text = told("accumulate.falls_after", before=score_text(metric, values[place - 1]), **gaps)
+    else:
+        text = told("accumulate.falls", **gaps)
+    recovers = told("accumulate.recover") if verdict.recovers else ""
+    yield told("accumulate.base_line"), semicolons(text, recovers)
+
+
+def _jumps(found: Accumulation) -> Iterator[_Line]:
+    for index, jump in enumerate(found.verdict.jumps[:_LISTED_JUMPS]):
+        before = told("accumulate.inputs") if jump.before_db is None else decibels_with_unit(jump.before_db)
+        change = f"{before} -> {decibels_with_unit(jump.after_db)}"
+        label = "" if index else told("accumulate.jumps_at")
+        yield label, told("accumulate.said", name=_name(found.nodes[jump.order]), text=change)
+
+
+def _name(node: CurveNode) -> str:
+    return f"{node.node} ({node.op_type})"
+
+
+_FACTS = (_splits, _falls, _jumps)
+
+
+def _summary(found: Accumulation) -> Table:
+    """The curves in a line each."""
+    line = "accumulate.column_averages" if found.average else "accumulate.column_line"
+    columns = (
+        Column("curve", say("accumulate.column_curve"), "text"),
+        Column("quantizers_on", say("accumulate.column_on"), "count", say("accumulate.help_on")),
+        replace(
+            _score(found),
+            id="at_output",
+            label=say("accumulate.column_output"),
+            help=say("accumulate.help_output"),
+        ),
+        replace(
+            _score(found), id="worst", label=say("accumulate.column_worst"), help=say("accumulate.help_worst")
+        ),
+        Column("line", say(line, metric=found.metric), "text", on=("terminal",)),
+    )
+    known = [value for curve in found.curves for value in found.shown(curve) if value is not None]
+    finite = [value for value in known if math.isfinite(value)]
+    limits = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    output = _output(found)
+    rows = []
+    for curve in found.curves:
+        values = found.shown(curve)
+        drawn = text_curve(values, limits, width=_LINE_COLUMNS, higher_is_better=found.higher_is_better)
+        at_output = None if output is None else values[output.order]
+        rows.append((_curve_name(curve), len(curve.quantizers), at_output, _worst(found, curve), drawn))
+    return Table("curves-summary", say("accumulate.summary"), columns, tuple(rows))
+
+
+def _worst(found: Accumulation, curve: MeasuredCurve) -> float | None:
+    known = [value for value in found.shown(curve) if value is not None]
+    return (min if found.higher_is_better else max)(known, default=None)
+
+
+def _score(found: Accumulation) -> Column:
+    """What columns of the metric have in common."""
+    return replace(metric_column(found.metric, higher_is_better=found.higher_is_better), metric=found.metric)
+
+
+def curves_table(found: Accumulation, view: View = View()) -> Table:  # noqa: B008 - frozen
+    """All nodes in execution order, with everything that is known of each curve there.
+
+    Args:
+        found: What was measured.
+        view: Rows in a terminal.
+    """
+    several = {node.node for at, node in enumerate(found.nodes) if node.node in {n.node for n in found.nodes[:at]}}
+    everywhere: tuple[Place, ...] = ("html", "csv")
+    hidden: tuple[Place, ...] = ("csv",)
     columns = (
         Column("order", plain("#"), "count"),
-        *NODE_COLUMNS,
-        *(_curve_column(found, number) for number in range(len(values))),
+        Column("node", say("common.node"), "node", on=everywhere),
+        # A node with several outputs is told apart by what it computes.
+        Column("shown_node", say("common.node"), "node", on=("terminal",)),
+        Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+        Column("tensor", plain("tensor"), "text", on=hidden),
+        Column("output", plain("output"), "text", on=hidden),
+        Column("metric", plain("metric"), "text", on=hidden),
+        *(column for number in range(len(found.curves)) for column in _curve_columns(found, number)),
     )
     rows = tuple(
-        (node.order, node.node, node.op_type, *(curve[place] for curve in values))
-        for place, node in enumerate(found.nodes)
+        (
+            node.order,
+            node.node,
+            node.tensor if node.node in several else node.node,
+            node.op_type,
+            node.tensor,
+            node.output,
+            found.metric,
+            *(cell for curve in found.curves for cell in _curve_cells(found, curve, node.order)),
+        )
+        for node in found.nodes
     )
-    return Table("curves", say("accumulation.table"), columns, rows)
+    worst = sorted(range(len(rows)), key=lambda at: _badness(found, found.nodes[at]))
+    order = tuple(sorted(worst[: view.most]))
+    return Table("curves", say("accumulate.table"), columns, rows, file="curves.csv", most=view.most, order=order)
 
 
-def _curve_column(found: Accumulation, number: int) -> Column:
-    like = metric_column(found.metric, higher_is_better=found.higher_is_better)
-    return Column(
-        f"curve_{number}", _curve_name(found.curves[number].name), like.kind, None, like.higher_is_better
+def _badness(found: Accumulation, node: CurveNode) -> float:
+    """Smaller is worse."""
+    value = found.base_line.sqnr_db[node.order]
+    return math.inf if value is None else value
+
+
+def _curve_columns(found: Accumulation, number: int) -> Iterator[Column]:
+    curve = found.curves[number]
+    label = _curve_name(curve)
+    yield replace(
+        _score(found),
+        id=f"curve_{number}",
+        label=label,
+        on=("terminal", "html") if number < _SHOWN_CURVES else ("html",),
+        short=Phrase(_heading(label.en), _heading(label.zh)),
+    )
+    for part in _PARTS:
+        yield Column(f"{curve.name} {part}", plain(f"{curve.name} {part}"), "text", on=("csv",))
+
+
+def _curve_cells(found: Accumulation, curve: MeasuredCurve, at: int) -> tuple[float | str | None, ...]:
+    shown = found.shown(curve)[at]
+    return (
+        shown,
+        curve.values[at],
+        curve.averages[at],
+        curve.sqnr_db[at],
+        curve.worst[at],
+        curve.worst_samples[at],
     )
 
 
-def _curve_name(name: str) -> Phrase:
-    return named(f"accumulation.curve_{name}") or plain(name)
+def _curve_name(curve: MeasuredCurve) -> Phrase:
+    return named(f"accumulate.curve_{curve.name}") or plain(curve.name)
+
+
+def _heading(name: str) -> str:
+    return name if len(name) <= _LONGEST_HEADING else f"..{name[2 - _LONGEST_HEADING :]}"

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.messages.message import Remark
+
 __all__ = [
     "BASE_LINE",
     "Accumulation",
@@ -171,8 +173,8 @@ class Accumulation:
     nodes: tuple[CurveNode, ...]
     curves: tuple[MeasuredCurve, ...]
     verdict: AccumulationVerdict
-    notes: tuple[str, ...] = ()
-    preparation: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
+    preparation: tuple[Remark, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse curves that do not fit the places; documents may have been edited."""

@@ -15,7 +15,8 @@ from roundoff.graph.units import derived_constants
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.light_pairs import LightMeter
 from roundoff.measure.metrics import Metric, require
-from roundoff.messages.numbers import counted, format_size
+from roundoff.messages.message import Message, message
+from roundoff.messages.numbers import format_size
 from roundoff.run.candidates import Candidates, CandidateSession, build_candidates
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
@@ -52,7 +53,7 @@ Place = tuple[CurveNode, Value]
 
 def find_places(
     quantized: QuantizedModel, feed: Mapping[str, Array], *, threads: int | None = None
-) -> tuple[tuple[Place, ...], tuple[str, ...]]:
+) -> tuple[tuple[Place, ...], tuple[Message, ...]]:
     """Find out where curves are measured: at each quantized node, and at the outputs.
 
     Args:
@@ -91,8 +92,13 @@ def _is_float(value: Value) -> bool:
     return value.element is None or "float" in value.element.dtype
 
 
-def _notes_places(unreadable: Sequence[Value]) -> tuple[str, ...]:
-    return tuple(f"{value.name} is not on the curves: {value.obstacle()}" for value in unreadable)
+def _notes_places(unreadable: Sequence[Value]) -> tuple[Message, ...]:
+    return tuple(
+        message("accumulate.note_strings", tensor=value.name)
+        if value.kind == "tensor"
+        else message("accumulate.note_kind", tensor=value.name, kind=value.kind)
+        for value in unreadable
+    )
 
 
 # How many curves, tensors and samples are worked on at a time, so that memory suffices.
@@ -373,24 +379,18 @@ def _kind_curves(
     return (found[0], found[1]) if len(found) == 2 else None
 
 
-def _notes(curves: Sequence[Curve], tallies: Sequence[Mapping[str, PlaceTally]]) -> Iterator[str]:
+def _notes(curves: Sequence[Curve], tallies: Sequence[Mapping[str, PlaceTally]]) -> Iterator[Message]:
     in_float = [tensor for tensor, tally in tallies[0].items() if tally.nonfinite_in_float]
     if in_float:
-        yield (
-            f"in float already, {counted(len(in_float), 'tensor')} with values that are not finite, "
-            f"which are left out of the scores: {_few(in_float)}"
-        )
+        yield message("accumulate.note_float", count=len(in_float), names=_few(in_float))
     for curve, places in zip(curves, tallies, strict=True):
         nonfinite = [tensor for tensor, tally in places.items() if tally.nonfinite]
         unlike = [tensor for tensor, tally in places.items() if tally.unlike]
         if nonfinite:
-            some = counted(len(nonfinite), "tensor")
-            yield (
-                f"with {curve.name!r} on, {some} with values that are not finite only then, "
-                f"which are left out of the scores: {_few(nonfinite)}"
-            )
+            names = _few(nonfinite)
+            yield message("accumulate.note_nonfinite", curve=curve.name, count=len(nonfinite), names=names)
         if unlike:
-            yield f"with {curve.name!r} on, shapes differ from those in float in {_few(unlike)}"
+            yield message("accumulate.note_shapes", curve=curve.name, names=_few(unlike))
 
 
 def _few(names: Sequence[str]) -> str:

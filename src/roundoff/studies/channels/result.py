@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.messages.message import Remark
 from roundoff.studies.distribution.result import InspectedKind
 
 __all__ = ["LEVEL_BOUNDS", "ChannelBox", "ChannelReport", "ChannelSpread", "Risk"]
@@ -97,7 +98,7 @@ class ChannelSpread:
     gain_db: float
     risk: Risk
     resolution: float
-    advice: str
+    advice: Remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,5 +116,5 @@ class ChannelReport:
     reference: str
     samples: tuple[str, ...]
     spreads: tuple[ChannelSpread, ...]
-    notes: tuple[str, ...] = ()
-    preparation: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
+    preparation: tuple[Remark, ...] = ()

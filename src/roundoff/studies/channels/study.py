@@ -18,7 +18,8 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
-from roundoff.messages.numbers import counted, nonfinite_note
+from roundoff.messages.message import Message, message
+from roundoff.messages.numbers import nonfinite_note
 from roundoff.quantize.calibration.observer import Observation, Observer
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
 from roundoff.run.capture import read_feed
@@ -155,7 +156,7 @@ def judge_channels(
         gain_db=gain,
         risk=risk,
         resolution=record.resolution,
-        advice=_advice(below, live, ratio, gain, risk) if finite else "no channel has a finite value",
+        advice=_advice(below, live, ratio, gain, risk) if finite else message("channels.advice_nonfinite"),
     )
 
 
@@ -218,23 +219,19 @@ def _risk(below: Mapping[str, int], live: int, *, own_scales: bool) -> Risk:
     return "some" if below["16"] else "none"
 
 
-def _advice(below: Mapping[str, int], live: int, ratio: float | None, gain: float, risk: Risk) -> str:
+def _advice(below: Mapping[str, int], live: int, ratio: float | None, gain: float, risk: Risk) -> Message:
+    few, fewer = below["16"], below["4"]
     if ratio is None:
-        return "all channels are zero"
+        return message("channels.advice_zero")
     if risk == "own scales":
-        told = "each channel has a scale of its own: no risk"
-        return f"{told}; one for all would leave {below['16']} of {live} with fewer than 16 levels"
+        return message("channels.advice_own_scales", few=few, all=live)
     if live == 1:
-        return "a single channel"
+        return message("channels.advice_single")
     if risk == "none":
-        return (
-            f"every channel has at least 16 levels; the widest has {ratio:.2g} times the range of the median one"
-        )
-    has = "has" if below["16"] == 1 else "have"
-    few = f"{below['16']} of {counted(live, 'channel')} {has} fewer than 16 levels"
-    fewer = f", {below['4']} fewer than 4" if below["4"] else ""
-    gained = f"a scale for each channel would take {gain:.1f} dB off the rounding noise"
-    return f"{few}{fewer}: {gained}; else equalize, smooth or take 16 bits"
+        return message("channels.advice_enough", ratio=f"{ratio:.2g}")
+    if not fewer:
+        return message("channels.advice_few", few=few, all=live, gain=f"{gain:.1f}")
+    return message("channels.advice_fewer", few=few, all=live, fewer=fewer, gain=f"{gain:.1f}")
 
 
 _MOST_LISTED = 5
@@ -306,7 +303,7 @@ def describe_channels(
 
 def _records(
     inspected: Sequence[Inspected], quantized: QuantizedModel, axes: "_Axes", *, names: Sequence[str]
-) -> tuple[list["_Record"], tuple[str, ...]]:
+) -> tuple[list["_Record"], tuple[Message, ...]]:
     """What can be looked at, and a note on what cannot; that is an error only for what was named."""
     records, errors = [], {}
     for each in inspected:
@@ -321,8 +318,8 @@ def _records(
         return records, ()
     if not records:
         raise errors[left_out[0]]
-    more = " ..." if len(left_out) > _MOST_LISTED else ""
-    return records, (f"without such channels, and left out: {', '.join(left_out[:_MOST_LISTED])}{more}",)
+    names = ", ".join(left_out[:_MOST_LISTED]) + (" ..." if len(left_out) > _MOST_LISTED else "")
+    return records, (message("channels.note_without", names=names),)
 
 
 class _Axes:

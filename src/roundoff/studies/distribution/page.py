@@ -1,26 +1,57 @@
-"""How values are distributed: a table of all, and a histogram of each with what its quantizer can represent."""
+"""How values are distributed: a card for each of a few, a table of many, and a histogram of each."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from roundoff.core.document import RunDocument
-from roundoff.messages.catalogue import Phrase, plain, say
-from roundoff.messages.numbers import shape_text
-from roundoff.pages.blocks import NODE_COLUMNS, Cell, Chart, Column, Page, Series, Table, notes
-from roundoff.studies.distribution.result import Distribution
-
-__all__ = ["distribution_page"]
-
-_COLUMNS = (
-    Column("name", say("common.tensor"), "text"),
-    *NODE_COLUMNS,
-    Column("shape", say("common.shape"), "text"),
-    Column("dtype", say("common.type"), "text"),
-    Column("minimum", say("distribution.minimum"), "number"),
-    Column("maximum", say("distribution.maximum"), "number"),
-    Column("clipped", say("distribution.clipped"), "share", higher_is_better=False),
-    Column("zeroed", say("distribution.zeroed"), "share", higher_is_better=False),
-    Column("levels_used", say("distribution.levels"), "count"),
-    Column("sqnr_db", plain("dB"), "decibels", higher_is_better=True),
-    Column("advice", say("distribution.advice"), "text"),
+from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.numbers import BLOCKS, decibels_with_unit, number, percentage, shape_text
+from roundoff.messages.phrases import commas, count_of
+from roundoff.messages.sentences import known, sentence
+from roundoff.pages.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Headline,
+    Page,
+    Paragraph,
+    Place,
+    Series,
+    Table,
+    notes,
+    preparation_note,
+    spoken_facts,
 )
+from roundoff.studies.distribution.result import (
+    Bins,
+    Distribution,
+    DistributionReport,
+    QuantizerFacts,
+    ValueSummary,
+)
+
+__all__ = ["DISTRIBUTION_CSV_START", "distribution_page", "distribution_table"]
+
+DISTRIBUTION_CSV_START = "name,kind,tensor,node,op_type,shape,suits,unimodal,peaks"
+"""By this an earlier table of ours is known."""
+
+# More than this are a table in a terminal.
+_MOST_CARDS = 8
+_NAMED_PEAKS = 5
+_SKETCH_COLUMNS = 48
+# Codes of more bits have more levels than a narrow column can show.
+_MOST_BITS = 16
+_VALUES = (
+    "count", "nonfinite", "zeros", "minimum", "maximum", "mean", "std", "skewness", "excess_kurtosis",
+    "edge_share", "central_range",
+)  # fmt: skip
+_FACTS = (
+    "dtype", "axis", "zero_point", "low", "high", "clipped_low", "clipped_high", "zeroed", "levels_used",
+    "levels", "entropy_bits", "sqnr_db",
+)  # fmt: skip
+_FILE: tuple[Place, ...] = ("csv",)
+_Line = tuple[str, str]
 
 
 def distribution_page(document: RunDocument) -> Page | None:
@@ -28,48 +59,150 @@ def distribution_page(document: RunDocument) -> Page | None:
     report = document.distributions
     if report is None:
         return None
-    table = Table("distributions", say("distribution.table"), _COLUMNS, tuple(map(_row, report.distributions)))
-    sections = tuple(
-        section
-        for number, each in enumerate(report.distributions)
-        if (section := _histogram(number, each)) is not None
-    )
-    return Page("distributions", say("distribution.title"), (table, *notes(report.notes)), sections)
-
-
-def _row(each: Distribution) -> tuple[Cell, ...]:
-    facts = each.quantizer
-    quantized: tuple[Cell, ...] = (None, None, None, None)
-    if facts is not None:
-        quantized = (facts.clipped, facts.zeroed, facts.levels_used, facts.sqnr_db)
-    return (
-        each.name,
-        each.node,
-        each.op_type,
-        shape_text(each.shape),
-        None if facts is None else facts.dtype,
-        each.before.minimum,
-        each.before.maximum,
-        *quantized,
-        each.advice,
+    found = report.distributions
+    cards = len(found) <= _MOST_CARDS
+    sections = (_section(number, each, card=cards) for number, each in enumerate(found))
+    return Page(
+        "distributions",
+        say("distribution.title"),
+        (
+            Headline("plain", in_all(lambda: _headline(report))),
+            distribution_table(report),
+            *([] if cards else _remarks(found)),
+            *notes(report.notes),
+            *preparation_note(report.preparation),
+            _bins_table(report),
+        ),
+        tuple(section for section in sections if section.blocks),
     )
 
 
-def _histogram(number: int, each: Distribution) -> Page | None:
-    """The histogram of one tensor; None where there are no finite values."""
+def _headline(report: DistributionReport) -> str:
+    fine, total = sum(1 for each in report.distributions if each.suits), len(report.distributions)
+    title = told("distribution.headline", fine=fine, all=total, number=1 if 1 in (fine, total) else total)
+    if not report.samples:
+        return title
+    return told("distribution.samples", text=title, samples=count_of(len(report.samples), "sample"))
+
+
+def _remarks(found: Sequence[Distribution]) -> Iterator[Paragraph]:
+    """Below a table in a terminal, which has no room for advice."""
+    unsuitable = [each for each in found if not each.suits]
+    for each in unsuitable[:_MOST_CARDS]:
+        text = say("distribution.named", name=each.name, text=known(each.advice))
+        yield Paragraph(text, on=("terminal",))
+    if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
+        named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
+        yield Paragraph(say("distribution.more", count=len(more), names=named), on=("terminal",))
+
+
+# One distribution: in words, and as a histogram.
+
+
+def _section(number: int, each: Distribution, *, card: bool) -> Page:
+    blocks: list[Block] = []
+    if card:
+        what = in_all(lambda: _what(each))
+        blocks += [Headline("plain", what, "", plain(each.name)), spoken_facts(lambda: _lines(each))]
+    return Page(f"histogram-{number}", plain(each.name), (*blocks, *_histogram(number, each)))
+
+
+def _what(each: Distribution) -> str:
+    kind = "input" if each.kind == "node" and not each.op_type else each.kind
+    # A blank stands between a name and what it is in every language.
+    return f" {commas(told(f'distribution.kind_{kind}'), each.op_type, shape_text(each.shape))}"
+
+
+def _lines(each: Distribution) -> Iterator[_Line]:
+    yield told("distribution.float"), _values_in_words(each.before)
+    if each.before.bins is not None:
+        yield "", _sketch(each.before.bins)
+    if each.peaks:
+        near = ", ".join(number(peak, 3) for peak in each.peaks[:_NAMED_PEAKS])
+        near += " ..." if len(each.peaks) > _NAMED_PEAKS else ""
+        yield told("distribution.peaks"), told("distribution.near", count=len(each.peaks), places=near)
+    if each.quantizer is not None:
+        yield from _facts_in_words(each.quantizer, each.tensor)
+    elif each.after is not None:
+        yield told("distribution.quantizer"), told("distribution.no_quantizer")
+    if each.difference is not None and each.difference.std is not None:
+        values = (each.difference.mean, each.difference.std, each.difference.largest)
+        mean, std, most = (number(value, 3) for value in values)
+        yield told("distribution.quantized"), told("distribution.less_float", mean=mean, std=std, most=most)
+    yield told("distribution.so"), sentence(each.advice)
+    if each.resolution:
+        width = percentage(each.resolution)
+        yield told("distribution.exactness"), told("distribution.from_bins", width=width)
+
+
+def _values_in_words(values: ValueSummary) -> str:
+    if values.minimum is None:
+        return told("distribution.no_values")
+    low, high, mean, std = map(number, (values.minimum, values.maximum, values.mean, values.std))
+    parts = [told("distribution.values", low=low, high=high, mean=mean, std=std)]
+    if values.skewness is not None:
+        skewness, kurtosis = number(values.skewness, 3), number(values.excess_kurtosis, 3)
+        parts.append(told("distribution.skewness", skewness=skewness, kurtosis=kurtosis))
+    if values.zeros:
+        parts.append(told("distribution.zeros", share=percentage(values.zeros / values.count)))
+    if values.nonfinite:
+        parts.append(told("distribution.nonfinite", count=values.nonfinite))
+    return commas(*parts)
+
+
+def _facts_in_words(facts: QuantizerFacts, tensor: str) -> Iterator[_Line]:
+    low, high = map(number, facts.scales)
+    steps = told("distribution.step", step=low)
+    share = percentage(facts.clipped)
+    clipped = told("distribution.beyond", share=share, low=number(facts.low), high=number(facts.high))
+    if facts.axis is not None:
+        steps = told("distribution.steps", low=low, high=high, axis=facts.axis)
+        clipped = told("distribution.narrowest", text=clipped)
+    text = commas(facts.dtype, steps, clipped)
+    if facts.name != tensor:
+        text = told("distribution.named", name=facts.name, text=text)
+    yield told("distribution.quantizer"), text
+    levels = told(
+        "distribution.of_levels",
+        used=facts.levels_used,
+        all=facts.levels,
+        entropy=f"{facts.entropy_bits:.2f}",
+        bits=facts.bits,
+    )
+    yield told("distribution.label_levels"), commas(levels, decibels_with_unit(facts.sqnr_db))
+
+
+def _sketch(bins: Bins) -> str:
+    """The histogram in one line; a bin that towers over all others is cut."""
+    columns = min(_SKETCH_COLUMNS, len(bins.counts))
+    heights = [0.0] * columns
+    for index, count in enumerate(bins.counts):
+        heights[index * columns // len(bins.counts)] += count
+    ordered = sorted(heights, reverse=True)
+    top = max(ordered[1] * 2 if len(ordered) > 1 and ordered[1] else ordered[0], 1e-300)
+    bars, most = f" {BLOCKS}", len(BLOCKS)
+    marks = (
+        0 if not height else max(1, round(most * min(height, top) / min(top, ordered[0]))) for height in heights
+    )
+    return "".join(bars[min(mark, most)] for mark in marks)
+
+
+def _histogram(number: int, each: Distribution) -> tuple[Block, ...]:
+    """The histogram of one tensor; nothing where there are no finite values."""
     bins = each.before.bins
     if bins is None:
-        return None
+        return ()
     after = None if each.after is None else each.after.bins
     # Both are drawn over the same bins; where they differ, each has its own table.
     both = after is not None and after.start == bins.start and after.width == bins.width
+    browsers: tuple[Place, ...] = ("html", "csv")
     columns = [
-        Column("value", say("distribution.value"), "number"),
-        Column("before", say("distribution.before"), "number"),
+        Column("value", say("distribution.value"), "number", on=browsers),
+        Column("before", say("distribution.float"), "number", on=browsers),
     ]
     counts: list[tuple[float, ...]] = [bins.counts]
     if both and after is not None:
-        columns.append(Column("after", say("distribution.after"), "number"))
+        columns.append(Column("after", say("distribution.quantized"), "number", on=browsers))
         counts.append(after.counts)
     middles = [bins.start + (place + 0.5) * bins.width for place in range(len(bins.counts))]
     rows = tuple(
@@ -89,7 +222,7 @@ def _histogram(number: int, each: Distribution) -> Page | None:
         "log",
         _limits(each),
     )
-    return Page(name, plain(each.name), (chart, table))
+    return chart, table
 
 
 def _limits(each: Distribution) -> tuple[tuple[float | str, Phrase], ...]:
@@ -97,3 +230,112 @@ def _limits(each: Distribution) -> tuple[tuple[float | str, Phrase], ...]:
     if facts is None:
         return ()
     return ((facts.low, say("distribution.lowest")), (facts.high, say("distribution.highest")))
+
+
+# All distributions as rows.
+
+
+def distribution_table(report: DistributionReport) -> Table:
+    """All distributions in execution order, with all numbers but the histograms."""
+    found = report.distributions
+    rows = tuple((*_shown_cells(each), *_file_cells(each)) for each in found)
+    columns = (*_shown_columns(many=len(found) > _MOST_CARDS), *_file_columns())
+    return Table("distributions", say("distribution.table"), columns, rows, file="distribution.csv")
+
+
+def _shown_columns(*, many: bool) -> tuple[Column, ...]:
+    """What people see: a terminal only of many distributions, as it has cards of a few."""
+    browsers: tuple[Place, ...] = ("html",)
+    drawn: tuple[Place, ...] = ("terminal", "html") if many else browsers
+    terminals: tuple[Place, ...] = ("terminal",) if many else ()
+    return (
+        Column("shown_name", say("common.tensor"), "text", on=browsers),
+        Column("short_name", say("distribution.column_name"), "node", on=terminals),
+        Column("shown_node", say("common.node"), "node", on=browsers),
+        Column("shown_op_type", say("common.operation"), "text", on=browsers),
+        Column("shown_shape", say("common.shape"), "text", on=browsers),
+        Column("dtype", say("common.type"), "text", on=drawn, short=say("distribution.column_type")),
+        Column("minimum", say("distribution.minimum"), "number", on=drawn, short=say("distribution.column_min")),
+        Column("maximum", say("distribution.maximum"), "number", on=drawn, short=say("distribution.column_max")),
+        Column("std", say("distribution.column_std"), "number", on=terminals, digits=3),
+        Column(
+            "clipped",
+            say("distribution.clipped"),
+            "share",
+            higher_is_better=False,
+            on=drawn,
+            short=say("distribution.column_clip"),
+        ),
+        Column("zeroed", say("distribution.zeroed"), "share", higher_is_better=False, on=browsers),
+        Column("levels_used", say("distribution.levels"), "count", on=browsers),
+        Column("short_levels", say("distribution.label_levels"), "count", on=terminals),
+        Column("entropy_bits", say("distribution.column_bits"), "number", on=terminals, digits=2),
+        Column("sqnr_db", plain("dB"), "decibels", higher_is_better=True, on=drawn),
+        Column("peak_count", say("distribution.peaks"), "count", on=terminals),
+        Column("shown_advice", say("distribution.advice"), "text", on=browsers),
+    )
+
+
+def _shown_cells(each: Distribution) -> tuple[Cell, ...]:
+    facts = each.quantizer
+    quantized: tuple[Cell, ...] = (None,) * 6
+    if facts is not None:
+        levels = f"{facts.levels_used}/{facts.levels}" if facts.bits <= _MOST_BITS else f"{facts.levels_used}"
+        quantized = (
+            facts.clipped,
+            facts.zeroed,
+            facts.levels_used,
+            levels,
+            facts.entropy_bits,
+            facts.sqnr_db,
+        )
+    return (
+        each.name,
+        each.name,
+        each.node,
+        each.op_type,
+        shape_text(each.shape),
+        say("distribution.float") if facts is None else facts.dtype,
+        each.before.minimum,
+        each.before.maximum,
+        each.before.std,
+        *quantized,
+        len(each.peaks),
+        known(each.advice),
+    )
+
+
+def _file_columns() -> Iterator[Column]:
+    names = [*DISTRIBUTION_CSV_START.split(","), "advice", "resolution"]
+    names += [f"{side}_{name}" for side in ("before", "after", "difference") for name in _VALUES]
+    names += [f"quantizer_{name}" for name in ("name", "smallest_scale", "largest_scale", *_FACTS)]
+    return (Column(name, plain(name), "text", on=_FILE) for name in names)
+
+
+def _file_cells(each: Distribution) -> Iterator[Cell]:
+    yield from (each.name, each.kind, each.tensor, each.node, each.op_type, shape_text(each.shape), each.suits)
+    yield from (each.unimodal, each.peaks, known(each.advice), each.resolution)
+    for values in (each.before, each.after, each.difference):
+        yield from (_field(values, name) for name in _VALUES)
+    facts = each.quantizer
+    yield from (None, None, None) if facts is None else (facts.name, *facts.scales)
+    yield from (_field(facts, name) for name in _FACTS)
+
+
+def _field(of: ValueSummary | QuantizerFacts | None, name: str) -> Cell:
+    value: Any = None if of is None else getattr(of, name)
+    return value  # type: ignore[no-any-return]
+
+
+def _bins_table(report: DistributionReport) -> Table:
+    """All bins of all histograms, for the CSV file."""
+    names = ("name", "kind", "values", "from", "to", "count")
+    columns = tuple(Column(name, plain(name), "text", on=_FILE) for name in names)
+    rows = []
+    for each in report.distributions:
+        for side, values in (("before", each.before), ("after", each.after), ("difference", each.difference)):
+            if values is not None and values.bins is not None:
+                edges = values.bins.edges
+                places = zip(edges, edges[1:], values.bins.counts, strict=False)
+                rows += [(each.name, each.kind, side, low, high, count) for low, high, count in places]
+    return Table("histograms", say("distribution.title"), columns, tuple(rows), file="histograms.csv")

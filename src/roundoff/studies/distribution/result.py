@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from roundoff.messages.message import Remark
+
 __all__ = [
     "Bins",
     "Distribution",
@@ -167,7 +169,7 @@ class Distribution:
     peaks: tuple[float, ...]
     resolution: float
     suits: bool
-    advice: str
+    advice: Remark
 
     @property
     def unimodal(self) -> bool:
@@ -190,5 +192,5 @@ class DistributionReport:
     reference: str
     samples: tuple[str, ...]
     distributions: tuple[Distribution, ...]
-    notes: tuple[str, ...] = ()
-    preparation: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
+    preparation: tuple[Remark, ...] = ()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, joined, message
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
 from roundoff.run.feeds import Samples
 from roundoff.studies.distribution.result import (
@@ -58,58 +59,61 @@ _UNEVEN_SCALES = 20.0
 _NAMED_PEAKS = 3
 
 
-def advise(before: ValueSummary, quantizer: QuantizerFacts | None, peaks: tuple[float, ...]) -> tuple[bool, str]:
+def advise(
+    before: ValueSummary, quantizer: QuantizerFacts | None, peaks: tuple[float, ...]
+) -> tuple[bool, Message]:
     """Whether all is well, and that in words; or what stands out, most serious first, and what can be done."""
     findings = list(_findings(before, quantizer, peaks))
     remarks = [] if quantizer is None else list(_remarks(quantizer))
-    return not findings, "; ".join([*(findings or [_praise(quantizer)]), *remarks])
+    return not findings, joined([*(findings or [_praise(quantizer)]), *remarks])
 
 
-def _findings(before: ValueSummary, quantizer: QuantizerFacts | None, peaks: tuple[float, ...]) -> Iterator[str]:
+def _findings(
+    before: ValueSummary, quantizer: QuantizerFacts | None, peaks: tuple[float, ...]
+) -> Iterator[Message]:
     if before.nonfinite:
-        bad = counted(before.nonfinite, "value")
-        yield f"{bad} of {before.count} NaN or infinite: find where they begin before anything else"
+        yield message("distribution.advice_nonfinite", count=before.nonfinite, all=before.count)
     if before.minimum is None or before.maximum is None:
         return
     if before.minimum == before.maximum:
-        yield "all values are zero" if before.minimum == 0 else f"all values are {before.minimum:.4g}"
+        zero, value = before.minimum == 0, f"{before.minimum:.4g}"
+        yield message("distribution.advice_zero") if zero else message("distribution.advice_equal", value=value)
         return
     if quantizer is not None and quantizer.bits <= _MOST_BITS:
         yield from _range_findings(before, quantizer)
     if len(peaks) > 1:
         near = ", ".join(f"{peak:.3g}" for peak in peaks[:_NAMED_PEAKS])
         more = " ..." if len(peaks) > _NAMED_PEAKS else ""
-        yield f"{len(peaks)} peaks (near {near}{more}) instead of one: equal steps suit it less"
+        yield message("distribution.advice_peaks", count=len(peaks), places=f"{near}{more}")
 
 
-def _range_findings(before: ValueSummary, quantizer: QuantizerFacts) -> Iterator[str]:
-    levels = f"{quantizer.levels_used} of {quantizer.levels} levels used"
+def _range_findings(before: ValueSummary, quantizer: QuantizerFacts) -> Iterator[Message]:
+    levels = {"used": quantizer.levels_used, "all": quantizer.levels}
     if quantizer.clipped > _MUCH_CLIPPED:
-        share = f"{100 * quantizer.clipped:.2g} % of the values are clipped"
-        yield f"{share}: calibrate on data like this, with minmax or a higher percentile"
+        yield message("distribution.advice_clipped", share=f"{100 * quantizer.clipped:.2g}")
     wasted = _wasted_side(before, quantizer)
     if wasted:
-        yield f"{wasted} ({levels}): unsigned or asymmetric codes would have twice as many"
+        yield message(f"distribution.advice_no_{wasted}", **levels)
     middle = _middle_share(before, quantizer)
     if middle is not None and middle < _NARROW_MIDDLE:
-        yield f"99.8 % of the values take {100 * middle:.2g} % of the codes: {_why(before, quantizer)}"
+        yield _narrow(before, quantizer, middle)
     elif (
         not wasted
         and quantizer.levels_used < _FEW_LEVELS * quantizer.levels
         and _could_use_more(before, quantizer)
     ):
-        yield f"only {levels}"
+        yield message("distribution.advice_levels", **levels)
     elif quantizer.bits >= _FEWEST_BITS and quantizer.zeroed > _MUCH_ZEROED:
-        share = f"{100 * quantizer.zeroed:.2g} % of the values other than zero become zero"
-        yield f"{share}: large ones set the step; see 'roundoff channels' whether these are single channels"
+        yield message("distribution.advice_zeroed", share=f"{100 * quantizer.zeroed:.2g}")
 
 
-def _wasted_side(before: ValueSummary, quantizer: QuantizerFacts) -> str:
+def _wasted_side(before: ValueSummary, quantizer: QuantizerFacts) -> Literal["negative", "positive", ""]:
+    """The sign that no value has, though half of the codes have it."""
     span = quantizer.high - quantizer.low
     if before.minimum is not None and before.minimum >= 0 and -quantizer.low > _WASTED_SIDE * span:
-        return "no value is negative, yet half of the codes are"
+        return "negative"
     if before.maximum is not None and before.maximum <= 0 and quantizer.high > _WASTED_SIDE * span:
-        return "no value is positive, yet half of the codes are"
+        return "positive"
     return ""
 
 
@@ -124,31 +128,31 @@ def _middle_share(before: ValueSummary, quantizer: QuantizerFacts) -> float | No
     return (last - first) / span
 
 
-def _why(before: ValueSummary, quantizer: QuantizerFacts) -> str:
+def _narrow(before: ValueSummary, quantizer: QuantizerFacts, middle: float) -> Message:
+    """Why nearly all values take few of the codes."""
+    share = f"{100 * middle:.2g}"
     reach = max(abs(before.minimum or 0.0), abs(before.maximum or 0.0))
     widest = max(-quantizer.low, quantizer.high)
     if reach < widest / 2:
-        return f"its range is {widest / reach:.2g} times that of the values; calibrate on data like this"
-    return "a few outliers stretch its range; clip them (percentile, mse), smooth them away, or take 16 bits"
+        return message("distribution.advice_wide_range", share=share, times=f"{widest / reach:.2g}")
+    return message("distribution.advice_outliers", share=share)
 
 
 def _could_use_more(before: ValueSummary, quantizer: QuantizerFacts) -> bool:
     return before.count - before.nonfinite >= quantizer.levels
 
 
-def _remarks(quantizer: QuantizerFacts) -> Iterator[str]:
+def _remarks(quantizer: QuantizerFacts) -> Iterator[Message]:
     """What is no fault of the distribution, but worth a look."""
     if quantizer.bits <= _MOST_BITS and quantizer.scale_ratio > _UNEVEN_SCALES:
-        ratio = f"{quantizer.scale_ratio:.2g}"
-        yield f"its widest channel has {ratio} times the range of the median one: see 'roundoff channels'"
+        yield message("distribution.advice_uneven", ratio=f"{quantizer.scale_ratio:.2g}")
 
 
-def _praise(quantizer: QuantizerFacts | None) -> str:
+def _praise(quantizer: QuantizerFacts | None) -> Message:
     if quantizer is None or quantizer.bits > _MOST_BITS:
-        return "one peak"
-    levels = f"{quantizer.levels_used} of {quantizer.levels} levels used"
-    clipped = "nothing" if quantizer.clipped == 0 else "hardly anything"
-    return f"one peak, {clipped} clipped, {levels}: suits quantization"
+        return message("distribution.advice_one_peak")
+    clipped = "unclipped" if quantizer.clipped == 0 else "hardly_clipped"
+    return message(f"distribution.advice_{clipped}", used=quantizer.levels_used, all=quantizer.levels)
 
 
 # Recording what a quantizer makes of the values it is fed with: codes, clipping, error.
@@ -364,7 +368,7 @@ def describe_distributions(
 
 def _readable(
     quantized: QuantizedModel, settings: DistributionSettings
-) -> tuple[tuple[Inspected, ...], tuple[str, ...]]:
+) -> tuple[tuple[Inspected, ...], tuple[Message, ...]]:
     """What can be looked at, and a note on what only a glob names and holds no numbers."""
     found = find_inspected(quantized, settings.names, kinds=settings.kinds)
     other = {value.name for value in values(quantized.float_model) if value.obstacle()}
@@ -373,7 +377,7 @@ def _readable(
     kept = tuple(each for each in found if each not in left)
     if not left or not kept:
         return found, ()
-    return kept, (f"holding no numbers, and left out: {', '.join(each.name for each in left)}",)
+    return kept, (message("distribution.note_no_numbers", names=tuple(each.name for each in left)),)
 
 
 class _Record:

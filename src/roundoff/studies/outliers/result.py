@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from roundoff.messages.message import Remark
+
 __all__ = ["OUTLIER_LEVELS", "OutlierReport", "OutlierRow"]
 
 OUTLIER_LEVELS = (3, 4, 5, 6)
@@ -74,6 +76,6 @@ class OutlierReport:
     samples: tuple[str, ...]
     log_base: float
     rows: tuple[OutlierRow, ...]
-    skipped: dict[str, str]
-    notes: tuple[str, ...] = ()
-    preparation: tuple[str, ...] = ()
+    skipped: dict[str, Remark]
+    notes: tuple[Remark, ...] = ()
+    preparation: tuple[Remark, ...] = ()

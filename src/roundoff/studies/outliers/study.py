@@ -14,6 +14,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.channel_axes import channel_axes
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
+from roundoff.messages.message import Message, Remark, message
 from roundoff.messages.numbers import counted, nonfinite_note
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observer
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
@@ -75,10 +76,10 @@ def find_outliers(
     tensors = _chosen(layer_tensors(quantized, known), settings.names)
     axes = channel_axes(model, known)
     watchers: list[_Ranges] = []
-    skipped: dict[str, str] = {}
+    skipped: dict[str, Remark] = {}
     for order, tensor in enumerate(tensors):
         axis, obstacle = _axis(tensor, axes, settings.axis)
-        if obstacle:
+        if obstacle is not None:
             skipped[tensor.name] = obstacle
         else:
             watchers.append(_Ranges(order, tensor, axis))
@@ -119,17 +120,19 @@ def _chosen(tensors: Sequence[LayerTensor], patterns: Sequence[str]) -> list[Lay
     return [each for each in tensors if each.name in taken]
 
 
-def _axis(tensor: LayerTensor, axes: dict[str, int], wanted: int | None) -> tuple[int, str]:
+def _axis(tensor: LayerTensor, axes: dict[str, int], wanted: int | None) -> tuple[int, Message | None]:
     """The axis of a tensor's channels, or why it has no row."""
     value = tensor.value
-    if value.obstacle():
-        return 0, value.obstacle()
-    if value.element is not None and not value.element.dtype.startswith(("float", "bfloat")):
-        return 0, f"its values are of the type {value.element.dtype}"
+    if value.kind != "tensor":
+        return 0, message("outliers.reason_kind", kind=value.kind)
+    dtype = "float" if value.element is None else value.element.dtype
+    if not dtype.startswith(("float", "bfloat")):
+        return 0, message("outliers.reason_strings" if dtype == "string" else "outliers.reason_type", dtype=dtype)
     rank = len(value.shape or ())
     if wanted is not None:
-        return (wanted % rank, "") if -rank <= wanted < rank else (0, f"it has no axis {wanted}")
-    return (axes[value.name], "") if value.name in axes else (0, "it has no channels")
+        has = -rank <= wanted < rank
+        return (wanted % rank, None) if has else (0, message("outliers.reason_axis", axis=wanted))
+    return (axes[value.name], None) if value.name in axes else (0, message("outliers.reason_channels"))
 
 
 class _Ranges:

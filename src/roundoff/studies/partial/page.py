@@ -1,13 +1,39 @@
-"""What it brings to leave more and more in float or 16 bits: the curve, and its knee."""
+"""What it brings to leave more and more in float or 16 bits: how many it takes, the curve, and its knee."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 from roundoff.core.document import RunDocument
-from roundoff.measure.metrics import summary_of
-from roundoff.messages.catalogue import plain, say
-from roundoff.messages.numbers import score_text
-from roundoff.pages.blocks import Chart, Column, Headline, Page, Series, Table, metric_axis, metric_column, notes
-from roundoff.studies.partial.result import PartialQuantization
+from roundoff.measure.metrics import is_metric, summary_of
+from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
+from roundoff.messages.phrases import count_of, few, semicolons
+from roundoff.messages.sentences import sentence
+from roundoff.pages.blocks import (
+    Cell,
+    Chart,
+    Column,
+    Headline,
+    Page,
+    Place,
+    Series,
+    Table,
+    Tone,
+    metric_axis,
+    metric_column,
+    notes,
+    preparation_note,
+    spoken_facts,
+)
+from roundoff.studies.partial.result import PartialQuantization, PartialStep
+from roundoff.studies.partial.settings import SAME_TOP1
 
 __all__ = ["partial_page"]
+
+_LISTED = 8
+_CHANGES = {"float": "to_float", "s16": "to_s_bits", "u16": "to_u_bits"}
+_Line = tuple[str, str]
 
 
 def partial_page(document: RunDocument) -> Page | None:
@@ -15,15 +41,6 @@ def partial_page(document: RunDocument) -> Page | None:
     found = document.partial
     if found is None:
         return None
-    columns = (
-        Column("count", say("partial.count"), "count"),
-        Column("subject", say("partial.subject"), "node"),
-        Column("op_type", say("common.operation"), "text"),
-        metric_column(found.score, higher_is_better=found.higher_is_better, summary=summary_of(found.score)),
-        Column("share", say("partial.share"), "share", higher_is_better=True),
-    )
-    rows = tuple((step.count, step.subject, step.op_type, step.score, step.share) for step in found.steps)
-    table = Table("partial", say("partial.table"), columns, rows)
     chart = Chart(
         "partial-chart",
         say("partial.curve", to=found.to),
@@ -34,19 +51,145 @@ def partial_page(document: RunDocument) -> Page | None:
         metric_axis(found.score),
         marks=() if found.knee is None else ((found.knee, say("partial.mark")),),
     )
-    return Page("partial", say("partial.title"), (_headline(found), chart, table, *notes(found.notes)))
+    return Page(
+        "partial",
+        say("partial.title"),
+        (
+            _headline(found),
+            spoken_facts(lambda: _lines(found)),
+            chart,
+            _table(found),
+            *notes(found.notes),
+            *preparation_note(found.preparation),
+        ),
+    )
 
 
 def _headline(found: PartialQuantization) -> Headline:
+    goal, changed = in_all(lambda: _goal(found)), say(f"partial.{_CHANGES[found.to]}")
+    tone: Tone = "good"
+    if found.knee == 0 and found.exact_weights and _against_float(found):
+        tone, kind = "open", "open"
+    elif found.knee is not None:
+        kind = "top" if found.knee else "nothing"
+    else:
+        tone, kind = "bad", "missed"
+    count = found.steps[-1].count if found.knee is None else found.knee
+    text = say(f"partial.{kind}", goal=goal, changed=changed, count=count)
+    return Headline(tone, text, "", say(f"partial.word_{kind}", count=count))
+
+
+def _against_float(found: PartialQuantization) -> bool:
+    """Whether the goal means nothing without the true float network."""
+    return found.goal.text.endswith("%") or found.score == SAME_TOP1 or is_metric(found.score)
+
+
+def _goal(found: PartialQuantization) -> str:
+    value = named_score(found.score, found.goal.value)
+    if not found.goal.text.endswith("%"):
+        return value
+    return told("partial.goal", share=found.goal.text, value=value)
+
+
+def _lines(found: PartialQuantization) -> Iterator[_Line]:
+    first = found.steps[0]
+    known = math.isfinite(found.float_score) and found.float_score != 1
+    float_score = told("partial.float", score=score_text(found.score, found.float_score)) if known else ""
+    samples = count_of(found.samples, "sample")
+    yield told("partial.quantized"), semicolons(_score(found, first), float_score, samples)
+    if found.knee:
+        yield told("partial.label_top", count=found.knee), _score(found, found.steps[found.knee])
+    if found.chosen:
+        label = told("partial.these_are") if found.knee else told("partial.best_are")
+        yield label, few(found.chosen, _LISTED)
+    yield told("partial.levels_off"), _levels_off(found)
+    if found.drops:
+        worst = max(found.drops, key=lambda count: _loss(found, count))
+        loss = _loss(found, worst)
+        by = f"{100 * loss:.2g} %" if found.score == "accuracy" else f"{loss:.2g}"
+        text = told("partial.drops", count=len(found.drops), loss=by, worst=worst)
+        yield told("partial.not_monotonic"), text
+    else:
+        yield told("partial.monotonic"), told("partial.no_drops")
+    yield told("partial.order"), sentence(found.ranking)
     if found.knee is None:
-        return Headline("bad", say("partial.missed", to=found.to, goal=found.goal.text))
-    step = next(step for step in found.steps if step.count == found.knee)
-    text = say(
-        "partial.knee",
-        count=found.knee,
-        all=len(found.subjects),
-        to=found.to,
-        goal=found.goal.text,
-        score=score_text(found.score, step.score),
+        yield told("partial.next"), _next(found)
+
+
+def _next(found: PartialQuantization) -> str:
+    """What to try when nothing reaches the goal."""
+    more = told("partial.next_more") if found.steps[-1].count < len(found.subjects) else ""
+    other = told("partial.next_bits") if found.to == "float" else told("partial.next_other")
+    return semicolons(more, other)
+
+
+def _loss(found: PartialQuantization, count: int) -> float:
+    change = found.steps[count - 1].score - found.steps[count].score
+    return change if found.higher_is_better else -change
+
+
+def _levels_off(found: PartialQuantization) -> str:
+    if found.levels_off is None:
+        return told("partial.nothing_gained")
+    step, last = found.steps[found.levels_off], found.steps[-1].count
+    if found.levels_off == last:
+        return told("partial.not_before", count=last)
+    return told("partial.off_at", count=step.count, score=named_score(found.score, step.score), last=last)
+
+
+def _score(found: PartialQuantization, step: PartialStep) -> str:
+    text = named_score(found.score, step.score)
+    if step.share is None or found.float_score == 1:
+        return text
+    return told("partial.of_float", score=text, share=share_text(step.share))
+
+
+def _table(found: PartialQuantization) -> Table:
+    """One line per step; the knee is marked."""
+    drawn: tuple[Place, ...] = ("terminal", "html")
+    hidden: tuple[Place, ...] = ("csv",)
+    everywhere = (*drawn, *hidden)
+    compared = found.float_score != 1 and found.steps[0].share is not None
+    others = list(dict.fromkeys(name for step in found.steps for name in step.scores))
+    measured = {name for name in others if all(name in step.scores for step in found.steps)}
+    columns = (
+        Column("count", say("partial.count"), "count", short=say("partial.column_top")),
+        Column("subject", say("partial.subject"), "node", on=hidden),
+        Column("shown_subject", say("partial.subject"), "node", on=drawn, short=say("partial.column_added")),
+        Column("op_type", say("common.operation"), "text", short=say("terminal.operation")),
+        _score_column(found.score, higher_is_better=found.higher_is_better),
+        Column(
+            "of_float",
+            say("partial.share"),
+            "score",
+            higher_is_better=True,
+            on=everywhere if compared else hidden,
+            metric="accuracy",
+        ),
+        *(replace(_score_column(name), on=everywhere if name in measured else hidden) for name in others),
+        Column("mark", plain(""), "text", on=("terminal",)),
+        Column("reaches_goal", plain("reaches goal"), "truth", on=hidden),
+        Column("quantizers", plain("quantizers"), "text", on=hidden),
     )
-    return Headline("good", text)
+    rows = tuple(_row(found, step, others) for step in found.steps)
+    return Table("partial", say("partial.table"), columns, rows, file="partial.csv")
+
+
+def _score_column(name: str, *, higher_is_better: bool | None = None) -> Column:
+    column = metric_column(name, higher_is_better=higher_is_better, summary=summary_of(name))
+    return replace(column, short=plain(score_heading(name)))
+
+
+def _row(found: PartialQuantization, step: PartialStep, others: list[str]) -> tuple[Cell, ...]:
+    return (
+        step.count,
+        step.subject,
+        step.subject or say("partial.all_quantized"),
+        step.op_type,
+        step.score,
+        step.share,
+        *(step.scores.get(name) for name in others),
+        say("partial.column_mark") if step.count == found.knee else "",
+        step.score >= found.goal.value if found.higher_is_better else step.score <= found.goal.value,
+        " ".join(step.quantizers),
+    )

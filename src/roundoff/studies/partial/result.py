@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from roundoff.messages.message import Remark
+
 __all__ = ["Goal", "PartialQuantization", "PartialStep", "Raise"]
 
 Raise = Literal["float", "s16", "u16"]
@@ -75,7 +77,7 @@ class PartialQuantization:
     higher_is_better: bool
     float_score: float
     to: Raise
-    ranking: str
+    ranking: Remark
     subjects: tuple[str, ...]
     steps: tuple[PartialStep, ...]
     goal: Goal
@@ -84,8 +86,8 @@ class PartialQuantization:
     drops: tuple[int, ...]
     complete: bool
     exact_weights: bool = False
-    notes: tuple[str, ...] = ()
-    preparation: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
+    preparation: tuple[Remark, ...] = ()
 
     @property
     def chosen(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import Metric, get_metric, judging, require
 from roundoff.measure.rows import ROW_FIELDS
+from roundoff.messages.message import Remark, message
 from roundoff.run.evaluators import Evaluator
 from roundoff.studies.partial.result import Goal, Raise
 
@@ -139,6 +140,9 @@ def float_side(score: str) -> tuple[float | None, bool]:
     return metric.perfect, metric.direction == "higher"
 
 
+_AS_GIVEN = message("partial.as_given")
+
+
 @dataclass(frozen=True, slots=True)
 class PartialSettings:
     """How to sweep.
@@ -169,7 +173,7 @@ class PartialSettings:
     samples: int | None = None
     max_memory: int | None = None
     threads: int | None = None
-    ranking: str = "as given"
+    ranking: Remark = _AS_GIVEN
 
 
 def check_settings(settings: PartialSettings, *, labelled: bool) -> None:

@@ -9,7 +9,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.fake_constants import has_exact_weights
 from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, message
 from roundoff.run.feeds import Samples
 from roundoff.studies.partial.measuring import Measured, by_evaluator, by_outputs
 from roundoff.studies.partial.raising import WIDE_BITS, Changes
@@ -129,7 +129,7 @@ def _steps(
 
 def _notes(
     quantized: QuantizedModel, tried: Sequence[Subject], settings: PartialSettings, measured: Measured
-) -> Iterator[str]:
+) -> Iterator[Message]:
     chosen = {name for subject in tried for name in subject.quantizers}
     wide = [
         each.name
@@ -138,14 +138,11 @@ def _notes(
     ]
     if wide and settings.to != "float":
         few = ", ".join(wide[:_MOST_NAMED]) + (" ..." if len(wide) > _MOST_NAMED else "")
-        yield f"{counted(len(wide), 'quantizer')} that had 16 bits before stayed as before: {few}"
+        yield message("partial.note_wide", count=len(wide), names=few)
     if has_exact_weights(quantized):
-        yield (
-            "the float weights are the values of their codes, so that leaving them in float changes nothing; "
-            "give the float model that the quantized one was made from"
-        )
+        yield message("partial.note_exact_weights")
     if measured.interrupted:
-        yield f"the sweep was interrupted after {len(measured.scores)} of {len(tried) + 1} networks"
+        yield message("partial.note_interrupted", done=len(measured.scores), all=len(tried) + 1)
 
 
 # What a sweep changes, and in which order: as ranked, as named, or as a file says.

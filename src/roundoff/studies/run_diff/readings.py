@@ -186,7 +186,7 @@ def _diagnosis(document: RunDocument) -> Iterator[Reading]:
         if measure.unit == "dB" and not math.isnan(measure.before):
             value, kept = limited(measure.before), () if at else tuple(map(limited, found.sample_sqnr_db))
             yield Reading(
-                measure.what, "diagnosed", "", "", (), None, True, FINE, "", value, kept,
+                str(measure.what), "diagnosed", "", "", (), None, True, FINE, "", value, kept,
                 found.sample_names[: len(kept)],
             )  # fmt: skip
 

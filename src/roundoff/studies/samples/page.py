@@ -1,26 +1,127 @@
 """Which samples suffer most."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import summary_of
-from roundoff.messages.catalogue import plain, say
-from roundoff.pages.blocks import Column, Page, Table, metric_column, notes
+from roundoff.messages.catalogue import in_all, plain, say, told
+from roundoff.messages.numbers import decibels_with_unit, in_decibels, named_score, score_heading, score_text
+from roundoff.messages.phrases import commas, semicolons
+from roundoff.pages.blocks import (
+    Cell,
+    Column,
+    Headline,
+    Page,
+    Place,
+    Table,
+    View,
+    metric_column,
+    notes,
+    preparation_note,
+)
+from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
-__all__ = ["samples_page"]
+__all__ = ["WORST_SAMPLES_CSV_START", "samples_page"]
+
+WORST_SAMPLES_CSV_START = "rank,sample,index,score,moved_top"
+"""By this an earlier table of ours is known."""
+
+# A terminal of 80 columns has room for so many metrics.
+_NARROW_METRICS = 4
 
 
-def samples_page(document: RunDocument) -> Page | None:
-    """The page on the worst samples; None when they were not ranked."""
+def samples_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on the worst samples; None when they were not ranked.
+
+    Args:
+        document: The run.
+        view: Rows in a terminal.
+    """
     found = document.worst_samples
     if found is None:
         return None
+    return Page(
+        "samples",
+        say("samples.title"),
+        (
+            Headline("plain", in_all(lambda: _headline(found))),
+            _table(found, view),
+            *notes(found.notes),
+            *preparation_note(found.preparation),
+        ),
+    )
+
+
+def _headline(worst: WorstSamples) -> str:
+    metric, total = worst.metrics[0], len(worst.samples)
+    if not total or worst.unscored == total:
+        return told("samples.no_score", count=worst.unscored)
+    first = worst.samples[0]
+    score = told("terminal.no_score") if first.score is None else named_score(metric, first.score)
+    name = first.sample or told("samples.only")
+    text = told("samples.worst", count=total, sample=name, score=score)
+    if worst.median is not None:
+        median = decibels_with_unit(worst.median) if in_decibels(metric) else score_text(metric, worst.median)
+        text = commas(text, told("samples.median", value=median))
+    if worst.moved_top is not None:
+        text = semicolons(text, told("samples.moves", count=worst.moved_top, all=total))
+    if worst.unscored:
+        text = semicolons(text, told("samples.unscored", count=worst.unscored))
+    return text
+
+
+def _table(worst: WorstSamples, view: View) -> Table:
+    """All samples, the worst first; of several outputs people see the worst, files all."""
+    outputs = worst.samples[0].outputs if worst.samples else ()
+    has_rows = any(output.rows for each in worst.samples for output in each.outputs)
+    drawn: tuple[Place, ...] = ("terminal", "html")
+    hidden: tuple[Place, ...] = ("csv",)
     columns = (
         Column("rank", plain("#"), "count"),
-        Column("sample", say("samples.sample"), "text"),
-        metric_column(
-            found.metrics[0], higher_is_better=found.higher_is_better, summary=summary_of(found.metrics[0])
+        Column("sample", say("samples.sample"), "text", on=("html", "csv")),
+        # Names of files may be long.
+        Column("shown_sample", say("samples.sample"), "node", on=("terminal",)),
+        Column("index", plain("index"), "count", on=hidden),
+        Column("score", plain("score"), "number", on=hidden),
+        Column("moved_top", say("samples.moved"), "count", higher_is_better=False, on=("html", "csv")),
+        Column("output", say("samples.column_output"), "text", on=drawn if len(outputs) > 1 else ()),
+        *(_metric(worst, place) for place in range(len(worst.metrics))),
+        Column("moved", say("samples.column_moved"), "number", on=("terminal",) if has_rows else ()),
+        *(
+            Column(f"{output.output} {name}", plain(name), "text", on=hidden)
+            for output in outputs
+            for name in ("status", *worst.metrics, "rows", "moved_top")
         ),
-        Column("moved_top", say("samples.moved"), "count", higher_is_better=False),
     )
-    rows = tuple((each.rank, each.sample, each.score, each.moved_top) for each in found.samples)
-    table = Table("samples", say("samples.table"), columns, rows)
-    return Page("samples", say("samples.title"), (table, *notes(found.notes)))
+    rows = tuple(tuple(_cells(worst, each)) for each in worst.samples)
+    return Table("samples", say("samples.table"), columns, rows, file="samples.csv", most=view.most)
+
+
+def _metric(worst: WorstSamples, place: int) -> Column:
+    name = worst.metrics[place]
+    better = worst.higher_is_better if place == 0 else None
+    column = metric_column(name, higher_is_better=better, summary=summary_of(name))
+    heading = plain(score_heading(name))
+    return replace(column, on=("terminal", "html"), short=heading, wide=place >= _NARROW_METRICS)
+
+
+def _cells(worst: WorstSamples, each: SampleScore) -> Iterator[Cell]:
+    output = _worst_output(each, worst)
+    yield from (each.rank, each.sample, each.sample, each.index, each.score, each.moved_top, output.output)
+    yield from (output.values.get(metric) for metric in worst.metrics)
+    yield say("samples.moved_of", moved=each.moved_top, rows=sum(one.rows for one in each.outputs))
+    for one in each.outputs:
+        yield one.status
+        yield from (one.values.get(metric) for metric in worst.metrics)
+        yield from (one.rows, one.moved_top)
+
+
+def _worst_output(each: SampleScore, worst: WorstSamples) -> OutputScore:
+    def badness(output: OutputScore) -> float:
+        value = output.values.get(worst.metrics[0])
+        if value is None:
+            return float("-inf")
+        return value if worst.higher_is_better else -value
+
+    return min(each.outputs, key=badness)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from roundoff.messages.message import Remark
+
 __all__ = ["OutputScore", "SampleScore", "WorstSamples"]
 
 
@@ -73,5 +75,5 @@ class WorstSamples:
     median: float | None
     unscored: int
     moved_top: int | None
-    notes: tuple[str, ...] = ()
-    preparation: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
+    preparation: tuple[Remark, ...] = ()

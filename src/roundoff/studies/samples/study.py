@@ -17,7 +17,8 @@ from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import Metric, require, status_of
 from roundoff.measure.pairs import measure_pair
-from roundoff.messages.numbers import counted, nonfinite_note
+from roundoff.messages.message import Message, message
+from roundoff.messages.numbers import nonfinite_note
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.run.bench import Bench
 from roundoff.run.evaluators import class_predictions
@@ -26,11 +27,6 @@ from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSampl
 from roundoff.studies.sensitivity.subjects import find_outputs, other_outputs
 
 __all__ = ["WorstSampleSettings", "find_worst_samples"]
-
-_EXACT_WEIGHTS = (
-    "the float weights are the values of their codes, so that what quantizing them cost is not in these scores; "
-    "give the float model that the quantized one was made from"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +120,7 @@ def _ranked(
     *,
     quantized: QuantizedModel,
     samples: Samples,
-    notes: Sequence[str],
+    notes: Sequence[Message],
 ) -> WorstSamples:
     better = metrics[0].direction == "higher"
 
@@ -147,7 +143,7 @@ def _ranked(
         moved_top=sum(1 for each in found if each.moved_top) if rows else None,
         notes=(
             *quantized.notes,
-            *((_EXACT_WEIGHTS,) if has_exact_weights(quantized) else ()),
+            *((message("samples.note_exact_weights"),) if has_exact_weights(quantized) else ()),
             *notes,
             *_unlike(found),
             *nonfinite_note("sample", [each.sample for each in found if _is_nonfinite(each)]),
@@ -160,7 +156,7 @@ def _is_nonfinite(each: SampleScore) -> bool:
     return any(output.status == "nonfinite" for output in each.outputs)
 
 
-def _unlike(found: Sequence[SampleScore]) -> list[str]:
+def _unlike(found: Sequence[SampleScore]) -> list[Message]:
     """Notes on outputs that have no score because their shape is not that in float."""
     counts = Counter(output.output for each in found for output in each.outputs if output.status == "shape")
-    return [f"{name!r} has another shape than in float in {counted(n, 'sample')}" for name, n in counts.items()]
+    return [message("samples.note_shape", output=name, count=count) for name, count in counts.items()]

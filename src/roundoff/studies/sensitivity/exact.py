@@ -21,6 +21,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
+from roundoff.messages.message import Remark
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.run.blocks.network import BlockNetwork, Change, NetworkSettings, OpenedChange
 from roundoff.run.blocks.recording import Recording
@@ -93,7 +94,7 @@ class ExactEngine:
         self._nonfinite: dict[str, None] = {}
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What the reader should know of how it measures."""
         return (*self.network.notes, *nonfinite_note("output", list(self._nonfinite)))
 

@@ -1,73 +1,174 @@
-"""Who hurts most: a ranking for each kind of subject, with intervals."""
+"""Who hurts most: what stands out, then a ranking for each kind of subject, with intervals."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from roundoff.core.document import RunDocument
-from roundoff.measure.metrics import summary_of
-from roundoff.messages.catalogue import Phrase, plain, say
-from roundoff.messages.numbers import in_decibels
+from roundoff.measure.metrics import mean_of, summary_of
+from roundoff.messages.catalogue import Phrase, in_all, plain, say, told
+from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
+from roundoff.messages.phrases import commas, count_of, few, semicolons
 from roundoff.pages.blocks import (
-    NODE_COLUMNS,
     Block,
     Cell,
     Chart,
     Column,
     Headline,
     Page,
+    Paragraph,
+    Place,
     Series,
     Table,
     Tone,
-    few_names,
+    View,
     metric_axis,
     metric_column,
     notes,
+    preparation_note,
+    spoken_facts,
 )
 from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow, SubjectKind
 
-__all__ = ["sensitivity_page"]
+__all__ = ["SENSITIVITY_CSV_START", "rankings_table", "sensitivity_page"]
 
-_TONES: dict[str, Tone] = {"stand_out": "bad", "tied": "open", "spread": "open", "nothing_lost": "good"}
+SENSITIVITY_CSV_START = "kind,rank,name,node,"
+"""How the CSV begins."""
+
+_LISTED = 5
+# The one that ranks, and another; a terminal of 80 columns has no room for more.
+_SHOWN_METRICS = 2
+_SHORT = {"mean_relative_error": "mre"}
+_TIE, _UNKNOWN = "~", "?"
+# What alone leaves this little of the outputs has to be mended, whatever else is.
+_BAD_DB = 15
+_TONES: dict[str, Tone] = {
+    "stand_out": "bad",
+    "no_score": "bad",
+    "tied": "open",
+    "spread": "open",
+    "nothing_lost": "good",
+}
+_Line = tuple[str, str]
 
 
-def sensitivity_page(document: RunDocument) -> Page | None:
-    """The page on sensitivity; None when none was measured."""
+def sensitivity_page(document: RunDocument, view: View = View()) -> Page | None:  # noqa: B008 - frozen
+    """The page on sensitivity; None when none was measured.
+
+    Args:
+        document: The run.
+        view: Rows of each ranking in a terminal, those that hurt most.
+    """
     report = document.sensitivity
     if report is None:
         return None
-    blocks: list[Block] = [_headline(verdict) for verdict in report.verdicts]
+    rankings: list[Block] = []
     for kind, rows in report.rankings.items():
         if rows:
-            blocks += _ranking(report, kind, rows)
-    return Page("sensitivity", say("sensitivity.title"), (*blocks, *notes(report.notes)))
-
-
-def _headline(verdict: KindVerdict) -> Headline:
-    text = say(
-        f"sensitivity.{verdict.standing}",
-        count=len(verdict.names),
-        all=verdict.count,
-        kind=say(f"sensitivity.{verdict.kind}"),
-        names=few_names(verdict.names),
+            rankings += _ranking(report, kind, rows, view)
+    return Page(
+        "sensitivity",
+        say("sensitivity.title"),
+        (
+            _headline(report),
+            spoken_facts(lambda: _lines(report)),
+            *rankings,
+            *_legend(report, view),
+            *notes(report.notes),
+            *preparation_note(report.preparation),
+            rankings_table(report),
+        ),
     )
-    return Headline(_TONES.get(verdict.standing, "open"), text)
 
 
-def _ranking(report: SensitivityReport, kind: SubjectKind, rows: Sequence[SensitivityRow]) -> tuple[Block, Block]:
+def _headline(report: SensitivityReport) -> Headline:
+    samples = in_all(lambda: _samples(report))
+    if not report.verdicts:
+        return Headline("bad", samples, "", say("sensitivity.nothing_measured"))
+    first = report.verdicts[0]
+    kind, of_all = say(f"sensitivity.kind_{first.kind}"), in_all(lambda: count_of(first.count, first.kind))
+    gaps = {"kind": kind, "all": of_all, "how": say(f"sensitivity.{report.mode}"), "samples": samples}
+    word = say(f"sensitivity.word_{first.standing}", count=len(first.names))
+    return Headline(_TONES[first.standing], say(f"sensitivity.{first.standing}", **gaps), "", word)
+
+
+def _samples(report: SensitivityReport) -> str:
+    used = sorted({row.samples for rows in report.rankings.values() for row in rows})
+    samples = count_of(used[-1], "sample") if used else told("sensitivity.no_samples")
+    if len(used) > 1:
+        samples = told("sensitivity.between", least=used[0], most=samples)
+    return told("sensitivity.samples" if report.complete else "sensitivity.samples_incomplete", samples=samples)
+
+
+def _lines(report: SensitivityReport) -> Iterator[_Line]:
+    for verdict in report.verdicts:
+        yield told(f"sensitivity.{verdict.kind}"), _said(verdict, report.rankings[verdict.kind], report)
+    metric = report.metrics[0]
+    if report.quantized is not None:
+        score = score_text(metric, report.quantized[metric])
+        yield (
+            told("sensitivity.quantized"),
+            told("sensitivity.with_everything", metric=_heading(metric), score=score),
+        )
+    behind = _behind(report)
+    if behind:
+        yield told("sensitivity.beware"), behind
+    yield told("sensitivity.at"), few(report.outputs, _LISTED)
+
+
+def _behind(report: SensitivityReport) -> str:
+    """Says when those that stand out are not all that has to be mended, as the others spoil the outputs, too."""
+    metric = report.metrics[0]
+    first = report.verdicts[0] if report.verdicts else None
+    if first is None or first.standing != "stand_out" or report.mode != "alone" or not in_decibels(metric):
+        return ""
+    others = [row for row in report.rankings[first.kind] if row.name not in first.names]
+    bad = sum(row.scores[metric] < _BAD_DB for row in others)
+    return told(f"sensitivity.behind_{first.kind}", count=bad, limit=_BAD_DB) if bad else ""
+
+
+def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: SensitivityReport) -> str:
+    metric = report.metrics[0]
+    count, total = len(verdict.names), verdict.count
+    names = few(verdict.names, _LISTED)
+    share = ""
+    if verdict.share is not None:
+        share = told("sensitivity.share", share=percentage(verdict.share), all=total)
+    if verdict.standing == "stand_out":
+        doubt = told("sensitivity.chance") if verdict.sure is None else ""
+        text = told("sensitivity.said_stand_out", count=count, all=total, names=names)
+        return semicolons(commas(text, share), doubt)
+    if verdict.standing == "tied":
+        return commas(told("sensitivity.said_tied", count=count, names=names), share)
+    if verdict.standing == "spread":
+        return told("sensitivity.said_spread", all=total, worst=_worst(rows, metric))
+    return told(f"sensitivity.said_{verdict.standing}", all=total)
+
+
+def _worst(rows: Sequence[SensitivityRow], metric: str) -> str:
+    if not rows:
+        return ""
+    score = score_text(metric, rows[0].scores[metric])
+    return told("sensitivity.worst", name=rows[0].name, metric=_heading(metric), score=score)
+
+
+def _heading(metric: str) -> str:
+    return _SHORT.get(metric) or score_heading(metric)
+
+
+def _ranking(
+    report: SensitivityReport, kind: SubjectKind, rows: Sequence[SensitivityRow], view: View
+) -> tuple[Block, Block]:
     first, word = report.metrics[0], say(f"sensitivity.{kind}")
-    columns = (
-        Column("rank", plain("#"), "count"),
-        Column("name", Phrase(kind, word.zh), "node" if kind == "node" else "text"),
-        *(NODE_COLUMNS[1:] if kind == "node" else NODE_COLUMNS),
-        *(metric_column(name, higher_is_better=None, summary=summary_of(name)) for name in report.metrics),
-        Column("low", say("sensitivity.low"), "decibels" if in_decibels(first) else "score"),
-        Column("high", say("sensitivity.high"), "decibels" if in_decibels(first) else "score"),
-        Column("told_apart", say("sensitivity.told_apart"), "truth"),
-        Column("samples", say("sensitivity.samples"), "count"),
-        Column("worst_sample", say("sensitivity.worst_sample"), "text"),
-    )
     table_id = f"sensitivity-{kind}"
-    caption = say(f"sensitivity.ranking_{report.mode}", kind=word)
-    table = Table(table_id, caption, columns, tuple(_row(report, kind, row) for row in rows))
+    columns = _columns(report, kind, several=len({row.samples for row in rows[: view.most]}) > 1)
+    table = Table(
+        table_id,
+        say(f"sensitivity.ranking_{report.mode}", kind=word),
+        columns,
+        tuple(_row(report, kind, row, last=place + 1 == len(rows)) for place, row in enumerate(rows)),
+        most=view.most,
+    )
     series = (
         Series((first,), plain(first), "points"),
         Series(("low", "high"), say("sensitivity.interval"), "band"),
@@ -77,17 +178,107 @@ def _ranking(report: SensitivityReport, kind: SubjectKind, rows: Sequence[Sensit
     return chart, table
 
 
-def _row(report: SensitivityReport, kind: SubjectKind, row: SensitivityRow) -> tuple[Cell, ...]:
-    low, high = row.intervals.get(report.metrics[0]) or (None, None)
-    who: tuple[Cell, ...] = (row.op_type,) if kind == "node" else (row.node, row.op_type)
+def _columns(report: SensitivityReport, kind: SubjectKind, *, several: bool) -> tuple[Column, ...]:
+    first = report.metrics[0]
+    drawn: tuple[Place, ...] = ("terminal", "html")
+    browsers: tuple[Place, ...] = ("html",)
+    terminals: tuple[Place, ...] = ("terminal",)
+    score = Column(
+        "low", say("sensitivity.low"), "decibels" if in_decibels(first) else "score", on=browsers, metric=first
+    )
+    # Of what nodes read, the operation that reads it first is known; nothing reads the outputs of the network.
+    operation = say("sensitivity.column_reader" if _is_read(kind) else "terminal.operation")
+    name = Phrase(kind, say(f"sensitivity.{kind}").zh)
+    return (
+        Column("rank", plain("#"), "count", on=drawn),
+        Column("mark", plain(""), "text", on=terminals),
+        Column("name", name, "node" if kind == "node" else "text", on=browsers),
+        Column("shown_name", say(f"sensitivity.kind_{kind}"), "node", on=terminals),
+        *([] if kind == "node" else [Column("node", say("common.node"), "node", on=browsers)]),
+        Column("op_type", say("common.operation"), "text", on=browsers),
+        Column("shown_op_type", operation, "text", on=terminals),
+        _metric(report, 0),
+        score,
+        replace(score, id="high", label=say("sensitivity.high")),
+        Column("interval", say("sensitivity.column_interval"), "number", on=terminals),
+        *(_metric(report, place) for place in range(1, len(report.metrics))),
+        Column("told_apart", say("sensitivity.told_apart"), "truth", on=browsers),
+        Column("samples", say("sensitivity.column_samples"), "count", on=drawn if several else browsers),
+        Column("worst_sample", say("sensitivity.worst_sample"), "text", on=browsers),
+    )
+
+
+def _metric(report: SensitivityReport, place: int) -> Column:
+    name = report.metrics[place]
+    on: tuple[Place, ...] = ("terminal", "html") if place < _SHOWN_METRICS else ("html",)
+    column = metric_column(name, higher_is_better=None, summary=summary_of(name))
+    return replace(column, on=on, short=plain(_heading(name)))
+
+
+def _is_read(kind: SubjectKind) -> bool:
+    return kind in ("weight", "activation")
+
+
+def _row(report: SensitivityReport, kind: SubjectKind, row: SensitivityRow, *, last: bool) -> tuple[Cell, ...]:
+    first, *others = report.metrics
+    low, high = row.intervals.get(first) or (None, None)
+    between = "" if low is None or high is None else f"{score_text(first, low)} .. {score_text(first, high)}"
+    read = row.op_type or (say("sensitivity.output") if _is_read(kind) else "")
     return (
         row.rank,
+        "" if last else _mark(row),
         row.name,
-        *who,
-        *(row.scores.get(name) for name in report.metrics),
+        row.name,
+        *([] if kind == "node" else [row.node]),
+        row.op_type,
+        read,
+        _value(row, first),
         low,
         high,
+        between,
+        *(_value(row, name) for name in others),
         row.told_apart,
         row.samples,
         row.worst_sample,
     )
+
+
+def _mark(row: SensitivityRow) -> str:
+    return {True: "", False: _TIE, None: _UNKNOWN}[row.told_apart]
+
+
+def _value(row: SensitivityRow, metric: str) -> Cell:
+    value = row.scores.get(metric)
+    return say("terminal.no_score") if value is not None and math.isnan(value) else value
+
+
+def _legend(report: SensitivityReport, view: View) -> Iterator[Paragraph]:
+    """What marks of the rows mean that are shown."""
+    marks = {_mark(row) for rows in report.rankings.values() for row in rows[:-1][: view.most]}
+    for mark, key in ((_TIE, "legend_tie"), (_UNKNOWN, "legend_unknown")):
+        if mark in marks:
+            yield Paragraph(say(f"sensitivity.{key}", mark=mark), on=("terminal",))
+
+
+def rankings_table(report: SensitivityReport) -> Table:
+    """All rows of all rankings with all metrics, their intervals, and each output, for the CSV file."""
+    names = ["kind", "rank", "name", "node", "op_type", "tensor", "quantizers", "samples", "told_apart_from_next"]
+    names.append("worst_sample")
+    for metric in report.metrics:
+        mean = mean_of(metric)
+        names += [metric, *([mean] if mean != metric else []), f"{mean} low", f"{mean} high"]
+        names += [f"{metric} at {each}" for each in report.outputs]
+    columns = tuple(Column(name, plain(name), "text", on=("csv",)) for name in names)
+    rows = tuple(_cells(kind, row, report) for kind, ranked in report.rankings.items() for row in ranked)
+    return Table("sensitivity", say("sensitivity.title"), columns, rows, file="sensitivity.csv")
+
+
+def _cells(kind: str, row: SensitivityRow, report: SensitivityReport) -> tuple[Cell, ...]:
+    apart = {None: "unknown", True: "yes", False: "no"}[row.told_apart]
+    cells: list[Cell] = [kind, row.rank, row.name, row.node, row.op_type, row.tensor, " ".join(row.quantizers)]
+    cells += [row.samples, apart, row.worst_sample]
+    for metric in report.metrics:
+        # What the interval is of: the mean over samples, where the metric itself is not one.
+        mean = [] if mean_of(metric) == metric else [row.means.get(metric)]
+        cells += [row.scores[metric], *mean, *(row.intervals[metric] or (None, None)), *row.per_output[metric]]
+    return tuple(cells)

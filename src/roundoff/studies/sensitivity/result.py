@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.core.tensors import Array
+from roundoff.messages.message import Remark
 
 __all__ = [
     "Effort",
@@ -156,7 +157,7 @@ class Sensitivity:
     unreached: tuple[Subject, ...]
     complete: bool
     effort: Effort
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[Remark, ...] = field(default=())
 
 
 # Rankings of what hurts a network, in plain numbers for documents, tables and pictures.
@@ -264,5 +265,5 @@ class SensitivityReport:
     unreached: tuple[str, ...]
     complete: bool
     effort: Effort
-    notes: tuple[str, ...] = ()
-    preparation: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
+    preparation: tuple[Remark, ...] = ()

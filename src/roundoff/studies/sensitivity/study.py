@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import Metric, require
 from roundoff.measure.rows import ROW_FIELDS
-from roundoff.messages.numbers import counted
+from roundoff.messages.message import Message, Remark, message, some
 from roundoff.run.bench import spread
 from roundoff.run.feeds import Samples
 from roundoff.run.session import release_shared_memory
@@ -83,7 +83,7 @@ class Stages:
     first: tuple[int, ...]
     resumed: set[Subject]
     complete: bool
-    notes: list[str]
+    notes: list[Remark]
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Stages:
         self._load(self._subjects, self.first, deadline)
         done = self._measure(self._subjects, "measuring all", deadline)
         if done < len(self._subjects):
-            self.notes.append(f"{done} of {len(self._subjects)} subjects were measured before the time was over")
+            self.notes.append(message("sensitivity.note_subjects", done=done, all=len(self._subjects)))
             return
         taken = frozenset(self.first)
         rest = tuple(index for index in indices if index not in taken)
@@ -119,10 +119,7 @@ class Stages:
             self._engine.load(rest, self.leaders, progress=self._audience.progress)
             done = self._measure(self.leaders, "measuring the leading ones", deadline)
             if done < len(self.leaders):
-                self.notes.append(
-                    f"{done} of {len(self.leaders)} leading subjects were measured on all samples "
-                    "before the time was over"
-                )
+                self.notes.append(message("sensitivity.note_leading", done=done, all=len(self.leaders)))
                 return
         self.complete = True
 
@@ -141,9 +138,7 @@ class Stages:
         fewer = int(len(samples) * allowed / expected) if expected > 0 else len(samples)
         if fewer < len(samples):
             self.first = tuple(samples[at] for at in spread(len(samples), max(1, fewer)))
-            self.notes.append(
-                f"to stay within the time, all subjects come on {counted(len(self.first), 'sample')} first"
-            )
+            self.notes.append(message("sensitivity.note_fewer", count=len(self.first)))
             self._engine.load(self.first, subjects, progress=self._audience.progress)
 
     def _measure(self, subjects: Sequence[Subject], title: str, deadline: float | None) -> int:
@@ -257,22 +252,20 @@ def analyze_sensitivity(
     memory = Journal(journal)
     stages = Stages(engine, settings, reached, memory, Audience(progress, on_result))
     if memory.damaged:
-        lines = counted(memory.damaged, "damaged line")
-        stages.notes.append(f"{journal} has {lines}; what was lost with that was measured again")
+        stages.notes.append(message("sensitivity.note_damaged", file=str(journal), count=memory.damaged))
     try:
         stages.run(indices, deadline)
     except KeyboardInterrupt:
         if not stages.values:
             raise
-        stages.notes.append(f"the analysis was interrupted after {len(stages.values)} of {len(reached)} subjects")
+        done = len(stages.values)
+        stages.notes.append(message("sensitivity.note_interrupted", done=done, all=len(reached)))
     finally:
         engine.close()
         memory.close()
     if settings.fast and stages.complete and len(stages.first) < total:
-        stages.notes.append(
-            f"a fast analysis: all on {len(stages.first)} of {total} samples, the leading ones on {len(indices)}; "
-            "ranks behind these are rough"
-        )
+        counts = {"some": len(stages.first), "all": total, "most": len(indices)}
+        stages.notes.append(message("sensitivity.note_fast", **counts))
     unreached = tuple(subject for subject in chosen if subject not in frozenset(reached))
     if not settings.outputs:
         stages.notes[:0] = other_outputs(quantized.float_model, wanted)
@@ -371,41 +364,28 @@ def _result(
     )
 
 
-def _more_notes(constant: Sequence[str], unreached: Sequence[Subject]) -> list[str]:
-    notes = []
+def _more_notes(constant: Sequence[str], unreached: Sequence[Subject]) -> Iterator[Message]:
     if constant:
-        words = "holds the same values whatever the model is fed, and was"
-        words = words if len(constant) == 1 else words.replace("holds", "hold").replace("was", "were")
-        notes.append(f"{_few(constant)} {words} not compared")
+        names = some(constant, _MOST_NAMED, quoted=True)
+        yield message("sensitivity.note_constant", names=names, count=len(constant))
     if unreached:
-        names = _few([subject.name for subject in unreached])
-        notes.append(f"no compared output depends on {len(unreached)} of the subjects: {names}")
-    return notes
+        names = some([subject.name for subject in unreached], _MOST_NAMED, quoted=True)
+        yield message("sensitivity.note_unreached", count=len(unreached), names=names)
 
 
-def _unscored_notes(outputs: Sequence[str], scores: Sequence[SubjectScore]) -> list[str]:
+def _unscored_notes(outputs: Sequence[str], scores: Sequence[SubjectScore]) -> Iterator[Message]:
     """A warning where means leave out what could not be compared at all."""
     measured = [score.values[:, :, 0] for score in scores]
-    notes = []
     for place, output in enumerate(outputs):
         missing = sum(int(np.isnan(values[:, place]).sum()) for values in measured)
         if missing:
-            of_all = f"{missing} of {sum(map(len, measured))} runs"
-            notes.append(
-                f"{output!r} has no score in {of_all}: of another shape than in float, or nothing is finite"
-            )
-    return notes
+            runs = sum(map(len, measured))
+            yield message("sensitivity.note_unscored", output=output, missing=missing, all=runs)
 
 
-def _noise_notes(engine: ExactEngine, scores: Sequence[SubjectScore]) -> list[str]:
+def _noise_notes(engine: ExactEngine, scores: Sequence[SubjectScore]) -> Iterator[Message]:
     """A warning where scores come near what fused kernels round differently."""
     limit = engine.network.runner.agreement_db - NOISE_MARGIN_DB
     near = sum(limit < value < math.inf for score in scores for value in (pooled_sqnr_db(score),))
-    if engine.network.arithmetic != "fast" or not near:
-        return []
-    return [f"{near} scores above {limit:.0f} dB contain rounding of fused kernels; precise arithmetic has none"]
-
-
-def _few(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:_MOST_NAMED])
-    return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
+    if engine.network.arithmetic == "fast" and near:
+        yield message("sensitivity.note_fused", count=near, limit=f"{limit:.0f}")

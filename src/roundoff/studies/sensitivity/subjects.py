@@ -12,9 +12,12 @@ from roundoff.graph.interface import hidden_tensors
 from roundoff.graph.interface import outputs as model_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.messages.message import Message, message, some
 from roundoff.studies.sensitivity.result import Subject, SubjectKind
 
 __all__ = ["find_outputs", "find_subjects", "group_subject", "other_outputs", "switched_off"]
+
+_MOST_NAMED = 5
 
 
 def find_subjects(
@@ -166,11 +169,11 @@ def find_outputs(model: Model, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def other_outputs(model: Model, compared: Sequence[str]) -> list[str]:
+def other_outputs(model: Model, compared: Sequence[str]) -> list[Message]:
     """A note on the model's outputs that are no numbers and so are not compared; none when all are."""
-    left = [repr(name) for name in dict.fromkeys(model_outputs(model)) if name not in frozenset(compared)]
-    verb = "is" if len(left) == 1 else "are"
-    return [f"{_few(left)} {verb} not compared: not a tensor of numbers"] if left else []
+    left = [name for name in dict.fromkeys(model_outputs(model)) if name not in frozenset(compared)]
+    names = some(left, _MOST_NAMED, quoted=True)
+    return [message("sensitivity.note_not_numbers", names=names, count=len(left))] if left else []
 
 
 def _is_of_numbers(kind: Any) -> bool:
@@ -181,4 +184,5 @@ def _is_of_numbers(kind: Any) -> bool:
 
 def _few(names: Iterable[str]) -> str:
     listed = list(names)
-    return ", ".join(listed[:5]) + (f" ... and {len(listed) - 5} more" if len(listed) > 5 else "")
+    more = len(listed) - _MOST_NAMED
+    return ", ".join(listed[:_MOST_NAMED]) + (f" ... and {more} more" if more > 0 else "")

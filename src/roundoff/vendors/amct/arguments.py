@@ -10,8 +10,8 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.run.feeds import check_feed
 from roundoff.run.session import open_session
-from roundoff.vendors.amct.gathering import as_batch, gathering_of
 from roundoff.vendors.amct.modified import stage_of
+from roundoff.vendors.amct.observation import as_batch, observer_of
 from roundoff.vendors.errors import WrongType, WrongValue
 
 __all__ = [
@@ -114,14 +114,14 @@ def run_batches(model: Model, feeds: Iterable[Mapping[str, Any]]) -> Iterator[di
         ModelFailed: The model cannot be run.
     """
     modified = stage_of({each.key: each.value for each in model.proto.metadata_props}) is not None
-    gathering = gathering_of(model) if modified else None
+    observer = observer_of(model) if modified else None
     session = None
     specs, names = inputs(model), outputs(model)
     for index, feed in enumerate(feeds):
         batch = as_batch(feed)
         check_feed(batch, specs, sample=f"batch {index}")
-        if gathering is not None and not gathering.complete:
-            yield gathering.run(batch)
+        if observer is not None and not observer.complete:
+            yield observer.run(batch)
             continue
         if session is None:
             session = open_session(model, fused=True)

@@ -16,22 +16,23 @@ from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
 from roundoff.studies.sensitivity.functions import mean_scores
 from roundoff.vendors.amct.arguments import keep_apart
-from roundoff.vendors.amct.calibrating import calibrate_by
 from roundoff.vendors.amct.common.auto_calibration.base_classes import SensitivityBase
 from roundoff.vendors.amct.common.auto_calibration.driver import (
+    BEST_EFFORT_CONFIG,
+    FINAL_CONFIG,
+    RANKING,
     AccuracyBasedAutoCalibrationBase,
     AutoCalibrationResult,
     SearchOptions,
 )
-from roundoff.vendors.amct.common.auto_calibration.history import BEST_EFFORT_CONFIG, FINAL_CONFIG, RANKING
-from roundoff.vendors.amct.configuration.parsing import with_algorithm_keys, with_enabled
+from roundoff.vendors.amct.configuration.full import with_algorithm_keys, with_enabled
 from roundoff.vendors.amct.flavour import Files, Flavour
-from roundoff.vendors.amct.gathering import Gathering
-from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.layers import AmctLayer
+from roundoff.vendors.amct.observation import CalibrationObserver
 from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import LayerRecord, write_records
-from roundoff.vendors.amct.saving import make_folder, results_of
-from roundoff.vendors.amct.workflow import Opened, open_model
+from roundoff.vendors.amct.results import make_folder, results_of
+from roundoff.vendors.amct.workflow import AmctModel, calibrate_by, open_model
 from roundoff.vendors.errors import CannotRun
 
 __all__ = [
@@ -47,12 +48,16 @@ _AT_ONCE = 16
 
 
 def rank_layers(
-    gathering: Gathering, opened: Opened, records: Mapping[str, LayerRecord], *, sensitivity: SensitivityBase
+    observer: CalibrationObserver,
+    opened: AmctModel,
+    records: Mapping[str, LayerRecord],
+    *,
+    sensitivity: SensitivityBase,
 ) -> dict[str, float]:
     """The mean over batches of what a sensitivity says of each layer.
 
     Args:
-        gathering: What calibration has seen, with the batches kept; its model may name tensors in its own way,
+        observer: What calibration has seen, with the batches kept; its model may name tensors in its own way,
             and its weights may be rounded.
         opened: The float model.
         records: Of the layers that are quantized.
@@ -67,7 +72,7 @@ def rank_layers(
     for start in range(0, len(layers), _AT_ONCE):
         some = layers[start : start + _AT_ONCE]
         scores = mean_scores(
-            dict(_pairs(opened, records, some)), _feeds(gathering, some), _first_outputs(sensitivity)
+            dict(_pairs(opened, records, some)), _feeds(observer, some), _first_outputs(sensitivity)
         )
         if len(scores) < len(some):
             what = "calibration() ran the modified model where it cannot be seen, so that layers cannot be ranked."
@@ -81,11 +86,11 @@ def _first_outputs(sensitivity: SensitivityBase) -> Callable[[list[Array], list[
     return lambda plain, quantized: float(sensitivity.compare(plain[0].ravel(), quantized[0].ravel()))
 
 
-def _feeds(gathering: Gathering, layers: Sequence[Layer]) -> Iterator[dict[str, dict[str, Array]]]:
+def _feeds(observer: CalibrationObserver, layers: Sequence[AmctLayer]) -> Iterator[dict[str, dict[str, Array]]]:
     """For each batch that calibration has seen, what each layer read."""
-    seen = {layer.name: [tensor for tensor, _ in gathering.layers[layer.name].inputs] for layer in layers}
+    seen = {layer.name: [tensor for tensor, _ in observer.layers[layer.name].inputs] for layer in layers}
     tensors = list(dict.fromkeys(tensor for names in seen.values() for tensor in names))
-    for batch in gathering.values(tensors):
+    for batch in observer.values(tensors):
         yield {
             layer.name: {
                 tensor: batch[name] for (tensor, _), name in zip(layer.inputs, seen[layer.name], strict=True)
@@ -95,7 +100,7 @@ def _feeds(gathering: Gathering, layers: Sequence[Layer]) -> Iterator[dict[str, 
 
 
 def _pairs(
-    opened: Opened, records: Mapping[str, LayerRecord], layers: Sequence[Layer]
+    opened: AmctModel, records: Mapping[str, LayerRecord], layers: Sequence[AmctLayer]
 ) -> Iterator[tuple[str, tuple[Session, Session]]]:
     models = BlockModels(opened.model, values(opened.model))
     for layer in layers:
@@ -146,10 +151,10 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
         self._flavour, self._files = flavour, files
         self._record_file = record_file
         self._check_paths(config_file, save_dir)
-        self._opened: Opened = open_model(flavour, files, config_file)
+        self._opened: AmctModel = open_model(flavour, files, config_file)
         self._records: dict[str, LayerRecord] = {}
         self._built: dict[str, LayerRecord] = {}
-        self._gathering: Gathering | None = None
+        self._observer: CalibrationObserver | None = None
         self._work = Path()
 
     def _check_paths(self, config_file: Path, save_dir: str) -> None:
@@ -179,7 +184,7 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
 
     def calibrate(self) -> None:
         """Let the evaluator run the modified model."""
-        self._opened, self._records, self._gathering = calibrate_by(
+        self._opened, self._records, self._observer = calibrate_by(
             self.evaluator,
             self._opened,
             source=self._files,
@@ -189,15 +194,15 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
 
     def rank(self, sensitivity: SensitivityBase) -> Mapping[str, float]:
         """Each layer alone, on the inputs it had in calibration."""
-        if self._gathering is None:
+        if self._observer is None:
             raise RuntimeError("ranked before calibrated")
-        return rank_layers(self._gathering, self._opened, self._records, sensitivity=sensitivity)
+        return rank_layers(self._observer, self._opened, self._records, sensitivity=sensitivity)
 
     def build(self, enabled: Mapping[str, bool], algorithm: str) -> None:
         """Write the models, from what calibration has observed."""
         records = self._records
-        if algorithm and self._gathering is not None:
-            records = self._gathering.records(self._records, algorithm=algorithm)
+        if algorithm and self._observer is not None:
+            records = self._observer.records(self._records, algorithm=algorithm)
         self._built = {name: record for name, record in records.items() if enabled.get(name, True)}
         shutil.rmtree(self._trial, ignore_errors=True)
         self._flavour.write_results(

@@ -12,10 +12,10 @@ from roundoff.graph.build import Assembly
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights, codes_of
-from roundoff.vendors.amct.layers import Layer
-from roundoff.vendors.amct.numbers import short_mantissa
+from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import LayerRecord
+from roundoff.vendors.amct.scales import short_mantissa
 
 __all__ = [
     "Form",
@@ -39,7 +39,7 @@ class Form(Protocol):
         """Add what turns values into whole numbers; gives the name of the result."""
         ...
 
-    def end(self, graph: Assembly, layer: Layer, sums: str, *, scale: Array, shift: Array) -> None:
+    def end(self, graph: Assembly, layer: AmctLayer, sums: str, *, scale: Array, shift: Array) -> None:
         """Add what turns sums into the values that the layer hands on."""
         ...
 
@@ -49,7 +49,7 @@ class Form(Protocol):
 
 
 def integer_model(
-    model: Model, layers: Mapping[str, Layer], records: Mapping[str, LayerRecord], *, form: Form
+    model: Model, layers: Mapping[str, AmctLayer], records: Mapping[str, LayerRecord], *, form: Form
 ) -> Model:
     """The model in which layers compute with whole numbers.
 
@@ -69,7 +69,7 @@ class _Building:
     """One model being written."""
 
     def __init__(
-        self, model: Model, layers: Mapping[str, Layer], records: Mapping[str, LayerRecord], form: Form
+        self, model: Model, layers: Mapping[str, AmctLayer], records: Mapping[str, LayerRecord], form: Form
     ) -> None:
         self._model, self._layers, self._records, self._form = model, layers, records, form
         self._graph = Assembly(model)
@@ -153,7 +153,7 @@ class OwnOperators:
         graph.add_node("AscendQuant", [source], target, name=quantizer.name, attributes=attributes)
         return target
 
-    def end(self, graph: Assembly, layer: Layer, sums: str, *, scale: Array, shift: Array) -> None:
+    def end(self, graph: Assembly, layer: AmctLayer, sums: str, *, scale: Array, shift: Array) -> None:
         """Add AscendDequant."""
         steps = short_mantissa(scale) if self._half else scale
         name = f"{layer.name}.dequant"
@@ -198,7 +198,7 @@ class PlainOperators:
             current = target
         return current
 
-    def end(self, graph: Assembly, layer: Layer, sums: str, *, scale: Array, shift: Array) -> None:
+    def end(self, graph: Assembly, layer: AmctLayer, sums: str, *, scale: Array, shift: Array) -> None:
         """Add the multiplication with the steps of the sums; shifts belong to chips and are left out."""
         name = f"{layer.name}.fakedequant.mul"
         spatial = (1,) * (len(layer.weight_shape) - 2) if layer.can_be_channel_wise else ()
@@ -238,7 +238,7 @@ class Operation:
     owner: str
 
 
-def quantization_info(deployed: Model, layers: Mapping[str, Layer]) -> dict[str, Any]:
+def quantization_info(deployed: Model, layers: Mapping[str, AmctLayer]) -> dict[str, Any]:
     """What Ascend's comparer reads to tell which tensors of both models belong together.
 
     Args:

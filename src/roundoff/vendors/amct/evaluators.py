@@ -14,7 +14,7 @@ from roundoff.errors import nearest
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.vendors.amct.common.auto_calibration.base_classes import AutoCalibrationEvaluatorBase
 from roundoff.vendors.amct.flavour import get_flavour
-from roundoff.vendors.amct.gathering import calibrate_with, gathering_of
+from roundoff.vendors.amct.observation import calibrate_with, observer_of
 from roundoff.vendors.errors import CannotRun, WrongValue
 
 __all__ = ["DATA_TYPES", "BinaryData", "load_evaluator", "parse_binary_data"]
@@ -46,7 +46,7 @@ class BinaryData:
         """
         files = tuple(map(Path, model_files))
         model = get_flavour("onnx" if len(files) == 1 else "caffe").read(files)
-        calibrate_with(gathering_of(model), self._batches())
+        calibrate_with(observer_of(model), self._batches())
 
     def _batches(self) -> Iterator[Mapping[str, Array]]:
         files = {name: self._files(name, folder) for name, _, _, folder in self.inputs}

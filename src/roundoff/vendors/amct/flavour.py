@@ -12,11 +12,11 @@ from typing import Protocol
 from roundoff.core.table import Table
 from roundoff.core.text_proto import Entry
 from roundoff.graph.load import Model
-from roundoff.vendors.amct.configuration.settings import QuantConfig
-from roundoff.vendors.amct.layers import Layer
-from roundoff.vendors.amct.modified import Stage
+from roundoff.vendors.amct.configuration.full import AmctConfig
+from roundoff.vendors.amct.layers import AmctLayer
+from roundoff.vendors.amct.modified import CalibrationStage
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.amct.saving import SaveType
+from roundoff.vendors.amct.results import SaveType
 from roundoff.vendors.errors import CannotRun
 
 __all__ = ["Files", "Flavour", "add_flavour", "get_flavour"]
@@ -46,11 +46,11 @@ class Flavour(Protocol):
         """
         ...
 
-    def layers(self, model: Model, found: Mapping[str, Layer]) -> dict[str, Layer]:
+    def layers(self, model: Model, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
         """Those of the layers found in a model that are layers of the framework's own."""
         ...
 
-    def check(self, config: QuantConfig, *, name: str) -> None:
+    def check(self, config: AmctConfig, *, name: str) -> None:
         """Refuse what its models cannot say.
 
         Raises:
@@ -58,7 +58,7 @@ class Flavour(Protocol):
         """
         ...
 
-    def facts(self, model: Model, layers: Mapping[str, Layer]) -> dict[str, tuple[Entry, ...]]:
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
         """What its records say of layers beside the factors."""
         ...
 
@@ -67,9 +67,9 @@ class Flavour(Protocol):
         files: Files,
         model: Model,
         *,
-        layers: Mapping[str, Layer],
+        layers: Mapping[str, AmctLayer],
         records: Mapping[str, LayerRecord],
-        stage: Stage,
+        stage: CalibrationStage,
     ) -> None:
         """Write the model that is run for calibration, weights being quantized as the records say."""
         ...
@@ -87,7 +87,7 @@ class Flavour(Protocol):
         save_path: str | Path,
         model: Model,
         *,
-        layers: Mapping[str, Layer],
+        layers: Mapping[str, AmctLayer],
         records: Mapping[str, LayerRecord],
         half_precision: bool,
         which: SaveType = "Both",

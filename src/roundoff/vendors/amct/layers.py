@@ -11,7 +11,7 @@ from roundoff.graph.weights import Weights
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.targets.loading import load_target
 
-__all__ = ["LAYER_TYPES", "TENSOR_TYPES", "Bias", "Layer", "find_layers"]
+__all__ = ["LAYER_TYPES", "TENSOR_TYPES", "AmctLayer", "LayerBias", "find_layers"]
 
 LAYER_TYPES = ("Conv", "Gemm", "MatMul", "ConvTranspose", "AveragePool")
 """Operations that are quantized; a model need not have any of them."""
@@ -24,7 +24,7 @@ _INPUT_AXES = {"Conv": 1, "ConvTranspose": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Bias:
+class LayerBias:
     """What is added to the sums of a layer: the constant, and the node input that reads it."""
 
     tensor: str
@@ -33,7 +33,7 @@ class Bias:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class AmctLayer:
     """A layer that can be quantized.
 
     Attributes:
@@ -60,7 +60,7 @@ class Layer:
     channel_axis: int | None = None
     group: int = 1
     transposed: bool = False
-    bias: Bias | None = None
+    bias: LayerBias | None = None
     output: str = ""
     originals: tuple[str, ...] = ()
 
@@ -96,7 +96,7 @@ class Layer:
         return bool(self.weight) and self.weight_input == 1
 
 
-def find_layers(model: Model, origins: Mapping[str, str]) -> dict[str, Layer]:
+def find_layers(model: Model, origins: Mapping[str, str]) -> dict[str, AmctLayer]:
     """The layers that can be quantized, sorted by name.
 
     Args:
@@ -136,7 +136,7 @@ def _biases(planned: list[PlannedQuantizer], owners: Mapping[str, list[str]]) ->
         for consumer in each.consumers:
             owner = consumer.node if consumer.node in of_weight else of_weight[0] if len(of_weight) == 1 else None
             if owner is not None:
-                yield owner, Bias(each.tensor, consumer.node, consumer.input)
+                yield owner, LayerBias(each.tensor, consumer.node, consumer.input)
 
 
 def _layer(
@@ -144,13 +144,13 @@ def _layer(
     parts: Mapping[str, Any],
     weights: Weights,
     *,
-    bias: Bias | None,
+    bias: LayerBias | None,
     nodes: Mapping[str, Any],
     folded: Mapping[str, list[str]],
-) -> Layer:
+) -> AmctLayer:
     weight, place = parts.get("weight", ("", 1))
     behind = nodes[bias.node] if bias is not None else node
-    return Layer(
+    return AmctLayer(
         name=node.name,
         op_type=node.op_type,
         inputs=tuple(sorted(parts["inputs"], key=lambda each: each[1])),

@@ -16,7 +16,7 @@ from roundoff.vendors.errors import CannotRun
 
 __all__ = [
     "KEY",
-    "Stage",
+    "CalibrationStage",
     "new_stage",
     "note_stage",
     "open_modified",
@@ -31,7 +31,7 @@ KEY = "roundoff.amct"
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class CalibrationStage:
     """What the runs of a model are for.
 
     Attributes:
@@ -49,12 +49,16 @@ class Stage:
     origins: Mapping[str, str]
 
 
-def new_stage(kind: str, record_file: Path, config: Mapping[str, Any], *, origins: Mapping[str, str]) -> Stage:
+def new_stage(
+    kind: str, record_file: Path, config: Mapping[str, Any], *, origins: Mapping[str, str]
+) -> CalibrationStage:
     """A stage that no other model has."""
-    return Stage(kind, secrets.token_hex(8), str(record_file.absolute()), config, origins)
+    return CalibrationStage(kind, secrets.token_hex(8), str(record_file.absolute()), config, origins)
 
 
-def write_modified(path: Path, model: Model, quantizers: tuple[Quantizer, ...], *, stage: Stage) -> None:
+def write_modified(
+    path: Path, model: Model, quantizers: tuple[Quantizer, ...], *, stage: CalibrationStage
+) -> None:
     """Write a model whose runs are for calibration, replacing an earlier one.
 
     Args:
@@ -68,7 +72,7 @@ def write_modified(path: Path, model: Model, quantizers: tuple[Quantizer, ...], 
     save_model(deferred, path, replace=True)
 
 
-def stage_text(stage: Stage) -> str:
+def stage_text(stage: CalibrationStage) -> str:
     """What the runs of a model are for, in one line."""
     return json.dumps(asdict(stage))
 
@@ -80,10 +84,10 @@ def note_stage(model: Model, text: str) -> None:
     properties.add(key=KEY, value=text)
 
 
-def stage_of(metadata: Mapping[str, str]) -> Stage | None:
+def stage_of(metadata: Mapping[str, str]) -> CalibrationStage | None:
     """What the runs of a model are for, by its metadata; None when it is any other model."""
     try:
-        return Stage(**json.loads(metadata[KEY])) if KEY in metadata else None
+        return CalibrationStage(**json.loads(metadata[KEY])) if KEY in metadata else None
     except (ValueError, TypeError):
         return None
 
@@ -95,7 +99,7 @@ def without_stage(model: Model) -> Model:
     return copy
 
 
-def open_modified(path: Path) -> tuple[Stage, Model]:
+def open_modified(path: Path) -> tuple[CalibrationStage, Model]:
     """What the runs of a model are for, and the float model in it.
 
     Raises:

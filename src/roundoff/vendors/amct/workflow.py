@@ -13,24 +13,29 @@ from roundoff.core.text_proto import Entry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.vendors.amct.arguments import keep_apart
-from roundoff.vendors.amct.balancing import balanced_model
-from roundoff.vendors.amct.configuration.creating import default_document
-from roundoff.vendors.amct.configuration.parsing import ROOT, parse_config, read_json, write_json
-from roundoff.vendors.amct.configuration.settings import QuantConfig
+from roundoff.vendors.amct.configuration.full import (
+    ROOT,
+    AmctConfig,
+    default_document,
+    parse_config,
+    read_json,
+    write_json,
+)
 from roundoff.vendors.amct.configuration.simplified import read_simplified, simplified_document
 from roundoff.vendors.amct.flavour import Files, Flavour
-from roundoff.vendors.amct.gathering import known_gathering
-from roundoff.vendors.amct.layers import TENSOR_TYPES, Layer, find_layers
-from roundoff.vendors.amct.listening import LOGGER
-from roundoff.vendors.amct.modified import Stage, new_stage
-from roundoff.vendors.amct.numbers import weight_records
+from roundoff.vendors.amct.layers import TENSOR_TYPES, AmctLayer, find_layers
+from roundoff.vendors.amct.logging import LOGGER
+from roundoff.vendors.amct.modified import CalibrationStage, new_stage
+from roundoff.vendors.amct.observation import CalibrationObserver, forget, known_observer, observer_of
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
+from roundoff.vendors.amct.scales import balanced_model, weight_records
 from roundoff.vendors.errors import CannotRun, WrongValue
 
 __all__ = [
-    "Opened",
+    "AmctModel",
     "begin_balancing",
     "begin_calibration",
+    "calibrate_by",
     "complete_records",
     "convert",
     "create_config",
@@ -39,7 +44,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Opened:
+class AmctModel:
     """A model and how it is to be quantized.
 
     Attributes:
@@ -51,9 +56,9 @@ class Opened:
     """
 
     model: Model
-    layers: Mapping[str, Layer]
+    layers: Mapping[str, AmctLayer]
     origins: Mapping[str, str]
-    config: QuantConfig
+    config: AmctConfig
     flavour: Flavour
 
 
@@ -66,7 +71,7 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
     batch_num: int,
     activation_offset: bool,
     definition: Path | None,
-) -> QuantConfig:
+) -> AmctConfig:
     """Write the configuration of a model; with a simplified one, that alone decides.
 
     Raises:
@@ -97,7 +102,7 @@ def create_config(  # noqa: PLR0913 - the vendor's arguments
     return config
 
 
-def open_model(flavour: Flavour, files: Files, config_file: Path) -> Opened:
+def open_model(flavour: Flavour, files: Files, config_file: Path) -> AmctModel:
     """Open a model with its configuration.
 
     Raises:
@@ -115,7 +120,7 @@ def open_model(flavour: Flavour, files: Files, config_file: Path) -> Opened:
         what = f"{config_file} leaves nothing to quantize."
         raise WrongValue(what, fix='set "quant_enable" of some layers to true')
     _check_tensors(config, prepared.model)
-    return Opened(prepared.model, layers, prepared.origins, config, flavour)
+    return AmctModel(prepared.model, layers, prepared.origins, config, flavour)
 
 
 def _say(notes: Sequence[str]) -> None:
@@ -123,7 +128,7 @@ def _say(notes: Sequence[str]) -> None:
         LOGGER.warning("%s", note)
 
 
-def _check_tensors(config: QuantConfig, model: Model) -> None:
+def _check_tensors(config: AmctConfig, model: Model) -> None:
     nodes = {node.name: node for node in model.proto.graph.node}
     for each in config.tensors:
         node = nodes.get(each.layer)
@@ -132,7 +137,7 @@ def _check_tensors(config: QuantConfig, model: Model) -> None:
             raise WrongValue(what, fix=f"name an input of {' or '.join(TENSOR_TYPES)}")
 
 
-def begin_balancing(opened: Opened, record_file: Path) -> Stage:
+def begin_balancing(opened: AmctModel, record_file: Path) -> CalibrationStage:
     """Begin what is observed before calibration: the record is emptied.
 
     Raises:
@@ -145,7 +150,9 @@ def begin_balancing(opened: Opened, record_file: Path) -> Stage:
     return new_stage("balance", record_file, opened.config.document, origins=opened.origins)
 
 
-def begin_calibration(opened: Opened, record_file: Path) -> tuple[Opened, dict[str, LayerRecord], Stage]:
+def begin_calibration(
+    opened: AmctModel, record_file: Path
+) -> tuple[AmctModel, dict[str, LayerRecord], CalibrationStage]:
     """Begin calibration: the record gets the factors of the weights.
 
     Returns:
@@ -177,7 +184,7 @@ def begin_calibration(opened: Opened, record_file: Path) -> tuple[Opened, dict[s
     return opened, records, stage
 
 
-def _facts_of(name: str, facts: Mapping[str, tuple[Entry, ...]], config: QuantConfig) -> tuple[Entry, ...]:
+def _facts_of(name: str, facts: Mapping[str, tuple[Entry, ...]], config: AmctConfig) -> tuple[Entry, ...]:
     apart = (Entry("skip_fusion", value=True),) if facts[name] and not config.may_fold(name) else ()
     return (*facts[name], *apart)
 
@@ -188,7 +195,9 @@ def _completed(record: LayerRecord, factors: Array | None, facts: tuple[Entry, .
     return replace(record, tensor_balance_factor=balance, others=others)
 
 
-def complete_records(stage: Stage, config: QuantConfig, record_file: Path, *, how: str) -> dict[str, LayerRecord]:
+def complete_records(
+    stage: CalibrationStage, config: AmctConfig, record_file: Path, *, how: str
+) -> dict[str, LayerRecord]:
     """The records of everything that a calibration was for.
 
     Args:
@@ -206,8 +215,8 @@ def complete_records(stage: Stage, config: QuantConfig, record_file: Path, *, ho
     wanted = [*config.enabled, *(each.key for each in config.tensors)]
     missing = [name for name in wanted if name not in records or records[name].scale_d is None]
     if missing:
-        gathering = known_gathering(stage)
-        seen = "" if gathering is None else f" {gathering.batches} of {config.batch_num} batches were run."
+        observer = known_observer(stage)
+        seen = "" if observer is None else f" {observer.batches} of {config.batch_num} batches were run."
         what = f"{record_file} has no scale_d of {missing[0]!r}: calibration was not finished.{seen}"
         raise CannotRun(what, fix=f"run the modified model {config.batch_num} times: {how}")
     for name in sorted(set(records) - set(wanted)):
@@ -217,7 +226,7 @@ def complete_records(stage: Stage, config: QuantConfig, record_file: Path, *, ho
 
 def convert(
     flavour: Flavour, files: Files, record_file: Path
-) -> tuple[Model, dict[str, Layer], dict[str, LayerRecord]]:
+) -> tuple[Model, dict[str, AmctLayer], dict[str, LayerRecord]]:
     """A model with factors that somebody else found.
 
     Raises:
@@ -237,3 +246,55 @@ def convert(
         raise WrongValue(f"{record_file} holds no record.", fix="give the record of this model")
     model = balanced_model(prepared.model, layers, factors)
     return model, find_layers(model, prepared.origins) if factors else layers, records
+
+
+# From a model and its configuration to complete records: an evaluator runs the modified model.
+
+
+def calibrate_by(
+    evaluator: Any, opened: AmctModel, *, source: Files, record_file: Path, work: Path
+) -> tuple[AmctModel, dict[str, LayerRecord], CalibrationObserver]:
+    """Let an evaluator run the modified model; before that once more if layers are to be balanced.
+
+    Args:
+        evaluator: Its ``calibration`` is called with the files of the modified model.
+        opened: The model.
+        source: The files it was read from.
+        record_file: Where the factors go.
+        work: Folder for the modified model and for what it is fed.
+
+    Returns:
+        The model with balanced layers, the records, and what was learned.
+
+    Raises:
+        CannotRun: The evaluator did not run the model often enough.
+    """
+    if any(each.balance is not None for each in opened.config.enabled.values()):
+        stage = begin_balancing(opened, record_file)
+        _run(evaluator, opened, {}, stage=stage, files=_files(source, work, "balance"))
+        forget(stage)
+    opened, records, stage = begin_calibration(opened, record_file)
+    observer = _run(evaluator, opened, records, stage=stage, files=_files(source, work, "calibration"))
+    try:
+        how = opened.flavour.how_to_run
+        return opened, complete_records(stage, opened.config, record_file, how=how), observer
+    finally:
+        forget(stage)
+
+
+def _files(source: Files, work: Path, name: str) -> Files:
+    return tuple(work / f"{name}{path.suffix}" for path in source)
+
+
+def _run(
+    evaluator: Any, opened: AmctModel, records: Mapping[str, LayerRecord], *, stage: CalibrationStage, files: Files
+) -> CalibrationObserver:
+    opened.flavour.write_modified(files, opened.model, layers=opened.layers, records=records, stage=stage)
+    observer = observer_of(opened.flavour.read(files))
+    observer.keep_feeds(files[0].with_suffix(".feeds"))
+    try:
+        evaluator.calibration(*map(str, files))
+    except BaseException:
+        forget(stage)
+        raise
+    return observer

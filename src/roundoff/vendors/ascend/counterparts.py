@@ -6,19 +6,19 @@ from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
 from roundoff.tensors.ascend_dump.layouts import way_back
 from roundoff.vendors.ascend.algorithms import Algorithm
 from roundoff.vendors.ascend.errors import Code, NotCompared
-from roundoff.vendors.ascend.fitting import Convert, Fitted, Golden, How, Mine, fit, fit_equal
 from roundoff.vendors.ascend.folders import Folder, Kind, Tensor, load_golden, load_operator
+from roundoff.vendors.ascend.layouts import Convert, Fitted, GoldenTensor, How, Mine, fit, fit_equal
 from roundoff.vendors.ascend.quantized import names_quantizer
-from roundoff.vendors.ascend.rules import Operator, Origin, Rule, Warn
+from roundoff.vendors.ascend.rules import FusionRule, Operator, OperatorOrigin, Warn
 
-__all__ = ["Job", "counterpart", "decoded_counterpart", "find_golden", "golden_of"]
+__all__ = ["CompareJob", "counterpart", "decoded_counterpart", "find_golden", "golden_of"]
 
 _PASSED_ON = ("Cast", "TransData")
 """Operators that only change type or layout: their golden tensor is that of what they read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CompareJob:
     """What is compared, and how.
 
     Attributes:
@@ -38,7 +38,7 @@ class Job:
 
     mine: Folder
     golden: Folder
-    rule: Rule
+    rule: FusionRule
     algorithms: dict[str, Algorithm]
     warn: Warn
     strict: bool = False
@@ -50,7 +50,7 @@ class Job:
     sliced: set[str] = field(default_factory=set)
 
 
-def counterpart(job: Job, operator: Operator, index: int, *, is_input: bool) -> Origin:
+def counterpart(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> OperatorOrigin:
     """The golden tensor that belongs to an input or output.
 
     Raises:
@@ -64,23 +64,23 @@ def counterpart(job: Job, operator: Operator, index: int, *, is_input: bool) -> 
     return origin
 
 
-def decoded_counterpart(job: Job, operator: Operator, index: int, *, is_input: bool) -> Origin:
+def decoded_counterpart(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> OperatorOrigin:
     """The golden tensor that codes stand for, where the quantizer that made them has none of its own.
 
     Raises:
         NotCompared: There is none.
     """
     operator, place = _source(job, operator, index, is_input=is_input)
-    layout = operator.outputs[place] if place < len(operator.outputs) else Origin()
+    layout = operator.outputs[place] if place < len(operator.outputs) else OperatorOrigin()
     # The codes of a quantizer on its own stand for what it reads.
     if operator.type != "AscendQuant":
         for name in operator.last_originals or reversed(operator.originals):
             if name and not names_quantizer(name) and job.golden.has(name):
-                return Origin(name, 0, layout.format, layout.shape, layout.dtype)
+                return OperatorOrigin(name, 0, layout.format, layout.shape, layout.dtype)
     return counterpart(job, operator, 0, is_input=True)
 
 
-def _source(job: Job, operator: Operator, index: int, *, is_input: bool) -> tuple[Operator, int]:
+def _source(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> tuple[Operator, int]:
     """The operator that computes a tensor, and which of its outputs that is; changes of type or layout do not."""
     place = index
     if is_input:
@@ -92,7 +92,7 @@ def _source(job: Job, operator: Operator, index: int, *, is_input: bool) -> tupl
     return operator, place
 
 
-def _producer(job: Job, operator: Operator, index: int) -> tuple[Operator, int]:
+def _producer(job: CompareJob, operator: Operator, index: int) -> tuple[Operator, int]:
     """The operator, and which of its outputs, that an input comes from."""
     if index >= len(operator.inputs):
         what = f"The input index ({index}) is out of range ({len(operator.inputs)}) for the operator list."
@@ -107,7 +107,7 @@ def _producer(job: Job, operator: Operator, index: int) -> tuple[Operator, int]:
     return job.rule.find(name.strip(), warn=job.warn), int(output)
 
 
-def find_golden(job: Job, origin: Origin, operator: Operator) -> tuple[Tensor, str]:
+def find_golden(job: CompareJob, origin: OperatorOrigin, operator: Operator) -> tuple[Tensor, str]:
     """Read the header of a golden tensor; tell the file, too."""
     index = origin.index or 0
     if job.golden.kind is not Kind.NPU:
@@ -123,7 +123,13 @@ def find_golden(job: Job, origin: Origin, operator: Operator) -> tuple[Tensor, s
 
 
 def golden_of(
-    job: Job, operator: Operator, tensor: Tensor, *, golden: Tensor, origin: Origin, detail: bool = False
+    job: CompareJob,
+    operator: Operator,
+    tensor: Tensor,
+    *,
+    golden: Tensor,
+    origin: OperatorOrigin,
+    detail: bool = False,
 ) -> Fitted:
     """Bring a tensor and its golden counterpart together."""
     how = How(operator.name, job.warn, job.strict, job.conversions, detail)
@@ -132,10 +138,10 @@ def golden_of(
     about = tensor.about
     mine = Mine(tensor.values, about.format, about.original_shape, about.groups)
     if job.golden.kind is Kind.NPU:
-        target = Golden(golden.values, golden.about.format, golden.shape)
+        target = GoldenTensor(golden.values, golden.about.format, golden.shape)
     else:
         layout = origin.format or ("" if job.strict else _likely_layout(tensor, golden))
-        target = Golden(golden.values, layout, origin.shape)
+        target = GoldenTensor(golden.values, layout, origin.shape)
     return fit(mine, target, how=how)
 
 

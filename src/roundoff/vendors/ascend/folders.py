@@ -24,7 +24,7 @@ from roundoff.vendors.ascend.rules import Warn
 
 __all__ = [
     "Folder",
-    "Found",
+    "FoundFile",
     "Kind",
     "Loaded",
     "Tensor",
@@ -50,7 +50,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file of an operator.
 
     Attributes:
@@ -82,11 +82,11 @@ class Folder:
     path: Path
     kind: Kind
     quantized: bool = False
-    files: dict[str, list[Found]] = field(default_factory=dict)
+    files: dict[str, list[FoundFile]] = field(default_factory=dict)
     has_npy: bool = False
     strict: bool = False
 
-    def find(self, op: str, output: int | None = None) -> list[Found]:
+    def find(self, op: str, output: int | None = None) -> list[FoundFile]:
         """The files of an operator, or of one of its outputs, in the order in which they count.
 
         Raises:
@@ -171,18 +171,20 @@ def open_folder(path: Path, *, warn: Warn, separate_slices: bool = False, strict
     return folder
 
 
-def _classified(path: Path, name: str, *, separate_slices: bool, strict: bool) -> tuple[str, str, Found] | None:
+def _classified(
+    path: Path, name: str, *, separate_slices: bool, strict: bool
+) -> tuple[str, str, FoundFile] | None:
     """The kind of a file, the operator it belongs to, and the file; None when it is none of these."""
     golden = _GOLDEN.fullmatch(name)
     if golden is not None:
         op, _, output = golden["op"].rpartition(".")
         key = golden["op"] if strict else f"{escaped(op)}.{output}"
-        return golden["kind"], key, Found(path, _time(golden["time"]), None, name)
+        return golden["kind"], key, FoundFile(path, _time(golden["time"]), None, name)
     dump = parse_dump_name(name)
     if dump is None or dump.statistics:
         return None
     key = dump.op if separate_slices else logical_op(dump.op)
-    return "dump", key, Found(path, _time(str(dump.time)), dump, name)
+    return "dump", key, FoundFile(path, _time(str(dump.time)), dump, name)
 
 
 def _settle(folder: Folder, kinds: dict[str, str]) -> None:
@@ -205,7 +207,7 @@ def _time(digits: str) -> int:
     return int(digits) if len(digits) == _TIME_DIGITS else 0
 
 
-def _order(found: Found) -> tuple[int, int, int]:
+def _order(found: FoundFile) -> tuple[int, int, int]:
     if found.name is not None and found.name.sliced:
         return (found.name.piece, found.name.thread, found.time)
     return (0, 0, found.time)
@@ -292,7 +294,7 @@ class Loaded:
     damage: str = ""
 
 
-def load_operator(files: Sequence[Found], *, strict: bool) -> Loaded:
+def load_operator(files: Sequence[FoundFile], *, strict: bool) -> Loaded:
     """Read the headers of an operator's files: of the newest, or of all slices.
 
     Args:
@@ -328,12 +330,12 @@ def load_operator(files: Sequence[Found], *, strict: bool) -> Loaded:
     )
 
 
-def load_golden(found: Found) -> Tensor:
+def load_golden(found: FoundFile) -> Tensor:
     """One golden tensor."""
     return _golden(found).outputs[0]
 
 
-def _of_slices(files: Sequence[Found], *, strict: bool) -> Loaded:
+def _of_slices(files: Sequence[FoundFile], *, strict: bool) -> Loaded:
     slices = [Slice(found.path, _read(found.path)) for found in files]
     first = slices[0].dump
     several = slices if len(slices) > 1 else ()
@@ -358,7 +360,7 @@ def _read(path: Path) -> Dump:
         raise NotCompared(f"{path.name} cannot be read: {reason}.", code=Code.DATA) from error
 
 
-class _Golden(Tensor):
+class _GoldenFolder(Tensor):
     """A golden tensor: a .npy file."""
 
     @cached_property
@@ -378,7 +380,7 @@ class _Golden(Tensor):
         return self.about.element_type
 
 
-def _golden(found: Found) -> Loaded:
+def _golden(found: FoundFile) -> Loaded:
     if found.path.suffix != ".npy":
         return _legacy(found)
     try:
@@ -390,10 +392,10 @@ def _golden(found: Found) -> Loaded:
         raise NotCompared(f"{found.path.name} cannot be read: it {refused}.", code=Code.ELEMENT_TYPE)
     dtype = "float32" if header.dtype.kind == "V" else np.dtype(header.dtype).name
     about = DumpTensor("output", 0, dtype, "RESERVED", header.shape, (), 0, 0, 0, 0)
-    return Loaded(str(found.path), (), (_Golden(about, found.path),))
+    return Loaded(str(found.path), (), (_GoldenFolder(about, found.path),))
 
 
-def _legacy(found: Found) -> Loaded:
+def _legacy(found: FoundFile) -> Loaded:
     """Golden data of old tools, in the layout of a dump."""
     dump = _read(found.path)
     if not dump.outputs:

@@ -12,13 +12,13 @@ from roundoff.core.progress import Progress
 from roundoff.errors import BadInput
 from roundoff.tensors import open_source
 from roundoff.vendors.ascend.advisor import Located, locate
+from roundoff.vendors.ascend.comparison import Request, compare_network
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.folders import open_folder
 from roundoff.vendors.ascend.rules import Warn
-from roundoff.vendors.ascend.running import Request, compare_network
 from roundoff.vendors.ascend.scenarios import RuleFiles
 
-__all__ = ["Given", "Step", "walk"]
+__all__ = ["Given", "GuideStep", "walk"]
 
 _ACCEPTED, _LARGE = 1.0, 3.0
 """Losses of accuracy in per cent that the guide tells apart."""
@@ -67,7 +67,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GuideStep:
     """One step of the guide.
 
     Attributes:
@@ -85,7 +85,7 @@ class Step:
     skipped: bool = False
 
 
-def walk(given: Given, *, out: Path, warn: Warn, progress: Progress) -> list[Step]:
+def walk(given: Given, *, out: Path, warn: Warn, progress: Progress) -> list[GuideStep]:
     """Walk all steps that the data allow, in the guide's order.
 
     Args:
@@ -104,11 +104,11 @@ def walk(given: Given, *, out: Path, warn: Warn, progress: Progress) -> list[Ste
         try:
             result = compare_network(request, warn=warn, progress=progress)
         except Refused as error:
-            steps.append(Step(title, error.what, error.fix, skipped=True))
+            steps.append(GuideStep(title, error.what, error.fix, skipped=True))
             continue
         if not result.matched:
             missing = "nothing could be compared: the names of both sides have nothing in common"
-            steps.append(Step(title, missing, "check that folders and rules belong together", bad=True))
+            steps.append(GuideStep(title, missing, "check that folders and rules belong together", bad=True))
             continue
         steps.append(_judged(title, locate(result.rows, result.columns), advise))
     lacking = list(_lacking(given))
@@ -119,7 +119,7 @@ def walk(given: Given, *, out: Path, warn: Warn, progress: Progress) -> list[Ste
     return [*steps, *lacking]
 
 
-def _lacking(given: Given) -> Iterator[Step]:
+def _lacking(given: Given) -> Iterator[GuideStep]:
     """Steps whose sides were given, but not the rules that tell what belongs to what."""
     missing = "not looked at: the rules that tell which operator is which are missing"
     for title, sides, known, fix in (
@@ -130,10 +130,10 @@ def _lacking(given: Given) -> Iterator[Step]:
         (_WHOLE_MODEL, (given.npu, given.floats), given.offline_rule or given.quant_rule, "add -f om.json"),
     ):  # fmt: skip
         if all(sides) and not known:
-            yield Step(title, missing, fix, skipped=True)
+            yield GuideStep(title, missing, fix, skipped=True)
 
 
-def _before(given: Given) -> Iterator[Step]:
+def _before(given: Given) -> Iterator[GuideStep]:
     accuracies = [one for one in (given.float_accuracy, given.quant_accuracy) if one is not None]
     if any(not 0 <= one <= _WHOLE for one in accuracies):
         what = f"{' and '.join(map(str, accuracies))} is no accuracy in per cent."
@@ -149,19 +149,19 @@ def _before(given: Given) -> Iterator[Step]:
         yield _calibration(given)
 
 
-def _loss(loss: float) -> Step:
+def _loss(loss: float) -> GuideStep:
     title = "loss of accuracy"
     if loss <= _ACCEPTED:
-        return Step(title, f"{loss:.2f} % is within {_ACCEPTED:g} %: no need to look further")
+        return GuideStep(title, f"{loss:.2f} % is within {_ACCEPTED:g} %: no need to look further")
     if loss <= _LARGE:
-        return Step(
+        return GuideStep(
             title, f"{loss:.2f} % is more than {_ACCEPTED:g} %", "find the step that loses it, below", bad=True
         )
     advice = "find the step that loses it; keep the first and last layers in float to begin with"
-    return Step(title, f"{loss:.2f} % is more than {_LARGE:g} %: it cannot be ignored", advice, bad=True)
+    return GuideStep(title, f"{loss:.2f} % is more than {_LARGE:g} %: it cannot be ignored", advice, bad=True)
 
 
-def _calibration(given: Given) -> Step:
+def _calibration(given: Given) -> GuideStep:
     title = "calibration set"
     if given.calibration.isdigit():
         count, reach = int(given.calibration), ""
@@ -169,11 +169,15 @@ def _calibration(given: Given) -> Step:
         count, reach = _looked_into(Path(given.calibration), given.floats)
     if count < _FEWEST:
         verdict = f"{count} samples are too few"
-        return Step(title, verdict, f"calibrate again with {_FEWEST} to {_MOST} samples of all kinds", bad=True)
+        return GuideStep(
+            title, verdict, f"calibrate again with {_FEWEST} to {_MOST} samples of all kinds", bad=True
+        )
     if reach:
-        return Step(title, f"{count} samples, but {reach}", "calibrate again with data like that in use", bad=True)
+        return GuideStep(
+            title, f"{count} samples, but {reach}", "calibrate again with data like that in use", bad=True
+        )
     more = f", more than the {_MOST} that are usual" if count > _MOST else ""
-    return Step(title, f"{count} samples{more}")
+    return GuideStep(title, f"{count} samples{more}")
 
 
 def _looked_into(folder: Path, floats: Path | None) -> tuple[int, str]:
@@ -257,13 +261,15 @@ def _far(distance: float) -> str:
     return f"{distance:.2g} off" if math.isfinite(distance) else "not finite, or not zero as it should be"
 
 
-def _judged(title: str, found: Located, advise: tuple[str, str]) -> Step:
+def _judged(title: str, found: Located, advise: tuple[str, str]) -> GuideStep:
     if found.kind == "none":
         verdict = f"all {found.compared} tensors agree"
         if not found.hint:
-            return Step(title, verdict)
+            return GuideStep(title, verdict)
         verdict += f" by cosine and distance, but {found.hint} has a {found.hinted}"
-        return Step(title, verdict, f"when the results are wrong all the same, look at it with -op {found.hint}")
+        return GuideStep(
+            title, verdict, f"when the results are wrong all the same, look at it with -op {found.hint}"
+        )
     end = "and reaches the last tensor" if found.reaches_end else "but the last tensor agrees"
     if found.kind == "node":
         before = "" if math.isnan(found.before) else f", {found.before:.2g} before it"
@@ -272,4 +278,6 @@ def _judged(title: str, found: Located, advise: tuple[str, str]) -> Step:
     else:
         verdict = f"accumulated error: {found.wrong} tensors, from {found.op} on ({_far(found.distance)}), {end}"
         advice = advise[1]
-    return Step(title, verdict, advice if found.reaches_end else f"can be left as it is; else {advice}", bad=True)
+    return GuideStep(
+        title, verdict, advice if found.reaches_end else f"can be left as it is; else {advice}", bad=True
+    )

@@ -8,23 +8,29 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.tensors import Array
 from roundoff.measure.blocks import release_pages
-from roundoff.vendors.ascend.algorithms import ComparedTensors, Pair, compare_values
-from roundoff.vendors.ascend.counterparts import Job, counterpart, decoded_counterpart, find_golden, golden_of
+from roundoff.vendors.ascend.algorithms import ComparedTensors, GoldenPair, compare_values
+from roundoff.vendors.ascend.counterparts import (
+    CompareJob,
+    counterpart,
+    decoded_counterpart,
+    find_golden,
+    golden_of,
+)
 from roundoff.vendors.ascend.errors import Code, NotCompared
-from roundoff.vendors.ascend.fitting import Fitted
 from roundoff.vendors.ascend.folders import Kind, Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.layouts import Fitted
 from roundoff.vendors.ascend.quantized import decoded, holds_codes, is_dequantizer, may_hold_codes
 from roundoff.vendors.ascend.rows import Row
-from roundoff.vendors.ascend.rules import Operator, Origin, Relation, relation_of
+from roundoff.vendors.ascend.rules import Operator, OperatorOrigin, Relation, relation_of
 
-__all__ = ["Outcome", "compare_group", "group_names", "overflows", "sides", "with_inputs_of_slices"]
+__all__ = ["NetworkOutcome", "compare_group", "group_names", "overflows", "sides", "with_inputs_of_slices"]
 
 _FLOAT16_MAX = 65504
 _IN_PAIR = "runs between a quantizer and its dequantizer: it writes sums of codes, which no golden tensor has"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class NetworkOutcome:
     """What came of one group of operators.
 
     Attributes:
@@ -38,7 +44,7 @@ class Outcome:
     matched: bool = False
 
 
-def compare_group(job: Job, group: Sequence[Operator]) -> Outcome:
+def compare_group(job: CompareJob, group: Sequence[Operator]) -> NetworkOutcome:
     """Compare the operators of one group."""
     relation = relation_of(list(group))
     names = group_names(group) if relation not in (Relation.ONE_TO_ONE, Relation.MANY_TO_ONE) else None
@@ -48,17 +54,22 @@ def compare_group(job: Job, group: Sequence[Operator]) -> Outcome:
         return _compare_several(job, group, names=names, group=group, listed=False)
     (operator,) = group
     if operator.in_quant_pair and job.strict:
-        return Outcome(())
+        return NetworkOutcome(())
     try:
         rows = _compare_operator(job, operator, None)
     except NotCompared as error:
-        return Outcome((_empty(operator, None, error.message),), error.code)
-    return Outcome(tuple(rows) or (_empty(operator, None, ""),), Code.FINE, bool(rows))
+        return NetworkOutcome((_empty(operator, None, error.message),), error.code)
+    return NetworkOutcome(tuple(rows) or (_empty(operator, None, ""),), Code.FINE, bool(rows))
 
 
 def _compare_several(
-    job: Job, chosen: Sequence[Operator], *, names: tuple[str, str] | None, group: Sequence[Operator], listed: bool
-) -> Outcome:
+    job: CompareJob,
+    chosen: Sequence[Operator],
+    *,
+    names: tuple[str, str] | None,
+    group: Sequence[Operator],
+    listed: bool,
+) -> NetworkOutcome:
     """Compare those operators of a group that can be; when none can, one row says why."""
     rows: list[Row] = []
     reasons: list[str] = ["The fusion operator list is empty"] if listed and not chosen else []
@@ -86,10 +97,10 @@ def _compare_several(
         rows += found or [_empty(operator, names, "")]
     if not matched and not rows:
         rows.append(_empty(group[0], names, ",".join(reasons)))
-    return Outcome(tuple(rows), code, matched)
+    return NetworkOutcome(tuple(rows), code, matched)
 
 
-def _first_and_last(job: Job, group: Sequence[Operator]) -> list[Operator]:
+def _first_and_last(job: CompareJob, group: Sequence[Operator]) -> list[Operator]:
     """Of operators fused in L1 memory, the first to be dumped has all inputs and the last has all outputs."""
     dumped = []
     for operator in group:
@@ -105,7 +116,7 @@ def _first_and_last(job: Job, group: Sequence[Operator]) -> list[Operator]:
     return [last] if first.originals == last.originals else [first, last]
 
 
-def _compare_operator(job: Job, operator: Operator, names: tuple[str, str] | None) -> list[Row]:
+def _compare_operator(job: CompareJob, operator: Operator, names: tuple[str, str] | None) -> list[Row]:
     loaded = _load_mine(job, operator)
     if loaded.sliced:
         job.sliced.add(operator.name)
@@ -122,7 +133,7 @@ def _compare_operator(job: Job, operator: Operator, names: tuple[str, str] | Non
     return rows
 
 
-def _load_mine(job: Job, operator: Operator) -> Loaded:
+def _load_mine(job: CompareJob, operator: Operator) -> Loaded:
     output = 0 if job.mine.kind is not Kind.NPU else None
     missing = (
         f'[{operator.name}] There is no dump file for my output operator "{operator.name}". '
@@ -137,7 +148,7 @@ def _load_mine(job: Job, operator: Operator) -> Loaded:
 
 
 def _compare_tensor(
-    job: Job, operator: Operator, tensor: Tensor, *, names: tuple[str, str] | None, loaded: Loaded
+    job: CompareJob, operator: Operator, tensor: Tensor, *, names: tuple[str, str] | None, loaded: Loaded
 ) -> Row:
     about = tensor.about
     name = f"{operator.name}:{about.role}:{about.index}"
@@ -168,7 +179,7 @@ def _compare_tensor(
     )
 
 
-def _golden(job: Job, operator: Operator, tensor: Tensor) -> tuple[Origin, Tensor, str]:
+def _golden(job: CompareJob, operator: Operator, tensor: Tensor) -> tuple[OperatorOrigin, Tensor, str]:
     """The golden tensor, what the rule says of it, and its file."""
     about = tensor.about
     is_input = about.role == "input"
@@ -187,14 +198,16 @@ def _golden(job: Job, operator: Operator, tensor: Tensor) -> tuple[Origin, Tenso
     return origin, *find_golden(job, origin, operator)
 
 
-def sides(job: Job, fitted: Fitted, *, mine: str, golden: str) -> tuple[list[str], list[str]]:
+def sides(job: CompareJob, fitted: Fitted, *, mine: str, golden: str) -> tuple[list[str], list[str]]:
     """Run the algorithms on two vectors."""
     left, right = (_most(side, job.most) for side in (fitted.mine, fitted.golden))
     scalar = all(size == 1 for size in fitted.shape)
-    return compare_values(ComparedTensors(Pair(left, right), scalar, mine, golden), job.algorithms, warn=job.warn)
+    return compare_values(
+        ComparedTensors(GoldenPair(left, right), scalar, mine, golden), job.algorithms, warn=job.warn
+    )
 
 
-def overflows(job: Job, op: str, tensor: Tensor) -> str:
+def overflows(job: CompareJob, op: str, tensor: Tensor) -> str:
     """Whether a float16 tensor reaches the largest number of its type."""
     if tensor.about.element_type != "FLOAT16":
         return "NaN"
@@ -214,7 +227,7 @@ def overflows(job: Job, op: str, tensor: Tensor) -> str:
     return "YES" if found else "NO"
 
 
-def _reason(job: Job, operator: Operator, tensor: str, error: NotCompared) -> str:
+def _reason(job: CompareJob, operator: Operator, tensor: str, error: NotCompared) -> str:
     if error.code is not Code.NO_DUMP:
         return error.message
     message = f"[{operator.name}] There is no the ground truth dump file for {tensor}."
@@ -227,7 +240,7 @@ def _empty(operator: Operator, names: tuple[str, str] | None, reason: str) -> Ro
     return Row(operator.index, operator.sequence, operator.type, mine, golden=golden, reason=reason)
 
 
-def with_inputs_of_slices(job: Job, rows: Sequence[Row]) -> list[Row]:
+def with_inputs_of_slices(job: CompareJob, rows: Sequence[Row]) -> list[Row]:
     """Rows in which inputs of sliced operators show what was found for the outputs that they are."""
     outputs = {row.tensor: row for row in rows if row.tensor.partition(":")[0] in job.sliced}
     found = []

@@ -11,11 +11,11 @@ from roundoff.core.tensors import Array
 from roundoff.tensors.ascend_dump.header import read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, overflowed_unit, read_record
 from roundoff.tensors.ascend_dump.source import DumpFile, list_dumps, map_tensor
-from roundoff.vendors.ascend.converting import Conversion, convert_dumps
+from roundoff.vendors.ascend.conversion import Conversion, convert_dumps
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.rows import stamp, write_private
 
-__all__ = ["Overflow", "find_overflows", "write_overflows"]
+__all__ = ["OperatorOverflow", "find_overflows", "write_overflows"]
 
 _NO_ID = 65535
 _BAR = "=" * 49
@@ -24,7 +24,7 @@ _PLAIN = (1e-4, 1e16)
 
 
 @dataclass(frozen=True, slots=True)
-class Overflow:
+class OperatorOverflow:
     """One record of an overflow.
 
     Attributes:
@@ -48,7 +48,7 @@ class Overflow:
     op: str = ""
 
 
-def find_overflows(folder: Path, *, count: int, warn: Callable[[str], None]) -> tuple[list[Overflow], int]:
+def find_overflows(folder: Path, *, count: int, warn: Callable[[str], None]) -> tuple[list[OperatorOverflow], int]:
     """The first overflows of a run, and how many there are.
 
     Args:
@@ -78,7 +78,9 @@ def find_overflows(folder: Path, *, count: int, warn: Callable[[str], None]) -> 
     return found, len(records)
 
 
-def write_overflows(overflows: list[Overflow], out: Path, *, warn: Callable[[str], None]) -> tuple[Path, str]:
+def write_overflows(
+    overflows: list[OperatorOverflow], out: Path, *, warn: Callable[[str], None]
+) -> tuple[Path, str]:
     """Write the tensors concerned and a summary of them; tell the summary's file and text."""
     parts = []
     for number, overflow in enumerate(overflows, 1):
@@ -102,7 +104,7 @@ def write_overflows(overflows: list[Overflow], out: Path, *, warn: Callable[[str
 
 def _matched(
     record: DumpFile, unit: str, fields: dict[str, int], *, dumps: list[DumpFile], warn: Callable[[str], None]
-) -> Overflow:
+) -> OperatorOverflow:
     task, stream = fields["task_id"], fields["stream_id"]
     context, thread = (fields.get(name, _NO_ID) for name in ("context_id", "thread_id"))
     here = [
@@ -110,7 +112,7 @@ def _matched(
         for dump in dumps
         if dump.home == record.home and _same_task(dump.name, task, stream, context=context, thread=thread)
     ]
-    overflow = Overflow(record.path, unit, task, stream, fields["status"], record.name.time)
+    overflow = OperatorOverflow(record.path, unit, task, stream, fields["status"], record.name.time)
     if not here:
         warn(f"There is no dump of the operator that the record {record.path.name} is about.")
         return overflow
@@ -119,7 +121,7 @@ def _matched(
         op = read_dump(dump.path).op_name or dump.name.op
     except (Unreadable, OSError):
         op = dump.name.op
-    return Overflow(record.path, unit, task, stream, fields["status"], record.name.time, dump, op)
+    return OperatorOverflow(record.path, unit, task, stream, fields["status"], record.name.time, dump, op)
 
 
 def _same_task(name: DumpName, task: int, stream: int, *, context: int, thread: int) -> bool:

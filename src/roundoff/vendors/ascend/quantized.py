@@ -7,8 +7,8 @@ from enum import Enum
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.vendors.ascend.fitting import Fitted
-from roundoff.vendors.ascend.rules import Operator, Rule, Warn
+from roundoff.vendors.ascend.layouts import Fitted
+from roundoff.vendors.ascend.rules import FusionRule, Operator, Warn
 
 __all__ = [
     "DEQUANTIZERS",
@@ -57,7 +57,7 @@ def is_dequantizer(operator: Operator) -> bool:
     return operator.type == "AscendDequant" or operator.name.endswith(DEQUANTIZERS)
 
 
-def mark_pairs(rule: Rule, *, warn: Warn) -> None:
+def mark_pairs(rule: FusionRule, *, warn: Warn) -> None:
     """Mark the operators of a rule that run between a quantizer and its dequantizer."""
     carried: dict[str, list[_Output]] = {}
     marked: dict[str, Operator] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from roundoff.core.files import writing
 from roundoff.vendors.ascend.errors import Code, Refused
-from roundoff.vendors.ascend.rules import Rule, Warn
+from roundoff.vendors.ascend.rules import FusionRule, Warn
 
 __all__ = [
     "Columns",
@@ -153,7 +153,7 @@ def _harmless(cell: str, *, strict: bool) -> str:
 _LAST = -1
 
 
-def chosen_groups(rule: Rule, *, span: str | None, picked: str | None, warn: Warn) -> list[str]:
+def chosen_groups(rule: FusionRule, *, span: str | None, picked: str | None, warn: Warn) -> list[str]:
     """Keys of the groups to compare, all of them when nothing is chosen.
 
     Args:

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
 
 __all__ = [
+    "FusionRule",
     "Operator",
-    "Origin",
+    "OperatorOrigin",
     "Relation",
-    "Rule",
     "Warn",
     "attribute",
     "group_key",
@@ -105,7 +105,7 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class OperatorOrigin:
     """What one output of an offline operator was before fusion.
 
     Attributes:
@@ -145,7 +145,7 @@ class Operator:
     name: str
     type: str
     inputs: tuple[str, ...] = ()
-    outputs: tuple[Origin, ...] = ()
+    outputs: tuple[OperatorOrigin, ...] = ()
     originals: tuple[str, ...] = ()
     l1_group: str = ""
     of_many: bool = False
@@ -158,7 +158,7 @@ class Operator:
         """Whether it is inside a group that stands for several operators, so that it has no counterpart."""
         return self.of_many and not any(origin.name for origin in self.outputs)
 
-    def origin(self, output: int, *, warn: Warn) -> Origin:
+    def origin(self, output: int, *, warn: Warn) -> OperatorOrigin:
         """What one of its outputs was, with the number of the original's output.
 
         Raises:
@@ -178,7 +178,7 @@ class Operator:
 
 
 @dataclass(slots=True)
-class Rule:
+class FusionRule:
     """All operators of a model, in the groups that stand for the same originals.
 
     Attributes:
@@ -226,13 +226,13 @@ def group_key(name: str, originals: tuple[str, ...], *, l1_group: str = "") -> s
     return (originals[0] if originals else "") or name
 
 
-def read_rule(path: Path) -> Rule:
+def read_rule(path: Path) -> FusionRule:
     """Read a JSON of an offline model, or of AMCT; operators between quantizers are not marked yet.
 
     Raises:
         Refused: It is no such file.
     """
-    rule = Rule()
+    rule = FusionRule()
     content = _load(path)
     for graph in listed(content, "graph", path):
         for found in listed(graph, "op", path):
@@ -262,7 +262,7 @@ def _load(path: Path) -> dict[str, Any]:
     return content
 
 
-def _add(rule: Rule, found: dict[str, Any], path: Path) -> None:
+def _add(rule: FusionRule, found: dict[str, Any], path: Path) -> None:
     name = _SLICE.sub("", text(found, "name", path))
     kind = text(found, "type", path)
     if kind == "Data":
@@ -304,7 +304,7 @@ def _inputs(found: dict[str, Any], path: Path) -> tuple[str, ...]:
     return tuple(_SLICE.sub("", edge) for edge in edges if edge and not edge.endswith(":-1"))
 
 
-def _outputs(found: dict[str, Any], path: Path) -> tuple[Origin, ...]:
+def _outputs(found: dict[str, Any], path: Path) -> tuple[OperatorOrigin, ...]:
     origins = []
     for place, output in enumerate(listed(found, "output_desc", path, optional=True)):
         if "attr" not in output:
@@ -313,7 +313,7 @@ def _outputs(found: dict[str, Any], path: Path) -> tuple[Origin, ...]:
         index = attribute(about, "_datadump_origin_output_index", "i", path)
         shape = items_of(about, "origin_shape", "i", path) or ()
         origins.append(
-            Origin(
+            OperatorOrigin(
                 attribute(about, "_datadump_origin_name", "s", path) or "",
                 place if index is None else index,
                 attribute(about, "_datadump_origin_format", "s", path)
@@ -326,14 +326,14 @@ def _outputs(found: dict[str, Any], path: Path) -> tuple[Origin, ...]:
     return tuple(origins)
 
 
-def _named(outputs: tuple[Origin, ...], name: str) -> tuple[Origin, ...]:
+def _named(outputs: tuple[OperatorOrigin, ...], name: str) -> tuple[OperatorOrigin, ...]:
     """Outputs that belong to no other operator are its own; one without any has one of which no more is known."""
     if not outputs:
-        return (Origin(name),)
+        return (OperatorOrigin(name),)
     return tuple(origin if origin.name else replace(origin, name=name) for origin in outputs)
 
 
-def _name_renamed(rule: Rule) -> None:
+def _name_renamed(rule: FusionRule) -> None:
     """Give outputs of an operator that was only renamed the name of its one original."""
     for key, group in rule.groups.items():
         if len(group) == 1 and group[0].originals == (key,):

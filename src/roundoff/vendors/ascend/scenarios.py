@@ -9,7 +9,7 @@ from pathlib import Path
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.folders import Folder, Kind
 from roundoff.vendors.ascend.quantized import mark_pairs, names_quantizer
-from roundoff.vendors.ascend.rules import Operator, Origin, Rule, Warn, group_key, read_rule
+from roundoff.vendors.ascend.rules import FusionRule, Operator, OperatorOrigin, Warn, group_key, read_rule
 
 __all__ = [
     "RuleFiles",
@@ -26,7 +26,7 @@ __all__ = [
 # Two rules made one: an offline model seen through its quantized original, or through itself without fusion.
 
 
-def through_quantization(offline: Rule, quantized: Rule, *, warn: Warn) -> Rule:
+def through_quantization(offline: FusionRule, quantized: FusionRule, *, warn: Warn) -> FusionRule:
     """The rule of an offline model in terms of the float original, by that of the quantized original.
 
     Args:
@@ -34,7 +34,7 @@ def through_quantization(offline: Rule, quantized: Rule, *, warn: Warn) -> Rule:
         quantized: From those to the operators of the float original.
         warn: Told of names that the second does not know.
     """
-    merged = Rule(group_of=dict(offline.group_of), input_nodes=list(offline.input_nodes))
+    merged = FusionRule(group_of=dict(offline.group_of), input_nodes=list(offline.input_nodes))
     renewed: dict[str, Operator] = {}
     for operator in (operator for group in offline.groups.values() for operator in group):
         originals = dict.fromkeys(
@@ -62,7 +62,7 @@ def through_quantization(offline: Rule, quantized: Rule, *, warn: Warn) -> Rule:
     return merged
 
 
-def _last_first(operator: Operator, quantized: Rule) -> tuple[str, ...]:
+def _last_first(operator: Operator, quantized: FusionRule) -> tuple[str, ...]:
     """Names in the float original of what an operator computes, from the last on; quantizers compute nothing."""
     found: list[str] = []
     for name in reversed(operator.originals):
@@ -73,7 +73,7 @@ def _last_first(operator: Operator, quantized: Rule) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, found)))
 
 
-def _before_quantization(origin: Origin, quantized: Rule, *, warn: Warn) -> list[Origin]:
+def _before_quantization(origin: OperatorOrigin, quantized: FusionRule, *, warn: Warn) -> list[OperatorOrigin]:
     if not origin.name:
         return []
     if origin.name not in quantized.group_of:
@@ -83,18 +83,20 @@ def _before_quantization(origin: Origin, quantized: Rule, *, warn: Warn) -> list
     if origin.index is None:
         return [_laid_out(found, origin) for operator in group for found in operator.outputs]
     return [
-        _laid_out(operator.outputs[origin.index], origin) if origin.index < len(operator.outputs) else Origin()
+        _laid_out(operator.outputs[origin.index], origin)
+        if origin.index < len(operator.outputs)
+        else OperatorOrigin()
         for operator in group
         if operator.name == origin.name
     ]
 
 
-def _laid_out(found: Origin, offline: Origin) -> Origin:
+def _laid_out(found: OperatorOrigin, offline: OperatorOrigin) -> OperatorOrigin:
     """The offline model knows the layout, which the quantized original does not say."""
     return replace(found, format=offline.format, shape=offline.shape) if offline.format else found
 
 
-def without_fusion(fused: Rule, unfused: Rule, *, warn: Warn, strict: bool) -> Rule:
+def without_fusion(fused: FusionRule, unfused: FusionRule, *, warn: Warn, strict: bool) -> FusionRule:
     """The rule of a fused offline model in terms of the same model without fusion.
 
     Args:
@@ -105,7 +107,7 @@ def without_fusion(fused: Rule, unfused: Rule, *, warn: Warn, strict: bool) -> R
             an original.
     """
     counterpart = {original: operator.name for operator in unfused.in_order for original in operator.originals}
-    merged = Rule(input_nodes=[] if strict else list(fused.input_nodes))
+    merged = FusionRule(input_nodes=[] if strict else list(fused.input_nodes))
     keys: set[str] = set()
     originals: set[str] = set()
     taken: set[str] = set()
@@ -155,8 +157,8 @@ def _counterparts(operator: Operator, counterpart: dict[str, str], *, warn: Warn
 
 
 def _found_again(
-    operator: Operator, counterpart: dict[str, str], *, unfused: Rule, warn: Warn
-) -> tuple[Origin, ...]:
+    operator: Operator, counterpart: dict[str, str], *, unfused: FusionRule, warn: Warn
+) -> tuple[OperatorOrigin, ...]:
     outputs = []
     for place, origin in enumerate(operator.outputs):
         name = counterpart.get(origin.name) if origin.name else None
@@ -167,7 +169,7 @@ def _found_again(
     return tuple(outputs)
 
 
-def _output_of(unfused: Rule, name: str, origin: Origin) -> int | None:
+def _output_of(unfused: FusionRule, name: str, origin: OperatorOrigin) -> int | None:
     """Which output of an operator without fusion is the same original tensor."""
     for operator in unfused.groups.get(unfused.group_of.get(name, ""), ()):
         for place, found in enumerate(operator.outputs):
@@ -245,7 +247,7 @@ def _check_offline(about: str, mine: Folder, golden: Folder, *, files: RuleFiles
         _refuse(about, "there is no need to enter the -q or -cf parameter.", files.quantized or files.unfused)
 
 
-def load_rule(files: RuleFiles, *, warn: Warn, strict: bool) -> Rule:
+def load_rule(files: RuleFiles, *, warn: Warn, strict: bool) -> FusionRule:
     """Read and join the files that were given."""
     if files.offline and files.quantized:
         offline, quantized = (_read(path, warn=warn) for path in (files.offline, files.quantized))
@@ -254,10 +256,10 @@ def load_rule(files: RuleFiles, *, warn: Warn, strict: bool) -> Rule:
         fused, unfused = (_read(path, warn=warn) for path in (files.offline, files.unfused))
         return without_fusion(fused, unfused, warn=warn, strict=strict)
     path = files.offline or files.quantized
-    return _read(path, warn=warn) if path else Rule()
+    return _read(path, warn=warn) if path else FusionRule()
 
 
-def _read(path: Path, *, warn: Warn) -> Rule:
+def _read(path: Path, *, warn: Warn) -> FusionRule:
     rule = read_rule(path)
     mark_pairs(rule, warn=warn)
     return rule

@@ -14,13 +14,13 @@ from roundoff.core.array_files import Unreadable
 from roundoff.core.files import writing
 from roundoff.core.tensors import Array
 from roundoff.measure.blocks import release_pages
-from roundoff.vendors.ascend.counterparts import Job, counterpart, find_golden, golden_of
+from roundoff.vendors.ascend.counterparts import CompareJob, counterpart, find_golden, golden_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
-from roundoff.vendors.ascend.fitting import shown
 from roundoff.vendors.ascend.folders import Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.layouts import shown
 from roundoff.vendors.ascend.network import group_names, overflows
 from roundoff.vendors.ascend.rows import write_private
-from roundoff.vendors.ascend.rules import Operator, Origin
+from roundoff.vendors.ascend.rules import Operator, OperatorOrigin
 
 __all__ = [
     "Asked",
@@ -128,7 +128,7 @@ def _fewer(single: Single, detail: Detail) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _ElementBlock:
     """A part of both tensors and their errors."""
 
     mine: Array
@@ -137,7 +137,7 @@ class _Block:
     relative: Array
 
 
-def _blocks(single: Single, *, strict: bool, size: int = _BLOCK) -> Iterator[tuple[int, _Block]]:
+def _blocks(single: Single, *, strict: bool, size: int = _BLOCK) -> Iterator[tuple[int, _ElementBlock]]:
     for start in range(0, single.mine.size, size):
         mine, golden = (side[start : start + size] for side in (single.mine, single.golden))
         with np.errstate(all="ignore"):
@@ -149,7 +149,7 @@ def _blocks(single: Single, *, strict: bool, size: int = _BLOCK) -> Iterator[tup
                     left, right = mine.astype(np.float64), golden.astype(np.float64)
                 absolute = np.abs(left - right)
                 relative = np.true_divide(absolute, np.abs(right))
-        yield start, _Block(mine, golden, absolute, relative)
+        yield start, _ElementBlock(mine, golden, absolute, relative)
     release_pages(single.mine)
     release_pages(single.golden)
 
@@ -160,7 +160,7 @@ class _Extremes:
     def __init__(self) -> None:
         self.found: list[float] = [math.nan] * 4
 
-    def add(self, block: _Block) -> None:
+    def add(self, block: _ElementBlock) -> None:
         for place, errors in ((0, block.absolute), (2, block.relative)):
             finite = np.where(np.isfinite(errors), errors, 0)
             self.found[place] = float(np.fmin(self.found[place], finite.min()))
@@ -176,7 +176,7 @@ class _Top:
         self.absolute: list[tuple[float, int, float]] = []
         self.relative: list[tuple[float, int, float]] = []
 
-    def add(self, start: int, block: _Block, *, exact: bool) -> None:
+    def add(self, start: int, block: _ElementBlock, *, exact: bool) -> None:
         if self._boolean:
             first = list(range(start, min(start + block.mine.size, self._count)))
             self.absolute += [(math.nan, place, math.nan) for place in first]
@@ -257,7 +257,7 @@ def _write_tables(single: Single, folder: Path, *, detail: Detail) -> None:
             room -= count
 
 
-def _lines(single: Single, block: _Block, shape: tuple[int, ...], *, first: int, part: slice) -> str:
+def _lines(single: Single, block: _ElementBlock, shape: tuple[int, ...], *, first: int, part: slice) -> str:
     mine, golden, absolute, relative = (
         side[part] for side in (block.mine, block.golden, block.absolute, block.relative)
     )
@@ -320,7 +320,7 @@ class Asked:
         return f"{self.op}:{self.role}:{self.index}"
 
 
-def find_single(job: Job, asked: Asked) -> Single:
+def find_single(job: CompareJob, asked: Asked) -> Single:
     """Find the tensor and its counterpart.
 
     Raises:
@@ -337,7 +337,7 @@ def find_single(job: Job, asked: Asked) -> Single:
         raise Refused(what, code=Code.DATA, fix="check the files and the disk") from error
 
 
-def overflowing(job: Job, op: str) -> list[str]:
+def overflowing(job: CompareJob, op: str) -> list[str]:
     """The float16 tensors of an operator that overflow, as ``output:0``."""
     try:
         loaded = load_operator(job.mine.find(op), strict=job.strict)
@@ -351,7 +351,7 @@ def overflowing(job: Job, op: str) -> list[str]:
     ]
 
 
-def _by_rule(job: Job, asked: Asked) -> Single:
+def _by_rule(job: CompareJob, asked: Asked) -> Single:
     try:
         operator = job.rule.find(asked.op, warn=lambda text: None)
     except NotCompared as error:
@@ -384,7 +384,7 @@ def _by_rule(job: Job, asked: Asked) -> Single:
     )
 
 
-def _loaded(job: Job, asked: Asked, operator: Operator) -> Loaded:
+def _loaded(job: CompareJob, asked: Asked, operator: Operator) -> Loaded:
     try:
         output = None if job.mine.kind.value == "Offline" else 0
         return load_operator(job.mine.find(operator.name, output), strict=job.strict)
@@ -394,7 +394,7 @@ def _loaded(job: Job, asked: Asked, operator: Operator) -> Loaded:
         raise Refused(what, code=error.code, fix=_AGAIN) from error
 
 
-def _golden(job: Job, asked: Asked, operator: Operator) -> tuple[Origin, Tensor]:
+def _golden(job: CompareJob, asked: Asked, operator: Operator) -> tuple[OperatorOrigin, Tensor]:
     try:
         origin = counterpart(job, operator, asked.index, is_input=asked.role == "input")
         return origin, find_golden(job, origin, operator)[0]
@@ -404,7 +404,7 @@ def _golden(job: Job, asked: Asked, operator: Operator) -> tuple[Origin, Tensor]
         raise Refused(what, code=error.code, fix=_AGAIN) from error
 
 
-def _without_rule(job: Job, asked: Asked) -> Single:
+def _without_rule(job: CompareJob, asked: Asked) -> Single:
     sides = []
     for flag, folder in (("-m", job.mine), ("-g", job.golden)):
         try:

@@ -12,12 +12,12 @@ from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array
 from roundoff.tensors import open_source
 from roundoff.tensors.ascend_dump.layouts import restore, way_back
-from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, Pair, compare_values
-from roundoff.vendors.ascend.counterparts import Job
+from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, GoldenPair, compare_values
+from roundoff.vendors.ascend.counterparts import CompareJob
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
-from roundoff.vendors.ascend.fitting import Fitted, shown
-from roundoff.vendors.ascend.folders import Folder, Found, Loaded, Tensor, load_operator
-from roundoff.vendors.ascend.network import Outcome, overflows, sides
+from roundoff.vendors.ascend.folders import Folder, FoundFile, Loaded, Tensor, load_operator
+from roundoff.vendors.ascend.layouts import Fitted, shown
+from roundoff.vendors.ascend.network import NetworkOutcome, overflows, sides
 from roundoff.vendors.ascend.rows import Row
 
 __all__ = [
@@ -37,8 +37,8 @@ class Twin:
 
     index: int
     op: str
-    mine: tuple[Found, ...]
-    golden: tuple[Found, ...]
+    mine: tuple[FoundFile, ...]
+    golden: tuple[FoundFile, ...]
 
 
 def pair_by_name(mine: Folder, golden: Folder) -> list[Twin]:
@@ -53,7 +53,7 @@ def pair_by_name(mine: Folder, golden: Folder) -> list[Twin]:
     ]
 
 
-def compare_twin(job: Job, twin: Twin) -> Outcome:
+def compare_twin(job: CompareJob, twin: Twin) -> NetworkOutcome:
     """Compare one operator."""
     if not twin.mine or not twin.golden:
         return _alone(job, twin)
@@ -62,7 +62,7 @@ def compare_twin(job: Job, twin: Twin) -> Outcome:
     except NotCompared as error:
         job.warn(error.message)
         row = Row(twin.index, 0, "NaN", twin.op, golden=twin.op, reason=error.message)
-        return Outcome((row,), error.code, True)
+        return NetworkOutcome((row,), error.code, True)
     name = mine.op_name if mine.sliced and mine.op_name else twin.op
     rows: list[Row] = []
     reasons: list[str] = []
@@ -78,11 +78,11 @@ def compare_twin(job: Job, twin: Twin) -> Outcome:
     told = [] if mine.complete else [_MISSING_SLICES]
     if rows:
         extra = _told(job, reasons, mine=mine, golden=golden)
-        return Outcome((*rows, *(_row(twin, "NaN", reason=reason) for reason in extra)), Code.FINE, True)
-    return Outcome((_row(twin, "NaN", reason=",".join([*told, *reasons])),), Code.DATA, True)
+        return NetworkOutcome((*rows, *(_row(twin, "NaN", reason=reason) for reason in extra)), Code.FINE, True)
+    return NetworkOutcome((_row(twin, "NaN", reason=",".join([*told, *reasons])),), Code.DATA, True)
 
 
-def _told(job: Job, reasons: Sequence[str], *, mine: Loaded, golden: Loaded) -> list[str]:
+def _told(job: CompareJob, reasons: Sequence[str], *, mine: Loaded, golden: Loaded) -> list[str]:
     """What else there is to say of an operator that was compared in part, which the vendor keeps to itself."""
     if job.strict:
         return []
@@ -90,16 +90,16 @@ def _told(job: Job, reasons: Sequence[str], *, mine: Loaded, golden: Loaded) -> 
     return [reason for reason in reasons if "There is no" not in reason] + damaged
 
 
-def _alone(job: Job, twin: Twin) -> Outcome:
+def _alone(job: CompareJob, twin: Twin) -> NetworkOutcome:
     side = "ground truth" if twin.mine else "my output"
     message = f'[{twin.op}] There is no the {side} dump file for the op "{twin.op}".'
     job.warn(message)
     row = _row(twin, "NaN", reason=message)
     row = replace(row, golden="*") if twin.mine else replace(row, mine="*")
-    return Outcome((row,), Code.NO_DUMP, False)
+    return NetworkOutcome((row,), Code.NO_DUMP, False)
 
 
-def _why_not(job: Job, op: str, role: str, *, left: Sequence[Tensor], right: Sequence[Tensor]) -> str:
+def _why_not(job: CompareJob, op: str, role: str, *, left: Sequence[Tensor], right: Sequence[Tensor]) -> str:
     """Why inputs or outputs cannot be compared; empty when they can."""
     if len(left) != len(right):
         message = f"[{op}] The number of {role} does not match ({len(left)} vs {len(right)})."
@@ -116,7 +116,7 @@ def _why_not(job: Job, op: str, role: str, *, left: Sequence[Tensor], right: Seq
     return ""
 
 
-def _difference(job: Job, mine: Tensor, golden: Tensor) -> str:
+def _difference(job: CompareJob, mine: Tensor, golden: Tensor) -> str:
     if not job.restore and mine.about.format != golden.about.format:
         return f"format does not match ({mine.about.format} vs {golden.about.format})"
     try:
@@ -126,7 +126,9 @@ def _difference(job: Job, mine: Tensor, golden: Tensor) -> str:
     return f"shape does not match ({shown(left)} vs {shown(right)})" if left != right else ""
 
 
-def _compare(job: Job, twin: Twin, name: str, *, tensors: tuple[Tensor, Tensor], paths: tuple[str, str]) -> Row:
+def _compare(
+    job: CompareJob, twin: Twin, name: str, *, tensors: tuple[Tensor, Tensor], paths: tuple[str, str]
+) -> Row:
     mine, golden = tensors
     kind = twin.mine[-1].name
     row = replace(
@@ -187,7 +189,7 @@ def compare_files(
             what, code=Code.SHAPE, fix="give arrays of one shape, or use 'roundoff compare', which aligns"
         )
     flat = [side.reshape(-1)[: most or None] for side in (left, right)]
-    case = ComparedTensors(Pair(*flat), all(size == 1 for size in left.shape), str(mine), str(golden))
+    case = ComparedTensors(GoldenPair(*flat), all(size == 1 for size in left.shape), str(mine), str(golden))
     values, messages = compare_values(case, algorithms, warn=warn)
     return dict(zip(algorithms, values, strict=True)), messages
 

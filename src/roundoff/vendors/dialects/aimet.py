@@ -15,7 +15,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import LAYERS
 from roundoff.graph.weights import Weights
 from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.written import Dialect, Written, named, said_of, unsaid_codes
+from roundoff.vendors.dialects.dialect import Dialect, Written, named, said_of, unsaid_codes
 
 __all__ = [
     "DIALECT",
@@ -153,7 +153,7 @@ def read_encodings(path: Path, model: Model) -> QuantizedModel:
     if not isinstance(content, dict) or not any(section in content for section in _SECTIONS):
         what = f"{path} has neither {' nor '.join(_SECTIONS)}."
         raise BadInput(what, fix="give a file of encodings that AIMET wrote")
-    reader = _Reader(path, model)
+    reader = _EncodingReader(path, model)
     quantizers = []
     for section, kind in _SECTIONS.items():
         for tensor, entry in _listed(content.get(section, {}), path):
@@ -182,7 +182,7 @@ def _listed(section: Any, path: Path) -> Iterator[tuple[str, Entry]]:
         raise BadInput(f"{path} is not laid out as encodings are: {error}.", fix=_AGAIN) from error
 
 
-class _Reader:
+class _EncodingReader:
     def __init__(self, path: Path, model: Model) -> None:
         self._path, self._model = path, model
         self.notes: list[str] = []

@@ -4,11 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from roundoff.vendors.amct.configuration.creating import IFMR_DEFAULTS, default_document, layer_entry
-from roundoff.vendors.amct.configuration.parsing import dump
-from roundoff.vendors.amct.layers import LAYER_TYPES, Layer, find_layers
+from roundoff.vendors.amct.configuration.full import IFMR_DEFAULTS, default_document, dump, layer_entry
+from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer, find_layers
 from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.written import (
+from roundoff.vendors.dialects.dialect import (
     Dialect,
     Written,
     named,
@@ -55,7 +54,7 @@ def _write(decisions: Decisions) -> Written:
     return Written(files, said, tuple(_missing(decisions, layers)), use)
 
 
-def _missing(decisions: Decisions, layers: Mapping[str, Layer]) -> list[str]:
+def _missing(decisions: Decisions, layers: Mapping[str, AmctLayer]) -> list[str]:
     """What AMCT quantizes otherwise."""
     others = [node.name for node in decisions.computing if not node.in_float and node.op_type not in LAYER_TYPES]
     odd = [node.name for node in decisions.wide if node.name in layers and node.bits != _OTHER_WIDTH]
@@ -82,7 +81,7 @@ def _activation(decisions: Decisions, *, wide: bool) -> dict[str, Any] | None:
     return {**bits, **IFMR_DEFAULTS} if wide else None
 
 
-def _channel_wise(decisions: Decisions, layers: Mapping[str, Layer]) -> dict[str, bool]:
+def _channel_wise(decisions: Decisions, layers: Mapping[str, AmctLayer]) -> dict[str, bool]:
     """Whether each layer's weight has a scale for each channel; as AMCT would do where it is not quantized."""
     by_tensor = {each.tensor: each.params.scale.ndim > 0 for each in decisions.of_kind("weight")}
     return {

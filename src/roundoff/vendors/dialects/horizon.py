@@ -5,7 +5,7 @@ from typing import Any
 
 from roundoff.core.plan import FLOAT
 from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
-from roundoff.vendors.dialects.written import (
+from roundoff.vendors.dialects.dialect import (
     Dialect,
     Written,
     named,

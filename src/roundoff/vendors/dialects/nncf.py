@@ -3,7 +3,7 @@
 import json
 
 from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.written import (
+from roundoff.vendors.dialects.dialect import (
     Dialect,
     Written,
     named,

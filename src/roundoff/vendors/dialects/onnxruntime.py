@@ -10,8 +10,15 @@ from roundoff.core.plan import FLOAT
 from roundoff.core.quantizers import Quantizer
 from roundoff.graph.weights import constant_value
 from roundoff.vendors.dialects.decisions import COMMON_BITS, Decisions, NodeDecision
-from roundoff.vendors.dialects.graph_digest import graph_digest
-from roundoff.vendors.dialects.written import Dialect, Written, named, names_of, said_of, unsaid_codes
+from roundoff.vendors.dialects.dialect import (
+    Dialect,
+    Written,
+    graph_digest,
+    named,
+    names_of,
+    said_of,
+    unsaid_codes,
+)
 
 __all__ = ["DIALECT"]
 

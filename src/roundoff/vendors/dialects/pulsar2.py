@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from roundoff.core.plan import FLOAT
 from roundoff.vendors.dialects.decisions import Decisions, NodeDecision
-from roundoff.vendors.dialects.written import (
+from roundoff.vendors.dialects.dialect import (
     Dialect,
     Written,
     named,
@@ -15,7 +15,7 @@ from roundoff.vendors.dialects.written import (
     unsaid_scales,
     unsaid_weights,
 )
-from roundoff.vendors.pulsar2.config.reading import to_json
+from roundoff.vendors.pulsar2.config.decoding import to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationMethod,

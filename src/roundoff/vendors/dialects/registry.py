@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from roundoff.core.table import Table
 from roundoff.errors import BadInput
 from roundoff.vendors.dialects import aimet, amct, horizon, nncf, onnxruntime, pulsar2, rknn, roundoff, tpu_mlir
-from roundoff.vendors.dialects.written import Dialect
+from roundoff.vendors.dialects.dialect import Dialect
 
 __all__ = ["DIALECTS", "find_dialect", "find_dialects"]
 

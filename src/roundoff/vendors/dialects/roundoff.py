@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from roundoff.core.plan import FLOAT, PRECISION_PARTS, Precision, Rule
 from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.written import Dialect, Written, said_of, unsaid_codes, unsaid_scales
+from roundoff.vendors.dialects.dialect import Dialect, Written, said_of, unsaid_codes, unsaid_scales
 
 __all__ = ["DIALECT"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from roundoff.graph.load import Model
     from roundoff.vendors.dialects.decisions import Decisions
-    from roundoff.vendors.dialects.written import Dialect, Written
+    from roundoff.vendors.dialects.dialect import Dialect, Written
 
 __all__ = ["SETTINGS_NAME", "ToolSettings", "float_model_name", "settings_for"]
 

@@ -2,7 +2,7 @@
 
 from roundoff.core.quantizers import representable_range
 from roundoff.vendors.dialects.decisions import Decisions
-from roundoff.vendors.dialects.written import (
+from roundoff.vendors.dialects.dialect import (
     Dialect,
     Written,
     named,

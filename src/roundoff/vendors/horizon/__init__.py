@@ -6,11 +6,15 @@ the order of the newest generation; `roundoff.vendors.horizon.gen1` has that of 
 tables.
 """
 
-from roundoff.vendors.horizon.curves import plot_acc_error
-from roundoff.vendors.horizon.everything import runall, select_sensitive_samples, sensitivity_analysis
 from roundoff.vendors.horizon.inputs import Dataset
-from roundoff.vendors.horizon.pictures import get_channelwise_data_distribution, plot_distribution, tensor_analysis
+from roundoff.vendors.horizon.plots import (
+    get_channelwise_data_distribution,
+    plot_acc_error,
+    plot_distribution,
+    tensor_analysis,
+)
 from roundoff.vendors.horizon.ranking import get_sensitivity_of_nodes
+from roundoff.vendors.horizon.run_all import runall, select_sensitive_samples, sensitivity_analysis
 
 __all__ = [
     "CalibrationDataSet",

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from roundoff.vendors.horizon import curves, ranking
-from roundoff.vendors.horizon.everything import runall
-from roundoff.vendors.horizon.pictures import get_channelwise_data_distribution, plot_distribution
+from roundoff.vendors.horizon import plots, ranking
+from roundoff.vendors.horizon.plots import get_channelwise_data_distribution, plot_distribution
+from roundoff.vendors.horizon.run_all import runall
 
 __all__ = [
     "get_channelwise_data_distribution",
@@ -49,7 +49,7 @@ def plot_acc_error(  # noqa: PLR0913, PLR0917 - the vendor's arguments
     metric: str = "cosine-similarity",
     average_mode: bool = False,
 ) -> None:
-    """See `roundoff.vendors.horizon.curves.plot_acc_error`."""
-    curves.plot_acc_error(
+    """See `roundoff.vendors.horizon.plots.plot_acc_error`."""
+    plots.plot_acc_error(
         calibrated_data, model_or_file, quantize_node, non_quantize_node, metric, average_mode, save_dir
     )

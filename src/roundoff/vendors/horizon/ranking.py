@@ -8,19 +8,25 @@ from typing import Any
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.numbers import counted
+from roundoff.pages.csv import table_csv
+from roundoff.studies.sensitivity.page import rankings_table
 from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow, Subject, SubjectKind
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 from roundoff.studies.sensitivity.study import whole_sensitivity
 from roundoff.studies.sensitivity.summary import report_sensitivity
-from roundoff.studies.sensitivity.terminal import sensitivity_csv
 from roundoff.vendors.errors import WrongType, WrongValue
 from roundoff.vendors.horizon.arguments import METRICS, NODE_TYPES, metric_names, node_lists, our_metric
-from roundoff.vendors.horizon.calibration_nodes import CalibrationNodes, bits_of, threshold_of
-from roundoff.vendors.horizon.inputs import Opened, open_calibrated
+from roundoff.vendors.horizon.inputs import (
+    CalibratedModel,
+    CalibrationNodes,
+    bits_of,
+    open_calibrated,
+    threshold_of,
+)
 from roundoff.vendors.horizon.logging import LOGGER, progress, say
 from roundoff.vendors.horizon.tables import Generation, result_folder, save_tables, sensitivity_table
 
-__all__ = ["Ranking", "get_sensitivity_of_nodes", "measure_rankings", "save_ranking", "wanted_subjects"]
+__all__ = ["HorizonRanking", "get_sensitivity_of_nodes", "measure_rankings", "save_ranking", "wanted_subjects"]
 
 # Ranks that are looked at for ties.
 _LOOKED_AT = 10
@@ -87,7 +93,7 @@ def _is_metrics(given: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranking:
+class HorizonRanking:
     """One ranking, in Horizon's names.
 
     Attributes:
@@ -154,12 +160,12 @@ def _of_kind(nodes: CalibrationNodes, kind: str) -> tuple[Subject, ...]:
 
 
 def measure_rankings(
-    opened: Opened,
+    opened: CalibratedModel,
     wanted: Mapping[str, tuple[Subject, ...]],
     metrics: Sequence[str],
     *,
     output_node: Any,
-) -> list[Ranking]:
+) -> list[HorizonRanking]:
     """Rank all that is wanted, in one run.
 
     Raises:
@@ -207,7 +213,7 @@ def _ranking(
     metrics: Sequence[str],
     report: SensitivityReport,
     nodes: CalibrationNodes,
-) -> Ranking:
+) -> HorizonRanking:
     kind = subjects[0].kind
     rows = report.rankings.get(kind, ())
     scores = {row.name: {metric: row.scores[METRICS[metric]] for metric in metrics} for row in rows}
@@ -216,7 +222,7 @@ def _ranking(
     scores |= {subject.name: dict(perfect) for subject in subjects if subject.name not in scores}
     one = dataclasses.replace(report, rankings={kind: rows}, verdicts=())
     _warn(node_type, rows)
-    return Ranking(node_type, tuple(metrics), scores, one, nodes)
+    return HorizonRanking(node_type, tuple(metrics), scores, one, nodes)
 
 
 def _warn(node_type: str, rows: Sequence[SensitivityRow]) -> None:
@@ -232,12 +238,13 @@ def _warn(node_type: str, rows: Sequence[SensitivityRow]) -> None:
         LOGGER.warning(text, node_type, ties, min(_LOOKED_AT, len(rows)), counted(rows[0].samples, "sample"))
 
 
-def save_ranking(ranking: Ranking, folder: Any, stem: str, *, generation: Generation = 3) -> None:
+def save_ranking(ranking: HorizonRanking, folder: Any, stem: str, *, generation: Generation = 3) -> None:
     """Write a ranking: the printed table, CSV and JSON with everything that was measured."""
+    found = {each.name: getattr(ranking.report, each.name) for each in dataclasses.fields(ranking.report)}
     save_tables(
         folder,
         stem,
         log=ranking.table(generation),
-        csv=sensitivity_csv(ranking.report),
-        data={"node_type": ranking.node_type, "scores": ranking.scores, **dataclasses.asdict(ranking.report)},
+        csv=table_csv(rankings_table(ranking.report)),
+        data={"node_type": ranking.node_type, "scores": ranking.scores, **found},
     )

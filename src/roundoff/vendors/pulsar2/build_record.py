@@ -19,8 +19,8 @@ from roundoff.graph.reading.read import read_quantized
 from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
-from roundoff.vendors.pulsar2.config.loading import parse_config
-from roundoff.vendors.pulsar2.config.reading import Document
+from roundoff.vendors.pulsar2.config.decoding import Document
+from roundoff.vendors.pulsar2.config.files import parse_config
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 from roundoff.vendors.pulsar2.ticket import BuildExtras
 

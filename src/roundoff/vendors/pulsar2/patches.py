@@ -15,7 +15,13 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
-from roundoff.vendors.pulsar2.config.reading import ConfigProblem, Document, parse_input_shapes, problem_of, refuse
+from roundoff.vendors.pulsar2.config.decoding import (
+    ConfigProblem,
+    Document,
+    parse_input_shapes,
+    problem_of,
+    refuse,
+)
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ConstProcessor
 
 __all__ = [

@@ -38,7 +38,7 @@ from roundoff.vendors.pulsar2.building.precision import PrecisionSettings, analy
 from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer, Outcome
 from roundoff.vendors.pulsar2.config import schema
 from roundoff.vendors.pulsar2.config import schema as enums
-from roundoff.vendors.pulsar2.config.reading import to_json
+from roundoff.vendors.pulsar2.config.decoding import to_json
 from roundoff.vendors.pulsar2.config.resolution import Settled, settle
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
@@ -50,8 +50,7 @@ from roundoff.vendors.pulsar2.config.schema import (
     LayerConfig,
 )
 from roundoff.vendors.pulsar2.datasets import CalibrationSet
-from roundoff.vendors.pulsar2.layers.entries import Frontend, read_entries
-from roundoff.vendors.pulsar2.layers.resolution import refuse_unknown
+from roundoff.vendors.pulsar2.layer_configs import Frontend, read_entries, refuse_unknown
 from roundoff.vendors.pulsar2.operators import target_of
 from roundoff.vendors.pulsar2.tables import precision_table
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput, MissingExtra
-from roundoff.vendors.pulsar2.config import formats as other_formats
-from roundoff.vendors.pulsar2.config.loading import load_config
+from roundoff.vendors.pulsar2.config import files as other_formats
+from roundoff.vendors.pulsar2.config.files import load_config
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
 
 PLAIN: dict[str, Any] = {

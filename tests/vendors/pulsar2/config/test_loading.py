@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roundoff.errors import BadInput
-from roundoff.vendors.pulsar2.config.loading import load_config
+from roundoff.vendors.pulsar2.config.files import load_config
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationMethod,

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.vendors.pulsar2.config.formats import parse_relaxed_json
-from roundoff.vendors.pulsar2.config.loading import load_config
-from roundoff.vendors.pulsar2.config.reading import read_message, to_json
+from roundoff.vendors.pulsar2.config.decoding import read_message, to_json
+from roundoff.vendors.pulsar2.config.files import load_config, parse_relaxed_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     DataType,

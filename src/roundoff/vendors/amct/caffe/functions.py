@@ -12,12 +12,12 @@ from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.caffe.flavour import CaffeFlavour
 from roundoff.vendors.amct.common.auto_calibration.driver import AutoCalibrationResult, SearchOptions
 from roundoff.vendors.amct.flavour import Files
-from roundoff.vendors.amct.listening import LOGGER
-from roundoff.vendors.amct.modified import Stage
+from roundoff.vendors.amct.logging import LOGGER
+from roundoff.vendors.amct.modified import CalibrationStage
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.amct.saving import SaveType
+from roundoff.vendors.amct.results import SaveType
 from roundoff.vendors.amct.workflow import (
-    Opened,
+    AmctModel,
     begin_calibration,
     complete_records,
     convert,
@@ -44,9 +44,9 @@ __all__ = [
 class Graph:
     """What `init` returns: a model with weights quantized, ready to be calibrated."""
 
-    opened: Opened
+    opened: AmctModel
     records: dict[str, LayerRecord]
-    stage: Stage
+    stage: CalibrationStage
     record_file: Path
 
 

@@ -8,9 +8,8 @@ from roundoff.core.files import read_small
 from roundoff.core.text_proto import Field, FieldTable, TextMessage, parse_text_proto
 from roundoff.errors import nearest
 from roundoff.run.evaluators import brief
-from roundoff.vendors.amct.configuration.creating import IFMR_DEFAULTS, layer_entry
-from roundoff.vendors.amct.configuration.parsing import HALF_PRECISION
-from roundoff.vendors.amct.layers import Layer
+from roundoff.vendors.amct.configuration.full import HALF_PRECISION, IFMR_DEFAULTS, layer_entry
+from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.errors import WrongValue
 
 __all__ = [
@@ -144,7 +143,7 @@ def parse_simplified(text: str, *, name: str) -> TextMessage:
 
 
 def simplified_document(
-    message: TextMessage, layers: Mapping[str, Layer], *, name: str, types: Mapping[str, tuple[str, ...]]
+    message: TextMessage, layers: Mapping[str, AmctLayer], *, name: str, types: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Any]:
     """The full configuration that a simplified one stands for.
 
@@ -183,7 +182,11 @@ class _Wishes:
     """What is wished for each layer: the most specific wish counts, for input, weight and balancing apart."""
 
     def __init__(
-        self, message: TextMessage, layers: Mapping[str, Layer], name: str, types: Mapping[str, tuple[str, ...]]
+        self,
+        message: TextMessage,
+        layers: Mapping[str, AmctLayer],
+        name: str,
+        types: Mapping[str, tuple[str, ...]],
     ) -> None:
         self.offset = bool(message.get("activation_offset", True))
         self._common = message.message("common_config")
@@ -226,7 +229,7 @@ class _Wishes:
             seen.add(name)
             yield name, each.message("calibration_config") or TextMessage()
 
-    def entry(self, layer: Layer) -> dict[str, Any]:
+    def entry(self, layer: AmctLayer) -> dict[str, Any]:
         activation = self._nearest(layer, "ifmr_quantize", "hfmg_quantize")
         weight = self._nearest(layer, "arq_quantize", "ada_quantize")
         balance = self._nearest(layer, "dmq_balancer")
@@ -239,7 +242,7 @@ class _Wishes:
             balance=None if balance is None else self._balance(layer, *balance),
         )
 
-    def _nearest(self, layer: Layer, *names: str) -> tuple[str, TextMessage, bool] | None:
+    def _nearest(self, layer: AmctLayer, *names: str) -> tuple[str, TextMessage, bool] | None:
         """The most specific message of one of these names, and whether it is meant for this layer or its type."""
         for config in (self._layers.get(layer.name), self._types.get(layer.op_type), self._common):
             for name in names:
@@ -248,7 +251,7 @@ class _Wishes:
                     return name, found, config is not self._common
         return None
 
-    def _weight(self, layer: Layer, name: str, message: TextMessage, meant: bool) -> dict[str, Any]:
+    def _weight(self, layer: AmctLayer, name: str, message: TextMessage, meant: bool) -> dict[str, Any]:
         possible = layer.can_be_channel_wise
         channel_wise = bool(message.get("channel_wise", possible))
         # What is said for all layers counts for those that can have it.
@@ -264,7 +267,7 @@ class _Wishes:
             found["num_bits"] = message.get("quant_bits")
         return found | {"channel_wise": channel_wise}
 
-    def _balance(self, layer: Layer, _: str, message: TextMessage, meant: bool) -> float | None:
+    def _balance(self, layer: AmctLayer, _: str, message: TextMessage, meant: bool) -> float | None:
         if not meant and not layer.can_be_balanced:
             return None
         return float(message.get("migration_strength", _DEFAULT_STRENGTH))  # type: ignore[arg-type]

@@ -4,8 +4,8 @@ While this module is imported, onnxruntime sessions that are opened on a model w
 `quantize_preprocess` are watched: their runs calibrate. `unwatch` ends that; `calibrate` does without it.
 """
 
-from roundoff.vendors.amct.gathering import calibrate
-from roundoff.vendors.amct.listening import log_to
+from roundoff.vendors.amct.logging import log_to
+from roundoff.vendors.amct.observation import calibrate, unwatch, watch
 from roundoff.vendors.amct.onnx.functions import (
     AMCT_SO,
     accuracy_based_auto_calibration,
@@ -16,7 +16,6 @@ from roundoff.vendors.amct.onnx.functions import (
     quantize_preprocess,
     save_model,
 )
-from roundoff.vendors.amct.watching import unwatch, watch
 
 __all__ = [
     "AMCT_SO",

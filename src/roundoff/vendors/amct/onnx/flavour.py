@@ -5,13 +5,13 @@ from pathlib import Path
 
 from roundoff.core.text_proto import Entry
 from roundoff.graph.load import Model, load_model
-from roundoff.vendors.amct.configuration.settings import QuantConfig
+from roundoff.vendors.amct.configuration.full import AmctConfig
 from roundoff.vendors.amct.flavour import Files, add_flavour
-from roundoff.vendors.amct.layers import LAYER_TYPES, Layer
-from roundoff.vendors.amct.modified import Stage, write_modified
+from roundoff.vendors.amct.layers import LAYER_TYPES, AmctLayer
+from roundoff.vendors.amct.modified import CalibrationStage, write_modified
 from roundoff.vendors.amct.quantizers import weight_quantizers
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.amct.saving import SaveType, results_of, save_quantized
+from roundoff.vendors.amct.results import SaveType, results_of, save_quantized
 
 __all__ = ["OnnxFlavour"]
 
@@ -27,14 +27,14 @@ class OnnxFlavour:
         """The model of a file."""
         return load_model(files[0])
 
-    def layers(self, model: Model, found: Mapping[str, Layer]) -> dict[str, Layer]:
+    def layers(self, model: Model, found: Mapping[str, AmctLayer]) -> dict[str, AmctLayer]:
         """All of them."""
         return dict(found)
 
-    def check(self, config: QuantConfig, *, name: str) -> None:
+    def check(self, config: AmctConfig, *, name: str) -> None:
         """Everything has a form in ONNX."""
 
-    def facts(self, model: Model, layers: Mapping[str, Layer]) -> dict[str, tuple[Entry, ...]]:
+    def facts(self, model: Model, layers: Mapping[str, AmctLayer]) -> dict[str, tuple[Entry, ...]]:
         """Nothing."""
         return dict.fromkeys(layers, ())
 
@@ -43,9 +43,9 @@ class OnnxFlavour:
         files: Files,
         model: Model,
         *,
-        layers: Mapping[str, Layer],
+        layers: Mapping[str, AmctLayer],
         records: Mapping[str, LayerRecord],
-        stage: Stage,
+        stage: CalibrationStage,
     ) -> None:
         """Write the model that is run for calibration."""
         write_modified(files[0], model, weight_quantizers(layers, records), stage=stage)
@@ -64,7 +64,7 @@ class OnnxFlavour:
         save_path: str | Path,
         model: Model,
         *,
-        layers: Mapping[str, Layer],
+        layers: Mapping[str, AmctLayer],
         records: Mapping[str, LayerRecord],
         half_precision: bool,
         which: SaveType = "Both",

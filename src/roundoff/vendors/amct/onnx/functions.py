@@ -10,14 +10,14 @@ from roundoff.graph.save import save_model as save_onnx
 from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration.driver import AutoCalibrationResult, SearchOptions
-from roundoff.vendors.amct.configuration.parsing import parse_config
-from roundoff.vendors.amct.gathering import forget
+from roundoff.vendors.amct.configuration.full import parse_config
 from roundoff.vendors.amct.layers import find_layers
 from roundoff.vendors.amct.modified import open_modified
+from roundoff.vendors.amct.observation import forget
 from roundoff.vendors.amct.onnx.flavour import OnnxFlavour
-from roundoff.vendors.amct.qat import records_of_qat
+from roundoff.vendors.amct.quantizers import records_of_qat
 from roundoff.vendors.amct.records import write_records
-from roundoff.vendors.amct.saving import results_of, save_quantized
+from roundoff.vendors.amct.results import results_of, save_quantized
 from roundoff.vendors.amct.workflow import (
     begin_balancing,
     begin_calibration,

@@ -12,10 +12,9 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.graph.insertion import Edges
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.run.variants import written_quantizers
-from roundoff.vendors.pulsar2.config.reading import to_document
+from roundoff.vendors.pulsar2.config.decoding import to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
-from roundoff.vendors.pulsar2.layers.entries import Frontend
-from roundoff.vendors.pulsar2.layers.resolution import ResolvedLayers, resolution_json
+from roundoff.vendors.pulsar2.layer_configs import Frontend, ResolvedLayers, resolution_json
 
 __all__ = [
     "axmodel_document",
@@ -31,7 +30,7 @@ _CONSTANT_STATES = {"weight": "BAKED", "bias": "PASSIVE_BAKED"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Place:
+class _AxmodelPlace:
     """A tensor at an operation, and the quantizer there; none where it is in float, or no value at all."""
 
     operation: str
@@ -91,7 +90,7 @@ def state_counts(document: Mapping[str, Any]) -> dict[str, int]:
     return counts
 
 
-def _places(quantized: QuantizedModel, frontend: Frontend) -> Iterator[_Place]:
+def _places(quantized: QuantizedModel, frontend: Frontend) -> Iterator[_AxmodelPlace]:
     model = quantized.float_model
     edges = Edges(model, quantized.quantizers)
     written = written_quantizers(model, edges)
@@ -102,12 +101,12 @@ def _places(quantized: QuantizedModel, frontend: Frontend) -> Iterator[_Place]:
         name = frontend.names.original(node.name)
         for position, tensor in enumerate(node.input):
             if tensor:
-                yield _Place(name, tensor, edges.read_by(node.name, position), view.is_float(tensor))
+                yield _AxmodelPlace(name, tensor, edges.read_by(node.name, position), view.is_float(tensor))
         for tensor in filter(None, node.output):
-            yield _Place(name, tensor, written.get(tensor), view.is_float(tensor))
+            yield _AxmodelPlace(name, tensor, written.get(tensor), view.is_float(tensor))
 
 
-def _hashes(places: Sequence[_Place]) -> dict[_Place, int]:
+def _hashes(places: Sequence[_AxmodelPlace]) -> dict[_AxmodelPlace, int]:
     """A number for each place, the same in every run."""
     taken: set[int] = set()
     found = {}
@@ -125,9 +124,9 @@ def _groups(plan: QuantPlan) -> dict[str, str]:
     return {each.name: each.group for each in plan.quantizers if each.group}
 
 
-def _masters(places: Sequence[_Place], groups: Mapping[str, str]) -> dict[_Place, _Place]:
+def _masters(places: Sequence[_AxmodelPlace], groups: Mapping[str, str]) -> dict[_AxmodelPlace, _AxmodelPlace]:
     """For each place the first with the same scale, from which it has it."""
-    first: dict[str, _Place] = {}
+    first: dict[str, _AxmodelPlace] = {}
     found = {}
     for place in places:
         if place.quantizer is not None:
@@ -138,7 +137,7 @@ def _masters(places: Sequence[_Place], groups: Mapping[str, str]) -> dict[_Place
     return found
 
 
-def _description(place: _Place) -> dict[str, Any]:
+def _description(place: _AxmodelPlace) -> dict[str, Any]:
     if place.quantizer is None:
         policy = dict.fromkeys(_POLICIES, False)
         return {"bit_width": 32, "policy": policy, "quant_min": None, "quant_max": None}
@@ -159,7 +158,7 @@ def _description(place: _Place) -> dict[str, Any]:
     }
 
 
-def _state(place: _Place, master: _Place) -> str:
+def _state(place: _AxmodelPlace, master: _AxmodelPlace) -> str:
     if place.quantizer is None:
         return "FP32" if place.is_value else "SOI"
     constant = _CONSTANT_STATES.get(place.quantizer.kind)

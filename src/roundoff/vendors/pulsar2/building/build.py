@@ -38,11 +38,11 @@ from roundoff.vendors.pulsar2.building.material import Material, gather, located
 from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
 from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer, Outcome
 from roundoff.vendors.pulsar2.config.checks import not_applicable
-from roundoff.vendors.pulsar2.config.reading import to_document
+from roundoff.vendors.pulsar2.config.decoding import to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ModelType, PrecisionAnalysisMethod
-from roundoff.vendors.pulsar2.layers.entries import asked_for
-from roundoff.vendors.pulsar2.layers.resolution import (
+from roundoff.vendors.pulsar2.layer_configs import (
     ResolvedLayers,
+    asked_for,
     refuse_unknown,
     resolution_json,
     resolution_table,

@@ -32,7 +32,7 @@ from roundoff.vendors.pulsar2.building.precision import Analysis
 from roundoff.vendors.pulsar2.config.resolution import Settled
 from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMethod, PrecisionAnalysisMode
 from roundoff.vendors.pulsar2.deployed import deployed_model
-from roundoff.vendors.pulsar2.layers.entries import Frontend
+from roundoff.vendors.pulsar2.layer_configs import Frontend
 from roundoff.vendors.pulsar2.tables import PrecisionRow, figure, precision_table
 
 __all__ = [

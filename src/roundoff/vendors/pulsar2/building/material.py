@@ -15,11 +15,11 @@ from roundoff.run.feeds import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
 from roundoff.vendors.pulsar2.building.files import Tree
 from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.config.reading import ConfigProblem, parse_input_shapes, problem_of
+from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, parse_input_shapes, problem_of
 from roundoff.vendors.pulsar2.config.resolution import Settled, arrange, settle, strangers
 from roundoff.vendors.pulsar2.config.schema import EVERY, BuildConfig, Layout, ModelType
 from roundoff.vendors.pulsar2.datasets import dataset_problems, open_datasets
-from roundoff.vendors.pulsar2.layers.entries import Frontend, read_entries
+from roundoff.vendors.pulsar2.layer_configs import Frontend, read_entries
 from roundoff.vendors.pulsar2.operators import target_of
 from roundoff.vendors.pulsar2.patches import edit_problems, edited_model
 from roundoff.vendors.pulsar2.tables import QuantConfigRow

@@ -12,11 +12,11 @@ from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.studies.layers.tensors import FUSED
 from roundoff.vendors.pulsar2.building.recipe import Outcome
 from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMethod, PrecisionAnalysisMode
-from roundoff.vendors.pulsar2.layers.entries import Frontend
+from roundoff.vendors.pulsar2.layer_configs import Frontend
 from roundoff.vendors.pulsar2.operators import quantized_type, vendor_dtype
 from roundoff.vendors.pulsar2.tables import PrecisionRow
 
-__all__ = ["Analysis", "Finding", "PrecisionSettings", "analyze_precision"]
+__all__ = ["Analysis", "PrecisionFinding", "PrecisionSettings", "analyze_precision"]
 
 _VARIANTS: dict[PrecisionAnalysisMethod, Method] = {
     PrecisionAnalysisMethod.PerLayer: "local",
@@ -25,7 +25,7 @@ _VARIANTS: dict[PrecisionAnalysisMethod, Method] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PrecisionFinding:
     """A tensor of which the two modes disagree by more than rounding.
 
     Attributes:
@@ -61,7 +61,7 @@ class Analysis:
     nodes: tuple[str, ...]
     outputs: frozenset[str]
     samples: tuple[str, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[PrecisionFinding, ...] = ()
     overflows: tuple[str, ...] = ()
     in_float: tuple[str, ...] = ()
 
@@ -160,8 +160,8 @@ def _rows(
         yield row, PrecisionRow(operator, kind, row.tensor, row.shape, dtype, qdtype, score.cosine, score.mse)
 
 
-def _findings(rows: Sequence[LayerRow], frontend: Frontend) -> Iterator[Finding]:
+def _findings(rows: Sequence[LayerRow], frontend: Frontend) -> Iterator[PrecisionFinding]:
     for row in rows:
         if row.distant_codes:
             operator = frontend.names.original(frontend.unit_of[row.node].first.name)
-            yield Finding(operator, row.tensor, row.distant_codes)
+            yield PrecisionFinding(operator, row.tensor, row.distant_codes)

@@ -15,8 +15,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.run.feeds import Samples
 from roundoff.vendors.pulsar2.config.schema import CalibrationMethod, LayerConfig, QuantConfig
-from roundoff.vendors.pulsar2.layers.entries import Frontend
-from roundoff.vendors.pulsar2.layers.resolution import ResolvedLayers, resolve_layers
+from roundoff.vendors.pulsar2.layer_configs import Frontend, ResolvedLayers, resolve_layers
 
 __all__ = [
     "METHODS",

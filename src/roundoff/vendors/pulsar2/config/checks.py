@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.errors import BadInput
 from roundoff.preprocessing.colours import Csc
-from roundoff.vendors.pulsar2.config.reading import ConfigProblem, Place, parse_input_shapes, spelled, to_document
+from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, Place, parse_input_shapes, spelled, to_document
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     ColorSpace,

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import nearest
-from roundoff.vendors.pulsar2.config.reading import ConfigProblem, Document, Place, refuse
+from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, Document, Place, refuse
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,

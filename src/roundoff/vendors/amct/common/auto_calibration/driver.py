@@ -1,27 +1,119 @@
 """The search for a configuration that is good enough: calibrate once, rank, put layers back to float."""
 
+import json
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from roundoff.core.files import read_small, write_text
+from roundoff.errors import BadInput
 from roundoff.search.engine import TrialBudget, run_trials
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
 from roundoff.studies.sensitivity.functions import worst_names
-from roundoff.vendors.amct.common.auto_calibration import history
 from roundoff.vendors.amct.common.auto_calibration.base_classes import (
     AutoCalibrationStrategyBase,
     BinarySearchStrategy,
     CosineSimilaritySensitivity,
     SensitivityBase,
 )
-from roundoff.vendors.amct.configuration.parsing import write_json
-from roundoff.vendors.amct.listening import LOGGER
+from roundoff.vendors.amct.configuration.full import dump, parse_json, write_json
+from roundoff.vendors.amct.logging import LOGGER
 from roundoff.vendors.errors import CannotRun, WrongType, WrongValue
 
-__all__ = ["AccuracyBasedAutoCalibrationBase", "AutoCalibrationResult", "SearchOptions"]
+__all__ = [
+    "BEST_EFFORT_CONFIG",
+    "FINAL_CONFIG",
+    "HISTORY",
+    "RANKING",
+    "AccuracyBasedAutoCalibrationBase",
+    "AutoCalibrationResult",
+    "HistoryForm",
+    "SearchOptions",
+    "read_history",
+    "read_ranking",
+    "write_history",
+    "write_ranking",
+]
+
+
+# The files of a search: ranking, history and final configuration.
+
+_STEM = "accuracy_based_auto_calibration"
+RANKING = f"{_STEM}_ranking_information.json"
+HISTORY = f"{_STEM}_record.json"
+FINAL_CONFIG = f"{_STEM}_final_config.json"
+BEST_EFFORT_CONFIG = f"{_STEM}_best_effort_config.json"
+"""Ours: the configuration of a model that was delivered although it is not good enough."""
+
+HistoryForm = Literal["json", "amct"]
+"""A list; or objects one behind the other, as AMCT writes them, which is not JSON."""
+
+
+def write_ranking(path: Path, ranking: Sequence[tuple[str, float]]) -> None:
+    """Write the layers, most sensitive first, with their numbers."""
+    write_json(path, [[name, value] for name, value in ranking])
+
+
+def read_ranking(path: Path) -> list[tuple[str, float]]:
+    """The layers of a ranking file.
+
+    Raises:
+        BadInput: It is none.
+    """
+    found = parse_json(read_small(path, what="The ranking").decode(errors="replace"), name=str(path))
+    if not isinstance(found, list) or not all(isinstance(each, list) and len(each) == 2 for each in found):
+        raise BadInput(f"{path} is no ranking: it is not a list of pairs.", fix="give the file of a search")
+    return [(str(name), float(value)) for name, value in found]
+
+
+def write_history(path: Path, trials: Sequence[RollBackTrial], *, form: HistoryForm) -> None:
+    """Write all trials so far, replacing an earlier file when it is complete."""
+    entries = [_entry(trial) for trial in trials]
+    write_text(path, dump(entries) if form == "json" else "".join(map(dump, entries)))
+
+
+def _entry(trial: RollBackTrial) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "roll_back_config": dict(trial.roll_back_config),
+        # JSON has no infinity.
+        "metric_eval": [trial.satisfied, trial.loss if math.isfinite(trial.loss) else None],
+    }
+    return entry | ({"act_algo": trial.algorithm} if trial.algorithm else {})
+
+
+def read_history(path: Path) -> list[RollBackTrial]:
+    """The trials of a history file of either form.
+
+    Raises:
+        BadInput: It is none.
+    """
+    text = read_small(path, what="The history").decode(errors="replace")
+    decoder = json.JSONDecoder()
+    entries: list[Any] = []
+    position = 0
+    try:
+        while text[position:].strip():
+            position += len(text[position:]) - len(text[position:].lstrip())
+            found, position = decoder.raw_decode(text, position)
+            entries += found if isinstance(found, list) else [found]
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise BadInput(f"{path} is no history of trials: {error}.", fix="give the file of a search") from error
+    return [_trial(entry, path) for entry in entries]
+
+
+def _trial(entry: Any, path: Path) -> RollBackTrial:
+    config = entry.get("roll_back_config") if isinstance(entry, Mapping) else None
+    verdict = entry.get("metric_eval") if isinstance(entry, Mapping) else None
+    flags = isinstance(config, Mapping) and all(isinstance(stays, bool) for stays in config.values())
+    if not flags or not isinstance(verdict, list) or len(verdict) != 2 or config is None:
+        what = f"{path} holds an entry that is no trial: {json.dumps(entry)[:60]}."
+        raise WrongValue(what, fix="give the file of a search")
+    loss = math.inf if verdict[1] is None else float(verdict[1])
+    return RollBackTrial(dict(config), bool(verdict[0]), loss, str(entry.get("act_algo", "")))
+
 
 _DEFAULTS: Mapping[str, type] = {
     "BinarySearch": BinarySearchStrategy,
@@ -42,7 +134,7 @@ class SearchOptions:
         resume: Take what an earlier history says of models instead of evaluating them again.
     """
 
-    history_form: history.HistoryForm = "json"
+    history_form: HistoryForm = "json"
     log_dir: Path | None = None
     max_trials: int | None = None
     time_limit: float | None = None
@@ -157,7 +249,7 @@ class AccuracyBasedAutoCalibrationBase:
     @property
     def history_path(self) -> Path:
         """Where trials are written."""
-        return (self.options.log_dir or self.folder) / history.HISTORY
+        return (self.options.log_dir or self.folder) / HISTORY
 
     def run(self) -> AutoCalibrationResult:
         """Search, and deliver the best model found.
@@ -168,7 +260,7 @@ class AccuracyBasedAutoCalibrationBase:
         """
         self._started = time.monotonic()
         if self.options.resume and self.history_path.is_file():
-            self._known = {trial.key: trial for trial in history.read_history(self.history_path)}
+            self._known = {trial.key: trial for trial in read_history(self.history_path)}
             self._earlier = dict(self._known)
         self._original = self.evaluate_original()
         if not self._judge(self._original)[0]:
@@ -205,7 +297,7 @@ class AccuracyBasedAutoCalibrationBase:
         values = {name: float(value) for name, value in self.rank(self.sensitivity).items()}
         worst = worst_names(values, higher_is_better=self._sign > 0)
         ranking = [(name, values[name]) for name in worst]
-        history.write_ranking(self.folder / history.RANKING, ranking)
+        write_ranking(self.folder / RANKING, ranking)
         return ranking
 
     def _refusal(self, candidate: RollBack) -> str:
@@ -250,7 +342,7 @@ class AccuracyBasedAutoCalibrationBase:
         )  # fmt: skip
 
     def _write_history(self, trials: Sequence[RollBackTrial]) -> None:
-        history.write_history(self.history_path, trials, form=self.options.history_form)
+        write_history(self.history_path, trials, form=self.options.history_form)
 
     def _judge(self, metric: Any) -> tuple[bool, float]:
         """The evaluator's verdict in plain types, whatever numbers it computes with."""
@@ -269,7 +361,7 @@ class AccuracyBasedAutoCalibrationBase:
             return
         self._write_history(self.trials)
         config = self.configuration(best)
-        write_json(self.folder / (history.FINAL_CONFIG if best.satisfied else history.BEST_EFFORT_CONFIG), config)
+        write_json(self.folder / (FINAL_CONFIG if best.satisfied else BEST_EFFORT_CONFIG), config)
         total = len(best.roll_back_config)
         if best.satisfied:
             LOGGER.info("good enough with %d of %d layers in float, loss %g", best.floats, total, best.loss)

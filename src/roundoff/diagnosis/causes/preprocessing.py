@@ -1,0 +1,186 @@
+"""Preprocessing: the samples are not processed as those were that the model was calibrated on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from roundoff.core.quantizers import Quantizer, parameters_from_range, representable_range
+from roundoff.core.tensors import Array
+from roundoff.diagnosis.interventions import InterventionRunner, reach
+from roundoff.diagnosis.proof import alternatives
+from roundoff.diagnosis.registry import Intervention, Signal, cause
+from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.subject import Case, loss_measures
+from roundoff.diagnosis.suspects import Suspect
+from roundoff.graph.channel_axes import input_channel_axis
+from roundoff.graph.interface import inputs
+from roundoff.messages.message import Message, message
+from roundoff.messages.sentences import recognised
+from roundoff.preprocessing.ranking import Hypothesis, Observation, leading, rank
+from roundoff.run.feeds import Samples
+
+__all__ = ["Preprocessing"]
+
+_IMAGE_RANK = 4
+# That samples were made in the same way as those of calibration must be less likely than another way by so much.
+_CLEARLY = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class _Processed:
+    """Samples one of whose inputs is made in another way."""
+
+    samples: Samples
+    name: str
+    axis: int
+    hypothesis: Hypothesis
+
+    @property
+    def label(self) -> str:
+        return self.samples.label
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.samples.names
+
+    def feed(self, index: int) -> Mapping[str, Array]:
+        feed = dict(self.samples.feed(index))
+        values = feed[self.name]
+        feed[self.name] = self.hypothesis.change(values.astype(np.float64), self.axis).astype(values.dtype)
+        return feed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    """An input whose values are not those it was calibrated for.
+
+    Attributes:
+        name: The input.
+        axis: Of its channels.
+        told: In which ways both may have been made, the likeliest first; these cannot be told apart.
+        before: The part of its range that it uses.
+        after: The part it uses once it is made in the likeliest way.
+    """
+
+    name: str
+    axis: int
+    told: tuple[Hypothesis, ...]
+    before: float
+    after: float
+
+    @property
+    def wanted(self) -> Message:
+        """How the model was calibrated."""
+        return _one_of([each.wanted.formula for each in self.told])
+
+    @property
+    def given(self) -> Message:
+        """How the samples are made."""
+        return _one_of([each.given.formula for each in self.told])
+
+
+@cause("preprocessing", of="quantization", order=4)
+class Preprocessing:
+    """The samples are not processed as those were that the model was calibrated on."""
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """An input whose values fit one usual way to make numbers of pixels, and its range another."""
+        if suspect.name:
+            return None
+        found = _candidate(case)
+        if found is None:
+            return None
+        numbers = {"used_before": found.before, "used_after": found.after, "ways_that_fit": float(len(found.told))}
+        return Signal(1.0, numbers)
+
+    def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
+        """Both models fed with inputs that are made in the likeliest way.
+
+        That they agree then shows that the quantized model is right inside its ranges. It does so on whatever lies
+        inside them: which way is the right one, and on which side, no run of these two models can show.
+        """
+        del suspect
+        found = _candidate(case)
+        if found is None:
+            return None
+        likeliest, name = found.told[0], found.name
+        runner = InterventionRunner(
+            case.runner.model,
+            _Processed(case.runner.samples, name, found.axis, likeliest),
+            everything=case.facts.everything,
+        )
+        before, after = case.loss(more=True), runner.loss(case.quantizers(), more=True)
+        gone = (before.value - after.value) / before.value if before.value else 0.0
+        low, high = case.facts.observed[name].range
+        range_low, range_high = reach(_quantizer(case, name))
+        return Intervention(
+            message("diagnosis.preprocessing_changed", tensor=name, how=recognised(likeliest.wanted.formula)),
+            loss_measures(before, after),
+            gone if after.agrees else 0.0,
+            message(
+                "diagnosis.preprocessing_summary",
+                tensor=name,
+                low=low,
+                high=high,
+                range_low=range_low,
+                range_high=range_high,
+                given=found.given,
+                wanted=found.wanted,
+            ),
+            (Change("input", tensors=(name,), value=str(found.wanted)),),
+            tensors=(name,),
+            detail=found.wanted,
+        )
+
+    def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
+        """Process samples alike, on the side that is wrong."""
+        del case, suspect
+        return Remedy(message("diagnosis.preprocessing_remedy", wanted=proof.detail), "outside", proof.changes)
+
+
+def _one_of(formulas: list[str]) -> Message:
+    ways = [recognised(each) for each in dict.fromkeys(formulas)]
+    return ways[0] if len(ways) == 1 else message("diagnosis.one_of", ways=alternatives(ways))
+
+
+def _quantizer(case: Case, name: str) -> Quantizer:
+    return next(each for each in case.facts.quantizers.values() if each.tensor == name)
+
+
+def _candidate(case: Case) -> _Candidate | None:
+    """The first input that was surely made in another way than in calibration."""
+    for spec in inputs(case.runner.model):
+        if spec.name not in case.facts.observed:
+            continue
+        values = np.concatenate([feed[spec.name] for _, feed in case.runner.feeds()])
+        if values.ndim != _IMAGE_RANK or not np.isfinite(values).all():
+            continue
+        axis, quantizer = input_channel_axis(values.shape), _quantizer(case, spec.name)
+        ranked = rank(Observation.of(values, axis), _calibrated(quantizer, values.shape[axis]))
+        if not ranked or any(each.same for each in leading(ranked, _CLEARLY)):
+            continue
+        told, (low, high) = leading(ranked), reach(quantizer)
+        after = told[0].change(values.astype(np.float64), axis)
+        return _Candidate(spec.name, axis, told, _used(values, low, high), _used(after, low, high))
+    return None
+
+
+def _calibrated(quantizer: Quantizer, channels: int) -> Observation:
+    """What a quantizer says of the values that it was calibrated on."""
+    spec = quantizer.spec.along(None)
+    low, high = representable_range(quantizer.params, quantizer.spec)
+    if low.size == channels and quantizer.spec.axis is not None:
+        return Observation(channels, low.reshape(-1).astype(np.float64), high.reshape(-1).astype(np.float64))
+
+    def represent(bottom: float, top: float) -> tuple[float, float]:
+        # A grid holds zero, may be the same on both sides of it, or reach up to twice as far.
+        ends = representable_range(parameters_from_range(bottom, top, spec), spec)
+        return float(ends[0]), float(ends[1])
+
+    return Observation.within(float(low.min()), float(high.max()), channels, represent)
+
+
+def _used(values: Array, low: float, high: float) -> float:
+    """The span of values over that of a range."""
+    return float(values.max() - values.min()) / max(high - low, 1e-30)

@@ -1,0 +1,322 @@
+"""What is learned from the runs of a modified model, until enough batches were seen and the record is written."""
+
+import functools
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roundoff.core.files import regular_file
+from roundoff.core.tensors import Array, InputSpec
+from roundoff.errors import ModelFailed
+from roundoff.graph.interface import inputs, outputs
+from roundoff.graph.load import Model, load_model, model_from_proto
+from roundoff.graph.reading.read import read_quantized
+from roundoff.graph.subgraph import tap
+from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
+from roundoff.run.feeds import check_feed
+from roundoff.run.session import Session, open_session
+from roundoff.run.session_watch import listen, unlisten
+from roundoff.vendors.amct.configuration.full import parse_config, with_algorithm
+from roundoff.vendors.amct.layers import AmctLayer, find_layers
+from roundoff.vendors.amct.logging import LOGGER
+from roundoff.vendors.amct.modified import CalibrationStage, stage_of, without_stage
+from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
+from roundoff.vendors.amct.scales import (
+    balance_factors,
+    calibrated_records,
+    input_peaks,
+    observed_tensors,
+    weight_peaks,
+)
+from roundoff.vendors.errors import CannotRun, WrongType
+
+__all__ = [
+    "CalibrationObserver",
+    "as_batch",
+    "calibrate",
+    "calibrate_with",
+    "forget",
+    "known_observer",
+    "observer_of",
+    "unwatch",
+    "watch",
+]
+
+
+_KNOWN: dict[str, "CalibrationObserver"] = {}
+_LOCK = threading.Lock()
+
+
+class CalibrationObserver:
+    """Watches the runs of one modified model.
+
+    Args:
+        model: The model, with its metadata.
+        stage: What its runs are for.
+
+    Attributes:
+        stage: What its runs are for.
+        model: The float model.
+        layers: Its layers.
+        config: How they are quantized.
+        outputs: Names of the outputs of the model.
+        batches: Runs seen so far.
+    """
+
+    def __init__(self, model: Model, stage: CalibrationStage) -> None:
+        self.stage = stage
+        self._plain = without_stage(model)
+        self.model = read_quantized(self._plain).float_model
+        self.layers = find_layers(self.model, stage.origins)
+        self.config = parse_config(stage.config, self.layers, name="the configuration")
+        self.batches = 0
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._feeds: Path | None = None
+        self.outputs = outputs(self._plain)
+        if stage.kind == "balance":
+            self._balanced = [
+                self.layers[name] for name, each in self.config.enabled.items() if each.balance is not None
+            ]
+            axes = {layer.inputs[0][0]: _channel_axis(layer) for layer in self._balanced}
+            self._observers = {name: Observer(axis, ranges_only=True) for name, axis in axes.items()}
+        else:
+            names = observed_tensors(self.layers, self.config, self.model)
+            self._observers = {name: Observer() for name in names}
+
+    @property
+    def complete(self) -> bool:
+        """Whether enough batches were seen."""
+        return self.batches >= self.config.batch_num
+
+    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the model on one batch and learn from it; gives its outputs.
+
+        Raises:
+            ModelFailed: The model cannot be run on it.
+        """
+        with self._lock:
+            if self._session is None:
+                wanted = list(dict.fromkeys((*self.outputs, *self._observers)))
+                self._session = open_session(self._plain, outputs=tap(self._plain, wanted), fused=True)
+                self._order = wanted
+            values = dict(zip(self._order, self._session.run(feed), strict=True))
+            if not self.complete:
+                self._keep(feed)
+                self._observe(values)
+            if self.complete:
+                self._session = None
+        return {name: values[name] for name in self.outputs}
+
+    def keep_feeds(self, folder: Path) -> None:
+        """Keep what the model is fed, in a folder, so that it can be run again."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._feeds = folder
+
+    def feeds(self) -> Iterator[dict[str, Array]]:
+        """What was kept, batch by batch."""
+        for index in range(self.batches if self._feeds is not None else 0):
+            with np.load(self._feeds / f"{index}.npz", allow_pickle=False) as stored:  # type: ignore[operator]
+                names = json.loads(str(stored["names"]))
+                yield {name: stored[f"feed_{place}"] for place, name in enumerate(names)}
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """What the model is fed."""
+        return inputs(self._plain)
+
+    def values(self, tensors: Sequence[str]) -> Iterator[dict[str, Array]]:
+        """Values of tensors in every batch that was kept; weights are quantized, activations are not."""
+        session = open_session(self._plain, outputs=tap(self._plain, tensors), fused=True)
+        for feed in self.feeds():
+            yield dict(zip(tensors, session.run(feed), strict=True))
+
+    def _keep(self, feed: Mapping[str, Array]) -> None:
+        if self._feeds is not None:
+            arrays: dict[str, Any] = {f"feed_{place}": value for place, value in enumerate(feed.values())}
+            np.savez(self._feeds / f"{self.batches}.npz", names=np.asarray(json.dumps(list(feed))), **arrays)
+
+    def _observe(self, values: Mapping[str, Array]) -> None:
+        for name, observer in self._observers.items():
+            try:
+                observer.add(values[name])
+            except ChannelMismatch as error:
+                what = f"Tensor {name!r} cannot be balanced: {error}."
+                raise CannotRun(what, fix="remove dmq_balancer from the layer that reads it") from error
+        self.batches += 1
+        if self.complete:
+            self._finish()
+
+    def observation(self, tensor: str) -> Observation:
+        """What was observed of a tensor."""
+        return self._observers[tensor].observation()
+
+    def _finish(self) -> None:
+        path = Path(self.stage.record_file)
+        # A model comes from anywhere: what its metadata names is only replaced if it is a record already.
+        regular_file(path, what="The record file")
+        known = read_records(path)
+        found = self._factors(known) if self.stage.kind == "balance" else self.records(known)
+        write_records(path, found)
+        LOGGER.info("batches seen: %d; record written: %s", self.batches, path)
+
+    def records(self, known: Mapping[str, LayerRecord], *, algorithm: str = "") -> dict[str, LayerRecord]:
+        """Records with the factors of inputs, of the layers that `known` has records of.
+
+        Args:
+            known: What is known of the weights.
+            algorithm: Takes the place of the layers' own.
+        """
+        config = self.config if not algorithm else with_algorithm(self.config, algorithm)
+        return calibrated_records(
+            {name: known[name] for name in self.config.enabled if name in known},
+            self.layers,
+            config,
+            model=self.model,
+            observed=self.observation,
+        )
+
+    def _factors(self, known: Mapping[str, LayerRecord]) -> dict[str, LayerRecord]:
+        found = dict(known)
+        weights = Weights(self.model)
+        for layer in self._balanced:
+            seen = self.observation(layer.inputs[0][0])
+            peaks = weight_peaks(weights[layer.weight], layer)
+            strength = self.config.layers[layer.name].balance or 0.0
+            factors = balance_factors(input_peaks(seen.low, seen.high), peaks, strength)
+            record = found.get(layer.name, LayerRecord())
+            found[layer.name] = replace(record, tensor_balance_factor=tuple(factors.tolist()))
+        return found
+
+
+def _channel_axis(layer: AmctLayer) -> int:
+    return 1 if layer.op_type in ("Conv", "ConvTranspose") else -1
+
+
+def observer_of(model: Model) -> CalibrationObserver:
+    """What is learned from a modified model; all who open the same one add to the same.
+
+    Raises:
+        CannotRun: It is no modified model.
+    """
+    stage = stage_of({each.key: each.value for each in model.proto.metadata_props})
+    if stage is None:
+        what = f"{model.path} was not written by quantize_model or quantize_preprocess."
+        raise CannotRun(what, fix="give the modified model that one of them wrote")
+    with _LOCK:
+        if stage.identity not in _KNOWN:
+            _KNOWN[stage.identity] = CalibrationObserver(model, stage)
+        return _KNOWN[stage.identity]
+
+
+def forget(stage: CalibrationStage) -> None:
+    """Let go of what was learned from a modified model."""
+    _KNOWN.pop(stage.identity, None)
+
+
+def known_observer(stage: CalibrationStage) -> CalibrationObserver | None:
+    """What was learned in this process from a modified model; None when nobody opened it here."""
+    return _KNOWN.get(stage.identity)
+
+
+def calibrate(modified_model: Any, feeds: Iterable[Mapping[str, Any]]) -> None:
+    """Run a modified model on batches and write the record; for those who do not want sessions to be watched.
+
+    Args:
+        modified_model: What `quantize_model` or `quantize_preprocess` wrote.
+        feeds: Batches, each a value for every input of the model; as many as ``batch_num`` says.
+
+    Raises:
+        CannotRun: It is no modified model, or there are too few batches.
+        WrongType: A batch is no mapping.
+        BadInput: A batch does not fit the inputs of the model.
+        ModelFailed: The model cannot be run on a batch.
+    """
+    calibrate_with(observer_of(load_model(Path(modified_model))), feeds)
+
+
+def as_batch(feed: Any) -> dict[str, Array]:
+    """What a user feeds, as arrays.
+
+    Raises:
+        WrongType: It is no mapping.
+    """
+    if not isinstance(feed, Mapping):
+        what = f"A batch is {type(feed).__name__}, not a value for each input."
+        raise WrongType(what, fix="give dictionaries such as {'image': array}")
+    return {name: np.asarray(value) for name, value in feed.items()}
+
+
+def calibrate_with(observer: CalibrationObserver, feeds: Iterable[Mapping[str, Any]]) -> None:
+    """Run a modified model on as many batches as it takes; see `calibrate`."""
+    for feed in feeds:
+        if observer.complete:
+            break
+        batch = as_batch(feed)
+        check_feed(batch, observer.inputs, sample=f"batch {observer.batches}")
+        observer.run(batch)
+    if not observer.complete:
+        wanted, seen = observer.config.batch_num, observer.batches
+        what = f"The configuration asks for batch_num {wanted}, and the model was run {seen} times."
+        raise CannotRun(what, fix="give more, or write a configuration with a smaller batch_num")
+
+
+# Learning from the runs of onnxruntime sessions that users open on modified models.
+#
+# AMCT's modified models compute what calibration needs by operators of their own. Those cannot be written in
+# Python for a stock onnxruntime, so that here the session is watched instead: one that is opened on a modified
+# model, known by its metadata, has its `run` led through an observer. All other sessions are left alone.
+
+_NAME = "amct"
+_IN_MEMORY = Path("model_in_memory.onnx")
+
+
+def watch() -> None:
+    """Watch sessions that are opened from now on; a second call changes nothing."""
+    listen(_NAME, _opened)
+
+
+def unwatch() -> None:
+    """Leave sessions alone that are opened from now on."""
+    unlisten(_NAME)
+
+
+def _opened(session: Any, source: Any) -> None:
+    if stage_of(session.get_modelmeta().custom_metadata_map) is not None:
+        observer = observer_of(_model(source))
+        session.run = _watched(session.run, observer)
+
+
+def _model(source: Any) -> Model:
+    if isinstance(source, str | os.PathLike):
+        return load_model(Path(source))
+    from onnx import ModelProto
+
+    return model_from_proto(ModelProto.FromString(bytes(source)), path=_IN_MEMORY)
+
+
+def _watched(original: Callable[..., list[Any]], observer: CalibrationObserver) -> Callable[..., list[Any]]:
+    @functools.wraps(original)
+    def run(
+        output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        known = all(name in observer.outputs for name in output_names or ())
+        if observer.complete or not known:
+            return original(output_names, input_feed, run_options)
+        try:
+            found = observer.run(input_feed)
+        except ModelFailed as error:
+            # Most likely the original fails too, and says it in onnxruntime's own words.
+            values = original(output_names, input_feed, run_options)
+            LOGGER.warning("a run could not be observed and does not count: %s", error.what)
+            return values
+        return [found[name] for name in (output_names or observer.outputs)]
+
+    return run

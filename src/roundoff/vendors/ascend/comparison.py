@@ -1,0 +1,359 @@
+"""One run of the comparison: from folders and flags to a table, its exit code and its summary."""
+
+import functools
+import json
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from roundoff.core.progress import Progress
+from roundoff.vendors.ascend.advisor import Advice, Located, advise, locate, write_advice
+from roundoff.vendors.ascend.algorithms import SCALAR, own_conversions, select_algorithms
+from roundoff.vendors.ascend.counterparts import CompareJob, counterpart
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, least_cosine
+from roundoff.vendors.ascend.folders import Kind, load_operator, open_folder
+from roundoff.vendors.ascend.network import NetworkOutcome, compare_group, group_names, with_inputs_of_slices
+from roundoff.vendors.ascend.quantized import is_dequantizer
+from roundoff.vendors.ascend.rows import Columns, Row, chosen_groups, stamp, write_table
+from roundoff.vendors.ascend.rules import Operator, Relation, Warn, relation_of
+from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
+from roundoff.vendors.ascend.two_dumps import compare_twin, pair_by_name
+
+__all__ = [
+    "ComparisonResult",
+    "Request",
+    "batch_requests",
+    "compare_network",
+    "open_job",
+    "summarize",
+    "wrapped",
+    "write_mapping",
+]
+
+
+_NEVER_DUMPED = (
+    "Data",
+    "Const",
+    "Constant",
+    "NetOutput",
+    "Variable",
+    "RefData",
+    "AnnData",
+    "Input",
+    "ConstPlaceHolder",
+)
+"""Types of operators that the device never dumps."""
+
+_MAPPING_HEADER = ("OpType", "NPUDump", "GroundTruth", "TensorIndex", "NPUDumpPath", "GroundTruthPath")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for; see the flags of ``roundoff ascend compare``."""
+
+    mine: Path
+    golden: Path
+    files: RuleFiles = field(default_factory=RuleFiles)
+    out: Path = field(default_factory=Path)
+    algorithms: str = "all"
+    scripts: Path | None = None
+    options: str = ""
+    overflow: bool = False
+    advise: bool = False
+    span: str | None = None
+    picked: str | None = None
+    most: int = 0
+    separate_slices: bool = False
+    strict: bool = False
+    restore: bool = False
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonResult:
+    """What came of a run.
+
+    Attributes:
+        path: The table.
+        rows: Its rows.
+        columns: Its columns.
+        code: The exit code.
+        matched: Whether there was anything to compare.
+        advice: What the advisor says, when it was asked.
+    """
+
+    path: Path
+    rows: tuple[Row, ...]
+    columns: Columns
+    code: Code
+    matched: bool
+    advice: Advice | None = None
+
+
+def open_job(request: Request, *, warn: Warn) -> CompareJob:
+    """Open the folders, read the rules and find the algorithms; refuse what does not go together."""
+    mine, golden = (
+        open_folder(path, warn=warn, separate_slices=request.separate_slices, strict=request.strict)
+        for path in (request.mine, request.golden)
+    )
+    check_scenario(mine, golden, request.files, strict=request.strict)
+    return CompareJob(
+        mine,
+        golden,
+        load_rule(request.files, warn=warn, strict=request.strict),
+        select_algorithms(
+            request.algorithms, scripts=request.scripts, options=request.options, warn=warn, strict=request.strict
+        ),
+        warn,
+        strict=request.strict,
+        overflow=(request.overflow or request.advise) and mine.kind is Kind.NPU,
+        most=request.most,
+        conversions=own_conversions(request.scripts, warn=warn),
+        restore=request.restore,
+    )
+
+
+def compare_network(request: Request, *, warn: Warn, progress: Progress) -> ComparisonResult:
+    """Compare all operators, or those chosen, and write the table."""
+    if request.advise:
+        warn('The argument "-advisor" will automatically configure "-overflow_detection".')
+    job = open_job(request, warn=warn)
+    outcomes = list(_outcomes(job, request, progress=progress))
+    rows = sorted((row for outcome in outcomes for row in outcome.rows), key=lambda row: row.index)
+    if request.strict and job.sliced:
+        rows = with_inputs_of_slices(job, rows)
+    matched = any(outcome.matched for outcome in outcomes)
+    code = _code(outcomes, strict=request.strict)
+    by_name = not request.files
+    columns = Columns(
+        tuple(job.algorithms),
+        sequence=request.span is not None or request.picked is not None,
+        mine_address=by_name or not job.mine.has_npy,
+        golden_address=by_name or not job.golden.has_npy,
+        overflow=job.overflow,
+    )
+    path = request.out / f"{request.prefix}result_{stamp()}.csv"
+    lines = [columns.header, *(columns.cells(row) for row in rows)]
+    write_table(path, lines, strict=request.strict)
+    if not matched:
+        warn(_no_match(request))
+        code = Code.NO_DUMP
+    advice = None
+    if matched and request.advise:
+        advice = advise(rows, columns=columns, inputs=job.rule.input_nodes)
+        write_advice(request.out, advice)
+    return ComparisonResult(path, tuple(rows), columns, code, matched, advice)
+
+
+def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Iterator[NetworkOutcome]:
+    steps: list[Callable[[], NetworkOutcome]]
+    if request.files:
+        keys = chosen_groups(job.rule, span=request.span, picked=request.picked, warn=job.warn)
+        groups = (job.rule.groups[key] for key in keys if key in job.rule.groups)
+        steps = [functools.partial(compare_group, job, group) for group in groups]
+    else:
+        steps = [functools.partial(compare_twin, job, twin) for twin in pair_by_name(job.mine, job.golden)]
+    progress.start("comparing", len(steps))
+    for step in steps:
+        yield step()
+        progress.advance()
+    progress.finish()
+
+
+def _code(outcomes: Sequence[NetworkOutcome], *, strict: bool) -> Code:
+    """The first code that is not fine; operators that are never dumped count only for the vendor."""
+    for outcome in outcomes:
+        expected = outcome.code is Code.NO_DUMP and all(row.op_type in _NEVER_DUMPED for row in outcome.rows)
+        if outcome.code is not Code.FINE and (strict or not expected):
+            return outcome.code
+    return Code.FINE
+
+
+def _no_match(request: Request) -> str:
+    if request.span is not None:
+        return f"The model in [{request.span}] range does not match the dump data."
+    if request.picked is not None:
+        return f"The model in index list [{request.picked}] does not match the dump data."
+    return "The model does not match the dump data, please check the model and the dump data again."
+
+
+# The table of which file belongs to which -----------------------------------------------------------------------
+
+
+def write_mapping(request: Request, *, warn: Warn) -> Path:
+    """Write which dump and which golden file belong to every tensor, without comparing them."""
+    job = open_job(request, warn=warn)
+    ranged = request.span is not None or request.picked is not None
+    keys = chosen_groups(job.rule, span=request.span, picked=request.picked, warn=warn)
+    lines: list[list[str]] = []
+    for key in keys:
+        group = job.rule.groups.get(key, [])
+        lines += [line for operator in group for line in _mapped(job, operator, group)]
+    lines.sort(key=lambda line: int(line[0]))
+    header = ["Index", "OpSequence", *_MAPPING_HEADER]
+    if not ranged:
+        header.remove("OpSequence")
+        lines = [[line[0], *line[2:]] for line in lines]
+    path = request.out / f"mapping_{stamp()}.csv"
+    write_table(path, [header, *lines], strict=request.strict)
+    return path
+
+
+def _mapped(job: CompareJob, operator: Operator, group: list[Operator]) -> Iterator[list[str]]:
+    single = relation_of(group) in (Relation.ONE_TO_ONE, Relation.MANY_TO_ONE)
+    mine, golden = _both_names(operator, group, single=single)
+    base = [str(operator.index), str(operator.sequence), operator.type, mine, golden]
+    try:
+        output = None if job.mine.kind is Kind.NPU else 0
+        files = job.mine.find(operator.name, output)
+    except NotCompared:
+        job.warn(f'[{operator.name}] There is no left dump file for the op "{operator.name}".')
+        yield [*base, "NaN", "NaN", "NaN"]
+        return
+    path = str(files[-1].path)
+    try:
+        loaded = load_operator(files, strict=job.strict)
+    except NotCompared as error:
+        job.warn(f"{path} file parse error: {error.message}")
+        yield [*base, "NaN", path, "NaN"]
+        return
+    inputs = () if is_dequantizer(operator) else loaded.inputs
+    outputs = () if operator.type == "AscendQuant" and job.strict else loaded.outputs
+    for tensor in (*inputs, *outputs):
+        about = tensor.about
+        name = f"{operator.name}:{about.role}:{about.index}"
+        yield [*base, name, path, _golden_path(job, operator, about.index, is_input=about.role == "input")]
+
+
+def _golden_path(job: CompareJob, operator: Operator, index: int, *, is_input: bool) -> str:
+    quiet = replace(job, warn=lambda text: None) if not job.strict else job
+    try:
+        origin = counterpart(quiet, operator, index, is_input=is_input)
+        output = None if job.golden.kind is Kind.NPU else origin.index
+        return str(job.golden.find(origin.name, output)[-1].path)
+    except NotCompared:
+        job.warn(f'[{operator.name}] There is no right dump file for the op "{operator.name}".')
+        return "NaN"
+
+
+def _both_names(operator: Operator, group: list[Operator], *, single: bool) -> tuple[str, str]:
+    if single:
+        return operator.name, ",".join(operator.originals) or "*"
+    return group_names(group)
+
+
+# A finished comparison in a few lines: how much was compared, and where it is worst.
+
+_SHOWN = 3
+_WIDTH = 79
+
+
+def summarize(result: ComparisonResult) -> list[str]:
+    """Lines about a result, each with a word in front."""
+    compared = [row for row in result.rows if row.values]
+    lines = [f"compared  {len(compared)} tensors, {len(result.rows) - len(compared)} rows without a comparison"]
+    remarks = sum(row.reason not in ("", SCALAR) for row in compared)
+    if remarks:
+        lines.append(f"remarks   {remarks} compared tensors have one in CompareFailReason")
+    names = result.columns.algorithms
+    if "CosineSimilarity" in names:
+        place, limit = names.index("CosineSimilarity"), least_cosine()
+        scores = [(float(row.values[place]), row.tensor) for row in compared if _is_number(row.values[place])]
+        bad = [score for score in scores if score[0] < limit]
+        without = f", {count} without a number" if (count := len(compared) - len(scores)) else ""
+        if compared:
+            lines.append(f"cosine    {len(bad) or 'none'} below {limit}{without}")
+        lines += [f"lowest    {value:.6f} at {tensor}" for value, tensor in sorted(scores)[: _SHOWN if bad else 1]]
+        if "RelativeEuclideanDistance" in names:
+            lines += _begins(locate(result.rows, result.columns))
+    overflow = [row.tensor for row in result.rows if row.overflow == "YES"]
+    if overflow:
+        more = f" and {len(overflow) - _SHOWN} more" if len(overflow) > _SHOWN else ""
+        lines.append(f"overflow  {', '.join(overflow[:_SHOWN])}{more}")
+    if result.advice is not None:
+        lines += wrapped(result.advice)
+    return lines
+
+
+def _begins(found: Located) -> list[str]:
+    """Where the error begins, and how many only pass it on."""
+    if found.kind == "none":
+        return []
+    victims = f"{found.wrong - 1} others are wrong" if found.wrong > 1 else "no other is wrong"
+    how = "is introduced by" if found.kind == "node" else "accumulates, and is too large from"
+    return [f"error     {how} {found.op}; {victims}"]
+
+
+def wrapped(advice: Advice) -> list[str]:
+    """Advice in lines that fit a terminal."""
+    return [
+        line
+        for part in advice.lines
+        for line in textwrap.wrap(f"advice    {part}", _WIDTH, subsequent_indent=" " * 10)
+    ]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not math.isnan(float(text))
+    except ValueError:
+        return False
+
+
+# Several models of one run: a folder of rules, and the run's own tree of time, device, model, number and step.
+
+_TREE = "time/device/model/model_id/step"
+
+
+def batch_requests(request: Request, rules: Path) -> list[Request]:
+    """One request for every model of the run that a rule is about.
+
+    Args:
+        request: What was asked for; its dumps are those of a whole run.
+        rules: A folder of JSON files of offline models.
+
+    Raises:
+        Refused: The dumps are not those of a run, or no rule is about any of its models.
+    """
+    if not request.mine.resolve().name.isdigit():
+        what = f"The {request.mine} does not match the path format, which is {_TREE}."
+        raise Refused(what, code=Code.PATH, fix="give the folder that is named by its time")
+    files = {name: path for path in sorted(rules.glob("*.json")) if (name := _model_name(path))}
+    found = [
+        replace(
+            request,
+            mine=step,
+            files=RuleFiles(files[model.name], request.files.quantized, request.files.unfused),
+            prefix=f"{device.name}_{model.name}_{step.name}_",
+        )
+        for device, model, step in _steps(request.mine)
+        if model.name in files
+    ]
+    if not found:
+        what = f"None of the {len(files)} rules in {rules} is about a model in {request.mine}."
+        raise Refused(what, code=Code.NO_DUMP, fix=f"check that the dumps lie in {_TREE}")
+    return found
+
+
+def _steps(run: Path) -> Iterator[tuple[Path, Path, Path]]:
+    """Device, model and last step of all models in a run."""
+    for device in _folders(run):
+        for model in _folders(device):
+            for number in _folders(model):
+                steps = _folders(number)
+                if steps:
+                    yield device, model, max(steps, key=lambda step: step.name)
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(entry for entry in path.iterdir() if entry.is_dir())
+
+
+def _model_name(path: Path) -> str:
+    try:
+        content = json.loads(path.read_bytes())
+        return str(content["graph"][0]["name"])
+    except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return ""

@@ -1,0 +1,237 @@
+"""Bringing an NPU tensor and its golden counterpart into one layout, by the vendor's decisions."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from roundoff.core.tensors import Array
+from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
+from roundoff.tensors.ascend_dump.layouts import Laid, as_format, relayout, restore, way_back
+from roundoff.vendors.ascend.errors import Code, NotCompared
+from roundoff.vendors.ascend.rules import Warn
+
+__all__ = ["Convert", "Fitted", "GoldenTensor", "How", "Mine", "fit", "fit_equal", "shown"]
+
+Convert = Callable[[tuple[int, ...], tuple[int, ...], Array], Array]
+"""A conversion of the user's: from the device's shape and the wanted shape to converted values."""
+
+_NAMELESS = ("FRACTAL_ZZ", "NC", "NCL", "FRACTAL_Z_WINO", "C1HWC0")
+"""Formats that the vendor's table has no name for."""
+
+_FOUR = ("NCHW", "HWCN", "NHWC")
+_FRACTAL_STEP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """The tensor under test: its values as the device laid them out, and in which format."""
+
+    values: Array
+    format: str
+    original: tuple[int, ...] = ()
+    groups: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenTensor:
+    """The golden tensor: its values, and the layout and shape that the rule gives it."""
+
+    values: Array
+    format: str
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Two flat vectors of equal length.
+
+    Attributes:
+        mine: The values under test.
+        golden: The golden values.
+        shape: The shape that the row shows.
+        cut: What was left out of the comparison although it is no padding; empty for nothing.
+    """
+
+    mine: Array
+    golden: Array
+    shape: tuple[int, ...]
+    cut: str = ""
+
+
+def shown(shape: tuple[int, ...] | list[int]) -> str:
+    """A shape as the vendor's messages write it."""
+    return f"({', '.join(map(str, shape))})"
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """The circumstances of a comparison.
+
+    Attributes:
+        op: The operator, for messages.
+        warn: Told of what is odd.
+        strict: Do as the vendor does where that is wrong.
+        conversions: The user's own, by ``convert_SRC_to_DST``.
+        detail: Bring both into ``NCHW`` or ``NCDHW``, as single operators are shown.
+    """
+
+    op: str
+    warn: Warn
+    strict: bool = False
+    conversions: dict[str, Convert] = field(default_factory=dict)
+    detail: bool = False
+
+
+def fit_equal(mine: Array, golden: Array, *, how: How) -> Fitted:
+    """GoldenPair two tensors of original models, whose shapes must be equal."""
+    if mine.shape != golden.shape:
+        raise _different(mine.shape, golden.shape, how=how)
+    return Fitted(mine.reshape(-1), golden.reshape(-1), mine.shape)
+
+
+def fit(mine: Mine, golden: GoldenTensor, *, how: How) -> Fitted:
+    """Bring both tensors into one layout, cut off what is beyond the golden one, and flatten them.
+
+    Raises:
+        NotCompared: They do not fit.
+    """
+    shape = mine.original or golden.shape
+    layout = _golden_layout(golden, shape) if golden.format else mine.format
+    mine_to, golden_to = _detail_layouts(mine.format, layout) if how.detail else (layout, layout)
+    tensor = any(size != 1 for size in mine.values.shape)
+    if (mine_to == "ND" and mine.format not in ("FRACTAL_NZ", "NDC1HWC0")) or not tensor:
+        left, right = mine.values.reshape(-1), golden.values.reshape(-1)
+    else:
+        left = _convert(mine, mine_to, shape=shape, how=how)
+        right = _convert(Mine(golden.values, layout), golden_to, shape=golden.values.shape, how=how)
+    whole = left.shape
+    if mine.format != "ND" or (tensor and left.size != right.size):
+        left = _cut(left, right.shape, how=how)
+    if left.size != right.size:
+        raise _different((left.size,), (right.size,), how=how)
+    cut = "" if how.strict else _told_cut(mine, whole, left.shape)
+    return Fitted(left.reshape(-1), right.reshape(-1), left.shape, cut)
+
+
+def _golden_layout(golden: GoldenTensor, shape: tuple[int, ...]) -> str:
+    """The golden layout; where the file's shape is the rule's with channels moved, the other one of the two."""
+    if golden.format not in FORMAT_NUMBERS or golden.format in _NAMELESS:
+        raise NotCompared(f'The format " {golden.format} " is not supported.', code=Code.FORMAT)
+    found = golden.values.shape
+    if golden.format not in ("NCHW", "NHWC") or not len(shape) == len(found) == 4 or shape == found:
+        return golden.format
+    if golden.format == "NHWC" and shape == (found[0], found[2], found[3], found[1]):
+        return "NCHW"
+    if golden.format == "NCHW" and shape == (found[0], found[3], found[1], found[2]):
+        return "NHWC"
+    return golden.format
+
+
+def _detail_layouts(mine: str, golden: str) -> tuple[str, str]:
+    if "D" in mine.replace("ND_", "").removeprefix("ND") and mine not in ("ND", "MD"):
+        return "NCDHW", "NCDHW"
+    return (golden, golden) if mine == "FRACTAL_Z" else ("NCHW", "NCHW")
+
+
+def _convert(source: Mine, layout: str, *, shape: tuple[int, ...], how: How) -> Array:
+    """Bring values from their format into a layout; padding of channels may stay, and is cut off later."""
+    values, own = source.values, how.conversions.get(f"convert_{source.format}_to_{layout}")
+    if own is not None:
+        return own(values.shape, shape, values.reshape(-1))
+    if source.format in ("ND", layout) or (source.format in _FOUR and values.ndim != 4):
+        return values
+    if source.format == "FRACTAL_NZ":
+        return _from_fractal(values, layout, shape=shape, how=how)
+    found = _restored(source, layout, shape)
+    if found is None:
+        how.warn(f"Not supported from {source.format} to {layout}.")
+        what = f"[{how.op}] There is no way from {source.format} {shown(values.shape)} to {layout}."
+        raise NotCompared("" if how.strict else what, code=Code.FORMAT)
+    return found
+
+
+def _restored(source: Mine, layout: str, shape: tuple[int, ...]) -> Array | None:
+    values = source.values
+    if source.format in _FOUR:
+        return as_format(Laid(values, source.format), layout, block=_FRACTAL_STEP)
+    # The padded original is enough where axes stand alone; else the wanted shape tells how to split them.
+    wanted = shape if source.format.startswith("FRACTAL") else ()
+    way = way_back(source.format, values.shape, original=wanted, groups=source.groups, order=layout)
+    if not way.restored:
+        return None
+    laid = restore(values, way)
+    return laid.array if layout == "ND" else relayout(laid, layout)
+
+
+def _from_fractal(values: Array, layout: str, *, shape: tuple[int, ...], how: How) -> Array:
+    """Undo FRACTAL_NZ, whose wanted shape must fit to less than one block."""
+    if values.ndim < 4 or not shape:
+        raise _unfit_fractal(shape, values.shape, how=how)
+    if layout == "ND" and len(shape) > 2 and values.size != math.prod(shape[:-2]) * math.prod(values.shape[-4:]):
+        how.warn("Cannot convert FRACTAL_NZ to ND: the number of elements does not match the shape.")
+        return values
+    whole = (*values.shape[:-4], values.shape[-2] * values.shape[-3], values.shape[-1] * values.shape[-4])
+    fits = len(shape) == len(whole) and shape[:-2] == whole[:-2]
+    # The vendor takes every block for 16 wide; those of 8-bit types are 32.
+    steps = (_FRACTAL_STEP, _FRACTAL_STEP) if how.strict else values.shape[-2:]
+    for size, padded, step in zip(shape[-2:], whole[-2:], steps, strict=False):
+        fits = fits and padded - step < size <= padded
+    if not fits:
+        raise _unfit_fractal(shape, whole, how=how)
+    found = restore(values, way_back("FRACTAL_NZ", values.shape, original=shape)).array
+    return found.reshape(-1, *found.shape[-2:]) if how.strict and found.ndim > 3 else found
+
+
+def _unfit_fractal(shape: tuple[int, ...], whole: tuple[int, ...], *, how: How) -> NotCompared:
+    what = f"The target shape {shown(shape)} is invalid. The recommended shape is {shown(whole)}."
+    message = f"[{how.op}] {what}"
+    how.warn(message)
+    return NotCompared(message, code=Code.FRACTAL)
+
+
+def _cut(mine: Array, golden: tuple[int, ...], *, how: How) -> Array:
+    """Cut the tensor under test to the golden shape, as far as the vendor does."""
+    if mine.ndim < len(golden):
+        left, right = ([size for size in shape if size != 1] for shape in (mine.shape, golden))
+        if left != right:
+            raise _different(tuple(left or mine.shape), tuple(right or golden), how=how)
+        return mine
+    padded = (*mine.shape, *(1,) * (4 - mine.ndim))
+    wanted = (*golden, *(1,) * (len(padded) - len(golden)))
+    ones = sum(size == 1 for size in mine.shape)
+    if math.prod(wanted) == mine.size and ones >= mine.ndim - 1:
+        return mine
+    for size, limit in zip(padded, wanted, strict=True):
+        if size < limit:
+            raise _different(padded, wanted, how=how)
+        if size > limit:
+            cut = mine.reshape(padded)
+            return cut[tuple(slice(limit) for limit in wanted)] if len(padded) <= 5 else cut
+    return mine
+
+
+def _different(mine: tuple[int, ...], golden: tuple[int, ...], *, how: How) -> NotCompared:
+    message = (
+        f"[{how.op}] Due to the different shapes on the left and right,the left dump data{shown(mine)} can not be "
+        f"compared to the right dump data{shown(golden)}. Please check the batch of the dump data or the shape "
+        "may be changed due to optimization."
+    )
+    how.warn(message)
+    return NotCompared(message, code=Code.SHAPE)
+
+
+def _told_cut(mine: Mine, whole: tuple[int, ...], kept: tuple[int, ...]) -> str:
+    """Say when more was cut off than padding of the device."""
+    before = math.prod(mine.original) if mine.original else 0
+    after = math.prod(kept)
+    if mine.original:
+        lost = before > after
+    else:
+        block = mine.values.shape[-1] if mine.values.ndim else 1
+        pairs = list(zip(whole, kept, strict=False))
+        cut = [(size, left) for size, left in pairs if left < size]
+        blocked = mine.format not in ("ND", *_FOUR)
+        lost = len(cut) > (1 if blocked else 0) or any(size - left >= block for size, left in cut)
+    if not lost:
+        return ""
+    return f"Only a part was compared: {shown(mine.original or whole)} was cut to the golden {shown(kept)}."
