@@ -53,10 +53,10 @@ def break_steps(monkeypatch: pytest.MonkeyPatch, *names: str, error: type[Except
 
     tables: tuple[StepTable[Any], ...] = (transforms.TABLE, corrections.TABLE)
     for table in tables:
-        kinds: Mapping[str, StepKind[Any]] = dict(table.kinds)
+        kinds: Mapping[str, StepKind[Any]] = dict(table)
         for name, kind in kinds.items():
             if name in names:
-                monkeypatch.setitem(table.kinds, name, StepKind(name, kind.summary, kind.options, broken(name)))
+                monkeypatch.setitem(table, name, StepKind(name, kind.summary, kind.options, broken(name)))
     return begun
 
 

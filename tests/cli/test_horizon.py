@@ -66,7 +66,7 @@ def test_lists_in_lists(run: Run) -> None:
     path = Path("debug_result/accumulate_error_non_quantize_node.json")
     content = json.loads(path.read_text(encoding="utf-8"))
     assert [curve["name"] for curve in content["curves"]] == ["all", "partial_qmodel_0", "partial_qmodel_1"]
-    assert content["metric"] == "mse"
+    assert content["metric"] == "mean_mse"
 
 
 def test_only_lists_are_joined() -> None:
