@@ -190,11 +190,11 @@ class Mine:
 def test_an_evaluator_feeds_its_own_calibration_data_unless_others_are_given(run: Run) -> None:
     Path("eval.py").write_text(FEEDS)
     words, target = ("--evaluator", "eval.py", "--max-drop", "2%"), ("--target", "generic-int8-per-tensor")
-    code, _, err = run("ill.onnx", *words, "-o", "fed", data=target)
+    code, out, err = run("ill.onnx", *words, "-o", "fed", data=target)
     assert code == 0, err
-    assert "ranges are observed on what calibration() in eval.py feeds: 24 runs" in " ".join(err.split())
-    _, _, err = run("ill.onnx", *words, "-o", "given", data=(*target, "--data", "calibration.npy"))
-    assert "calibration() of the evaluator is not called: ranges are observed on" in " ".join(err.split())
+    assert "ranges are observed on what calibration() in eval.py feeds: 24 runs" in " ".join(out.split())
+    _, out, _ = run("ill.onnx", *words, "-o", "given", data=(*target, "--data", "calibration.npy"))
+    assert "calibration() of the evaluator is not called: ranges are observed on" in " ".join(out.split())
     fed, given = (result(name) for name in ("fed", "given"))
     # The same pictures either way.
     assert [(each.change, each.score) for each in fed.trials] == [

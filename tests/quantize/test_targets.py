@@ -354,7 +354,7 @@ def test_the_documentation_names_every_key_target_pattern_and_condition() -> Non
     page = (Path(__file__).parents[2] / "docs" / "reference" / "targets.md").read_text(encoding="utf-8")
     tables = (schema.TargetFile, schema.SpecTable, schema.ArithmeticTable)
     keys = {field.alias or name for table in tables for name, field in table.model_fields.items()}
-    keys |= {f"check_calibration.{name}" for name in schema.CalibrationTable.model_fields}
+    keys |= {f"calibration.{name}" for name in schema.CalibrationTable.model_fields}
     keys |= {f"float.{name}" for name in schema.FloatTable.model_fields}
     keys -= {"calibration", "float", "activations", "weights"}
     for word in (*keys, "activations.DTYPE", "weights.DTYPE", *target_names(), *PATTERNS, *NEEDS):

@@ -149,7 +149,7 @@ class Loss:
     def excess_db(self, expected: "Loss") -> float:
         """By how many decibels some part is worse than expected; what is below `NEGLIGIBLE` is all the same."""
         ours, theirs = (np.maximum(each.ratios, NEGLIGIBLE) for each in (self, expected))
-        return max((ratio_db(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)), default=0.0)
+        return max(0.0, *(ratio_db(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)))
 
 
 def _ratios(noise: Array, signal: Array) -> Array:
