@@ -1,5 +1,6 @@
 """A diagnosis for people."""
 
+import csv
 import io
 from dataclasses import replace
 
@@ -169,3 +170,11 @@ def test_findings_told_in_short_say_where_the_rest_is() -> None:
     lines = shown(diagnosis_verdict(diagnosis("culprits", *(finding(number) for number in range(1, 7)))))
     text = " ".join(" ".join(lines).split())
     assert "5, 6 in short: summary, proof and remedy are in --html and --json)" in text
+
+
+def test_no_name_in_the_table_of_findings_is_run_as_a_formula() -> None:
+    formula = '=HYPERLINK("http://x","a")'
+    finding = Finding(1, "clipping", (formula,), (formula,), verbatim(formula))
+    found = Diagnosis("a", verbatim("b"), "quantization", "culprits", verbatim("c"), findings=(finding,))
+    (row,) = csv.DictReader(io.StringIO(findings_csv(found)))
+    assert (row["node"], row["tensor"], row["summary"]) == (f"'{formula}",) * 3

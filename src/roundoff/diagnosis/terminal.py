@@ -15,7 +15,7 @@ from roundoff.messages.catalogue import named, spoken, told
 from roundoff.messages.message import shown, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.messages.phrases import cause_name, commas, cost_name, count_of, few, headline, semicolons
-from roundoff.messages.sanitize import short_name
+from roundoff.messages.sanitize import safe_cell, short_name
 from roundoff.pages.coverage import coverage_lines
 from roundoff.pages.terminal import VerdictLine, verdict_lines, verdict_page
 
@@ -269,11 +269,12 @@ def findings_csv(found: Diagnosis) -> str:
          "intervention", "remedy", "cost", "summary"]
     )  # fmt: skip
     for each in found.findings:
-        remedy = ("", "") if each.remedy is None else (str(each.remedy.title), each.remedy.cost)
-        intervention = "" if each.intervention is None else str(each.intervention)
-        place = [" ".join(each.nodes), " ".join(each.tensors)]
+        remedy = ("", "") if each.remedy is None else (safe_cell(str(each.remedy.title)), each.remedy.cost)
+        intervention = "" if each.intervention is None else safe_cell(str(each.intervention))
+        place = [safe_cell(" ".join(each.nodes)), safe_cell(" ".join(each.tensors))]
         for measure in each.measures or (Measure(verbatim(""), "", math.nan, math.nan),):
-            numbers = [str(measure.what), measure.unit, repr(measure.before), repr(measure.after), measure.samples]
+            what = safe_cell(str(measure.what))
+            numbers = [what, measure.unit, repr(measure.before), repr(measure.after), measure.samples]
             row = [each.number, each.proven, each.cause, *place, f"{each.share:.4f}", *numbers]
-            writer.writerow([*row, intervention, *remedy, str(each.summary)])
+            writer.writerow([*row, intervention, *remedy, safe_cell(str(each.summary))])
     return text.getvalue()
