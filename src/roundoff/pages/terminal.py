@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import TableBlock as RichTable
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from roundoff.messages.catalogue import spoken, told
