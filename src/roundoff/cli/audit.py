@@ -10,11 +10,9 @@ Exits with 1 when anything differs that nothing accounts for.
 import argparse
 from pathlib import Path
 
-from roundoff.cli.html_option import add_html_option, check_html, write_html
+from roundoff.cli.options import add_html_option, check_html, write_html
 from roundoff.cli.results import check_csv
 from roundoff.cli.terminal import Terminal
-
-SUMMARY = "requested and effective precision of every node of a quantized model"
 
 # By this an earlier table of ours is known.
 _CSV_START = "node,op_type,severity,"
