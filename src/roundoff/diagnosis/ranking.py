@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
-from roundoff.studies.sensitivity.groups import PlaceCosts, place_costs
+from roundoff.studies.sensitivity.ranking import PlaceCosts, place_costs
 
 __all__ = ["SuspectCosts", "alone_loss", "rank"]
 

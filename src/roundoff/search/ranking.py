@@ -14,9 +14,9 @@ from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
 from roundoff.run.bench import spread
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples
-from roundoff.studies.sensitivity.functions import UserSensitivity, scores_of_nodes, worst_names
-from roundoff.studies.sensitivity.settings import SensitivitySettings
+from roundoff.studies.sensitivity.ranking import UserSensitivity, scores_of_nodes, worst_names
 from roundoff.studies.sensitivity.study import analyze_sensitivity
+from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
 __all__ = ["SENSITIVITIES", "Ranked", "Ranker", "outstanding"]
 

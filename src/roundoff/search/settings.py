@@ -15,7 +15,7 @@ from roundoff.search.ranking import SENSITIVITIES
 from roundoff.search.result import Trial
 from roundoff.search.strategies import STRATEGIES
 from roundoff.search.strategies.strategy import Strategy
-from roundoff.studies.sensitivity.functions import UserSensitivity
+from roundoff.studies.sensitivity.ranking import UserSensitivity
 
 __all__ = ["IN_MEMORY", "JOURNAL_NAME", "MODEL_FACT", "TestSet", "TuneData", "TuneSettings", "TuneStore"]
 

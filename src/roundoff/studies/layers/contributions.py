@@ -9,12 +9,12 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.units import units
 from roundoff.measure.light_pairs import ErrorTotals
 from roundoff.run.bench import spread_over
+from roundoff.run.layer_tensors import FUSED, LayerTensor
 from roundoff.run.variants import written_quantizers
 from roundoff.studies.layers.attribution import OwnError, output_shares, own_error
 from roundoff.studies.layers.experiments import UnitParts
 from roundoff.studies.layers.measuring import Measuring
 from roundoff.studies.layers.tally import Tally
-from roundoff.studies.layers.tensors import FUSED, LayerTensor
 from roundoff.studies.layers.verdict import Contribution, forwarded_tensors
 
 __all__ = ["ATTRIBUTION_SAMPLES", "find_contributions"]

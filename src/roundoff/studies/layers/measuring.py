@@ -8,11 +8,11 @@ from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.run.feeds import Samples
 from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.layer_tensors import FUSED, LayerTensor
 from roundoff.run.variants import Copies, Variant, build_copies
 from roundoff.studies.layers.integer import IntegerPass
 from roundoff.studies.layers.passes import Budget, CopiesPass, Footprint, Pass, PassFactory, SampleRange, measure
 from roundoff.studies.layers.tally import Tally
-from roundoff.studies.layers.tensors import FUSED, LayerTensor
 
 __all__ = ["Measuring"]
 

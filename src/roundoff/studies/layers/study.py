@@ -32,6 +32,7 @@ from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
 from roundoff.run.integer.runner import IntegerRunner
+from roundoff.run.layer_tensors import LayerTensor, layer_tensors
 from roundoff.run.variants import Variant
 from roundoff.studies.layers.contributions import ATTRIBUTION_SAMPLES, find_contributions
 from roundoff.studies.layers.experiments import (
@@ -46,7 +47,6 @@ from roundoff.studies.layers.measuring import Measuring
 from roundoff.studies.layers.passes import Budget
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore, LayerVerdict, Method, Mode
 from roundoff.studies.layers.tally import Tally, VariantTally
-from roundoff.studies.layers.tensors import LayerTensor, layer_tensors
 from roundoff.studies.layers.verdict import Contribution, judge, judge_outputs
 
 __all__ = [

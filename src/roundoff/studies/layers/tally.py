@@ -12,8 +12,8 @@ from roundoff.core.tensors import Array
 from roundoff.measure.light_pairs import CodedValues, ErrorTotals, Job, LightMeter, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
+from roundoff.run.layer_tensors import LayerTensor
 from roundoff.run.variants import Variant
-from roundoff.studies.layers.tensors import LayerTensor
 
 __all__ = [
     "Candidate",

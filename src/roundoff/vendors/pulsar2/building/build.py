@@ -21,7 +21,7 @@ from roundoff.quantize.calibration.watch import RunLimits
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples, complete_values
 from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
-from roundoff.studies.outliers.study import OutlierSettings, find_outliers
+from roundoff.studies.distribution.study import OutlierSettings, find_outliers
 from roundoff.vendors.pulsar2.building.axmodel_json import axmodel_document, snapshot
 from roundoff.vendors.pulsar2.building.files import (
     AXMODEL,

@@ -15,7 +15,11 @@ from roundoff.graph.units import Units, units
 from roundoff.measure.light_pairs import Range
 from roundoff.run.variants import written_quantizers
 
-__all__ = ["FUSED", "LayerTensor", "layer_tensors"]
+__all__ = [
+    "FUSED",
+    "LayerTensor",
+    "layer_tensors",
+]
 
 FUSED = "fused"
 """Instead of a type: the tensor never leaves its unit."""
