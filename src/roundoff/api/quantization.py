@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roundoff.core.target import Target
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
     from roundoff.studies.audit.result import Audit
     from roundoff.vendors.dialects.decisions import Decisions
     from roundoff.vendors.dialects.settings import ToolSettings
@@ -135,7 +135,7 @@ def quantize(
     from roundoff.quantize.calibration.files import load_calibration
     from roundoff.quantize.page import quantization_page
     from roundoff.quantize.pipeline import quantize_model
-    from roundoff.run.feeds import NO_INPUTS
+    from roundoff.run.capture import NO_INPUTS
 
     call = Call("quantize", options, TargetOptions, {"model": model, "statistics": statistics})
     if call.get("target") is None:
