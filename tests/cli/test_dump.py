@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from roundoff.api.tensors import _described
-from roundoff.cli import dump, main
+from roundoff.cli import main
 from roundoff.graph.load import load_model
 from roundoff.run.budget import PROGRAM_BYTES
 from roundoff.run.capture import Estimate, LiveSource
@@ -333,8 +333,3 @@ def test_a_missing_model_and_missing_samples(run: Run) -> None:
     code, _, err = run(data=None)
     assert code == 2
     assert "add --data PATH" in err
-
-
-def test_the_command_says_what_it_does() -> None:
-    assert dump.SUMMARY
-    assert len(dump.SUMMARY) < 70

@@ -244,7 +244,7 @@ def export_settings(
 
 
 def _settings_page(settings: "ToolSettings") -> Any:
-    from roundoff.pages.blocks import Column, Page, Table
+    from roundoff.pages.blocks import Column, Page, TableBlock
 
     columns = tuple(
         Column(name, plain(name), "text") for name in ("tool", "files", "said", "not_expressible", "use")
@@ -253,7 +253,7 @@ def _settings_page(settings: "ToolSettings") -> Any:
         (name, ", ".join(each.files), each.said, "; ".join(each.missing), each.use)
         for name, each in settings.written.items()
     )
-    return Page("settings", plain("settings"), (Table("settings", plain("settings"), columns, rows),))
+    return Page("settings", plain("settings"), (TableBlock("settings", plain("settings"), columns, rows),))
 
 
 def _decided(

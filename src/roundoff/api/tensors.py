@@ -83,11 +83,11 @@ class TensorDump:
 
 def _page(name: str, rows: Sequence[tuple[str, Any]]) -> "Page":
     """A page of one table: what, and how much."""
-    from roundoff.pages.blocks import Column, Page, Table
+    from roundoff.pages.blocks import Column, Page, TableBlock
 
     columns = (Column("what", plain("what"), "text"), Column("value", plain("value"), "text"))
     shown = tuple((key, str(value)) for key, value in rows)
-    return Page(name, plain(name), (Table(name, plain(name), columns, shown),))
+    return Page(name, plain(name), (TableBlock(name, plain(name), columns, shown),))
 
 
 @public
