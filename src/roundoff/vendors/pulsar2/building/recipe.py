@@ -20,11 +20,11 @@ from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.numbers import counted
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
-from roundoff.run.feeds import NO_INPUTS, Samples
+from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
+from roundoff.studies.layers.measurement import FUSED
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
-from roundoff.studies.layers.tensors import FUSED
 from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.config.checks import Settled, arrange, settle, strangers
 from roundoff.vendors.pulsar2.config.decoding import ConfigProblem, parse_input_shapes, problem_of
