@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from roundoff.api.tensors import _described
 from roundoff.cli import main
 from roundoff.graph.load import load_model
+from roundoff.run.budget import PROGRAM_BYTES
 from roundoff.run.capture import Estimate, LiveSource
-from roundoff.run.plan import PROGRAM_BYTES
 from roundoff.tensors import open_source
 from tests.models import conv_net, random_feed, save, two_inputs, value, with_if, with_sequence, wrapped
 from tests.run.samples import MemorySamples

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from roundoff.graph.caffe.convert import Imported
     from roundoff.measure.statistics import TensorSummary
     from roundoff.pages.blocks import Page
-    from roundoff.run.capture import Estimate, LiveSource
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Estimate, LiveSource, Samples
 
 __all__ = ["MAP_NAME", "STATS_NAME", "STATS_TABLE_NAME", "TensorConversion", "TensorDump", "convert", "dump"]
 

@@ -26,8 +26,7 @@ from roundoff.pages.blocks import (
     preparation_note,
     spoken_facts,
 )
-from roundoff.studies.partial.result import PartialQuantization, PartialStep
-from roundoff.studies.partial.settings import SAME_TOP1
+from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
 
 __all__ = ["partial_page"]
 

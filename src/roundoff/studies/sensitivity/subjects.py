@@ -14,7 +14,7 @@ from roundoff.graph.interface import outputs as model_outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Message, message, some
-from roundoff.run.blocks.network import Arithmetic
+from roundoff.run.blocks.network import BlockArithmetic
 from roundoff.studies.sensitivity.result import Mode, SubjectKind, SwitchedSubject
 
 __all__ = [
@@ -85,7 +85,7 @@ class SensitivitySettings:
     budget_s: float | None = None
     max_memory: int | None = None
     threads: int | None = None
-    arithmetic: Arithmetic | None = None
+    arithmetic: BlockArithmetic | None = None
     blocks: int | None = None
     seed: int = 0
 
