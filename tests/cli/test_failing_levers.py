@@ -12,9 +12,9 @@ import pytest
 from roundoff.cli import main
 from roundoff.core.document import load_document
 from roundoff.demo import load_split, model_path
-from roundoff.quantize.corrections import registry as corrections
-from roundoff.quantize.step_table import StepKind, StepTable
-from roundoff.quantize.transforms import registry as transforms
+from roundoff.quantize import steps as corrections
+from roundoff.quantize import steps as transforms
+from roundoff.quantize.steps import StepKind, StepTable
 from tests.cli.test_tune import plant
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
 
@@ -51,7 +51,7 @@ def break_steps(monkeypatch: pytest.MonkeyPatch, *names: str, error: type[Except
 
         return work
 
-    tables: tuple[StepTable[Any], ...] = (transforms.TABLE, corrections.TABLE)
+    tables: tuple[StepTable[Any], ...] = (transforms.TRANSFORMS, corrections.CORRECTIONS)
     for table in tables:
         kinds: Mapping[str, StepKind[Any]] = dict(table)
         for name, kind in kinds.items():

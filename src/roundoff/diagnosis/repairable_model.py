@@ -213,7 +213,7 @@ class RecipeModel:
         return None
 
     def _transformed(self, recipe: Recipe, step: Step) -> Recipe | None:
-        if step.name not in self.builder.workshop.transforms() or step in recipe.transforms:
+        if step.name not in self.builder.library.transforms() or step in recipe.transforms:
             return None
         return replace(recipe, transforms=(*recipe.transforms, step), tensor_methods=())
 

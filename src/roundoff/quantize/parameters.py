@@ -20,7 +20,7 @@ from roundoff.graph.preparation.draft import named
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
-from roundoff.quantize.calibration.ranges import weight_range
+from roundoff.quantize.calibration.calibration import weight_range
 from roundoff.run.bench import spread
 from roundoff.run.capture import read_feed
 from roundoff.run.feeds import Samples

@@ -14,16 +14,14 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import Prepared, prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.quantize.calibration.calibration import Calibration
-from roundoff.quantize.calibration.comparison import compare_methods
+from roundoff.quantize.calibration.calibration import Calibration, compare_methods
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
-from roundoff.quantize.calibration.registry import all_methods
+from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.calibration.run import calibrate
 from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import Participation
-from roundoff.quantize.step_table import WorkContext
-from roundoff.quantize.steps import INSTALLED, Corrections, Workshop
+from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
 from roundoff.run.feeds import Samples
 
 __all__ = [
@@ -96,7 +94,7 @@ class Making:
         progress: Told how far it is.
         folder: Where statistics are kept for a later run; nowhere when None.
         key: Identifies the model, the samples and the target in that folder.
-        workshop: Applies transforms and corrections.
+        library: Applies transforms and corrections.
         fold: Whether batch normalization and the like are folded into the layers beside them.
         recipes: What is made for sure: activations are observed for these, behind weights that are rounded as the
             first of them says where the target rounds weights first.
@@ -110,7 +108,7 @@ class Making:
     progress: Progress = SILENT
     folder: Path | None = None
     key: str = ""
-    workshop: Workshop = INSTALLED
+    library: StepLibrary = INSTALLED
     fold: bool = True
     recipes: tuple[Recipe, ...] = (Recipe(),)
     explore: bool = True
@@ -168,14 +166,14 @@ class RecipeBuilder:
         self.target = target
         self._samples, self._making = samples, making or Making()
         self.prepared: Prepared = prepare(model, may_fold=lambda _: self._making.fold)
-        self._context = WorkContext(
+        self._context = StepContext(
             target,
             samples,
             threads=self._making.threads,
             max_memory=self._making.max_memory,
             progress=self._making.progress,
         )
-        self._corrections = Corrections(self._making.workshop, self._context)
+        self._corrections = Corrections(self._making.library, self._context)
         self._chains: dict[tuple[Step, ...], _Chain] = {}
         self._calibrations: dict[tuple[Step, ...], Calibration] = {}
         if self._making.calibration is not None:
@@ -186,9 +184,9 @@ class RecipeBuilder:
         self._best: dict[Recipe, tuple[tuple[str, str], ...]] = {}
 
     @property
-    def workshop(self) -> Workshop:
+    def library(self) -> StepLibrary:
         """Which transforms and corrections there are."""
-        return self._making.workshop
+        return self._making.library
 
     @property
     def options(self) -> Mapping[str, float]:
@@ -308,7 +306,7 @@ class RecipeBuilder:
             model, taken, notes = self.prepared.model, {}, self.prepared.notes
         else:
             before, last = self._chain(steps[:-1]), steps[-1]
-            done = self.workshop.transform(last, before.model, self._context)
+            done = self.library.transform(last, before.model, self._context)
             model, taken = done.model, {**before.taken, last.name: tuple(done.taken)}
             notes = (*before.notes, *done.notes)
         self._chains[steps] = _Chain(model, taken, tuple(notes))

@@ -8,7 +8,7 @@ from roundoff.core.plan import Recipe
 from roundoff.core.target import Costs, Target
 from roundoff.core.tensors import Array
 from roundoff.quantize.recipes import Built
-from roundoff.quantize.steps import INSTALLED, Workshop
+from roundoff.quantize.steps import INSTALLED, StepLibrary
 from roundoff.run.feeds import Samples
 from roundoff.search.judge_options import JudgeOptions
 from roundoff.search.ranking import SENSITIVITIES
@@ -63,7 +63,7 @@ class TuneSettings:
         local: Rank nodes by what they hand on themselves, instead of by the outputs of the network.
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take; most of the free memory by default.
-        workshop: Applies transforms and corrections.
+        library: Applies transforms and corrections.
     """
 
     target: Target
@@ -82,7 +82,7 @@ class TuneSettings:
     local: bool = False
     threads: int | None = None
     max_memory: int | None = None
-    workshop: Workshop = INSTALLED
+    library: StepLibrary = INSTALLED
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,7 @@ def tune(
                 progress,
                 folder=keeping.folder,
                 key=keeping.problem.get(MODEL_FACT, ""),
-                workshop=settings.workshop,
+                library=settings.library,
             )
             builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
         judge = make_judge(builder.prepared.model, data.evaluation, settings.judge)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
+from roundoff.quantize.steps import apply_transform
 from roundoff.quantize.targets.loading import load_target
-from roundoff.quantize.transforms.registry import apply_transform
 from roundoff.quantize.transforms.smooth import Balance, Reader, best_alpha, expected_noise, smoothing_factors
 from tests.quantize.transforms.nets import Net, context_for, samples_for, step
 

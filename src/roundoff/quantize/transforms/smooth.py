@@ -11,7 +11,7 @@ from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.preparation.draft import CannotFold, named
 from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
-from roundoff.quantize.step_table import StepOption
+from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
 from roundoff.quantize.transforms.factors import (
     Group,
     group_layers,
@@ -21,7 +21,6 @@ from roundoff.quantize.transforms.factors import (
     rounded_to_power_of_two,
 )
 from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.registry import Job, Transformed, transform
 from roundoff.quantize.transforms.scaling_map import Layer, ScalingMap
 from roundoff.quantize.transforms.statistics import channel_statistics
 
@@ -197,7 +196,7 @@ def _gain(graph: Assembly, model: Model, layer: Layer) -> str:
     power_of_two=StepOption(False, "whether factors are powers of two, which keeps float outputs bit for bit"),
     insert=StepOption(False, "whether a Mul is inserted where nothing in front can take up the factors"),
 )
-def smooth(job: Job) -> Transformed:
+def smooth(job: TransformJob) -> Transformed:
     """Move outliers of activations into the weights that read them (SmoothQuant)."""
     found = map_scaling(job.model, job.context.samples)
     free = [layer for layer in found.layers if found.roots(layer.inputs).any()]
@@ -231,7 +230,7 @@ def smooth(job: Job) -> Transformed:
 
 
 def _rescaled(
-    job: Job, model: Model, found: ScalingMap, factors: dict[int, float], *, notes: list[str]
+    job: TransformJob, model: Model, found: ScalingMap, factors: dict[int, float], *, notes: list[str]
 ) -> Transformed:
     if job.options["power_of_two"]:
         factors = rounded_to_power_of_two(factors)
@@ -247,7 +246,7 @@ def _nothing(found: ScalingMap) -> str:
     return "smooth: nothing in front of any layer can take up factors; insert=true inserts a Mul"
 
 
-def _chosen(job: Job, layers: Sequence[Layer], peaks: Mapping[str, Array]) -> frozenset[str]:
+def _chosen(job: TransformJob, layers: Sequence[Layer], peaks: Mapping[str, Array]) -> frozenset[str]:
     """Layers whose input has outliers, among those asked for."""
     threshold = float(job.options["threshold"])
     return frozenset(
@@ -263,7 +262,7 @@ def _evenness(peaks: Array) -> float:
     return float(np.median(peaks)) / largest if largest > 0 else 1.0
 
 
-def _notes(job: Job, found: ScalingMap, rest: Sequence[Layer], chosen: frozenset[str]) -> list[str]:
+def _notes(job: TransformJob, found: ScalingMap, rest: Sequence[Layer], chosen: frozenset[str]) -> list[str]:
     notes = []
     if rest and not job.options["insert"]:
         left = named([layer.node for layer in rest])
@@ -279,7 +278,7 @@ def _notes(job: Job, found: ScalingMap, rest: Sequence[Layer], chosen: frozenset
 
 
 def _balance(
-    found: ScalingMap, group: Group, peaks: Mapping[str, Array], *, weights: Weights, job: Job
+    found: ScalingMap, group: Group, peaks: Mapping[str, Array], *, weights: Weights, job: TransformJob
 ) -> Balance:
     numbers = np.full(found.size, -1)
     numbers[list(group.roots)] = np.arange(len(group.roots))

@@ -8,7 +8,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.quantize.step_table import WorkContext
+from roundoff.quantize.steps import StepContext
 from roundoff.run.capture import LiveSource
 
 __all__ = ["ChannelStatistics", "channel_statistics"]
@@ -37,7 +37,7 @@ class ChannelStatistics:
 
 
 def channel_statistics(
-    model: Model, context: WorkContext, tensors: Mapping[str, int], *, title: str
+    model: Model, context: StepContext, tensors: Mapping[str, int], *, title: str
 ) -> dict[str, ChannelStatistics]:
     """Observe channels on all samples, in one pass.
 

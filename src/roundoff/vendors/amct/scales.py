@@ -12,8 +12,8 @@ from roundoff.graph.build import Assembly
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration.calibration import observed_range, weight_range
 from roundoff.quantize.calibration.observer import Observation
-from roundoff.quantize.calibration.ranges import observed_range, weight_range
 from roundoff.vendors.amct.configuration.full import ActivationSettings, AmctConfig, WeightSettings
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.quantizers import LARGEST_SUM, input_spec, weight_spec
