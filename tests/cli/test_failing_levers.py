@@ -88,7 +88,7 @@ def test_a_failing_lever_is_a_row_of_the_history(
 
 
 def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roundoff.search.trials import TrialModels
+    from roundoff.search.engine import TrialModels
 
     right = TrialModels.measure
 
@@ -108,7 +108,7 @@ def test_a_lever_whose_model_cannot_be_measured_is_a_row(call: Call, monkeypatch
 
 def test_the_plain_recipe_failing_is_the_end(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from roundoff.errors import ModelFailed
-    from roundoff.search.trials import TrialModels
+    from roundoff.search.engine import TrialModels
 
     def measure(bench: TrialModels, recipe: Any, indices: list[int]) -> Any:
         raise ModelFailed("It cannot be run.", fix="none")

@@ -24,8 +24,8 @@ from roundoff.quantize.recipes import Making, RecipeBuilder
 from roundoff.quantize.steps import StepContext, StepLibrary
 from roundoff.quantize.targets.loading import load_target
 from roundoff.run.session import open_session
-from roundoff.search.delivery import BEST_NAME, Delivery, discard_folder, open_folder
 from roundoff.search.result import Trial
+from roundoff.search.store import BEST_NAME, Delivery, discard_folder, open_folder
 from tests.models import conv_net, loaded
 from tests.search.test_judges import Images
 

@@ -28,8 +28,8 @@ from roundoff.run.integer.report import Overflow
 from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = [
-    "Numbers",
-    "Ranges",
+    "QuantNumbers",
+    "RangeSource",
     "check_finite",
     "find_parameters",
     "planned_with",
@@ -46,7 +46,7 @@ _LISTED = 5
 _LARGEST_BIAS = float(2**30)
 
 
-class Ranges(Protocol):
+class RangeSource(Protocol):
     """What calibration says of the activations."""
 
     def range(self, tensors: Sequence[str], spec: QuantSpec, method: str) -> tuple[Array, Array]:
@@ -55,7 +55,7 @@ class Ranges(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class QuantNumbers:
     """The quantizers of a plan with their numbers.
 
     Attributes:
@@ -70,11 +70,11 @@ class Numbers:
 def find_parameters(
     plan: QuantPlan,
     model: Model,
-    ranges: Ranges,
+    ranges: RangeSource,
     *,
     weights: Parameters,
     options: Mapping[str, float] | None = None,
-) -> Numbers:
+) -> QuantNumbers:
     """Give every planned quantizer its scale and zero point.
 
     Args:
@@ -92,7 +92,7 @@ def find_parameters(
     for planned in plan.quantizers:
         if planned.scale_of is not None:
             found[planned.name] = _bias_parameters(*(found[name] for name in planned.scale_of))
-    return Numbers(tuple(planned_with(planned, found[planned.name]) for planned in plan.quantizers), notes)
+    return QuantNumbers(tuple(planned_with(planned, found[planned.name]) for planned in plan.quantizers), notes)
 
 
 def weight_parameters(
@@ -162,7 +162,7 @@ def _groups(quantizers: Iterable[PlannedQuantizer]) -> dict[str, list[PlannedQua
 
 def _shared(
     members: Sequence[PlannedQuantizer],
-    ranges: Ranges,
+    ranges: RangeSource,
     weights: Weights,
     options: Mapping[str, float] | None,
 ) -> QuantParams:

@@ -18,7 +18,7 @@ from roundoff.quantize.calibration.calibration import Calibration, compare_metho
 from roundoff.quantize.calibration.files import load_calibration, save_calibration
 from roundoff.quantize.calibration.methods import all_methods
 from roundoff.quantize.calibration.run import calibrate
-from roundoff.quantize.parameters import Numbers, find_parameters, planned_with, weight_parameters
+from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
@@ -133,7 +133,7 @@ class Built:
     quantized: QuantizedModel
     plan: QuantPlan
     calibration: Calibration
-    numbers: Numbers
+    numbers: QuantNumbers
     taken: Mapping[str, tuple[Participation, ...]]
     notes: tuple[str, ...]
 
@@ -179,7 +179,7 @@ class RecipeBuilder:
         if self._making.calibration is not None:
             self._calibrations[()] = self._making.calibration
         self._weights: dict[tuple[tuple[Step, ...], PlannedQuantizer], QuantParams] = {}
-        self._ranges: dict[tuple[Step, ...], _Ranges] = {}
+        self._ranges: dict[tuple[Step, ...], _KnownRanges] = {}
         self._plans: dict[Recipe, QuantPlan] = {}
         self._best: dict[Recipe, tuple[tuple[str, str], ...]] = {}
 
@@ -247,7 +247,7 @@ class RecipeBuilder:
         """
         chain, calibration = self._chain(recipe.transforms), self.calibration(recipe)
         options, plan = self._making.options, self.plan(recipe)
-        ranges = self._ranges.setdefault(recipe.transforms, _Ranges(calibration, options))
+        ranges = self._ranges.setdefault(recipe.transforms, _KnownRanges(calibration, options))
         numbers = find_parameters(plan, chain.model, ranges, weights=self.weights(recipe), options=options)
         quantized = QuantizedModel(chain.model, numbers.quantizers)
         taken, notes = dict(chain.taken), [*chain.notes, *calibration.notes, *numbers.notes]
@@ -382,7 +382,7 @@ def _with_methods(
     return tuple(found)
 
 
-class _Ranges:
+class _KnownRanges:
     """Statistics with the options of the methods filled in; what was asked before is known."""
 
     def __init__(self, calibration: Calibration, options: Mapping[str, float]) -> None:

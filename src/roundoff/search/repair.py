@@ -16,10 +16,9 @@ from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.messages.message import Message, message
 from roundoff.messages.sentences import recognised
 from roundoff.quantize.targets.loading import load_target
-from roundoff.search.judge_options import JudgeOptions
+from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.result import Trial, Tuning
-from roundoff.search.settings import TuneData, TuneSettings, TuneStore
-from roundoff.search.tune import tune
+from roundoff.search.tune import TuneData, TuneSettings, TuneStore, tune
 
 __all__ = ["RepairSearch", "repair_diagnosis"]
 

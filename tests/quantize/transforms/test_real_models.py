@@ -12,7 +12,7 @@ from roundoff.graph.preparation.steps import prepare
 from roundoff.quantize.steps import StepContext, apply_transform
 from roundoff.quantize.targets.loading import load_target
 from roundoff.quantize.transforms.factors import rescaled
-from roundoff.quantize.transforms.mapping import map_scaling
+from roundoff.quantize.transforms.rules import map_scaling
 from tests.graph.quantized_nets import run_model
 from tests.quantize.transforms.nets import step
 from tests.real_models import real_models

@@ -20,9 +20,11 @@ from roundoff.quantize.steps import StepOption, Transformed, TransformJob, trans
 from roundoff.quantize.transforms.factors import (
     LARGEST_LOGARITHM,
     Bounds,
+    ChannelStatistics,
     Group,
     bounds_of,
     channel_axis,
+    channel_statistics,
     free_bounds,
     group_layers,
     magnitudes,
@@ -31,9 +33,8 @@ from roundoff.quantize.transforms.factors import (
     rounded_to_power_of_two,
     with_channel_limits,
 )
-from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.scaling_map import Layer, ScalingMap
-from roundoff.quantize.transforms.statistics import ChannelStatistics, channel_statistics
+from roundoff.quantize.transforms.rules import map_scaling
+from roundoff.quantize.transforms.scaling_map import ScaledLayer, ScalingMap
 
 __all__ = [
     "DenseNoise",
@@ -255,7 +256,7 @@ def _alive(found: ScalingMap, seen: Mapping[str, ChannelStatistics]) -> Array:
     return share
 
 
-def _by_place(found: ScalingMap, layer: Layer, energy: Array) -> Array:
+def _by_place(found: ScalingMap, layer: ScaledLayer, energy: Array) -> Array:
     """The energy of the input that each place of a weight reads."""
     sums = np.bincount(layer.inputs, energy, found.size)
     counts = np.bincount(layer.inputs, minlength=found.size)
@@ -363,7 +364,7 @@ def _terms(job: TransformJob, found: ScalingMap, seen: Mapping[str, ChannelStati
 
 
 def weight_noise(
-    found: ScalingMap, layer: Layer, weight: Array, *, importance: Importance, unit: float, per_output: bool
+    found: ScalingMap, layer: ScaledLayer, weight: Array, *, importance: Importance, unit: float, per_output: bool
 ) -> Iterator[NoiseTerm]:
     """The noise that rounding a weight puts into a network.
 
@@ -422,5 +423,5 @@ def _why(found: ScalingMap) -> str:
     return f"; channels are held fast where {first}" + (f", and in {counted(more, 'more place')}" if more else "")
 
 
-def _shares(layer: Layer, groups: Sequence[Group]) -> bool:
+def _shares(layer: ScaledLayer, groups: Sequence[Group]) -> bool:
     return any(layer is each for group in groups for each in (*group.layers, *group.writers))

@@ -14,20 +14,20 @@ from roundoff.messages.numbers import counted
 from roundoff.quantize.steps import StepOption, Transformed, TransformJob, transform
 from roundoff.quantize.transforms.factors import (
     Group,
+    channel_statistics,
     group_layers,
     magnitudes,
     participants,
     rescaled,
     rounded_to_power_of_two,
 )
-from roundoff.quantize.transforms.mapping import map_scaling
-from roundoff.quantize.transforms.scaling_map import Layer, ScalingMap
-from roundoff.quantize.transforms.statistics import channel_statistics
+from roundoff.quantize.transforms.rules import map_scaling
+from roundoff.quantize.transforms.scaling_map import ScaledLayer, ScalingMap
 
 __all__ = [
     "LARGEST_FACTOR",
     "Balance",
-    "Reader",
+    "ChannelReader",
     "best_alpha",
     "expected_noise",
     "insert_gains",
@@ -47,7 +47,7 @@ _PEAK_TO_SPREAD = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Reader:
+class ChannelReader:
     """A layer that reads channels.
 
     Attributes:
@@ -76,7 +76,7 @@ class Balance:
     """
 
     count: int
-    readers: tuple[Reader, ...]
+    readers: tuple[ChannelReader, ...]
     per_channel: bool
 
     def largest(self, *, weights: bool) -> Array:
@@ -140,7 +140,7 @@ def expected_noise(balance: Balance, factors: Array) -> float:
 _SOURCE, _WEIGHT = 0, 1
 
 
-def insert_gains(model: Model, layers: Sequence[Layer]) -> tuple[Model, Mapping[str, str]]:
+def insert_gains(model: Model, layers: Sequence[ScaledLayer]) -> tuple[Model, Mapping[str, str]]:
     """Let layers read their inputs through a Mul with a constant of ones, one for each tensor.
 
     Args:
@@ -167,7 +167,7 @@ def insert_gains(model: Model, layers: Sequence[Layer]) -> tuple[Model, Mapping[
     return made, {new: old for old, new in through.items()}
 
 
-def _gain(graph: Assembly, model: Model, layer: Layer) -> str:
+def _gain(graph: Assembly, model: Model, layer: ScaledLayer) -> str:
     # On the last axis a plain vector will do; behind axis 1 there are others.
     weight = Weights(model)
     behind = len(weight.shape(layer.weight)) - 2 if layer.op_type not in ("MatMul", "Gemm") else 0
@@ -246,7 +246,7 @@ def _nothing(found: ScalingMap) -> str:
     return "smooth: nothing in front of any layer can take up factors; insert=true inserts a Mul"
 
 
-def _chosen(job: TransformJob, layers: Sequence[Layer], peaks: Mapping[str, Array]) -> frozenset[str]:
+def _chosen(job: TransformJob, layers: Sequence[ScaledLayer], peaks: Mapping[str, Array]) -> frozenset[str]:
     """Layers whose input has outliers, among those asked for."""
     threshold = float(job.options["threshold"])
     return frozenset(
@@ -262,7 +262,7 @@ def _evenness(peaks: Array) -> float:
     return float(np.median(peaks)) / largest if largest > 0 else 1.0
 
 
-def _notes(job: TransformJob, found: ScalingMap, rest: Sequence[Layer], chosen: frozenset[str]) -> list[str]:
+def _notes(job: TransformJob, found: ScalingMap, rest: Sequence[ScaledLayer], chosen: frozenset[str]) -> list[str]:
     notes = []
     if rest and not job.options["insert"]:
         left = named([layer.node for layer in rest])
@@ -283,7 +283,7 @@ def _balance(
     numbers = np.full(found.size, -1)
     numbers[list(group.roots)] = np.arange(len(group.roots))
     readers = tuple(
-        Reader(
+        ChannelReader(
             channels=numbers[found.roots(layer.inputs)],
             peaks=peaks.get(layer.source, np.zeros(layer.inputs.size)),
             reads=numbers[found.roots(layer.reads)],

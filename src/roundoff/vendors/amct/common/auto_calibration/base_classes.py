@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.measure.metrics import ratio_db
-from roundoff.search.engine import next_count
+from roundoff.search.strategies.bisect import next_count
 
 __all__ = [
     "AutoCalibrationEvaluatorBase",

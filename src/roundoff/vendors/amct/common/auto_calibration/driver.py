@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from roundoff.core.files import read_small, write_text
 from roundoff.errors import BadInput
-from roundoff.search.engine import TrialBudget, run_trials
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
+from roundoff.search.strategies.strategy import TrialBudget, run_trials
 from roundoff.studies.sensitivity.functions import worst_names
 from roundoff.vendors.amct.common.auto_calibration.base_classes import (
     AutoCalibrationStrategyBase,
