@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.quantize.recipes import Built
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
     from roundoff.search.result import Trial
     from roundoff.search.strategies.strategy import Strategy
     from roundoff.search.tune import TuneData, TuneSettings
@@ -237,7 +237,7 @@ def tune(
 
 def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, resume: bool, force: bool) -> None:
     """Refuse arguments that contradict each other, or would have no effect."""
-    from roundoff.vendors.dialects.registry import find_dialects
+    from roundoff.vendors.dialects import find_dialects
 
     if dialect is not None:
         find_dialects(",".join(words_in(dialect, option="--dialect")))
@@ -429,7 +429,7 @@ def _refuse_unread(call: Call, asked: _Asked) -> None:
 
 def _opened(call: Call, model: "Model", data: DataLike, limit: int | None) -> "Samples":
     from roundoff.graph.interface import inputs
-    from roundoff.run.feeds import NO_INPUTS
+    from roundoff.run.capture import NO_INPUTS
 
     specs = inputs(model)
     return open_data(data, specs, call.sample_options(limit=limit)) if specs else NO_INPUTS
@@ -509,9 +509,8 @@ def _source_of(given: Any) -> str:
 
 def _in_dialects(dialect: Any, given: GivenModel, built: "Built") -> "ToolSettings":
     """The answer in the words of other tools."""
-    from roundoff.vendors.dialects.decisions import Made, decisions_of
-    from roundoff.vendors.dialects.registry import find_dialects
-    from roundoff.vendors.dialects.settings import float_model_name, settings_for
+    from roundoff.vendors.dialects import find_dialects
+    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name, settings_for
 
     stem = model_stem(given.path)
     made = Made.by_plan(

@@ -18,8 +18,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value
 from roundoff.graph.weights import Weights, codes_of
-from roundoff.run.capture import LiveSource
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import LiveSource, Samples
 
 __all__ = [
     "Damage",

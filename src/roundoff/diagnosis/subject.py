@@ -17,8 +17,7 @@ from roundoff.graph.shapes import values
 from roundoff.graph.units import derived_constants
 from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.capture import Samples, complete_values, read_feed
 
 __all__ = ["Case", "Fixes", "loss_measures", "open_case"]
 

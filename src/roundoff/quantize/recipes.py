@@ -22,7 +22,7 @@ from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import INSTALLED, Corrections, StepContext, StepLibrary
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = [
     "PER_CHANNEL",

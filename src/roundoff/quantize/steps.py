@@ -18,7 +18,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.agreement import PreparationCheck, check_preparation
 from roundoff.quantize.step_report import Participation
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = [
     "CORRECTIONS",

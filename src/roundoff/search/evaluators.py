@@ -19,6 +19,8 @@ from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
 from roundoff.run.bench import Bench, spread
 from roundoff.run.blocks.chain import TensorStore
+from roundoff.run.budget import memory_limit
+from roundoff.run.capture import Samples
 from roundoff.run.evaluators import (
     EvaluationSamples,
     Evaluator,
@@ -30,9 +32,7 @@ from roundoff.run.evaluators import (
     make_run,
     objects_with,
 )
-from roundoff.run.feeds import Samples
-from roundoff.run.resources import memory_limit
-from roundoff.run.session_watch import listen, unlisten
+from roundoff.run.session import listen, unlisten
 from roundoff.search.judges import ClassJudge, SignalJudge, TrialJudge
 
 __all__ = [

@@ -21,8 +21,7 @@ from roundoff.measure.metrics import mean_of, require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.bench import Bench, spread
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples, read_feed
 from roundoff.search.cost import CostModel
 from roundoff.search.free_options import FreeOption, free_options, with_option
 from roundoff.search.judges import SignalJudge

@@ -19,8 +19,7 @@ from roundoff.measure.inference import mean_interval
 from roundoff.messages.numbers import counted
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
 from roundoff.quantize.steps import INSTALLED, StepLibrary
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples, read_feed
 from roundoff.search.cost import CostModel
 from roundoff.search.engine import SearchFound, TrialModels, TrialRunner, run_search
 from roundoff.search.evaluators import (

@@ -22,7 +22,7 @@ from roundoff.diagnosis.devices.numbers import DeviceNumbers, tell_numbers
 from roundoff.diagnosis.devices.readout import Readout, View
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = ["DeviceReplay", "Pair"]
 

@@ -28,8 +28,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Argument, Message, joined, message
 from roundoff.messages.sentences import recognised
 from roundoff.run.bench import spread
-from roundoff.run.capture import LiveSource
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import LiveSource, Samples
 
 __all__ = [
     "diagnose_device",

@@ -21,8 +21,7 @@ from roundoff.quantize.transforms.scaling_map import (
     rule,
     varies,
 )
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.capture import Samples, complete_values, read_feed
 
 __all__ = [
     "clip_limits",

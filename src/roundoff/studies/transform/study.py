@@ -27,8 +27,8 @@ from roundoff.quantize.steps import (
     transform_names,
 )
 from roundoff.run.bench import Bench, spread
+from roundoff.run.capture import Samples
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions
-from roundoff.run.feeds import Samples
 from roundoff.run.session import open_session
 
 __all__ = ["Judge", "TransformTrial", "check_steps", "try_steps"]
