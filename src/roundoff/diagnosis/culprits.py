@@ -7,7 +7,7 @@ from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.culprit_search import Accused, merged
 from roundoff.diagnosis.registry import explain
-from roundoff.diagnosis.result import Change, Finding, Remedy
+from roundoff.diagnosis.result import Finding, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import message
@@ -125,18 +125,18 @@ def together(case: Case, first: Finding, alike: Sequence[Accused]) -> Finding:
 
 
 def _spread_over(
-    changes: Sequence[Change], nodes: tuple[str, ...], tensors: tuple[str, ...]
-) -> tuple[Change, ...]:
+    changes: Sequence[RemedyChange], nodes: tuple[str, ...], tensors: tuple[str, ...]
+) -> tuple[RemedyChange, ...]:
     """The same changes at many places; a range is then that of the values of each."""
     return tuple(
-        Change("recalibrate", tensors, nodes)
+        RemedyChange("recalibrate", tensors, nodes)
         if each.kind == "range"
         else replace(each, nodes=nodes, tensors=tensors)
         for each in changes
     )
 
 
-def _shared_remedy(remedy: Remedy | None, count: int, changes: tuple[Change, ...]) -> Remedy | None:
+def _shared_remedy(remedy: Remedy | None, count: int, changes: tuple[RemedyChange, ...]) -> Remedy | None:
     if remedy is None:
         return None
     title = message("diagnosis.likewise_remedy", whole=remedy.title, count=count - 1)

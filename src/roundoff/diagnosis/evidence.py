@@ -23,8 +23,8 @@ from roundoff.run.feeds import Samples
 
 __all__ = [
     "Damage",
-    "Facts",
     "Observed",
+    "QuantizationFacts",
     "channel_loss",
     "channel_sums",
     "observe",
@@ -299,7 +299,7 @@ def _whole(seen: Observed) -> Observed:
 _UNSEEN = 2.0
 
 
-class Facts:
+class QuantizationFacts:
     """A quantized network and what its tensors hold.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.evidence import Facts, channel_loss
+from roundoff.diagnosis.evidence import QuantizationFacts, channel_loss
 from roundoff.diagnosis.interventions import (
     per_slice,
     reach,
@@ -25,7 +25,7 @@ from roundoff.diagnosis.loss import joined_slices
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect, same_grid
 
-__all__ = ["Ideal", "Option", "OptionKind", "at_its_range", "ideals", "options", "slices_of"]
+__all__ = ["Ideal", "IdealOption", "OptionKind", "at_its_range", "ideals", "options", "slices_of"]
 
 OptionKind = Literal["codes", "range", "bits", "per_channel", "per_slice", "wide_bias"]
 
@@ -44,7 +44,7 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Option:
+class IdealOption:
     """One better way to quantize a suspect, with the same bits.
 
     Attributes:
@@ -78,9 +78,9 @@ class Ideal:
 
     suspect: Suspect
     loss: float
-    found: tuple[Option, ...] = field(default=())
+    found: tuple[IdealOption, ...] = field(default=())
 
-    def best(self, *, settings: bool) -> Option | None:
+    def best(self, *, settings: bool) -> IdealOption | None:
         """The best way; with the hardware as it is, or as it should be."""
         return min(
             (each for each in self.found if each.setting or not settings), key=lambda each: each.loss, default=None
@@ -97,7 +97,7 @@ def ideals(case: Case) -> list[Ideal]:
     return found
 
 
-def options(facts: Facts, suspect: Suspect) -> tuple[float, list[Option]]:
+def options(facts: QuantizationFacts, suspect: Suspect) -> tuple[float, list[IdealOption]]:
     """What the tensor of a suspect loses, and the ways in which it clearly loses less."""
     main = facts.quantizers[suspect.name]
     damage = facts.damage(suspect)
@@ -111,15 +111,15 @@ def options(facts: Facts, suspect: Suspect) -> tuple[float, list[Option]]:
     return loss, [each for each in found if each.is_better(loss, ratio)]
 
 
-def _of_constant(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float, list[Option]]:
+def _of_constant(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> tuple[float, list[IdealOption]]:
     values, axis = facts.values(main.tensor), facts.channel_axis(main)
     damage = facts.constant_damage(main)
     if suspect.kind == "bias":
         return _of_bias(facts, main, damage.ratio)
 
-    def option(kind: OptionKind, other: Quantizer, *, setting: bool = True) -> Option:
+    def option(kind: OptionKind, other: Quantizer, *, setting: bool = True) -> IdealOption:
         then = facts.constant_damage(other)
-        return Option(kind, {main.name: other}, then.channel_loss, then.ratio, setting)
+        return IdealOption(kind, {main.name: other}, then.channel_loss, then.ratio, setting)
 
     found = []
     if main.codes is not None and not np.array_equal(main.codes, facts.rounded_codes(main)):
@@ -145,26 +145,26 @@ def at_its_range(quantizer: Quantizer, values: Array) -> Quantizer:
     return with_slice_ranges(quantizer, axis, values.min(axis=axes), values.max(axis=axes))
 
 
-def _of_bias(facts: Facts, main: Quantizer, ratio: float) -> tuple[float, list[Option]]:
+def _of_bias(facts: QuantizationFacts, main: Quantizer, ratio: float) -> tuple[float, list[IdealOption]]:
     if ratio <= _BIAS_NOISE:
         return ratio, []
     again = rounded_again(main)
-    found = [Option("wide_bias", {main.name: None}, 0.0, 0.0, setting=True)]
+    found = [IdealOption("wide_bias", {main.name: None}, 0.0, 0.0, setting=True)]
     if main.codes is not None and not np.array_equal(main.codes, facts.rounded_codes(main)):
         rest = facts.constant_damage(again).ratio
-        found.append(Option("codes", {main.name: again}, rest, rest, setting=True))
+        found.append(IdealOption("codes", {main.name: again}, rest, rest, setting=True))
     return ratio, found
 
 
-def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[float, list[Option]]:
+def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> tuple[float, list[IdealOption]]:
     """Of several tensors the one that loses most counts."""
     members = [facts.quantizers[name] for name in suspect.quantizers]
     seen = [each for each in members if each.tensor in facts.observed]
     loss = max(facts.observed[each.tensor].damage[each.name].channel_loss for each in seen)
 
-    def option(kind: OptionKind, fixes: dict[str, Quantizer], *, setting: bool = True) -> Option:
+    def option(kind: OptionKind, fixes: dict[str, Quantizer], *, setting: bool = True) -> IdealOption:
         found = [_rounding(facts, fixes[each.name]) for each in seen]
-        return Option(kind, fixes, max(loss for loss, _ in found), max(ratio for _, ratio in found), setting)
+        return IdealOption(kind, fixes, max(loss for loss, _ in found), max(ratio for _, ratio in found), setting)
 
     low, high = facts.value_range(suspect)
     fixed = {each.name: with_range(each, low, high) for each in members}
@@ -185,7 +185,7 @@ def _of_activation(facts: Facts, suspect: Suspect, main: Quantizer) -> tuple[flo
     return loss, found
 
 
-def _is_tied(facts: Facts, suspect: Suspect, main: Quantizer) -> bool:
+def _is_tied(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> bool:
     """Whether a kernel asks for the range: that of what it reads, or 0 to 1 for a Softmax or Sigmoid."""
     node = facts.nodes.get(suspect.node)
     if node is None:
@@ -199,7 +199,7 @@ def _is_tied(facts: Facts, suspect: Suspect, main: Quantizer) -> bool:
     )
 
 
-def _rounding(facts: Facts, quantizer: Quantizer) -> tuple[float, float]:
+def _rounding(facts: QuantizationFacts, quantizer: Quantizer) -> tuple[float, float]:
     """What rounding alone loses of a tensor, with one scale, and the energy of that over its own."""
     seen = facts.observed[quantizer.tensor]
     noise = seen.nonzero * _step(quantizer) ** 2 * _ROUNDING
@@ -210,7 +210,9 @@ def _step(quantizer: Quantizer) -> float:
     return float(quantizer.params.scale.max())
 
 
-def slices_of(facts: Facts, suspect: Suspect) -> tuple[int, tuple[int, ...], list[tuple[float, float]]] | None:
+def slices_of(
+    facts: QuantizationFacts, suspect: Suspect
+) -> tuple[int, tuple[int, ...], list[tuple[float, float]]] | None:
     """Axis and sizes of what a Concat joins, with the range of each slice; None where that is not known."""
     node = facts.nodes.get(suspect.join)
     if node is None or node.op_type != "Concat":
@@ -229,8 +231,8 @@ def slices_of(facts: Facts, suspect: Suspect) -> tuple[int, tuple[int, ...], lis
 
 
 def _sliced(
-    facts: Facts, suspect: Suspect, slices: tuple[int, tuple[int, ...], list[tuple[float, float]]]
-) -> Iterator[Option]:
+    facts: QuantizationFacts, suspect: Suspect, slices: tuple[int, tuple[int, ...], list[tuple[float, float]]]
+) -> Iterator[IdealOption]:
     """Each slice of a Concat at its own range, and what goes into it likewise."""
     axis, sizes, ranges = slices
     output = facts.nodes[suspect.join].output[0]
@@ -252,4 +254,4 @@ def _sliced(
         steps = np.full(seen.energy.shape, float(np.min(steps)))
     noise = seen.nonzero * np.square(steps) * _ROUNDING
     ratio = float(noise.sum() / max(seen.energy.sum(), _TINY))
-    yield Option("per_slice", fixes, channel_loss(seen.energy, noise), ratio, setting=False)
+    yield IdealOption("per_slice", fixes, channel_loss(seen.energy, noise), ratio, setting=False)

@@ -8,7 +8,7 @@ from roundoff.core.plan import QuantPlan
 from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.diagnosis.result import Check
-from roundoff.diagnosis.task_metric import Metric
+from roundoff.diagnosis.task_metric import TaskMetric
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, message
 
@@ -38,7 +38,7 @@ class DiagnoseSettings:
     """
 
     arithmetic: Arithmetic = WIDEST
-    metric: Metric | None = None
+    metric: TaskMetric | None = None
     deadline: Deadline = NO_DEADLINE
     threads: int | None = None
     max_memory: int | None = None
@@ -78,10 +78,10 @@ class Investigation:
         self.skipped.append(message("diagnosis.no_time_for", what=what, given=given))
 
     @contextmanager
-    def check(self, name: Message) -> "Iterator[Outcome]":
+    def check(self, name: Message) -> "Iterator[CheckOutcome]":
         """Look at something; what came of it is told at the end."""
         clock = self.settings.deadline.clock
-        outcome, began = Outcome(), clock()
+        outcome, began = CheckOutcome(), clock()
         yield outcome
         if outcome.result is not None:
             found = Check(name, outcome.result, clock() - began, outcome.ok)
@@ -90,7 +90,7 @@ class Investigation:
 
 
 @dataclass(slots=True)
-class Outcome:
+class CheckOutcome:
     """What came of a check, to be filled in.
 
     Attributes:

@@ -5,7 +5,7 @@ from functools import reduce
 
 from roundoff.diagnosis.ideal import OptionKind, options
 from roundoff.diagnosis.registry import ENOUGH, Intervention
-from roundoff.diagnosis.result import Change
+from roundoff.diagnosis.result import RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.messages.message import Message, message
@@ -20,7 +20,7 @@ def tried(
     *,
     changed: Message,
     summary: Message,
-    changes: Sequence[Change] = (),
+    changes: Sequence[RemedyChange] = (),
 ) -> Intervention:
     """Put quantizers in the place of a suspect's, and see how much of what it costs is gone.
 

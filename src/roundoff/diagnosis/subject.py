@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import WIDEST, Arithmetic
-from roundoff.diagnosis.evidence import Facts, observe
+from roundoff.diagnosis.evidence import QuantizationFacts, observe
 from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
@@ -36,7 +36,7 @@ class Case:
         mended: What is put right already.
     """
 
-    facts: Facts
+    facts: QuantizationFacts
     runner: InterventionRunner
     mended: Fixes = field(default_factory=dict)
 
@@ -141,7 +141,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         progress=progress,
     )
     partly = len(runner.indices) < len(samples.names)
-    facts = Facts(
+    facts = QuantizationFacts(
         quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {}, partly=partly
     )
     return Case(facts, runner)

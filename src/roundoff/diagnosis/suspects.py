@@ -58,10 +58,10 @@ def same_grid(left: Quantizer, right: Quantizer) -> bool:
 
 def find_suspects(quantized: QuantizedModel) -> tuple[Suspect, ...]:
     """All suspects of a network, in execution order."""
-    return tuple(_Finder(quantized).find())
+    return tuple(_SuspectFinder(quantized).find())
 
 
-class _Finder:
+class _SuspectFinder:
     def __init__(self, quantized: QuantizedModel) -> None:
         model = quantized.float_model
         self._quantized = quantized

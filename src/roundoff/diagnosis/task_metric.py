@@ -15,11 +15,11 @@ from roundoff.run.capture import read_feed
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions, make_run
 from roundoff.run.feeds import Samples
 
-__all__ = ["Metric", "accuracy_metric", "evaluator_metric"]
+__all__ = ["TaskMetric", "accuracy_metric", "evaluator_metric"]
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class TaskMetric:
     """Measures how good a network is at its task.
 
     Attributes:
@@ -41,16 +41,16 @@ class Metric:
         return before - after if self.higher_is_better else after - before
 
 
-def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | None = None) -> Metric:
+def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | None = None) -> TaskMetric:
     """What a function of the user's measures."""
 
     def measure(model: Model) -> float:
         return evaluator(make_run(model, threads=threads), EvaluationSamples(model, samples))
 
-    return Metric(verbatim(evaluator.name), evaluator.higher_is_better, measure, samples=len(samples.names))
+    return TaskMetric(verbatim(evaluator.name), evaluator.higher_is_better, measure, samples=len(samples.names))
 
 
-def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = None) -> Metric:
+def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = None) -> TaskMetric:
     """The share of samples whose largest output is the right class.
 
     Raises:
@@ -62,7 +62,9 @@ def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = No
 
     _, counts = np.unique(labels[: len(samples.names)], return_counts=True)
     chance = float(counts.max() / counts.sum()) if counts.size else None
-    return Metric(message("diagnosis.measure_accuracy"), True, measure, chance=chance, samples=len(samples.names))
+    return TaskMetric(
+        message("diagnosis.measure_accuracy"), True, measure, chance=chance, samples=len(samples.names)
+    )
 
 
 def _accuracy(model: Model, labels: Array, samples: Samples, *, threads: int | None) -> float:

@@ -3,7 +3,7 @@
 from roundoff.diagnosis.interventions import reach
 from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.messages.message import Argument, message
@@ -52,7 +52,7 @@ class Clipping:
             changed=message("diagnosis.clipping_changed", **ranges),
             summary=message("diagnosis.clipping_summary", **ranges, share=share),
             changes=[
-                Change("range", tensors=suspect.tensors, nodes=suspect.nodes, low=wide_low, high=wide_high),
+                RemedyChange("range", tensors=suspect.tensors, nodes=suspect.nodes, low=wide_low, high=wide_high),
             ],
         )
 

@@ -6,7 +6,7 @@ from roundoff.core.target import Arithmetic
 from roundoff.diagnosis.file_check import FileCase, FileSuspect
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.messages.message import message
 from roundoff.run.integer.report import Overflow
@@ -78,7 +78,7 @@ class SumOverflow:
                 bits=arithmetic.accumulator_bits,
                 share=narrow.share,
             ),
-            (Change("float", nodes=nodes),),
+            (RemedyChange("float", nodes=nodes),),
             nodes=nodes,
         )
 

@@ -10,7 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.interventions import InterventionRunner, reach
 from roundoff.diagnosis.proof import alternatives
 from roundoff.diagnosis.registry import Intervention, Signal, cause
-from roundoff.diagnosis.result import Change, Remedy
+from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.graph.channel_axes import input_channel_axis
@@ -128,7 +128,7 @@ class Preprocessing:
                 given=found.given,
                 wanted=found.wanted,
             ),
-            (Change("input", tensors=(name,), value=str(found.wanted)),),
+            (RemedyChange("input", tensors=(name,), value=str(found.wanted)),),
             tensors=(name,),
             detail=found.wanted,
         )

@@ -10,7 +10,7 @@ from roundoff.core.coverage import OutputCoverage, Unjudged
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.expectation import Expected
 from roundoff.diagnosis.devices.not_finite import NotFinite
-from roundoff.diagnosis.devices.readout import View
+from roundoff.diagnosis.devices.readout import DeviceView
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.loss import Loss, LossMeter, output_parts
 from roundoff.graph.interface import topology
@@ -176,7 +176,7 @@ class OutputLoss:
 
         return self._loss(made)
 
-    def _seen(self, given: View) -> Mapping[str, Array]:
+    def _seen(self, given: DeviceView) -> Mapping[str, Array]:
         """The outputs: as they are given, or computed from what is."""
         known = {name: given[name] for name in self._names if name in given}
         asked = [name for name in self._names if name not in known]

@@ -8,7 +8,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.replay import Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention
-from roundoff.diagnosis.result import Change, Measure
+from roundoff.diagnosis.result import Measure, RemedyChange
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Argument, Message, joined, message
 from roundoff.messages.sanitize import short_name
@@ -86,7 +86,7 @@ def tried(
     *,
     changed: Message,
     summary: Message,
-    changes: Sequence[Change] = (),
+    changes: Sequence[RemedyChange] = (),
     detail: Argument = None,
 ) -> Intervention:
     """An intervention: what the tensor would be if the explanation is right, next to what the device wrote.

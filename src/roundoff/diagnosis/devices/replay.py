@@ -19,7 +19,7 @@ from roundoff.diagnosis.devices.expectation import (
     ideal_quantizers,
 )
 from roundoff.diagnosis.devices.numbers import DeviceNumbers, tell_numbers
-from roundoff.diagnosis.devices.readout import Readout, View
+from roundoff.diagnosis.devices.readout import DeviceView, Readout
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.run.feeds import Samples
@@ -133,7 +133,7 @@ class DeviceReplay:
         name = self.readout.samples[sample][0]
         return self.samples.feed(self.samples.names.index(name))
 
-    def view(self, sample: int) -> View:
+    def view(self, sample: int) -> DeviceView:
         """Tensors of the device, with what is believed in place of wrong dumps."""
         view = self.readout.view(sample, self.feed(sample))
         for name in self.tensors:
@@ -141,7 +141,7 @@ class DeviceReplay:
                 view = view.but({name: self.golden.compute(name, view)})
         return view
 
-    def pair(self, tensor: str, sample: int, view: View | None = None) -> Pair:
+    def pair(self, tensor: str, sample: int, view: DeviceView | None = None) -> Pair:
         """A tensor next to what it should be."""
         given = self.view(sample) if view is None else view
         found = self.readout.read(tensor, sample)
@@ -153,7 +153,7 @@ class DeviceReplay:
             return Pair(found, exact, self._expect_coded(tensor, exact, given))
         return self._uncoded(tensor, exact, found, given)
 
-    def _expect_coded(self, tensor: str, exact: Array, given: View) -> Expected:
+    def _expect_coded(self, tensor: str, exact: Array, given: DeviceView) -> Expected:
         span = self.spans[tensor]
         hidden = self._hidden_quantizers(span)
         without = self._loose.compute(tensor, given) if hidden else None
@@ -170,7 +170,7 @@ class DeviceReplay:
         kept = [each for each in self.quantizers if each.kind != "activation" or each.tensor in known]
         return self.golden.with_quantizers(kept)
 
-    def _uncoded(self, tensor: str, exact: Array, found: Array, given: View) -> Pair:
+    def _uncoded(self, tensor: str, exact: Array, found: Array, given: DeviceView) -> Pair:
         numbers = self.numbers
         simulated = self._simulation.compute(tensor, given) if numbers.kind == "integer" else None
         largest = cancelling_input(self.golden, self.spans[tensor], given)

@@ -16,11 +16,11 @@ from roundoff.diagnosis.devices.not_finite import find_not_finite
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey, find_suspects, survey
-from roundoff.diagnosis.devices.verdict import Evidence, conclude, kept_text
+from roundoff.diagnosis.devices.verdict import DeviceEvidence, conclude, kept_text
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, decibels_of
 from roundoff.diagnosis.registry import ask, explain, find_cause
-from roundoff.diagnosis.result import Change, Diagnosis, Finding, Measure, Remedy
+from roundoff.diagnosis.result import Diagnosis, Finding, Measure, Remedy, RemedyChange
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
@@ -91,7 +91,7 @@ def _everywhere(replay: DeviceReplay, shifted: list[str]) -> Finding | None:
     samples = len(replay.indices[:_HELD])
     what = message("diagnosis.measure_codes_differ")
     measure = Measure(what, "", before, after, higher_is_better=False, samples=samples)
-    change = Change("report", nodes=nodes, tensors=tuple(shifted), value=str(how))
+    change = RemedyChange("report", nodes=nodes, tensors=tuple(shifted), value=str(how))
     title = message("diagnosis.integer_implementation_everywhere_remedy")
     return Finding(
         number=0,
@@ -158,7 +158,7 @@ def diagnose_device(
             check.result = _what_was_read(replay)
         # Dumps may hold anything, NaN and the largest numbers among it.
         with np.errstate(all="ignore"):
-            return _Diagnosing(replay, notebook).run()
+            return _DeviceDiagnosis(replay, notebook).run()
 
 
 def _as_quantized(subject: Model | QuantizedModel) -> QuantizedModel:
@@ -246,7 +246,7 @@ def _what_was_read(replay: DeviceReplay) -> Message:
     )
 
 
-class _Diagnosing:
+class _DeviceDiagnosis:
     def __init__(self, replay: DeviceReplay, notebook: Investigation) -> None:
         self._replay, self._notebook = replay, notebook
         self._outputs = OutputLoss(replay)
@@ -279,7 +279,7 @@ class _Diagnosing:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._replay, found, accused)
         weighed = tuple(self._weighed(each, loss, expected) for each in findings)
-        evidence = Evidence(
+        evidence = DeviceEvidence(
             replay=self._replay,
             survey=found,
             findings=weighed,

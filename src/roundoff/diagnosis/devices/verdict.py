@@ -16,7 +16,7 @@ from roundoff.diagnosis.subject import loss_measures
 from roundoff.messages.message import Message, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 
-__all__ = ["Evidence", "conclude", "kept_text"]
+__all__ = ["DeviceEvidence", "conclude", "kept_text"]
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
@@ -26,7 +26,7 @@ _UNEXPLAINED_DB = 6.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class DeviceEvidence:
     """All that was found on a device.
 
     Attributes:
@@ -52,7 +52,7 @@ class Evidence:
     outputs: OutputCoverage
 
 
-def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
+def conclude(evidence: DeviceEvidence, notebook: Investigation) -> Diagnosis:
     """The diagnosis."""
     replay = evidence.replay
     findings = _numbered(evidence)
@@ -76,7 +76,7 @@ def conclude(evidence: Evidence, notebook: Investigation) -> Diagnosis:
     )
 
 
-def _numbered(evidence: Evidence) -> tuple[Finding, ...]:
+def _numbered(evidence: DeviceEvidence) -> tuple[Finding, ...]:
     """Proven ones first; of these what the device computes wrongly before what was only read wrongly."""
     only_read = evidence.replay.believed
     ordered = sorted(
@@ -86,7 +86,7 @@ def _numbered(evidence: Evidence) -> tuple[Finding, ...]:
     return tuple(replace(each, number=number) for number, each in enumerate(ordered, start=1))
 
 
-def _kind(evidence: Evidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
+def _kind(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> DiagnosisKind:
     if any(each.proven for each in findings):
         return "culprits"
     if findings or evidence.unexplained or evidence.not_finite.tensors:
@@ -107,7 +107,7 @@ def _computes_in_float(replay: DeviceReplay) -> bool:
     return not replay.quantizers and replay.numbers.kind != "integer"
 
 
-def _verdict(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, ...]) -> Message:
+def _verdict(kind: DiagnosisKind, evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> Message:
     kept = None if evidence.loss is None else kept_text(evidence.loss)
     if kind == "culprits":
         return _culprits_text(evidence.replay, [each for each in findings if each.proven], kept)
@@ -121,7 +121,7 @@ def _verdict(kind: DiagnosisKind, evidence: Evidence, findings: tuple[Finding, .
     return _open_text(evidence, findings, kept)
 
 
-def _open_text(evidence: Evidence, findings: tuple[Finding, ...], kept: Message | None) -> Message:
+def _open_text(evidence: DeviceEvidence, findings: tuple[Finding, ...], kept: Message | None) -> Message:
     """What can be said without a proof."""
     tensors = len(evidence.replay.tensors)
     if evidence.unexplained:
@@ -164,7 +164,7 @@ def _culprits_text(replay: DeviceReplay, proven: Sequence[Finding], kept: Messag
     return _with_kept(message("diagnosis.device_places_wrong", count=places, all=tensors), kept)
 
 
-def _victims(evidence: Evidence, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+def _victims(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> tuple[str, ...]:
     """Tensors behind a culprit that are wrong and follow from what they read."""
     replay, total = evidence.replay, evidence.survey.total
     blamed = {name for each in findings for name in each.tensors}
