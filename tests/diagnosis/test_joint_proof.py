@@ -13,8 +13,7 @@ from roundoff.core.quantizers import parameters_from_range
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.result import Finding
 from roundoff.diagnosis.study import diagnose_quantization
-from roundoff.diagnosis.subject import Case, Fixes, open_case
-from roundoff.diagnosis.suspects import find_suspects
+from roundoff.diagnosis.subject import Case, Fixes, find_suspects, open_case
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
     from roundoff.core.tensors import TensorSource
     from roundoff.diagnosis.devices.readout import KnownNames
-    from roundoff.diagnosis.investigation import DiagnoseSettings
+    from roundoff.diagnosis.investigation import DiagnoseSettings, TaskMetric
     from roundoff.diagnosis.repair import Fixed
     from roundoff.diagnosis.result import Check, Diagnosis
     from roundoff.graph.quantized_model import QuantizedModel
@@ -299,7 +299,7 @@ class _Work:
         )
 
     def _metric(self) -> "TaskMetric | None":
-        from roundoff.diagnosis.task_metric import accuracy_metric, evaluator_metric
+        from roundoff.diagnosis.investigation import accuracy_metric, evaluator_metric
 
         subject, threads = self.subject, self.subject.call.threads
         evaluator = open_evaluator(self.evaluator)

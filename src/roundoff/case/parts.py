@@ -13,8 +13,7 @@ from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import ENOUGH
 from roundoff.diagnosis.repairable_model import edit
 from roundoff.diagnosis.result import Finding, RemedyChange
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.load import Model
 from roundoff.graph.subgraph import Part
 from roundoff.measure.metrics import ratio_db

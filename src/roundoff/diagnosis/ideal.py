@@ -4,15 +4,16 @@ The loss of a network whose quantizers are all at their best is what its arithme
 is lost beyond that is looked into.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Literal
 
 import numpy as np
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.evidence import QuantizationFacts, channel_loss
+from roundoff.diagnosis.evidence import channel_loss
 from roundoff.diagnosis.interventions import (
     per_slice,
     reach,
@@ -22,10 +23,25 @@ from roundoff.diagnosis.interventions import (
     with_slice_ranges,
 )
 from roundoff.diagnosis.loss import joined_slices
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect, same_grid
+from roundoff.diagnosis.registry import ENOUGH, Intervention
+from roundoff.diagnosis.result import RemedyChange
+from roundoff.diagnosis.subject import Case, Fixes, QuantizationFacts, Suspect, same_grid
+from roundoff.messages.message import Message, message
 
-__all__ = ["Ideal", "IdealOption", "OptionKind", "at_its_range", "ideals", "options", "slices_of"]
+__all__ = [
+    "Ideal",
+    "IdealOption",
+    "OptionKind",
+    "alternatives",
+    "at_its_range",
+    "called",
+    "ideals",
+    "numbers_would_do",
+    "option_fixes",
+    "options",
+    "slices_of",
+    "tried",
+]
 
 OptionKind = Literal["codes", "range", "bits", "per_channel", "per_slice", "wide_bias"]
 
@@ -255,3 +271,50 @@ def _sliced(
     noise = seen.nonzero * np.square(steps) * _ROUNDING
     ratio = float(noise.sum() / max(seen.energy.sum(), _TINY))
     yield IdealOption("per_slice", fixes, channel_loss(seen.energy, noise), ratio, setting=False)
+
+
+def tried(
+    case: Case,
+    suspect: Suspect,
+    fixes: Fixes,
+    *,
+    changed: Message,
+    summary: Message,
+    changes: Sequence[RemedyChange] = (),
+) -> Intervention:
+    """Put quantizers in the place of a suspect's, and see how much of what it costs is gone.
+
+    Args:
+        case: With everything else mended.
+        suspect: The suspect.
+        fixes: The quantizers.
+        changed: What is changed.
+        summary: The finding.
+        changes: What is changed, as data.
+    """
+    return Intervention(changed, case.measures(fixes), case.recovered(suspect, fixes), summary, tuple(changes))
+
+
+def option_fixes(case: Case, suspect: Suspect, kind: OptionKind) -> Fixes | None:
+    """The quantizers of a better way of this kind; None where there is none."""
+    return next((each.fixes for each in options(case.facts, suspect)[1] if each.kind == kind), None)
+
+
+def numbers_would_do(case: Case, suspect: Suspect) -> bool:
+    """Whether one range that fits, or the bits that others have, would do: then nothing else is to blame."""
+    found = (option_fixes(case, suspect, "range"), option_fixes(case, suspect, "bits"))
+    return any(fixes is not None and case.recovered(suspect, fixes) >= ENOUGH for fixes in found)
+
+
+def alternatives(ways: Sequence[Message]) -> Message:
+    """Ways that cannot be told apart, side by side."""
+    return reduce(lambda before, after: message("diagnosis.alternatives", before=before, after=after), ways)
+
+
+def called(suspect: Suspect) -> Message:
+    """What a suspect is called: ``the weight of 'conv1' (Conv)``, ``'relu1' (Relu)``."""
+    if suspect.kind != "activation":
+        return message(f"diagnosis.called_{suspect.kind}", node=suspect.node, op=suspect.op_type)
+    if suspect.tensor not in {suspect.node, *suspect.nodes} and not suspect.node:
+        return message("diagnosis.called_input", tensor=suspect.tensor)
+    return message("diagnosis.called_tensor", tensor=suspect.tensor, op=suspect.op_type)

@@ -7,7 +7,7 @@ from typing import Protocol, Self, TypeVar
 from roundoff.core.plan import QuantPlan, Recipe
 from roundoff.core.progress import Deadline
 from roundoff.diagnosis.interventions import InterventionRunner
-from roundoff.diagnosis.investigation import DiagnoseSettings
+from roundoff.diagnosis.investigation import DiagnoseSettings, TaskMetric
 from roundoff.diagnosis.repairable_model import EditedModel, RecipeModel
 from roundoff.diagnosis.result import (
     COSTS,
@@ -20,7 +20,6 @@ from roundoff.diagnosis.result import (
     RepairStep,
 )
 from roundoff.diagnosis.subject import Case, open_case
-from roundoff.diagnosis.task_metric import TaskMetric
 from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model

@@ -16,8 +16,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.ideal import at_its_range
 from roundoff.diagnosis.interventions import rounded_again, with_bits, with_range, with_slice_ranges
 from roundoff.diagnosis.result import RemedyChange
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import Edges, deploy_model, fake_quant_model
 from roundoff.graph.quantized_model import QuantizedModel

@@ -4,14 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roundoff.diagnosis.causes.calibration_coverage import misfit
-from roundoff.diagnosis.culprit_search import Accused, find_few, find_needed, merged
-from roundoff.diagnosis.culprits import Record, explained, grouped, together
+from roundoff.diagnosis.culprits import (
+    Accused,
+    Record,
+    explained,
+    find_few,
+    find_needed,
+    grouped,
+    merged,
+    together,
+)
 from roundoff.diagnosis.ideal import Ideal, IdealOption
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.registry import ask, find_cause
 from roundoff.diagnosis.result import Finding
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.messages.message import Message, message
 
 __all__ = ["CulpritStages", "best_fixes"]

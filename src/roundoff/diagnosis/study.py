@@ -9,15 +9,14 @@ import numpy as np
 
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
+from roundoff.diagnosis.checks import check_file, check_sums, lint, remarks_text
 from roundoff.diagnosis.culprits import Record, asked_bits
-from roundoff.diagnosis.file_check import check_file, check_sums
 from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure
 from roundoff.diagnosis.stages import CulpritStages, best_fixes
-from roundoff.diagnosis.static_checks import lint, remarks_text
 from roundoff.diagnosis.subject import Case, loss_measures, open_case
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on

@@ -3,11 +3,10 @@
 import numpy as np
 
 from roundoff.diagnosis.causes.corrupted_weights import ENOUGH_ROUNDED, code_differences
-from roundoff.diagnosis.proof import called, option_fixes, tried
+from roundoff.diagnosis.ideal import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["BiasShift"]

@@ -7,8 +7,7 @@ from roundoff.diagnosis.evidence import observe
 from roundoff.diagnosis.interventions import Subset, reach, with_range
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case, loss_measures
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Suspect, loss_measures
 from roundoff.graph.channel_axes import channel_axes
 from roundoff.messages.message import message
 

@@ -1,11 +1,10 @@
 """Clipping: the range of a quantizer is smaller than what its tensor holds."""
 
+from roundoff.diagnosis.ideal import called, option_fixes, tried
 from roundoff.diagnosis.interventions import reach
-from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import Argument, message
 
 __all__ = ["Clipping"]

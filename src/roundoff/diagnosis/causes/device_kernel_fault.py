@@ -3,11 +3,9 @@
 import numpy as np
 
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.devices.description import pattern
-from roundoff.diagnosis.devices.local_errors import LocalError
-from roundoff.diagnosis.devices.proof import called
+from roundoff.diagnosis.devices.proof import called, pattern
 from roundoff.diagnosis.devices.replay import DeviceReplay
-from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, LocalError
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.messages.message import Argument, message

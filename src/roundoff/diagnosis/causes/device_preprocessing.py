@@ -8,11 +8,10 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.causes.device_wrong_dequantization import robust_line
-from roundoff.diagnosis.devices.inputs import fitted_input
 from roundoff.diagnosis.devices.proof import called, left_over, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
-from roundoff.diagnosis.devices.suspects import DeviceSuspect
-from roundoff.diagnosis.proof import alternatives
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, fitted_input
+from roundoff.diagnosis.ideal import alternatives
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.graph.channel_axes import input_channel_axis

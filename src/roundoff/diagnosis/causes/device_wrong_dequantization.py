@@ -6,14 +6,19 @@ import numpy as np
 
 from roundoff.core.quantizers import representable_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.description import (
+from roundoff.diagnosis.devices.proof import (
+    MOST_LEFT,
     ChannelLine,
+    called,
     channel_lines,
+    left_over,
     line_text,
     lines_text,
+    only_dumped,
+    tried,
+    where,
     with_lines,
 )
-from roundoff.diagnosis.devices.proof import MOST_LEFT, called, left_over, only_dumped, tried, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect
 from roundoff.diagnosis.registry import Intervention, Signal, cause

@@ -1,10 +1,8 @@
 """What was written of a tensor is not what the device had of it."""
 
-from roundoff.diagnosis.devices.description import pattern
-from roundoff.diagnosis.devices.local_errors import LocalError
-from roundoff.diagnosis.devices.proof import called, only_dumped, where
+from roundoff.diagnosis.devices.proof import called, only_dumped, pattern, where
 from roundoff.diagnosis.devices.replay import DeviceReplay
-from roundoff.diagnosis.devices.suspects import DeviceSuspect
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, LocalError
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.measure.metrics import ratio_db

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.file_check import WORSE_DB, FileCase, FileSuspect
+from roundoff.diagnosis.checks import WORSE_DB, FileCase, FileSuspect
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from roundoff.core.target import Arithmetic
-from roundoff.diagnosis.file_check import FileCase, FileSuspect
+from roundoff.diagnosis.checks import FileCase, FileSuspect
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range
-from roundoff.diagnosis.file_check import FileCase, FileSuspect
+from roundoff.diagnosis.checks import FileCase, FileSuspect
 from roundoff.diagnosis.interventions import reach
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, Signal, cause

@@ -1,11 +1,10 @@
 """Ignored precision: more bits were asked for a tensor than it has."""
 
+from roundoff.diagnosis.ideal import called, tried
 from roundoff.diagnosis.interventions import with_bits
-from roundoff.diagnosis.proof import called, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["IgnoredPrecision"]

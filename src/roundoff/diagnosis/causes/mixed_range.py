@@ -1,11 +1,9 @@
 """Mixed ranges: tensors of different size share the scale of a Concat or an Add, and the small ones are lost."""
 
-from roundoff.diagnosis.ideal import slices_of
-from roundoff.diagnosis.proof import numbers_would_do, option_fixes, tried
+from roundoff.diagnosis.ideal import numbers_would_do, option_fixes, slices_of, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["MixedRange"]

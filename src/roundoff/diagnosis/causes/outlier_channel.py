@@ -6,12 +6,11 @@ import numpy as np
 
 from roundoff.core.plan import Step
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.ideal import called, numbers_would_do, tried
 from roundoff.diagnosis.interventions import with_slice_ranges
-from roundoff.diagnosis.proof import called, numbers_would_do, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case, Fixes
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.messages.message import message
 from roundoff.quantize.recipes import PER_CHANNEL
 

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from roundoff.diagnosis.proof import called, tried
+from roundoff.diagnosis.ideal import called, tried
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import message
 
 __all__ = ["BiasOverflow"]

@@ -1,11 +1,10 @@
 """Resolution: the steps of a quantizer are too coarse for its tensor."""
 
+from roundoff.diagnosis.ideal import called, option_fixes, tried
 from roundoff.diagnosis.interventions import WIDE_BITS, reach, with_bits
-from roundoff.diagnosis.proof import called, option_fixes, tried
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
-from roundoff.diagnosis.subject import Case
-from roundoff.diagnosis.suspects import Suspect
+from roundoff.diagnosis.subject import Case, Suspect
 from roundoff.messages.message import Argument, message
 
 __all__ = ["CoarseResolution"]
