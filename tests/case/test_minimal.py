@@ -38,7 +38,7 @@ from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.read import read_quantized
 from roundoff.messages.message import verbatim
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from tests.diagnosis.planting import (
     biased,
     changed,

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roundoff.cli.data_options import add_data_options
-from roundoff.cli.subject import add_subject_options, open_subject
+from roundoff.cli.options import add_data_options, add_subject_options, open_subject
 from roundoff.cli.terminal import Terminal
 from roundoff.core.plan import Recipe, Step
 from roundoff.core.quantizers import quantize

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roundoff.core.target import Target
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
     from roundoff.studies.audit.result import Audit
     from roundoff.vendors.dialects.decisions import Decisions
     from roundoff.vendors.dialects.settings import ToolSettings
@@ -135,7 +135,7 @@ def quantize(
     from roundoff.quantize.calibration.files import load_calibration
     from roundoff.quantize.page import quantization_page
     from roundoff.quantize.pipeline import quantize_model
-    from roundoff.run.feeds import NO_INPUTS
+    from roundoff.run.capture import NO_INPUTS
 
     call = Call("quantize", options, TargetOptions, {"model": model, "statistics": statistics})
     if call.get("target") is None:
@@ -244,7 +244,7 @@ def export_settings(
 
 
 def _settings_page(settings: "ToolSettings") -> Any:
-    from roundoff.pages.blocks import Column, Page, Table
+    from roundoff.pages.blocks import Column, Page, TableBlock
 
     columns = tuple(
         Column(name, plain(name), "text") for name in ("tool", "files", "said", "not_expressible", "use")
@@ -253,7 +253,7 @@ def _settings_page(settings: "ToolSettings") -> Any:
         (name, ", ".join(each.files), each.said, "; ".join(each.missing), each.use)
         for name, each in settings.written.items()
     )
-    return Page("settings", plain("settings"), (Table("settings", plain("settings"), columns, rows),))
+    return Page("settings", plain("settings"), (TableBlock("settings", plain("settings"), columns, rows),))
 
 
 def _decided(

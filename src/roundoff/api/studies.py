@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from roundoff.core.names import NameList
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.messages.message import Message
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
     from roundoff.studies.accumulate.result import Accumulation, Curve
     from roundoff.studies.channels.result import ChannelReport
     from roundoff.studies.distribution.result import DistributionReport
@@ -337,9 +337,8 @@ def partial(
         stop_at_goal: With an evaluator: try no more once the goal is reached.
         options: What is quantized or is to be, and what it is fed.
     """
-    from roundoff.studies.partial.ranking_file import read_ranking
-    from roundoff.studies.partial.settings import PartialSettings, check_settings
-    from roundoff.studies.partial.study import sweep
+    from roundoff.studies.partial.result import PartialSettings, check_settings
+    from roundoff.studies.partial.study import read_ranking, sweep
 
     own = {"kind": kind, "to": to, "top": top, "score": score, "goal": goal}
     call = Call("partial", options, SubjectOptions, {"model": model, **own})

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from roundoff.core.plan import Step
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
     from roundoff.studies.transform.study import Judge
 
 __all__ = ["TransformOptions", "TransformOutcome", "transform"]

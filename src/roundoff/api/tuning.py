@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from roundoff.graph.load import Model
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.quantize.recipes import Built
-    from roundoff.run.feeds import Samples
+    from roundoff.run.capture import Samples
     from roundoff.search.result import Trial
     from roundoff.search.settings import TuneData, TuneSettings
     from roundoff.search.strategies.strategy import Strategy
@@ -430,7 +430,7 @@ def _refuse_unread(call: Call, asked: _Asked) -> None:
 
 def _opened(call: Call, model: "Model", data: DataLike, limit: int | None) -> "Samples":
     from roundoff.graph.interface import inputs
-    from roundoff.run.feeds import NO_INPUTS
+    from roundoff.run.capture import NO_INPUTS
 
     specs = inputs(model)
     return open_data(data, specs, call.sample_options(limit=limit)) if specs else NO_INPUTS

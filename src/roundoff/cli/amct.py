@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from roundoff.vendors.amct.common.auto_calibration.driver import AutoCalibrationResult
     from roundoff.vendors.amct.flavour import Files, Flavour
 
-SUMMARY = "Ascend's AMCT: calibration, auto-calibration, convert"
-
 _DATA_FLAGS = ("input_shape", "data_dir", "data_types")
 
 

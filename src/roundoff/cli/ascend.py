@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from roundoff.vendors.ascend.comparison import ComparisonResult, Request
     from roundoff.vendors.ascend.errors import Notes
 
-SUMMARY = "Ascend's msaccucmp: its sub-commands, flags and files"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-command and what follows it, which is read in Ascend's way."""

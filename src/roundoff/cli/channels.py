@@ -8,21 +8,19 @@ and how many levels it has when all share one scale. Weights need no --data.
 import argparse
 from typing import TYPE_CHECKING
 
-from roundoff.cli.inspection_options import (
+from roundoff.cli.options import (
     add_inspection_options,
     add_limits,
     names_from,
+    subject_words,
 )
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import subject_words
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.cli.results import Painter
     from roundoff.studies.channels.result import ChannelReport, ChannelSpread
-
-SUMMARY = "show how channels differ, and the risk of one scale for all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

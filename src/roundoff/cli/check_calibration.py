@@ -14,16 +14,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options, data_words
-from roundoff.cli.inspection_options import add_limits, rows
+from roundoff.cli.options import add_data_options, add_limits, data_words, rows
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.studies.check_calibration.result import CalibrationCheck
-
-SUMMARY = "say whether samples are fit for calibration"
 
 _DEFAULT_ROWS = 10
 _DEFAULT_TARGET = "generic-int8"

@@ -9,21 +9,19 @@ quotes. Weights need no --data.
 import argparse
 from typing import TYPE_CHECKING
 
-from roundoff.cli.inspection_options import (
+from roundoff.cli.options import (
     add_inspection_options,
     add_limits,
     names_from,
+    subject_words,
 )
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import subject_words
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.cli.results import Painter
     from roundoff.studies.distribution.result import Distribution, DistributionReport
-
-SUMMARY = "show histograms, clipping and levels of weights and activations"
 
 _MOST_BINS = 10_000
 

@@ -23,8 +23,6 @@ from roundoff.errors import EXIT_OK, BadInput, nearest
 if TYPE_CHECKING:
     from roundoff.core.names import NameList
 
-SUMMARY = "Horizon's hmct-debugger: its sub-commands and flags"
-
 _METRICS = "cosine-similarity, mse, mre, sqnr or chebyshev"
 _NOTHING = frozenset({"none", "null", ""})
 _FOLDER = "./debug_result/"

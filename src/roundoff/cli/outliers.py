@@ -9,17 +9,13 @@ per channel or for 16 bits. Needs no quantized model.
 import argparse
 from typing import TYPE_CHECKING
 
-from roundoff.cli.data_options import add_data_options
-from roundoff.cli.inspection_options import add_limits, rows
+from roundoff.cli.options import add_data_options, add_limits, add_subject_options, rows, subject_words
 from roundoff.cli.results import Results, add_result_options, check_results, show_results
-from roundoff.cli.subject import add_subject_options, subject_words
 from roundoff.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.studies.outliers.result import OutlierReport
-
-SUMMARY = "count the channels that outliers leave few levels"
 
 _DEFAULT_ROWS = 20
 

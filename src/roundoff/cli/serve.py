@@ -12,8 +12,6 @@ from pathlib import Path
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, BadInput
 
-SUMMARY = "browse the runs of a folder on this machine"
-
 _LAST_PORT = 65535
 
 

@@ -9,8 +9,7 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize, representable_range
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
-from roundoff.run.capture import LiveSource
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import LiveSource, Samples
 
 __all__ = [
     "Damage",

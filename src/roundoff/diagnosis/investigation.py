@@ -16,9 +16,8 @@ from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, message, verbatim
 from roundoff.messages.numbers import counted
-from roundoff.run.capture import read_feed
+from roundoff.run.capture import Samples, read_feed
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions, make_run
-from roundoff.run.feeds import Samples
 
 __all__ = [
     "DiagnoseSettings",

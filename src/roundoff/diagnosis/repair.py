@@ -27,8 +27,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.messages.message import Argument, Message, message
 from roundoff.quantize.recipes import RecipeBuilder
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples, read_feed
 
 __all__ = [
     "Attempt",

@@ -24,7 +24,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import Argument, Message, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.messages.sentences import recognised
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = [
     "DiagnoseSettings",

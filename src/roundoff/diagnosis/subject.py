@@ -24,8 +24,7 @@ from roundoff.graph.units import derived_constants, units
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.variants import written_quantizers
 from roundoff.studies.layers.verdict import forwarded_tensors
 

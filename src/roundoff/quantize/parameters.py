@@ -22,9 +22,8 @@ from roundoff.graph.weights import Weights
 from roundoff.messages.numbers import counted
 from roundoff.quantize.calibration.ranges import weight_range
 from roundoff.run.bench import spread
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
-from roundoff.run.integer.report import Overflow
+from roundoff.run.capture import Samples, read_feed
+from roundoff.run.integer.results import AccumulatorOverflow
 from roundoff.run.integer.runner import IntegerRunner
 
 __all__ = [
@@ -325,14 +324,14 @@ def _largest_code(quantizer: Quantizer) -> int:
 
 def _measured(
     model: Model, quantizers: Sequence[Quantizer], target: Target, samples: Samples
-) -> Iterator[Overflow]:
+) -> Iterator[AccumulatorOverflow]:
     runner = IntegerRunner(model, quantizers, target.arithmetic)
     for index in spread(len(samples.names), _SAMPLES):
         runner.run(read_feed(model, samples, index), sample=samples.names[index])
     return (each for each in runner.report.overflows if each.kind == "accumulator")
 
 
-def _in_words(overflow: Overflow, target: Target) -> str:
+def _in_words(overflow: AccumulatorOverflow, target: Target) -> str:
     bits, does = target.arithmetic.accumulator_bits, target.arithmetic.overflow
     return (
         f"do not fit {bits} bits and {does}: {overflow.count} of {overflow.elements} on a few samples, up to "

@@ -22,7 +22,7 @@ from roundoff.quantize.plan_file import subgraph_notes
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.recipes import Making, RecipeBuilder
 from roundoff.run.bench import spread
-from roundoff.run.feeds import NO_INPUTS, Samples
+from roundoff.run.capture import NO_INPUTS, Samples
 
 __all__ = ["MethodTrial", "Quantization", "QuantizeSettings", "quantize_model"]
 

@@ -24,7 +24,7 @@ from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.step_table import WorkContext
 from roundoff.quantize.steps import INSTALLED, Corrections, Workshop
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = [
     "PER_CHANNEL",

@@ -13,7 +13,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, RoundoffError, StepFailed, nearest, reason
 from roundoff.graph.load import Model
 from roundoff.quantize.step_report import Participation
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = [
     "Chosen",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from roundoff.core.document import RunDocument
 from roundoff.messages.catalogue import Phrase, named, plain, say
 from roundoff.messages.numbers import percentage
-from roundoff.pages.blocks import ColumnKind, Network, NetworkNode, Page
+from roundoff.pages.blocks import ColumnKind, NetworkBlock, NetworkNode, Page
 
 __all__ = ["Colouring", "network_page", "node_colouring"]
 
@@ -59,7 +59,7 @@ def network_page(document: RunDocument) -> Page | None:
         for node in topology.nodes
     )
     caption = say(f"network.{colouring.name}")
-    block = Network("network", caption, nodes, colouring.kind, colouring.higher_is_better, colouring.best)
+    block = NetworkBlock("network", caption, nodes, colouring.kind, colouring.higher_is_better, colouring.best)
     return Page("network", say("network.title"), (block,))
 
 

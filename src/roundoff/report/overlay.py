@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from roundoff.core.document import RunDocument, json_text
 from roundoff.messages.catalogue import Language
-from roundoff.pages.blocks import Page, Table, cell_text
+from roundoff.pages.blocks import Page, TableBlock, cell_text
 from roundoff.report.network import node_colouring
 
 __all__ = ["model_explorer_overlay", "node_facts"]
@@ -40,7 +40,7 @@ def node_facts(pages: Sequence[Page], *, language: Language = "en") -> dict[str,
     """
     found: dict[str, dict[str, str]] = {}
     for page in pages:
-        for table in (block for block in page.blocks if isinstance(block, Table)):
+        for table in (block for block in page.blocks if isinstance(block, TableBlock)):
             place = next((at for at, column in enumerate(table.columns) if column.kind == "node"), None)
             if place is None:
                 continue

@@ -22,7 +22,7 @@ from roundoff.pages.blocks import (
     Headline,
     Page,
     Paragraph,
-    Table,
+    TableBlock,
     role_name,
 )
 from roundoff.pages.glossary import glossary_page
@@ -109,8 +109,8 @@ def about_page(document: RunDocument) -> Page:
     blocks = (
         Paragraph(say("about.commands")),
         Commands((shlex.join(document.command),)),
-        Table("inputs", say("about.inputs"), _INPUTS, inputs),
-        Table("versions", say("about.versions"), _VERSIONS, versions, folded=True),
+        TableBlock("inputs", say("about.inputs"), _INPUTS, inputs),
+        TableBlock("versions", say("about.versions"), _VERSIONS, versions, folded=True),
     )
     return Page("about", say("about.title"), blocks)
 
@@ -145,10 +145,11 @@ def all_pages(document: RunDocument) -> tuple[Page, ...]:
 
 def _without_empty(page: Page) -> Page:
     """A page without tables that have no row, and the charts of these."""
-    empty = {block.id for block in page.blocks if isinstance(block, Table) and not block.rows}
+    empty = {block.id for block in page.blocks if isinstance(block, TableBlock) and not block.rows}
     blocks = tuple(
         block
         for block in page.blocks
-        if (block.id if isinstance(block, Table) else block.table if isinstance(block, Chart) else "") not in empty
+        if (block.id if isinstance(block, TableBlock) else block.table if isinstance(block, Chart) else "")
+        not in empty
     )
     return replace(page, blocks=blocks, sections=tuple(_without_empty(each) for each in page.sections))

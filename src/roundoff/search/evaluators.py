@@ -16,10 +16,10 @@ from roundoff.graph.load import Model
 from roundoff.graph.save import save_model
 from roundoff.run.bench import spread
 from roundoff.run.blocks.chain import TensorStore
+from roundoff.run.budget import memory_limit
+from roundoff.run.capture import Samples
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, brief, call_user_code, make_run
-from roundoff.run.feeds import Samples
-from roundoff.run.resources import memory_limit
-from roundoff.run.session_watch import listen, unlisten
+from roundoff.run.session import listen, unlisten
 
 __all__ = [
     "FedSamples",

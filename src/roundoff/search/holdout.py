@@ -11,7 +11,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.measure.inference import mean_interval
 from roundoff.quantize.recipes import Built
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.search.evaluators import VendorJudge
 from roundoff.search.judge_options import make_judge
 from roundoff.search.judges import TrialJudge

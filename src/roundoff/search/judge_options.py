@@ -11,8 +11,8 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.run.bench import Bench
+from roundoff.run.capture import Samples
 from roundoff.run.evaluators import brief, class_predictions, evaluator_in, load_user_module, objects_with
-from roundoff.run.feeds import Samples
 from roundoff.search.evaluators import FunctionJudge, VendorJudge
 from roundoff.search.judges import ClassJudge, SignalJudge, TrialJudge
 

@@ -16,7 +16,7 @@ from roundoff.graph.units import derived_constants
 from roundoff.graph.wiring import reads
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.run.bench import Bench, spread
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.search.cost import CostModel
 from roundoff.search.free_options import FreeOption, free_options, with_option
 from roundoff.search.journal import TrialJournal, describe, recipe_key

@@ -12,8 +12,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import mean_of, require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
 from roundoff.run.bench import spread
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples, read_feed
 from roundoff.studies.sensitivity.functions import UserSensitivity, scores_of_nodes, worst_names
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 from roundoff.studies.sensitivity.study import analyze_sensitivity

@@ -9,7 +9,7 @@ from roundoff.core.target import Costs, Target
 from roundoff.core.tensors import Array
 from roundoff.quantize.recipes import Built
 from roundoff.quantize.steps import INSTALLED, Workshop
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.search.judge_options import JudgeOptions
 from roundoff.search.ranking import SENSITIVITIES
 from roundoff.search.result import Trial

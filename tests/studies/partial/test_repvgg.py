@@ -12,8 +12,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.loading import load_target
 from roundoff.studies.accumulate.study import accumulate
-from roundoff.studies.partial.result import Raise
-from roundoff.studies.partial.settings import PartialSettings
+from roundoff.studies.partial.result import PartialSettings, Raise
 from roundoff.studies.partial.study import ranked_subjects, sweep
 from roundoff.studies.sensitivity.result import Subject
 from tests.run.samples import MemorySamples

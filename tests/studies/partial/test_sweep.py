@@ -14,8 +14,7 @@ from roundoff.graph.insertion import bake_quantizers, insert_quantizers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.read import read_quantized
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, Run
-from roundoff.studies.partial.result import Raise
-from roundoff.studies.partial.settings import PartialSettings
+from roundoff.studies.partial.result import PartialSettings, Raise
 from roundoff.studies.partial.study import named_subjects, ranked_subjects, sweep
 from roundoff.studies.sensitivity.result import Subject
 from tests.quantized import with_scale_times

@@ -17,7 +17,7 @@ from roundoff.graph.interface import inputs
 from roundoff.messages.message import Message, message
 from roundoff.messages.sentences import recognised
 from roundoff.preprocessing.ranking import Hypothesis, Observation, leading, rank
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = ["Preprocessing"]
 

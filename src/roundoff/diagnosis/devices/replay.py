@@ -24,7 +24,7 @@ from roundoff.diagnosis.devices.readout import DeviceView, Readout
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, message
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 
 __all__ = [
     "DeviceReplay",

@@ -37,8 +37,7 @@ from roundoff.messages.message import Argument, Message, joined, message, verbat
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 from roundoff.messages.sentences import recognised
 from roundoff.run.bench import spread
-from roundoff.run.capture import LiveSource
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import LiveSource, Samples
 
 __all__ = [
     "DeviceEvidence",

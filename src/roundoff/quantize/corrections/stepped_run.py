@@ -21,9 +21,8 @@ from roundoff.graph.wiring import reads
 from roundoff.quantize.step_table import WorkContext
 from roundoff.run.bench import spread
 from roundoff.run.blocks.chain import TensorStore
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import complete_values
-from roundoff.run.resources import memory_limit
+from roundoff.run.budget import memory_limit
+from roundoff.run.capture import complete_values, read_feed
 from roundoff.run.session import open_session
 
 __all__ = ["SteppedRun"]

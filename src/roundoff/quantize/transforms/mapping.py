@@ -6,8 +6,7 @@ from roundoff.graph.shapes import values
 from roundoff.quantize.transforms import rules
 from roundoff.quantize.transforms.scaling_map import ScalingMap
 from roundoff.quantize.transforms.walk import Walk
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.capture import Samples, complete_values, read_feed
 
 __all__ = ["map_scaling"]
 

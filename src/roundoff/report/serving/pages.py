@@ -9,7 +9,7 @@ from roundoff.core.progress import RunningJob
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import Phrase, plain, say
 from roundoff.messages.numbers import duration_text
-from roundoff.pages.blocks import Block, Cell, Column, Contents, Entry, Headline, Page, Paragraph, Table
+from roundoff.pages.blocks import Block, Cell, Column, Contents, Entry, Headline, Page, Paragraph, TableBlock
 from roundoff.pages.glossary import glossary_page
 from roundoff.report.pages import all_pages
 from roundoff.report.serving.runs import FoundRun, RunFolder
@@ -96,7 +96,7 @@ def _both(sides: Sequence[Side], swapped: str) -> Contents:
     return Contents((*entries, Entry("", say("serving.swap"), "plain", plain(""), swapped)))
 
 
-def _verdict_table(sides: Sequence[Side]) -> Table:
+def _verdict_table(sides: Sequence[Side]) -> TableBlock:
     verdicts = [_verdicts(side.document) for side in sides]
     titles = {title.en: title for each in verdicts for title in each}
     commands = tuple(plain(shlex.join(side.document.command)) for side in sides)
@@ -109,7 +109,7 @@ def _verdict_table(sides: Sequence[Side]) -> Table:
         Column("first", plain(sides[0].name), "text"),
         Column("second", plain(sides[1].name), "text"),
     )
-    return Table("sides", say("serving.sides"), columns, rows)
+    return TableBlock("sides", say("serving.sides"), columns, rows)
 
 
 def _running(job: RunningJob) -> Phrase:

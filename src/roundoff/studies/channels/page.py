@@ -18,7 +18,7 @@ from roundoff.pages.blocks import (
     Paragraph,
     Place,
     Series,
-    Table,
+    TableBlock,
     notes,
     preparation_note,
 )
@@ -112,7 +112,7 @@ def _shortage(each: ChannelSpread) -> tuple[float, ...]:
     return tuple(each.below[str(bound)] / max(1, each.live) for bound in sorted(LEVEL_BOUNDS))
 
 
-def _table(report: ChannelReport) -> Table:
+def _table(report: ChannelReport) -> TableBlock:
     columns = (
         Column("name", say("common.tensor"), "text", on=_BROWSER),
         Column("short_name", say("channels.column_name"), "node", on=_TERMINAL),
@@ -136,7 +136,7 @@ def _table(report: ChannelReport) -> Table:
         Column("risk", say("channels.risk"), "text", on=_DRAWN),
         Column("advice", say("channels.advice"), "text", on=_BROWSER),
     )
-    return Table("channels", say("channels.table"), columns, tuple(map(_row, report.spreads)))
+    return TableBlock("channels", say("channels.table"), columns, tuple(map(_row, report.spreads)))
 
 
 def _row(each: ChannelSpread) -> tuple[Cell, ...]:
@@ -178,7 +178,7 @@ def _table_id(number: int) -> str:
 def _tensor(number: int, each: ChannelSpread, *, detailed: bool) -> Page:
     name = _table_id(number)
     caption = say("channels.channel_table", name=each.name)
-    table = Table(name, caption, _CHANNEL_COLUMNS, _box_rows(each.boxes, _CHANNEL_COLUMNS), folded=True)
+    table = TableBlock(name, caption, _CHANNEL_COLUMNS, _box_rows(each.boxes, _CHANNEL_COLUMNS), folded=True)
     boxes = Chart(
         f"{name}-boxes",
         say("channels.boxes", name=each.name),
@@ -207,7 +207,7 @@ def _poorest(name: str, each: ChannelSpread) -> Iterator[Block]:
     if shown:
         caption = say("channels.poorest", name=each.name)
         yield Paragraph(caption, on=_TERMINAL)
-        yield Table(f"{name}-poorest", caption, _POOREST_COLUMNS, _box_rows(shown, _POOREST_COLUMNS))
+        yield TableBlock(f"{name}-poorest", caption, _POOREST_COLUMNS, _box_rows(shown, _POOREST_COLUMNS))
 
 
 def _box_rows(
@@ -216,7 +216,7 @@ def _box_rows(
     return tuple(tuple(getattr(box, column.id) for column in columns) for box in boxes)
 
 
-def _values_table(report: ChannelReport) -> Table:
+def _values_table(report: ChannelReport) -> TableBlock:
     """One row for each channel of each tensor, for the CSV file."""
     names = [field.name for field in fields(ChannelBox)]
     whole = ("name", "kind", "tensor", "axis", *names, "shape", "dtype", "own_scales", "step")
@@ -230,4 +230,4 @@ def _values_table(report: ChannelReport) -> Table:
         for each in report.spreads
         for box in each.boxes
     )
-    return Table("channels-all", say("channels.title"), columns, rows, file="channels.csv")
+    return TableBlock("channels-all", say("channels.title"), columns, rows, file="channels.csv")

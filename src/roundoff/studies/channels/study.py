@@ -22,8 +22,7 @@ from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.quantize.calibration.observer import Observation, Observer
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.studies.channels.result import LEVEL_BOUNDS, ChannelBox, ChannelReport, ChannelSpread, Risk
 from roundoff.studies.distribution.result import InspectedKind
 from roundoff.studies.distribution.selection import Inspected, find_inspected

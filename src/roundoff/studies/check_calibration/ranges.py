@@ -26,8 +26,7 @@ from roundoff.quantize.calibration.registry import get_method, options_of
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits
 from roundoff.quantize.parameters import check_finite
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.run.capture import LiveSource
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.check_calibration.inputs import InputRecord
 
 __all__ = [

@@ -18,7 +18,7 @@ from roundoff.pages.blocks import (
     Paragraph,
     Place,
     Series,
-    Table,
+    TableBlock,
     notes,
     preparation_note,
     spoken_facts,
@@ -210,7 +210,7 @@ def _histogram(number: int, each: Distribution) -> tuple[Block, ...]:
         for place, middle in enumerate(middles)
     )
     name = f"histogram-{number}"
-    table = Table(name, say("distribution.bins", name=each.name), tuple(columns), rows, folded=True)
+    table = TableBlock(name, say("distribution.bins", name=each.name), tuple(columns), rows, folded=True)
     chart = Chart(
         f"{name}-chart",
         say("distribution.histogram", name=each.name),
@@ -235,12 +235,12 @@ def _limits(each: Distribution) -> tuple[tuple[float | str, Phrase], ...]:
 # All distributions as rows.
 
 
-def distribution_table(report: DistributionReport) -> Table:
+def distribution_table(report: DistributionReport) -> TableBlock:
     """All distributions in execution order, with all numbers but the histograms."""
     found = report.distributions
     rows = tuple((*_shown_cells(each), *_file_cells(each)) for each in found)
     columns = (*_shown_columns(many=len(found) > _MOST_CARDS), *_file_columns())
-    return Table("distributions", say("distribution.table"), columns, rows, file="distribution.csv")
+    return TableBlock("distributions", say("distribution.table"), columns, rows, file="distribution.csv")
 
 
 def _shown_columns(*, many: bool) -> tuple[Column, ...]:
@@ -327,7 +327,7 @@ def _field(of: ValueSummary | QuantizerFacts | None, name: str) -> Cell:
     return value  # type: ignore[no-any-return]
 
 
-def _bins_table(report: DistributionReport) -> Table:
+def _bins_table(report: DistributionReport) -> TableBlock:
     """All bins of all histograms, for the CSV file."""
     names = ("name", "kind", "values", "from", "to", "count")
     columns = tuple(Column(name, plain(name), "text", on=_FILE) for name in names)
@@ -338,4 +338,4 @@ def _bins_table(report: DistributionReport) -> Table:
                 edges = values.bins.edges
                 places = zip(edges, edges[1:], values.bins.counts, strict=False)
                 rows += [(each.name, each.kind, side, low, high, count) for low, high, count in places]
-    return Table("histograms", say("distribution.title"), columns, tuple(rows), file="histograms.csv")
+    return TableBlock("histograms", say("distribution.title"), columns, tuple(rows), file="histograms.csv")

@@ -19,7 +19,7 @@ from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, joined, message
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.studies.distribution.result import (
     Distribution,
     DistributionReport,

@@ -15,7 +15,7 @@ from roundoff.graph.wiring import constants
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.thresholds import ThresholdSet
 from roundoff.studies.layers.attribution import OwnError
-from roundoff.studies.layers.experiments import Parts, Proof, Role
+from roundoff.studies.layers.experiments import Proof, Role, UnitQuantizers
 from roundoff.studies.layers.result import Cause, Culprit, Introduced, LayerRow, LayerScore, LayerVerdict
 
 __all__ = [
@@ -63,7 +63,7 @@ class Contribution:
     own: OwnError
     share: float
     levels: int | None
-    parts: Parts
+    parts: UnitQuantizers
 
     @property
     def badness_db(self) -> float:

@@ -14,7 +14,7 @@ from roundoff.pages.blocks import (
     Page,
     Paragraph,
     Place,
-    Table,
+    TableBlock,
     View,
     notes,
     preparation_note,
@@ -93,12 +93,12 @@ def _skipped(report: OutlierReport) -> Iterator[Paragraph]:
         yield Paragraph(text, note=True)
 
 
-def _table(report: OutlierReport, view: View) -> Table:
+def _table(report: OutlierReport, view: View) -> TableBlock:
     """All tensors in execution order; a terminal shows those first that have most outliers."""
     rows = tuple(_row(row) for row in report.rows)
     worst = sorted(range(len(rows)), key=lambda at: _badness(report.rows[at]))
     order = sorted(worst[: view.most]) if view.sort == "order" else worst
-    return Table(
+    return TableBlock(
         "outliers",
         say("outliers.table", base=f"{report.log_base:g}"),
         _columns(),

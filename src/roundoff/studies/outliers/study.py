@@ -18,9 +18,8 @@ from roundoff.messages.message import Message, Remark, message
 from roundoff.messages.numbers import counted, nonfinite_note
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observer
 from roundoff.quantize.calibration.watch import UNLIMITED, RunLimits, watch
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
-from roundoff.studies.layers.tensors import LayerTensor, layer_tensors
+from roundoff.run.capture import Samples, complete_values, read_feed
+from roundoff.studies.layers.measurement import LayerTensor, layer_tensors
 from roundoff.studies.outliers.result import OUTLIER_LEVELS, OutlierReport, OutlierRow
 
 __all__ = ["OutlierSettings", "find_outliers"]

@@ -19,7 +19,7 @@ from roundoff.pages.blocks import (
     Paragraph,
     Place,
     Series,
-    Table,
+    TableBlock,
     Tone,
     View,
     notes,
@@ -256,7 +256,7 @@ class _DiffColumn:
     cell: Callable[[RowDiff, GateRow | None], Cell]
 
 
-def _table(diff: RunDiff, view: View) -> Table:
+def _table(diff: RunDiff, view: View) -> TableBlock:
     judged: Sequence[GateRow | None] = [None] * len(diff.rows) if diff.gate is None else diff.gate.rows
     rows = [tuple(each.cell(row, gate) for each in _COLUMNS) for row, gate in zip(diff.rows, judged, strict=True)]
     for names, change in ((diff.only_before, "gone"), (diff.only_after, "new")):
@@ -266,7 +266,7 @@ def _table(diff: RunDiff, view: View) -> Table:
     chosen = _chosen(diff, view)
     order = tuple(chosen[: view.most])
     left = len(chosen) - len(order)
-    return Table(
+    return TableBlock(
         "diff",
         say("run_diff.table"),
         tuple(each.column for each in _COLUMNS),

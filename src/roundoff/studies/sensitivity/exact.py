@@ -23,10 +23,9 @@ from roundoff.measure.metrics import require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
 from roundoff.messages.message import Remark
 from roundoff.messages.numbers import nonfinite_note
-from roundoff.run.blocks.network import BlockNetwork, Change, NetworkSettings, OpenedChange
+from roundoff.run.blocks.network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange
 from roundoff.run.blocks.recording import Recording
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples, read_feed
 from roundoff.studies.sensitivity.result import Subject
 from roundoff.studies.sensitivity.settings import SensitivitySettings
 
@@ -86,7 +85,7 @@ class ExactEngine:
             _trial_feeds(quantized.float_model, samples, indices),
             _network_settings(quantized, settings, subjects, outputs=outputs, samples=len(indices)),
         )
-        self._changes: dict[Subject, Change] = {}
+        self._changes: dict[Subject, BlockChange] = {}
         self._recording = Recording(self.network, ())
         self._stop = Event()
         self._opened: list[OpenedChange] = []
@@ -208,7 +207,7 @@ class ExactEngine:
             sums = self._run(change, deadline, plain=True) if near.any() else sums
         return sums
 
-    def _run(self, change: Change, deadline: float | None, *, plain: bool) -> Array:
+    def _run(self, change: BlockChange, deadline: float | None, *, plain: bool) -> Array:
         self._check_time(deadline)
         opened = self.network.open(change, tail=self._recording.holds(change.tail), plain=plain)
         self._opened.append(opened)
@@ -229,7 +228,7 @@ class ExactEngine:
             found.append(self._meter.measure(self._recording.references(number), outputs, len(chunk.samples)))
         return np.concatenate(found)
 
-    def _change(self, subject: Subject) -> Change:
+    def _change(self, subject: Subject) -> BlockChange:
         if subject not in self._changes:
             self._changes[subject] = self.network.change(self._switched_on(subject))
         return self._changes[subject]

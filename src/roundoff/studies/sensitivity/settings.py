@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roundoff.errors import BadInput
-from roundoff.run.blocks.network import Arithmetic
+from roundoff.run.blocks.network import BlockArithmetic
 from roundoff.studies.sensitivity.result import Mode, Subject, SubjectKind
 
 __all__ = ["ALL_KINDS", "FAST_FIRST_SAMPLES", "FAST_SAMPLES", "FIRST_SAMPLES", "SensitivitySettings"]
@@ -64,7 +64,7 @@ class SensitivitySettings:
     budget_s: float | None = None
     max_memory: int | None = None
     threads: int | None = None
-    arithmetic: Arithmetic | None = None
+    arithmetic: BlockArithmetic | None = None
     blocks: int | None = None
     seed: int = 0
 

@@ -17,7 +17,7 @@ from roundoff.measure.metrics import Metric, require
 from roundoff.measure.rows import ROW_FIELDS
 from roundoff.messages.message import Message, Remark, message, some
 from roundoff.run.bench import spread
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.run.session import release_shared_memory
 from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine
 from roundoff.studies.sensitivity.journal import Journal

@@ -23,8 +23,8 @@ from roundoff.quantize.step_report import StepReport, TransformReport, Transform
 from roundoff.quantize.step_table import WorkContext
 from roundoff.quantize.transforms.registry import apply_transform, transform_names
 from roundoff.run.bench import Bench, spread
+from roundoff.run.capture import Samples
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions
-from roundoff.run.feeds import Samples
 from roundoff.run.session import open_session
 
 __all__ = ["Judge", "TransformTrial", "check_steps", "try_steps"]

@@ -20,9 +20,8 @@ from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
-from roundoff.run.feeds import check_feed
-from roundoff.run.session import Session, open_session
-from roundoff.run.session_watch import listen, unlisten
+from roundoff.run.capture import check_feed
+from roundoff.run.session import Session, listen, open_session, unlisten
 from roundoff.vendors.amct.configuration.full import parse_config, with_algorithm
 from roundoff.vendors.amct.layers import AmctLayer, find_layers
 from roundoff.vendors.amct.logging import LOGGER

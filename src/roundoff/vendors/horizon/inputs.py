@@ -19,7 +19,7 @@ from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.reading.read import read_quantized
-from roundoff.run.feeds import NO_INPUTS, Samples
+from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
 from roundoff.studies.switches import Switches
 from roundoff.vendors.errors import WrongType, WrongValue

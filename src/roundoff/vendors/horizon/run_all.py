@@ -11,8 +11,8 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.sanitize import safe_cell
 from roundoff.report.plots.canvas import require_matplotlib
-from roundoff.studies.partial.raising import Changes
 from roundoff.studies.partial.result import Raise
+from roundoff.studies.partial.study import Changes
 from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
 from roundoff.studies.sensitivity.result import Subject, SubjectScore
 from roundoff.studies.sensitivity.settings import SensitivitySettings

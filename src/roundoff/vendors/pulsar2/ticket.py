@@ -32,7 +32,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.messages.numbers import counted, number
 from roundoff.quantize.calibration.watch import RunLimits
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.vendors.pulsar2.building.material import Material
 from roundoff.vendors.pulsar2.building.precision import PrecisionSettings, analyze_precision
 from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer, Outcome

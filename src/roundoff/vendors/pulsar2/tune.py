@@ -17,7 +17,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.messages.numbers import counted
 from roundoff.quantize.planning.fusing import Unit
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.search.strategies.flow_charts import (
     ChartDecision,
     ChartGoal,

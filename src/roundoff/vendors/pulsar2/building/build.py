@@ -18,8 +18,7 @@ from roundoff.graph.shapes import values
 from roundoff.messages.numbers import counted
 from roundoff.quantize.agreement import check_preparation
 from roundoff.quantize.calibration.watch import RunLimits
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
 from roundoff.studies.outliers.study import OutlierSettings, find_outliers
 from roundoff.vendors.pulsar2.building.axmodel_json import axmodel_document, snapshot

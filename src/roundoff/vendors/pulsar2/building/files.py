@@ -20,14 +20,11 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import LARGEST_MESSAGE_BYTES, fill, pending_bytes, save_model
 from roundoff.graph.shapes import values
 from roundoff.graph.subgraph import tap
-from roundoff.run.capture import read_feed
-from roundoff.run.feeds import Samples, complete_values
+from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.integer.runner import IntegerRunner
 from roundoff.run.session import available_threads, open_session
 from roundoff.run.variants import Copies, Variant, build_copies
-from roundoff.studies.layers.passes import CopiesPass
-from roundoff.studies.layers.tally import Tally
-from roundoff.studies.layers.tensors import LayerTensor, layer_tensors
+from roundoff.studies.layers.measurement import CopiesPass, LayerTensor, Tally, layer_tensors
 from roundoff.vendors.pulsar2.building.precision import Analysis
 from roundoff.vendors.pulsar2.config.resolution import Settled
 from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMethod, PrecisionAnalysisMode

@@ -11,7 +11,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.messages.numbers import counted
-from roundoff.run.feeds import NO_INPUTS, Samples
+from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.samples.sample_set import open_samples
 from roundoff.vendors.pulsar2.building.files import Tree
 from roundoff.vendors.pulsar2.building.log import Log

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from roundoff.core.plan import FLOAT
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import Arithmetic
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
+from roundoff.studies.layers.measurement import FUSED
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
-from roundoff.studies.layers.tensors import FUSED
 from roundoff.vendors.pulsar2.building.recipe import Outcome
 from roundoff.vendors.pulsar2.config.schema import PrecisionAnalysisMethod, PrecisionAnalysisMode
 from roundoff.vendors.pulsar2.layer_configs import Frontend

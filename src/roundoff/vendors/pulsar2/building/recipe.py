@@ -13,7 +13,7 @@ from roundoff.core.target import Target
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.recipes import Built, Making, RecipeBuilder
-from roundoff.run.feeds import Samples
+from roundoff.run.capture import Samples
 from roundoff.vendors.pulsar2.config.schema import CalibrationMethod, LayerConfig, QuantConfig
 from roundoff.vendors.pulsar2.layer_configs import Frontend, ResolvedLayers, resolve_layers
 

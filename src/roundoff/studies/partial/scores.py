@@ -17,20 +17,17 @@ from roundoff.measure.aggregate import SampleTally, mean_of_scores
 from roundoff.measure.metrics import Metric
 from roundoff.measure.rows import RowMeter, sums_of_row
 from roundoff.messages.numbers import counted
-from roundoff.run.blocks.chain import Chunk, read_chunks, stack_feeds
-from roundoff.run.blocks.opening import takes_batches
+from roundoff.run.blocks.chain import Chunk, read_chunks, stack_feeds, takes_batches
+from roundoff.run.budget import PROGRAM_BYTES, available_memory, run_ahead
 from roundoff.run.candidates import CandidateSession, build_candidates
-from roundoff.run.capture import read_feed
+from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.evaluators import EvaluationSamples, Evaluator, class_predictions, make_run
-from roundoff.run.feeds import Samples, complete_values
-from roundoff.run.plan import PROGRAM_BYTES
-from roundoff.run.resources import available_memory, run_ahead
-from roundoff.studies.partial.result import Goal
-from roundoff.studies.partial.settings import (
+from roundoff.studies.partial.result import (
     ACCURACY,
     SAME_TOP1,
     SHOWN_METRICS,
     PartialSettings,
+    ScoreGoal,
     default_goal,
     float_side,
     parse_goal,
@@ -39,15 +36,14 @@ from roundoff.studies.partial.settings import (
 )
 
 __all__ = [
-    "Measured",
+    "CandidateScoring",
     "OutputTally",
-    "Trial",
+    "PartialScores",
     "Truth",
     "by_evaluator",
     "by_outputs",
     "score_candidates",
 ]
-
 
 # What is counted of one candidate while samples go by.
 
@@ -172,7 +168,7 @@ _WEIGHT_COPIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class CandidateScoring:
     """What candidates are tried on.
 
     Attributes:
@@ -195,7 +191,7 @@ class Trial:
 
 
 def score_candidates(
-    trial: Trial, choices: Sequence[Sequence[Quantizer]], *, progress: Progress = SILENT
+    trial: CandidateScoring, choices: Sequence[Sequence[Quantizer]], *, progress: Progress = SILENT
 ) -> tuple[list[dict[str, float]], float | None]:
     """Score a network with several choices of quantizers on.
 
@@ -231,7 +227,7 @@ def score_candidates(
 
 
 class _Scoring:
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: CandidateScoring) -> None:
         self._trial = trial
         model = trial.model
         feed = read_feed(model, trial.samples, trial.indices[0])
@@ -318,7 +314,7 @@ Choices = Sequence[Sequence[Quantizer]]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PartialScores:
     """What was measured.
 
     Attributes:
@@ -334,7 +330,7 @@ class Measured:
     name: str
     higher_is_better: bool
     float_score: float
-    goal: Goal
+    goal: ScoreGoal
     scores: tuple[float, ...]
     others: tuple[dict[str, float], ...]
     interrupted: bool = False
@@ -342,7 +338,7 @@ class Measured:
 
 def by_outputs(
     model: Model, samples: Samples, choices: Choices, settings: PartialSettings, *, progress: Progress
-) -> Measured:
+) -> PartialScores:
     """Score networks by how their outputs agree with those in float, and with labels where there are any.
 
     Args:
@@ -359,7 +355,9 @@ def by_outputs(
     name = settings.score or (SHOWN_METRICS[0] if settings.labels is None else ACCURACY)
     metrics = score_metrics(settings.score)
     indices = range(len(samples.names))[: settings.samples]
-    trial = Trial(model, samples, indices, metrics, settings.labels, settings.max_memory, settings.threads)
+    trial = CandidateScoring(
+        model, samples, indices, metrics, settings.labels, settings.max_memory, settings.threads
+    )
     found, accuracy = score_candidates(trial, choices, progress=progress)
     if any(name not in scores for scores in found):
         able = list(dict.fromkeys(each for scores in found for each in scores))
@@ -369,7 +367,7 @@ def by_outputs(
     perfect, higher = float_side(name)
     whole = perfect if perfect is not None else accuracy or 0.0
     text = settings.goal or default_goal(whole)
-    return Measured(
+    return PartialScores(
         name=name,
         higher_is_better=higher,
         float_score=whole,
@@ -387,7 +385,7 @@ def by_evaluator(
     *,
     evaluator: Evaluator,
     progress: Progress,
-) -> Measured:
+) -> PartialScores:
     """Score networks one after the other with a function of the user's. Ctrl-C keeps what is done.
 
     Args:
@@ -428,7 +426,7 @@ def by_evaluator(
         interrupted = True
     finally:
         progress.finish()
-    return Measured(name, higher, whole, goal, tuple(scores), tuple({} for _ in scores), interrupted)
+    return PartialScores(name, higher, whole, goal, tuple(scores), tuple({} for _ in scores), interrupted)
 
 
 def _same(left: Sequence[Quantizer], right: Sequence[Quantizer]) -> bool:

@@ -1,11 +1,19 @@
-"""Ctrl-C and being told to terminate: at once, but never in the middle of loading a library of machine code."""
+"""The process of a command: Ctrl-C, termination, and warnings of the library as notes."""
 
+import contextlib
+import logging
 import signal
 import types
+from collections.abc import Iterator
 from importlib.machinery import ExtensionFileLoader
 from typing import NoReturn
 
-__all__ = ["interrupt_tidily"]
+from roundoff.cli.terminal import Terminal
+
+__all__ = [
+    "heard",
+    "interrupt_tidily",
+]
 
 # How soon it is tried again, in seconds.
 _AGAIN_S = 0.02
@@ -48,3 +56,29 @@ def _must_not_be_torn(frame: types.FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+class _Notes(logging.Handler):
+    """Prints each message once."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(logging.WARNING)
+        self._terminal = terminal
+        self._said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text not in self._said:
+            self._said.add(text)
+            self._terminal.note(text)
+
+
+@contextlib.contextmanager
+def heard(terminal: Terminal) -> Iterator[None]:
+    """Print warnings of the library as notes."""
+    logger, handler = logging.getLogger("roundoff"), _Notes(terminal)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
