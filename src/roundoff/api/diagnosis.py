@@ -385,9 +385,8 @@ class _Work:
 
     def in_dialects(self, fixed: "Fixed", dialects: tuple[str, ...]) -> "ToolSettings":
         """What was repaired, in the words of other tools."""
-        from roundoff.vendors.dialects.decisions import Made, decisions_of
-        from roundoff.vendors.dialects.registry import find_dialects
-        from roundoff.vendors.dialects.settings import float_model_name, settings_for
+        from roundoff.vendors.dialects import find_dialects
+        from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name, settings_for
 
         subject, stem = self.subject, model_stem(self.subject.origin)
         made = Made.by_plan(

@@ -237,7 +237,7 @@ def tune(
 
 def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, resume: bool, force: bool) -> None:
     """Refuse arguments that contradict each other, or would have no effect."""
-    from roundoff.vendors.dialects.registry import find_dialects
+    from roundoff.vendors.dialects import find_dialects
 
     if dialect is not None:
         find_dialects(",".join(words_in(dialect, option="--dialect")))
@@ -510,9 +510,8 @@ def _source_of(given: Any) -> str:
 
 def _in_dialects(dialect: Any, given: GivenModel, built: "Built") -> "ToolSettings":
     """The answer in the words of other tools."""
-    from roundoff.vendors.dialects.decisions import Made, decisions_of
-    from roundoff.vendors.dialects.registry import find_dialects
-    from roundoff.vendors.dialects.settings import float_model_name, settings_for
+    from roundoff.vendors.dialects import find_dialects
+    from roundoff.vendors.dialects.settings import Made, decisions_of, float_model_name, settings_for
 
     stem = model_stem(given.path)
     made = Made.by_plan(

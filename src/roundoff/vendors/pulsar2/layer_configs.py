@@ -16,8 +16,14 @@ from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import Names, select
 from roundoff.quantize.planning.view import GraphView
 from roundoff.vendors.pulsar2.config.schema import EVERY, DataType, LayerConfig
-from roundoff.vendors.pulsar2.operators import frontend_type, in_vendor_words, vendor_dtype
-from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table
+from roundoff.vendors.pulsar2.tables import (
+    NATURAL,
+    Column,
+    frontend_type,
+    in_vendor_words,
+    render_table,
+    vendor_dtype,
+)
 
 __all__ = [
     "PARTS",

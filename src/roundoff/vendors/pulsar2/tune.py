@@ -29,9 +29,15 @@ from roundoff.search.strategies.flow_charts import (
 from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, build, check_complete
 from roundoff.vendors.pulsar2.building.files import CONTEXT
 from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.building.material import gather, located, sample_directory
-from roundoff.vendors.pulsar2.building.precision import Analysis, PrecisionSettings, analyze_precision
-from roundoff.vendors.pulsar2.building.recipe import ConfigQuantizer
+from roundoff.vendors.pulsar2.building.recipe import (
+    Analysis,
+    ConfigQuantizer,
+    PrecisionSettings,
+    analyze_precision,
+    gather,
+    located,
+    sample_directory,
+)
 from roundoff.vendors.pulsar2.config.decoding import to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
@@ -42,8 +48,7 @@ from roundoff.vendors.pulsar2.config.schema import (
     QuantConfig,
 )
 from roundoff.vendors.pulsar2.layer_configs import Frontend, refuse_unknown, resolve_layers
-from roundoff.vendors.pulsar2.operators import target_of
-from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table
+from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table, target_of
 
 __all__ = [
     "CONFIG_NAME",

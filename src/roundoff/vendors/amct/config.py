@@ -45,7 +45,6 @@ __all__ = [
     "write_json",
 ]
 
-
 # How single layers are quantized, as a configuration says, with every default filled in.
 
 DEFAULT_BITS = 8
