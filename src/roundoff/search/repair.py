@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from roundoff.core.plan import FLOAT
 from roundoff.core.target import Target
 from roundoff.diagnosis.investigation import DiagnoseSettings
-from roundoff.diagnosis.repair import Fixed, Goal, RepairSource, aim, better_of, fix_places, wants_search
+from roundoff.diagnosis.repair import Fixed, RepairGoal, RepairSource, aim, better_of, fix_places, wants_search
 from roundoff.diagnosis.result import CostClass, Diagnosis, Measure, Repair, RepairStep
 from roundoff.errors import BadInput, RoundoffError, reason
 from roundoff.messages.message import Message, message
@@ -149,7 +149,7 @@ def _unsearched(source: RepairSource, plain: RepairStep, why: Message) -> Fixed:
     return Fixed(source.quantized, Repair((replace(plain, measure=told, why=why),), (told,)))
 
 
-def _step(plain: RepairStep, goal: Goal, found: Tuning, *, before: float, after: float) -> RepairStep:
+def _step(plain: RepairStep, goal: RepairGoal, found: Tuning, *, before: float, after: float) -> RepairStep:
     """What the search came to."""
     measure = replace(goal.measure, before=goal.sign * before, after=goal.sign * after)
     title = message("diagnosis.search_trials", count=len(found.trials), change=recognised(found.best.change))
