@@ -11,8 +11,8 @@ import pytest
 import roundoff.vendors.amct.onnx as amct
 from roundoff.core.quantizers import QuantSpec, parameters_from_range
 from roundoff.errors import BadInput
+from roundoff.quantize.calibration.calibration import observed_range
 from roundoff.quantize.calibration.observer import Observer
-from roundoff.quantize.calibration.ranges import observed_range
 from roundoff.vendors.amct.records import read_records
 from tests.vendors.amct.support import Work, batches, mixed_net, run_onnx
 

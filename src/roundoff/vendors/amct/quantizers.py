@@ -14,8 +14,8 @@ from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.reading.read import read_quantized
 from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights
+from roundoff.quantize.calibration.calibration import observed_range, weight_range
 from roundoff.quantize.calibration.observer import Observation
-from roundoff.quantize.calibration.ranges import observed_range, weight_range
 from roundoff.vendors.amct.config import DEFAULT_BITS, ActivationSettings, AmctConfig, WeightSettings
 from roundoff.vendors.amct.layers import AmctLayer, find_layers
 from roundoff.vendors.amct.records import LayerRecord, check_record, record_bits, type_entries

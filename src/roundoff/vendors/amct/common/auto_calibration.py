@@ -15,8 +15,9 @@ from roundoff.core.files import read_small, write_text
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import ratio_db
-from roundoff.search.engine import TrialBudget, next_count, run_trials
+from roundoff.search.strategies.bisect import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
+from roundoff.search.strategies.strategy import TrialBudget, run_trials
 from roundoff.studies.sensitivity.ranking import worst_names
 from roundoff.vendors.amct.config import dump, parse_json, write_json
 from roundoff.vendors.errors import CannotRun, WrongType, WrongValue
