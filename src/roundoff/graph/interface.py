@@ -232,7 +232,7 @@ def other_outputs(model: Model, compared: Sequence[str]) -> list[Message]:
     """A note on the model's outputs that are no numbers and so are not compared; none when all are."""
     left = [name for name in dict.fromkeys(outputs(model)) if name not in frozenset(compared)]
     names = some(left, _MOST_NAMED, quoted=True)
-    return [message("coverage.not_numbers", names=names, count=len(left))] if left else []
+    return [message("coverage.not_compared", names=names, count=len(left))] if left else []
 
 
 def _is_of_numbers(kind: Any) -> bool:
