@@ -16,7 +16,7 @@ from roundoff.diagnosis.result import Change, Finding
 from roundoff.diagnosis.subject import Case, Fixes
 from roundoff.diagnosis.suspects import Suspect
 from roundoff.graph.load import Model
-from roundoff.graph.subgraph import Part
+from roundoff.graph.subgraph import ModelPart
 from roundoff.measure.metrics import ratio_db
 from roundoff.run.session import open_session
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-def placed(quantizers: Sequence[Quantizer], part: Part, preferred: Collection[str] = ()) -> list[Quantizer]:
+def placed(quantizers: Sequence[Quantizer], part: ModelPart, preferred: Collection[str] = ()) -> list[Quantizer]:
     """Those that a part sees: of what its nodes read, and of what it hands on to others.
 
     Args:
@@ -62,7 +62,7 @@ def placed(quantizers: Sequence[Quantizer], part: Part, preferred: Collection[st
 
 
 def _leaving(
-    quantizers: Sequence[Quantizer], part: Part, preferred: Collection[str]
+    quantizers: Sequence[Quantizer], part: ModelPart, preferred: Collection[str]
 ) -> Iterator[tuple[str, Quantizer]]:
     inside, written = set(part.nodes), set(part.writes)
     chosen: dict[str, Quantizer] = {}

@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.tensors import TensorInfo
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, stored_bytes
-from roundoff.graph.wiring import ElementType, by_number, constants
+from roundoff.graph.wiring import OnnxType, by_number, constants
 
 __all__ = [
     "Kind",
@@ -47,7 +47,7 @@ class Value:
 
     name: str
     kind: Kind = "tensor"
-    element: ElementType | None = None
+    element: OnnxType | None = None
     shape: tuple[int, ...] | None = None
     node: str = ""
     op_type: str = ""

@@ -57,7 +57,7 @@ class Copies:
 
     Attributes:
         model: The graph; its own names are those of the float model.
-        constants: Values of initializers that the graph only declares; see `roundoff.graph.subgraph.Taps`.
+        constants: Values of initializers that the graph only declares; see `roundoff.graph.subgraph.TappedModel`.
         taps: Where to read each tensor that nodes compute, by variant.
     """
 

@@ -13,7 +13,7 @@ from roundoff.tensors.folders import LIKELY, is_tensor_file, walk_files
 from roundoff.tensors.manifest import find_manifest
 from roundoff.tensors.opening import open_folder
 from roundoff.tensors.stored import Content, Declared
-from roundoff.tensors.units import Arranged, Unit, arrange_files
+from roundoff.tensors.units import Arranged, TensorPlace, arrange_files
 
 __all__ = ["open", "sniff"]
 
@@ -36,7 +36,7 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
 class _Golden:
     """A file with its place, its parsed name (through the mapping), and the tensor it holds."""
 
-    unit: Unit
+    unit: TensorPlace
     name: GoldenName
 
     @property
@@ -44,7 +44,7 @@ class _Golden:
         return f"{self.unit.home}/{self.name.op}.{self.name.index}".removeprefix("/")
 
 
-def _arrange(units: Sequence[Unit]) -> Arranged:
+def _arrange(units: Sequence[TensorPlace]) -> Arranged:
     golden, others = _parse(units)
     newest: dict[str, _Golden] = {}
     for item in sorted(golden, key=lambda item: item.name.timestamp):
@@ -59,11 +59,11 @@ def _arrange(units: Sequence[Unit]) -> Arranged:
     return replace(arrange_files([*named, *others, *older]), ordered=in_order)
 
 
-def _parse(units: Sequence[Unit]) -> tuple[list[_Golden], list[Unit]]:
+def _parse(units: Sequence[TensorPlace]) -> tuple[list[_Golden], list[TensorPlace]]:
     """Tell golden files from other .npy files, which keep the names of their paths."""
     mappings = {folder: read_mapping(folder) for folder in {unit.path.parent for unit in units}}
     golden: list[_Golden] = []
-    others: list[Unit] = []
+    others: list[TensorPlace] = []
     for unit in units:
         original = mappings[unit.path.parent].get(unit.path.name, unit.path.name)
         if name := parse_name(original):
@@ -80,7 +80,7 @@ def _times_tell(golden: Collection[_Golden]) -> bool:
     return len(golden) > 1 and len(ops) == len(moments) and len(moments) > 1
 
 
-def _outdated(item: _Golden, newest: _Golden) -> Unit:
+def _outdated(item: _Golden, newest: _Golden) -> TensorPlace:
     def probe(declared: Declared | None) -> Content:
         raise Unreadable(
             f"an older dump of the same output; the one of {newest.name.timestamp} is used",

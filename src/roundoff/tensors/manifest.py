@@ -186,19 +186,19 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ManifestPlace:
     """Where in the manifest an error is, in its reader's words."""
 
     text: str
     keys: tuple[str, ...]
 
 
-def _place(location: tuple[int | str, ...], labels: list[str]) -> _Place:
+def _place(location: tuple[int | str, ...], labels: list[str]) -> _ManifestPlace:
     match location:
         case ("tensors", int(index), *rest):
-            return _Place(" ".join([labels[index], *map(str, rest[:1])]), tuple(TensorEntry.model_fields))
+            return _ManifestPlace(" ".join([labels[index], *map(str, rest[:1])]), tuple(TensorEntry.model_fields))
         case _:
-            return _Place(".".join(map(str, location)) or "the file", tuple(TensorMap.model_fields))
+            return _ManifestPlace(".".join(map(str, location)) or "the file", tuple(TensorMap.model_fields))
 
 
 def _explain(error: Any, labels: list[str]) -> str:

@@ -20,7 +20,7 @@ from roundoff.tensors.folders import (
 )
 from roundoff.tensors.opening import open_folder
 from roundoff.tensors.stored import Content, Declared, StoredSource, settle
-from roundoff.tensors.units import Unit, arrange_files
+from roundoff.tensors.units import TensorPlace, arrange_files
 
 __all__ = ["SUFFIXES", "list_units", "open", "sniff"]
 
@@ -42,14 +42,14 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
     return open_folder(path, list_units=list_units, arrange=arrange_files, kind=".npy files")
 
 
-def list_units(folder: Path) -> list[Unit]:
+def list_units(folder: Path) -> list[TensorPlace]:
     """List the .npy files below a folder."""
     return [_unit(folder, file) for file in files_with(folder, SUFFIXES)]
 
 
-def _unit(folder: Path, file: str) -> Unit:
+def _unit(folder: Path, file: str) -> TensorPlace:
     path = folder / file
-    return Unit(file, shown(without_suffix(file)), path, functools.partial(_probe, path))
+    return TensorPlace(file, shown(without_suffix(file)), path, functools.partial(_probe, path))
 
 
 def _probe(path: Path, declared: Declared | None) -> Content:

@@ -10,7 +10,7 @@ from roundoff.messages.numbers import format_size
 from roundoff.tensors.folders import sniff_files
 from roundoff.tensors.opening import open_archives
 from roundoff.tensors.stored import Content, Declared, settle
-from roundoff.tensors.units import Unit
+from roundoff.tensors.units import TensorPlace
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 
@@ -31,9 +31,9 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
     return open_archives(path, suffixes=SUFFIXES, members=_members)
 
 
-def _members(path: Path, archive: str) -> list[Unit]:
+def _members(path: Path, archive: str) -> list[TensorPlace]:
     return [
-        Unit(
+        TensorPlace(
             f"{archive}/{member.name}",
             member.name.removesuffix(_MEMBER_SUFFIX),
             path,

@@ -16,7 +16,7 @@ from roundoff.core.tensors import DType, TensorInfo, TensorSource
 from roundoff.tensors.folders import sniff_files
 from roundoff.tensors.opening import open_archives
 from roundoff.tensors.stored import Content, Declared, settle
-from roundoff.tensors.units import Unit
+from roundoff.tensors.units import TensorPlace
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 
@@ -58,10 +58,10 @@ def open(path: Path, shapes: Sequence[TensorInfo] | None = None) -> TensorSource
     return open_archives(path, suffixes=SUFFIXES, members=_members)
 
 
-def _members(path: Path, archive: str) -> list[Unit]:
+def _members(path: Path, archive: str) -> list[TensorPlace]:
     header, start = _read_header(path)
     return [
-        Unit(f"{archive}/{name}", name, path, functools.partial(_probe, path, start, entry), archive)
+        TensorPlace(f"{archive}/{name}", name, path, functools.partial(_probe, path, start, entry), archive)
         for name, entry in header.items()
     ]
 

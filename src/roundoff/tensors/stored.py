@@ -14,8 +14,8 @@ from roundoff.errors import BadInput, nearest
 __all__ = [
     "Content",
     "Declared",
-    "Stored",
     "StoredSource",
+    "StoredTensor",
     "settle",
 ]
 
@@ -51,7 +51,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTensor:
     """One tensor of one sample in one file.
 
     Attributes:
@@ -86,7 +86,7 @@ class StoredSource:
 
     def __init__(
         self,
-        stored: Iterable[Stored],
+        stored: Iterable[StoredTensor],
         *,
         label: str,
         samples: Sequence[str] = (),
@@ -96,7 +96,7 @@ class StoredSource:
         self._label = label
         self._ordered = ordered
         self._broken = dict(broken or {})
-        self._places: dict[str, dict[str, Stored]] = {}
+        self._places: dict[str, dict[str, StoredTensor]] = {}
         for place in map(_printable, stored):
             _add(self._places.setdefault(place.name, {}), place)
         seen = [sample for places in self._places.values() for sample in places]
@@ -138,7 +138,7 @@ class StoredSource:
             what = f"Tensor {name!r} in {place.where} does not fit into memory."
             raise BadInput(what, fix="store it uncompressed, so that it can be mapped") from error
 
-    def _find(self, name: str, sample: str) -> Stored:
+    def _find(self, name: str, sample: str) -> StoredTensor:
         if sample not in self._samples:
             what = f"{self._label} has no sample {sample!r}."
             raise BadInput(what, fix=nearest(sample, self._samples))
@@ -153,7 +153,7 @@ class StoredSource:
         return self._places[name][sample]
 
 
-def _printable(place: Stored) -> Stored:
+def _printable(place: StoredTensor) -> StoredTensor:
     """Refuse names that are not valid Unicode, under a spelling that every screen and file can take."""
     names = (place.name, place.sample, place.node, place.op_type)
     name, sample, node, op_type = map(shown, names)
@@ -163,10 +163,10 @@ def _printable(place: Stored) -> Stored:
     def refuse() -> Content:
         raise Unreadable("its name is not valid Unicode", fix="write it again under a name that is")
 
-    return Stored(name, sample, place.where, refuse, node, op_type)
+    return StoredTensor(name, sample, place.where, refuse, node, op_type)
 
 
-def _add(places: dict[str, Stored], place: Stored) -> None:
+def _add(places: dict[str, StoredTensor], place: StoredTensor) -> None:
     """Keep one place per sample; of two that claim the same name neither can be trusted, so say so."""
     first = places.get(place.sample)
     if first is None:
@@ -178,10 +178,10 @@ def _add(places: dict[str, Stored], place: Stored) -> None:
             f"stored twice: in {first.where} and in {place.where}", fix="remove or rename one of the two"
         )
 
-    places[place.sample] = Stored(place.name, place.sample, first.where, clash)
+    places[place.sample] = StoredTensor(place.name, place.sample, first.where, clash)
 
 
-def _describe(places: Iterable[Stored]) -> TensorInfo:
+def _describe(places: Iterable[StoredTensor]) -> TensorInfo:
     """Describe a tensor by the first sample in which it can be read, else by what is wrong in the first."""
     infos: list[TensorInfo] = []
     for place in places:
@@ -191,7 +191,7 @@ def _describe(places: Iterable[Stored]) -> TensorInfo:
     return infos[0]
 
 
-def _info(place: Stored) -> TensorInfo:
+def _info(place: StoredTensor) -> TensorInfo:
     dtype, shape, problem = "", tuple[int, ...](), ""
     try:
         content = place.probe()

@@ -9,11 +9,11 @@ from pathlib import Path
 from roundoff.core.array_files import Unreadable
 from roundoff.core.names import natural_key, shown
 from roundoff.tensors.folders import without_suffix
-from roundoff.tensors.stored import Content, Declared, Stored
+from roundoff.tensors.stored import Content, Declared, StoredTensor
 
 __all__ = [
     "Arranged",
-    "Unit",
+    "TensorPlace",
     "arrange_archives",
     "arrange_files",
     "is_sample_folder",
@@ -26,7 +26,7 @@ _MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class TensorPlace:
     """One place that can hold a tensor.
 
     Attributes:
@@ -58,10 +58,10 @@ class Unit:
         inside = self.file[len(self.archive) :] if self.archive else ""
         return shown(f"{self.path}{inside}")
 
-    def stored(self, name: str, sample: str = "", *, declared: Declared | None = None) -> Stored:
+    def stored(self, name: str, sample: str = "", *, declared: Declared | None = None) -> StoredTensor:
         """Use the place as the given tensor of the given sample."""
         probe = functools.partial(self.probe, declared)
-        return Stored(name, sample, self.where, probe, self.node, origin=self.origin)
+        return StoredTensor(name, sample, self.where, probe, self.node, origin=self.origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Arranged:
         broken: Samples of which nothing can be read, with the reason.
     """
 
-    stored: Sequence[Stored]
+    stored: Sequence[StoredTensor]
     samples: Sequence[str] = ("",)
     ordered: bool = False
     broken: dict[str, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ def is_sample_folder(name: str) -> bool:
     return _SAMPLE_FOLDER.fullmatch(name) is not None
 
 
-def arrange_files(units: Sequence[Unit]) -> Arranged:
+def arrange_files(units: Sequence[TensorPlace]) -> Arranged:
     """Name tensors by their paths; sub-folders called like samples that hold mostly the same files are samples."""
     tops: dict[str, set[str]] = {}
     for unit in units:
@@ -99,7 +99,7 @@ def arrange_files(units: Sequence[Unit]) -> Arranged:
     return Arranged([unit.stored(unit.name) for unit in units])
 
 
-def arrange_archives(units: Sequence[Unit]) -> Arranged:
+def arrange_archives(units: Sequence[TensorPlace]) -> Arranged:
     """Take each archive as one sample, unless no two archives share a name: then they are parts of one."""
     readable = sorted((unit for unit in units if unit.archive), key=lambda unit: natural_key(unit.name))
     broken = {_sample_of(unit.file): _problem_of(unit) for unit in units if not unit.archive}
@@ -116,7 +116,7 @@ def _sample_of(archive: str) -> str:
     return shown(without_suffix(archive))
 
 
-def _problem_of(unit: Unit) -> str:
+def _problem_of(unit: TensorPlace) -> str:
     try:
         unit.probe(None)
     except Unreadable as error:
@@ -126,10 +126,10 @@ def _problem_of(unit: Unit) -> str:
     raise AssertionError(unit)  # an archive that can be read has members
 
 
-def unreadable_unit(file: str, path: Path, error: Unreadable | OSError) -> Unit:
+def unreadable_unit(file: str, path: Path, error: Unreadable | OSError) -> TensorPlace:
     """Stand in for an archive that cannot be opened and so has no members to be listed."""
 
     def probe(declared: Declared | None) -> Content:
         raise error
 
-    return Unit(file, shown(without_suffix(file)), path, probe)
+    return TensorPlace(file, shown(without_suffix(file)), path, probe)

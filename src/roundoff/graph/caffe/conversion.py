@@ -13,14 +13,14 @@ from roundoff.errors import BadInput
 from roundoff.graph.build import Assembly
 from roundoff.graph.caffe.blobs import same_shape
 from roundoff.graph.caffe.fields import MessageSpec, message_spec
-from roundoff.graph.caffe.net import Layer, Net
+from roundoff.graph.caffe.net import CaffeLayer, Net
 
 __all__ = [
+    "BlobValue",
     "Converter",
     "LayerJob",
     "Params",
     "Shape",
-    "Value",
 ]
 
 
@@ -120,7 +120,7 @@ _MOST_VALUES = 1 << 36
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class BlobValue:
     """A tensor of the new model.
 
     Attributes:
@@ -156,11 +156,17 @@ class LayerJob:
     """
 
     def __init__(
-        self, layer: Layer, bottoms: Sequence[Value], *, top_names: Sequence[str], net: Net, draft: Assembly
+        self,
+        layer: CaffeLayer,
+        bottoms: Sequence[BlobValue],
+        *,
+        top_names: Sequence[str],
+        net: Net,
+        draft: Assembly,
     ) -> None:
         self.layer = layer
         self.bottoms = tuple(bottoms)
-        self.tops: dict[int, Value] = {}
+        self.tops: dict[int, BlobValue] = {}
         self.batch_fixed = ""
         self.notes: list[str] = []
         self._top_names = tuple(top_names)
@@ -316,11 +322,11 @@ class LayerJob:
             shown = "x".join(map(str, shape))
             raise self.refuse(f"would compute a blob of the shape {shown}", fix="check its sizes and its input's")
         name = self._top_names[index]
-        self.tops[index] = Value(name, shape)
+        self.tops[index] = BlobValue(name, shape)
         return name
 
 
-def _has_integers(layer: Layer) -> bool:
+def _has_integers(layer: CaffeLayer) -> bool:
     return bool(layer.blobs) and layer.blobs[0].dtype == np.int8
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from roundoff.core.files import caffe_pair, is_caffe, pair_path
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.build import Assembly, make_model
-from roundoff.graph.caffe.conversion import LayerJob, Value
+from roundoff.graph.caffe.conversion import BlobValue, LayerJob
 from roundoff.graph.caffe.fields import message_spec
 from roundoff.graph.caffe.inputs import DATA_TYPES, input_shapes
-from roundoff.graph.caffe.net import Layer, Net, read_net
+from roundoff.graph.caffe.net import CaffeLayer, Net, read_net
 from roundoff.graph.caffe.registry import NOT_RUN, converter_of, layer_types
 from roundoff.graph.load import Model, checked_model
 
@@ -112,12 +112,12 @@ def net_of(model: Model) -> Net:
     return read_net(*caffe_pair(model.path))
 
 
-def runs_of(net: Net) -> tuple[Layer, ...]:
+def runs_of(net: Net) -> tuple[CaffeLayer, ...]:
     """The layers of a net that run, inputs among them."""
     return tuple(_sorted_out(net)[0])
 
 
-def _sorted_out(net: Net) -> tuple[list[Layer], list[Dropped]]:
+def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
     """Tell the layers that run from those that serve training, and what hangs on them."""
     dropped = [Dropped(layer.name, layer.type, "belongs to another phase") for layer in net.excluded]
     gone: set[str] = set()
@@ -136,7 +136,7 @@ def _sorted_out(net: Net) -> tuple[list[Layer], list[Dropped]]:
     return kept, dropped
 
 
-def _check_known(layer: Layer, net: Net) -> None:
+def _check_known(layer: CaffeLayer, net: Net) -> None:
     if layer.type in DATA_TYPES or converter_of(layer.type) is not None:
         return
     known = [*layer_types(), *sorted(DATA_TYPES)]
@@ -150,13 +150,13 @@ def _check_known(layer: Layer, net: Net) -> None:
 class _Importer:
     """One net on its way to a model."""
 
-    def __init__(self, net: Net, kept: Sequence[Layer], dropped: list[Dropped]) -> None:
+    def __init__(self, net: Net, kept: Sequence[CaffeLayer], dropped: list[Dropped]) -> None:
         self._net, self._kept, self._dropped = net, kept, dropped
         self._notes: list[str] = []
         self._batch_fixed = ""
-        self._blobs: dict[str, Value] = {}
+        self._blobs: dict[str, BlobValue] = {}
         self._unread: dict[str, None] = {}
-        self._inputs: list[Value] = []
+        self._inputs: list[BlobValue] = []
         self._tops: dict[str, tuple[str, int]] = {}
         self._written = Counter(top for layer in kept for top in layer.tops)
         empty = make_model(_graph(net.name or net.path.stem))
@@ -183,7 +183,7 @@ class _Importer:
         for name in self._written:
             self._draft.free_tensor(name)
 
-    def _add_inputs(self, layer: Layer) -> None:
+    def _add_inputs(self, layer: CaffeLayer) -> None:
         if layer.bottoms:
             raise self._wrong(layer, f"has bottoms ({', '.join(layer.bottoms)}), but brings data")
         read = {bottom for other in self._kept for bottom in other.bottoms}
@@ -201,13 +201,13 @@ class _Importer:
             top = layer.tops[index]
             if top in self._blobs:
                 raise self._wrong(layer, f"writes blob {top!r}, which another layer writes already")
-            self._blobs[top] = Value(top, shape)
+            self._blobs[top] = BlobValue(top, shape)
             self._inputs.append(self._blobs[top])
             # A net that names its inputs without a layer has none for them; the blob's name stands for it.
             self._tops[top] = (layer.name, index) if "input" not in layer.message else (top, 0)
             self._unread[top] = None
 
-    def _add_layer(self, layer: Layer) -> None:
+    def _add_layer(self, layer: CaffeLayer) -> None:
         for bottom in layer.bottoms:
             if bottom not in self._blobs:
                 what = f"reads blob {bottom!r}, which no layer before it writes"
@@ -231,7 +231,7 @@ class _Importer:
         self._notes += job.notes
         self._note_unknown(layer)
 
-    def _check_tops(self, layer: Layer) -> None:
+    def _check_tops(self, layer: CaffeLayer) -> None:
         if not layer.tops:
             raise self._wrong(layer, "has no tops", fix="give it one")
         for place, top in enumerate(layer.tops):
@@ -239,7 +239,7 @@ class _Importer:
             if layer.tops.count(top) > 1 or (top in self._blobs and not in_place):
                 raise self._wrong(layer, f"writes blob {top!r}, which another layer writes already")
 
-    def _top_name(self, layer: Layer, top: str) -> str:
+    def _top_name(self, layer: CaffeLayer, top: str) -> str:
         """The last version of a blob has its name; versions before it have that of the layer behind a ``#``.
 
         The other way round for a blob that is an input: what is fed keeps its name.
@@ -250,7 +250,7 @@ class _Importer:
             return self._draft.free_tensor(f"{top}#{layer.name}")
         return top
 
-    def _note_unknown(self, layer: Layer) -> None:
+    def _note_unknown(self, layer: CaffeLayer) -> None:
         known = message_spec("LayerParameter").by_name
         strange = [entry for entry in layer.message.entries if entry.name not in known and entry.line]
         for entry in strange:
@@ -293,7 +293,7 @@ class _Importer:
             self._notes.append(f"the batch size is fixed: {self._batch_fixed}")
         return "" if self._batch_fixed or len(sizes) != 1 or flat else _BATCH
 
-    def _wrong(self, layer: Layer, text: str, fix: str = "correct that layer") -> BadInput:
+    def _wrong(self, layer: CaffeLayer, text: str, fix: str = "correct that layer") -> BadInput:
         return BadInput(f"{self._net.path}, line {layer.line}: layer {layer.name!r} {text}.", fix=fix)
 
 

@@ -6,7 +6,7 @@ from roundoff.core.text_proto import TextMessage
 from roundoff.errors import BadInput
 from roundoff.graph.caffe.conversion import Params, Shape
 from roundoff.graph.caffe.fields import message_spec
-from roundoff.graph.caffe.net import Layer, Net
+from roundoff.graph.caffe.net import CaffeLayer, Net
 
 __all__ = ["DATA_TYPES", "input_shapes"]
 
@@ -21,7 +21,7 @@ _SAY = (
 _COLOURS = 3
 
 
-def input_shapes(layer: Layer, net: Net, *, needed: Sequence[int]) -> dict[int, Shape]:
+def input_shapes(layer: CaffeLayer, net: Net, *, needed: Sequence[int]) -> dict[int, Shape]:
     """Shapes of the tops of a layer that brings data.
 
     Args:
@@ -48,7 +48,7 @@ def input_shapes(layer: Layer, net: Net, *, needed: Sequence[int]) -> dict[int, 
     return {index: shapes[index] for index in needed}
 
 
-def _params(layer: Layer, name: str, net: Net) -> Params:
+def _params(layer: CaffeLayer, name: str, net: Net) -> Params:
     spec = message_spec(message_spec("LayerParameter").by_name[name].message)
 
     def refuse(text: str) -> BadInput:
@@ -61,7 +61,7 @@ def _dims(shape: Params) -> Shape:
     return shape.integers("dim")
 
 
-def _spread(shapes: list[Shape], layer: Layer) -> dict[int, Shape]:
+def _spread(shapes: list[Shape], layer: CaffeLayer) -> dict[int, Shape]:
     """One shape for each top, or one for all."""
     every = shapes * len(layer.tops) if len(shapes) == 1 else shapes
     return dict(enumerate(every))
@@ -73,7 +73,7 @@ def _dummy(params: Params) -> list[Shape]:
     return given or list(zip(*old, strict=False))
 
 
-def _image_shape(layer: Layer, net: Net) -> Shape | None:
+def _image_shape(layer: CaffeLayer, net: Net) -> Shape | None:
     """The shape of pictures, as far as the layer and the first layer that reads them tell."""
     if layer.type == "MemoryData":
         memory = _params(layer, "memory_data_param", net)
@@ -90,7 +90,7 @@ def _image_shape(layer: Layer, net: Net) -> Shape | None:
     return (batch, channels, height, width) if height and width else None
 
 
-def _channels(layer: Layer, net: Net) -> int | None:
+def _channels(layer: CaffeLayer, net: Net) -> int | None:
     for reader in net.layers:
         if set(reader.bottoms) & set(layer.tops) and reader.type == "Convolution" and reader.blobs:
             group = _params(reader, "convolution_param", net).integer("group")

@@ -15,9 +15,9 @@ from roundoff.graph.caffe.fields import LAYER_TYPES_V1, text_table
 from roundoff.graph.caffe.wire import decode
 
 __all__ = [
-    "Layer",
+    "CaffeLayer",
+    "CaffeWeights",
     "Net",
-    "Weights",
     "read_net",
     "read_prototxt",
     "read_weights",
@@ -186,7 +186,7 @@ _MOST_FIELDS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class CaffeLayer:
     """One layer.
 
     Attributes:
@@ -209,7 +209,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class CaffeWeights:
     """What a .caffemodel holds.
 
     Attributes:
@@ -237,9 +237,9 @@ class Net:
     """
 
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[CaffeLayer, ...]
     path: Path
-    excluded: tuple[Layer, ...] = ()
+    excluded: tuple[CaffeLayer, ...] = ()
     weights_path: Path | None = None
     unknown: int = 0
     unused: tuple[str, ...] = ()
@@ -256,7 +256,7 @@ def read_net(prototxt: Path, caffemodel: Path | None) -> Net:
         BadInput: A file is missing, damaged, or not of its kind.
     """
     message = read_prototxt(prototxt)
-    weights = Weights({}) if caffemodel is None else read_weights(caffemodel)
+    weights = CaffeWeights({}) if caffemodel is None else read_weights(caffemodel)
     every = tuple(_layers(message, prototxt, weights))
     runs = [_runs(layer, message, prototxt) for layer in every]
     names = {layer.name for layer in every}
@@ -289,7 +289,7 @@ def read_prototxt(path: Path) -> TextMessage:
     return upgraded(parse_text_proto(text, table, what=str(path), most_fields=_MOST_FIELDS), what=str(path))
 
 
-def read_weights(path: Path) -> Weights:
+def read_weights(path: Path) -> CaffeWeights:
     """Read the numbers of a net; they stay windows on the file.
 
     Raises:
@@ -312,10 +312,10 @@ def read_weights(path: Path) -> Weights:
         if stored:
             owner = f"{path}: blob {{}} of layer {name!r}"
             blobs[name] = tuple(blob_array(blob, owner=owner.format(place)) for place, blob in enumerate(stored))
-    return Weights(blobs, decoded.unknown)
+    return CaffeWeights(blobs, decoded.unknown)
 
 
-def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
+def _layers(net: TextMessage, path: Path, weights: CaffeWeights) -> Iterator[CaffeLayer]:
     for entry in net.entries:
         message = entry.value
         if entry.name != "layer" or not isinstance(message, TextMessage):
@@ -327,7 +327,7 @@ def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
         own = message.messages("blobs")
         owner = f"{path}, line {entry.line}: blob {{}} of layer {name!r}"
         stored = tuple(blob_array(blob, owner=owner.format(place)) for place, blob in enumerate(own))
-        yield Layer(
+        yield CaffeLayer(
             name,
             kind,
             tuple(str(bottom) for bottom in message.all("bottom")),
@@ -338,7 +338,7 @@ def _layers(net: TextMessage, path: Path, weights: Weights) -> Iterator[Layer]:
         )
 
 
-def _runs(layer: Layer, net: TextMessage, path: Path) -> bool:
+def _runs(layer: CaffeLayer, net: TextMessage, path: Path) -> bool:
     """Whether a layer belongs to the test phase."""
     include, exclude = layer.message.messages("include"), layer.message.messages("exclude")
     if include and exclude:

@@ -6,21 +6,21 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextMessage
-from roundoff.graph.caffe.net import Layer, Net
+from roundoff.graph.caffe.net import CaffeLayer, Net
 
-__all__ = ["Codes", "find_codes", "weight_steps"]
+__all__ = ["StoredCodes", "find_codes", "weight_steps"]
 
 _LIMITS = {"int8": (-128, 127), "int32": (-(2**31), 2**31 - 1)}
 
 
-class Codes(NamedTuple):
+class StoredCodes(NamedTuple):
     """Codes, and the scale by which they are exactly the stored values."""
 
     values: Array
     scale: Array
 
 
-def weight_steps(layer: Layer, net: Net) -> tuple[Array, Array] | None:
+def weight_steps(layer: CaffeLayer, net: Net) -> tuple[Array, Array] | None:
     """The steps of a layer's weights and of its bias, as the Quant and DeQuant layers around it tell them.
 
     Both are of one value, or of one for each output; None when such layers do not stand around it.
@@ -38,7 +38,7 @@ def weight_steps(layer: Layer, net: Net) -> tuple[Array, Array] | None:
     return np.asarray(factor * np.float32(stored), np.float32), factor
 
 
-def find_codes(values: Array, steps: Array, *, axis: int, dtype: str = "int8") -> Codes | None:
+def find_codes(values: Array, steps: Array, *, axis: int, dtype: str = "int8") -> StoredCodes | None:
     """The codes of stored values; None unless they are the values exactly.
 
     Args:
@@ -60,7 +60,7 @@ def find_codes(values: Array, steps: Array, *, axis: int, dtype: str = "int8") -
     if scale is None:
         return None
     codes = np.moveaxis(whole.astype(dtype).reshape(moved.shape), 0, axis)
-    return Codes(np.ascontiguousarray(codes), scale if steps.size > 1 else scale.reshape(()))
+    return StoredCodes(np.ascontiguousarray(codes), scale if steps.size > 1 else scale.reshape(()))
 
 
 def _exact_scale(rows: Array, whole: Array, steps: Array) -> Array | None:

@@ -18,7 +18,7 @@ from roundoff.graph.reading.code_flow import data_inputs
 from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.dialect_draft import Draft
 from roundoff.graph.reading.rewriting import Coding, Rewriting
-from roundoff.graph.wiring import ElementType, by_dtype
+from roundoff.graph.wiring import OnnxType, by_dtype
 
 __all__ = [
     "ToNumbers",
@@ -246,7 +246,7 @@ class _Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Constant:
+class _ConstantCodes:
     """Codes that take the place of a constant input.
 
     Attributes:
@@ -263,7 +263,7 @@ class _Constant:
     scale: Array
     zero_point: Array
     axis: int | None
-    element: ElementType
+    element: OnnxType
 
 
 def rewrite_ascend(draft: Draft) -> None:
@@ -294,7 +294,7 @@ class _Following:
         self._starts = {start.node.name: start for start in to_numbers(draft)}
         self._numbers: dict[str, _Numbers] = {}
         self._ends: dict[str, ToValues] = {}
-        self._constants: dict[tuple[str, int], _Constant] = {}
+        self._constants: dict[tuple[str, int], _ConstantCodes] = {}
 
     def run(self) -> None:
         for node in self._draft.nodes:
@@ -377,7 +377,7 @@ class _Following:
         shape = () if whole else (-1,)
         zero_point = np.broadcast_to(zero_point + end.weight_offset, scale.shape)
         width = 4 if numbers.origin.bits == 4 and codes.min(initial=0) >= -8 and codes.max(initial=0) <= 7 else 8
-        self._constants[layer.name, at] = _Constant(
+        self._constants[layer.name, at] = _ConstantCodes(
             numbers.origin.node.name,
             codes,
             scale.reshape(shape),
@@ -389,7 +389,7 @@ class _Following:
             node = next(node for node in self._draft.nodes if node.name == name)
             sums, _ = self._codes(node, position)
             zeros = np.zeros(scale.shape, np.int64).reshape(shape)
-            self._constants[name, position] = _Constant(
+            self._constants[name, position] = _ConstantCodes(
                 numbers.origin.node.name,
                 sums,
                 end.step.reshape(shape),
@@ -473,7 +473,7 @@ def _weight_axis(layer: Any, at: int) -> int:
     return 1 if layer.op_type == "ConvTranspose" else 0
 
 
-def _element(codes: Array, bits: int) -> ElementType:
+def _element(codes: Array, bits: int) -> OnnxType:
     low, high = (float(codes.min()), float(codes.max())) if codes.size else (0.0, 0.0)
     if low < -(1 << (bits - 1)) or high > (1 << (bits - 1)) - 1:
         bits = 16 if bits < 16 else 64

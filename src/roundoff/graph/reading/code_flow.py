@@ -19,7 +19,7 @@ from roundoff.graph.reading.points import (
     is_operator,
     read_point,
 )
-from roundoff.graph.wiring import ElementType, by_dtype, by_number, reads
+from roundoff.graph.wiring import OnnxType, by_dtype, by_number, reads
 
 __all__ = [
     "CodeFlow",
@@ -207,7 +207,7 @@ _FLOAT_ONLY = frozenset({
 })  # fmt: skip
 
 
-def _can_be_code(element: ElementType) -> bool:
+def _can_be_code(element: OnnxType) -> bool:
     return "int" in element.dtype and element.bits <= _WIDEST_CODES
 
 
@@ -253,7 +253,7 @@ def _quantized_shape(draft: Draft, codes: str) -> tuple[int, ...] | None:
     return draft.constants.shape(node.input[0])
 
 
-def _element(point: Point) -> ElementType | None:
+def _element(point: Point) -> OnnxType | None:
     return by_dtype(f"{'int' if point.spec.signed else 'uint'}{point.spec.bits}")
 
 

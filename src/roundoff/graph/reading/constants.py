@@ -10,7 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.graph.weights import Weights, constant_value
-from roundoff.graph.wiring import ElementType, by_dtype, by_number
+from roundoff.graph.wiring import OnnxType, by_dtype, by_number
 
 __all__ = ["Constants", "attribute"]
 
@@ -50,7 +50,7 @@ class Constants:
         self._model = model
         self._stored = Weights(model).protos
         self._added: dict[str, Array] = {}
-        self._elements: dict[str, ElementType] = {}
+        self._elements: dict[str, OnnxType] = {}
         self._derived = self._find_derived()
 
     def _find_derived(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Constants:
         """The value, if it was added here."""
         return self._added.get(name)
 
-    def add(self, name: str, values: Array, element: ElementType | None = None) -> None:
+    def add(self, name: str, values: Array, element: OnnxType | None = None) -> None:
         """Keep values under a name that is free.
 
         Args:
@@ -117,7 +117,7 @@ class Constants:
             what = f"The constant {name!r} of {self._model.path} cannot be computed: {node.op_type}: {error}."
             raise BadInput(what, fix="fold the constants of the model and export it again") from error
 
-    def element(self, name: str) -> ElementType | None:
+    def element(self, name: str) -> OnnxType | None:
         """The element type of a constant, found without reading its values where possible."""
         if name in self._elements:
             return self._elements[name]

@@ -10,7 +10,7 @@ from roundoff.graph.build import all_names, opset_of
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import Oddity, OddityKind
 from roundoff.graph.reading.constants import Constants
-from roundoff.graph.wiring import ElementType, reads, subgraphs
+from roundoff.graph.wiring import OnnxType, reads, subgraphs
 
 __all__ = ["Draft"]
 
@@ -76,7 +76,7 @@ class Draft:
         """A name for a node like the wanted one that no other has; it is taken from now on."""
         return _free(wanted, self._taken_nodes)
 
-    def add_constant(self, values: Array, wanted: str, element: ElementType | None = None) -> str:
+    def add_constant(self, values: Array, wanted: str, element: OnnxType | None = None) -> str:
         """Keep values as a constant; gives the name they got."""
         name = self.free(wanted)
         self.constants.add(name, values, element)

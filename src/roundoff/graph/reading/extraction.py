@@ -17,7 +17,7 @@ from roundoff.graph.reading.code_flow import (
 from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.dialect_draft import Draft
 from roundoff.graph.reading.points import DEQUANTIZE, QUANTIZE, Point, is_operator, limited
-from roundoff.graph.reading.stages import Codes, Stage, Stages, Wire
+from roundoff.graph.reading.stages import CodeWire, Stage, StageList, Wire
 from roundoff.graph.wiring import by_number, reads
 
 __all__ = [
@@ -104,13 +104,13 @@ def absorbed(draft: Draft, node: Any, point: Point) -> tuple[str, Point]:
     return (node.input[0], point) if found is None else (tensor, found)
 
 
-def is_cast_back(node: Any, source: Wire | Codes | None) -> bool:
+def is_cast_back(node: Any, source: Wire | CodeWire | None) -> bool:
     """Whether a node only brings the result of a quantizer back to the type of its tensor."""
     stage = source.stage if isinstance(source, Wire) else None
     return stage is not None and node.op_type == "Cast" and node.name == f"{stage.name}_Cast_back"
 
 
-def cast_back(node: Any, source: Wire | Codes) -> Wire | Codes:
+def cast_back(node: Any, source: Wire | CodeWire) -> Wire | CodeWire:
     """What such a node gives; a constant of which only the codes are there gets the type of its tensor by it."""
     stage = source.stage
     stored = by_number(attribute(node, "to", 0))
@@ -175,9 +175,9 @@ class Extraction:
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
         self.nodes: list[Any] = []
-        self.stages = Stages()
+        self.stages = StageList()
         self.leaving: dict[str, str] = {}
-        self._wires: dict[str, Wire | Codes] = {}
+        self._wires: dict[str, Wire | CodeWire] = {}
         self._flow: CodeFlow = find_codes(draft)
         self.inputs = self._flow.inputs
         self._computed: set[str] = set()
@@ -187,7 +187,7 @@ class Extraction:
     def run(self) -> None:
         """Do it."""
         for name in sorted(self._flow.inputs):
-            self._wires[name] = Codes(Wire(name), self._flow.codes[name], name)
+            self._wires[name] = CodeWire(Wire(name), self._flow.codes[name], name)
             self.draft.odd("interface", name, f"input {name!r} is codes in the file, and values here")
         for node in self.draft.nodes:
             self._take(node)
@@ -200,7 +200,7 @@ class Extraction:
         if point is not None and is_operator(node, QUANTIZE):
             source, point = absorbed(self.draft, node, point)
             wire = self._wire(source)
-            self._wires[node.output[0]] = Codes(wire, point, _called(node, wire.tensor))
+            self._wires[node.output[0]] = CodeWire(wire, point, _called(node, wire.tensor))
             if node.output[0] in self._flow.needed:
                 self._copy(node)
         elif point is not None:
@@ -220,7 +220,7 @@ class Extraction:
 
     def _dequantize(self, node: Any, point: Point) -> None:
         known = self._wires.get(node.input[0])
-        if isinstance(known, Codes):
+        if isinstance(known, CodeWire):
             if not known.point.same(point):
                 self._disagree(node, known, point)
             self._wires[node.output[0]] = self._values(known)
@@ -228,7 +228,7 @@ class Extraction:
             stage = self._stage_of_codes(node, point)
             self._wires[node.output[0]] = Wire(stage.tensor, stage)
 
-    def _disagree(self, node: Any, codes: Codes, point: Point) -> None:
+    def _disagree(self, node: Any, codes: CodeWire, point: Point) -> None:
         self.draft.odd(
             "disagreement",
             codes.source.tensor,
@@ -236,7 +236,7 @@ class Extraction:
             f"with {point.describe()}; taken here is the first",
         )
 
-    def _values(self, codes: Codes) -> Wire:
+    def _values(self, codes: CodeWire) -> Wire:
         """The values that codes stand for; makes their quantizer when there is none yet."""
         if codes.exact:
             return codes.source
@@ -281,26 +281,26 @@ class Extraction:
         for at, name in enumerate(node.output):
             if name in self._flow.codes:
                 copy.output[at] = self.draft.free(name) if needed else self._value_names.of_computed(name)
-                self._wires[name] = Codes(Wire(copy.output[at]), point, copy.output[at], exact=True)
+                self._wires[name] = CodeWire(Wire(copy.output[at]), point, copy.output[at], exact=True)
             elif needed and name:
                 copy.output[at] = self.draft.free(name)
 
-    def _codes_of(self, node: Any, at: int) -> Codes:
+    def _codes_of(self, node: Any, at: int) -> CodeWire:
         known = self._wires.get(node.input[at])
-        if isinstance(known, Codes):
+        if isinstance(known, CodeWire):
             return known
         # Codes that are a constant.
         point = self._flow.codes[node.input[at]]
         plain = self.draft.constants.origin(node.input[at])
         tensor = self._value_names.of_constant(plain, f"{plain}_dequantized")
         stage = self.stages.add(tensor, tensor, point, codes=plain)
-        return Codes(Wire(tensor), point, tensor, stage=stage)
+        return CodeWire(Wire(tensor), point, tensor, stage=stage)
 
-    def _clipped(self, node: Any, codes: Codes) -> Codes | None:
+    def _clipped(self, node: Any, codes: CodeWire) -> CodeWire | None:
         """Codes of fewer bits: quantized to a wider type, and then limited to what they may be."""
         limits = is_code_clip(self.draft, node, codes.point.spec)
         point = None if limits is None else limited(codes.point, *limits)
-        return None if point is None else Codes(codes.source, point, codes.name)
+        return None if point is None else CodeWire(codes.source, point, codes.name)
 
     def _copy(self, node: Any, *, values: bool = False, name: str = "") -> Any:
         """Add a node that reads float values where it read dequantized ones, or also where it read codes."""
@@ -309,7 +309,7 @@ class Extraction:
         copy.name = name or node.name
         for at, tensor in enumerate(node.input):
             known = self._wires.get(tensor)
-            if isinstance(known, Codes) and (values or only_looks(node)):
+            if isinstance(known, CodeWire) and (values or only_looks(node)):
                 known = self._values(known)
             if isinstance(known, Wire):
                 copy.input[at] = known.tensor
@@ -338,7 +338,7 @@ class Extraction:
     def _leave(self, output: str, tensor: str) -> None:
         """Find, or make, the tensor of the float graph that an output is."""
         known = self._wires.get(tensor)
-        if isinstance(known, Codes):
+        if isinstance(known, CodeWire):
             if tensor in self._flow.needed or output in self._fed:
                 return
             self.draft.odd("interface", output, f"output {output!r} is codes in the file, and values here")

@@ -10,7 +10,7 @@ from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.dialect_draft import Draft
 from roundoff.graph.reading.points import MICROSOFT, QUANTIZE, is_operator
 from roundoff.graph.reading.rewriting import Coding, Rewriting, plain_name
-from roundoff.graph.wiring import ElementType, by_dtype
+from roundoff.graph.wiring import OnnxType, by_dtype
 
 __all__ = [
     "rewrite_integer_products",
@@ -148,7 +148,7 @@ def _coding(node: Any, form: _Form, at: int) -> Coding:
     return Coding(_input(node, at + 1), _input(node, at + 2), axis=axis)
 
 
-def _element(draft: Draft, zero_points: Sequence[str]) -> ElementType | None:
+def _element(draft: Draft, zero_points: Sequence[str]) -> OnnxType | None:
     """The type of codes when the output has no zero point: that of the inputs."""
     known = (draft.constants.element(name) for name in zero_points if name in draft.constants)
     return next((element for element in known if element is not None), by_dtype("uint8"))

@@ -10,7 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.wiring import ElementType, by_dtype, by_number
+from roundoff.graph.wiring import OnnxType, by_dtype, by_number
 
 __all__ = [
     "DEQUANTIZE",
@@ -81,7 +81,7 @@ def is_operator(node: Any, op_type: str) -> bool:
     return node.op_type == op_type and node.domain in _DOMAINS
 
 
-def spec_of(element: ElementType, zero_point: Array, *, rounding: Rounding = "half_even") -> QuantSpec:
+def spec_of(element: OnnxType, zero_point: Array, *, rounding: Rounding = "half_even") -> QuantSpec:
     """The form of codes of an element type; symmetric when all zero points are where symmetric ones are.
 
     Raises:
@@ -110,7 +110,7 @@ def _is_symmetric(spec: QuantSpec, zero_point: Array) -> bool:
     return bool(np.all(zero_point == (0 if spec.signed else 1 << (spec.bits - 1))))
 
 
-def code_type(draft: Draft, node: Any, known: ElementType | None) -> ElementType:
+def code_type(draft: Draft, node: Any, known: OnnxType | None) -> OnnxType:
     """The type of the codes that a QuantizeLinear writes or a DequantizeLinear reads."""
     if known is not None:
         return known
@@ -126,7 +126,7 @@ def code_type(draft: Draft, node: Any, known: ElementType | None) -> ElementType
 
 
 def read_point(
-    draft: Draft, node: Any, *, known: ElementType | None = None, shape: tuple[int, ...] | None = None
+    draft: Draft, node: Any, *, known: OnnxType | None = None, shape: tuple[int, ...] | None = None
 ) -> Point:
     """What a QuantizeLinear or DequantizeLinear says.
 

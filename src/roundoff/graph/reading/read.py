@@ -23,7 +23,7 @@ from roundoff.graph.reading.integer_operators import rewrite_integer_products, r
 from roundoff.graph.reading.points import QUANTIZE, CannotRepresent
 from roundoff.graph.reading.rewriting import Coding, Rewriting
 from roundoff.graph.reading.transfer import onto_float_model
-from roundoff.graph.wiring import ElementType, by_dtype, subgraphs
+from roundoff.graph.wiring import OnnxType, by_dtype, subgraphs
 from roundoff.messages.numbers import counted
 
 __all__ = [
@@ -201,7 +201,7 @@ def _rewrite(rewriting: Rewriting, node: Any, coding: Coding) -> None:
     rewriting.dequantize(codes, coding, node.output[0])
 
 
-def _integer(bits: int, *, signed: bool) -> ElementType:
+def _integer(bits: int, *, signed: bool) -> OnnxType:
     width = next((width for width in _WIDTHS if width >= bits), 0) if bits > signed else 0
     element = by_dtype(f"{'int' if signed else 'uint'}{width}") if width else None
     if element is None:
@@ -209,7 +209,7 @@ def _integer(bits: int, *, signed: bool) -> ElementType:
     return element
 
 
-def _constants(draft: Draft, node: Any, scale: Array, zero_point: Array, element: ElementType) -> tuple[str, str]:
+def _constants(draft: Draft, node: Any, scale: Array, zero_point: Array, element: OnnxType) -> tuple[str, str]:
     """Add scale and zero point; those of one number are taken for the whole tensor."""
     whole = scale.size == 1
     scale_name = draft.add_constant(scale.astype(np.float32).reshape(() if whole else -1), f"{node.name}_scale")

@@ -7,7 +7,7 @@ from typing import Any
 from roundoff.core.quantizers import Rounding
 from roundoff.graph.reading.dialect_draft import Draft
 from roundoff.graph.reading.points import DEQUANTIZE, FORM, QUANTIZE, ROUNDING
-from roundoff.graph.wiring import ElementType
+from roundoff.graph.wiring import OnnxType
 
 __all__ = ["Coding", "Rewriting", "plain_name"]
 
@@ -30,7 +30,7 @@ class Coding:
     scale: str
     zero_point: str = ""
     axis: int | None = None
-    element: ElementType | None = None
+    element: OnnxType | None = None
     form: tuple[int, bool, bool] | None = None
     rounding: Rounding = "half_even"
 

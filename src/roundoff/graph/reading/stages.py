@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from roundoff.core.quantizers import Consumer
 from roundoff.graph.reading.points import Point
 
-__all__ = ["Codes", "Stage", "Stages", "Wire"]
+__all__ = ["CodeWire", "Stage", "StageList", "Wire"]
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class Wire:
 
 
 @dataclass(slots=True, eq=False)
-class Codes:
+class CodeWire:
     """Integers that stand for values.
 
     Attributes:
@@ -58,7 +58,7 @@ class Codes:
     stage: Stage | None = None
 
 
-class Stages(list[Stage]):
+class StageList(list[Stage]):
     """All quantizers found so far, in the order in which they are first used."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.measure.aggregate import SampleTally
-from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, Job, LightMeter
+from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import Metric, sample_sqnr_db, sqnr_db
 from roundoff.measure.pairs import NOTHING, PairSums, channel_axis_of, measure_pair
 
@@ -89,10 +89,10 @@ def compare(meter: LightMeter, metric: Metric, pairs: Sequence[Pair]) -> list[Pa
     return found
 
 
-def _jobs(pairs: Sequence[Pair], totals: Mapping[int, ErrorTotals]) -> Iterator[Job]:
+def _jobs(pairs: Sequence[Pair], totals: Mapping[int, ErrorTotals]) -> Iterator[MeterJob]:
     for _, group in groupby(totals, key=lambda at: id(pairs[at][0])):
         for part in _batched(group, _AT_A_TIME):
-            yield Job(pairs[part[0]][0], [pairs[at][1] for at in part], [totals[at] for at in part])
+            yield MeterJob(pairs[part[0]][0], [pairs[at][1] for at in part], [totals[at] for at in part])
 
 
 def _batched(items: Iterable[int], size: int) -> Iterator[list[int]]:

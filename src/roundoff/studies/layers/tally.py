@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer, QuantSpec, quantize
 from roundoff.core.tensors import Array
-from roundoff.measure.light_pairs import CodedValues, ErrorTotals, Job, LightMeter, noise_ratio
+from roundoff.measure.light_pairs import CodedValues, ErrorTotals, LightMeter, MeterJob, noise_ratio
 from roundoff.measure.metrics import Status
 from roundoff.measure.pairs import channel_axis_of
 from roundoff.run.variants import Variant
@@ -156,7 +156,7 @@ class Tally:
                 status, reason = failure
                 self.variants[variant].failure = status, f"{reason} (sample {sample})" if sample else reason
         totals = [self.variants[variant].totals for variant in comparable]
-        job = Job(
+        job = MeterJob(
             reference,
             [candidates[variant] for variant in comparable],
             totals,
@@ -202,7 +202,7 @@ class Measurement(NamedTuple):
     """One tensor of one sample: its tally, what to do, and for each variant what its totals were before."""
 
     tally: Tally
-    job: Job
+    job: MeterJob
     variants: Sequence[Variant]
     before: Sequence[tuple[float, float, tuple[int, int]]]
 
