@@ -4,10 +4,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from roundoff.align.layout import correlation, find_layout, positions, take
+from roundoff.align.layout import correlation, find_layout, positions, relabelled, take
 from roundoff.align.names import by_node, check_aliases, match_by_origin, match_by_spelling
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
-from roundoff.align.shapes import relabelled
 from roundoff.align.values import SampleSide, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource

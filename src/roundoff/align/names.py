@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from roundoff.align.axes import core
+from roundoff.align.layout import core, layouts_between
 from roundoff.align.pairing import Match, NamedTensor
-from roundoff.align.shapes import layouts_between
 from roundoff.core.files import read_small
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.align.axes import Shape
 from roundoff.align.evidence import (
     LEAST_CORRELATION,
     LEAST_NOISE,
@@ -23,9 +22,19 @@ from roundoff.align.evidence import (
     joined,
     order_prior,
 )
-from roundoff.align.layout import Floats, correlation, only_padding, positions, seen_through, take
+from roundoff.align.layout import (
+    Floats,
+    Shape,
+    correlation,
+    layouts_between,
+    layouts_within,
+    only_padding,
+    positions,
+    relabelled,
+    seen_through,
+    take,
+)
 from roundoff.align.pairing import Layout, Match
-from roundoff.align.shapes import layouts_between, layouts_within, relabelled
 from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array, TensorSource
 from roundoff.errors import RoundoffError

@@ -13,10 +13,9 @@ from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize, repre
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.suspects import Suspect, find_suspects
-from roundoff.graph.channel_axes import weight_axis
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import Value
+from roundoff.graph.shapes import Value, weight_axis
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.run.capture import LiveSource
 from roundoff.run.feeds import Samples

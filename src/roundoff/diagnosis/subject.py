@@ -11,9 +11,8 @@ from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.result import Measure
 from roundoff.diagnosis.suspects import Suspect
-from roundoff.graph.channel_axes import channel_axes
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import values
+from roundoff.graph.shapes import channel_axes, values
 from roundoff.graph.units import derived_constants
 from roundoff.messages.message import message
 from roundoff.run.bench import MORE_SAMPLES

@@ -3,18 +3,19 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, Topology
 from roundoff.graph.load import Model
 from roundoff.graph.wiring import subgraphs
 
 __all__ = [
+    "OVERLAY_START",
     "STANDARD_DOMAINS",
     "Assembly",
     "all_names",
+    "annotated_model",
     "make_model",
     "opset_of",
 ]
-
 
 # Every onnxruntime roundoff supports runs these; what the newest onnx writes by default, it may refuse.
 DEFAULT_OPSET = 17
@@ -171,3 +172,41 @@ def all_names(graph: Any) -> Iterator[str]:
         yield from node.output
         for inner in subgraphs(node):
             yield from all_names(inner)
+
+
+# The first version of the format in which nodes have remarks.
+_IR_VERSION = 10
+_PRODUCER = "roundoff overlay"
+OVERLAY_START = bytes((8, _IR_VERSION, 18, len(_PRODUCER))) + _PRODUCER.encode()
+"""By this such a file is known: the version and the producer are its first two fields."""
+
+
+def annotated_model(network: Topology, remarks: Mapping[str, Mapping[str, str]]) -> bytes:
+    """An ONNX file whose nodes carry remarks as metadata, which viewers such as Netron show beside them.
+
+    Weights and attributes are not in it, so it cannot be run.
+
+    Args:
+        network: The nodes.
+        remarks: Words and what is said under each, by the name of a node.
+    """
+    from onnx import GraphProto, NodeProto, StringStringEntryProto, ValueInfoProto
+
+    graph = GraphProto(name="remarks on a network; without weights, not to be run")
+    graph.input.extend(ValueInfoProto(name=name) for name in network.inputs)
+    graph.output.extend(ValueInfoProto(name=name) for name in network.outputs)
+    for node in network.nodes:
+        said = remarks.get(node.name, {})
+        graph.node.append(
+            NodeProto(
+                name=node.name,
+                op_type=node.op_type,
+                input=node.inputs,
+                output=node.outputs,
+                metadata_props=[StringStringEntryProto(key=key, value=value) for key, value in said.items()],
+            )
+        )
+    model = make_model(graph, ir_version=_IR_VERSION)
+    model.producer_name = _PRODUCER
+    data: bytes = model.SerializeToString()
+    return data

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from roundoff.core.plan import Step
-from roundoff.graph.identity import ModelHashes, quantizer_hash
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import ModelHashes, QuantizedModel, quantizer_hash
 from roundoff.quantize.corrections.registry import Corrected, apply_correction, correction_names
 from roundoff.quantize.step_table import WorkContext
 from roundoff.quantize.transforms.registry import Transformed, apply_transform, transform_names

@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from roundoff.core.dtypes import parse_dtype
 from roundoff.core.files import read_small
+from roundoff.core.tensors import parse_dtype
 from roundoff.errors import BadInput, nearest
 
 __all__ = [

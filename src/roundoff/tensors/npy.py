@@ -7,10 +7,12 @@ from pathlib import Path
 from roundoff.core.array_files import map_array, read_header
 from roundoff.core.names import shown
 from roundoff.core.tensors import TensorInfo, TensorSource
-from roundoff.tensors import ascend_names
+from roundoff.tensors import ascend_npy as ascend_names
 from roundoff.tensors.folders import (
     LIKELY,
     POSSIBLE,
+    TensorPlace,
+    arrange_files,
     files_with,
     is_tensor_file,
     locate,
@@ -20,7 +22,6 @@ from roundoff.tensors.folders import (
 )
 from roundoff.tensors.opening import open_folder
 from roundoff.tensors.stored import Content, Declared, StoredSource, settle
-from roundoff.tensors.units import TensorPlace, arrange_files
 
 __all__ = ["SUFFIXES", "list_units", "open", "sniff"]
 

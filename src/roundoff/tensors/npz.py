@@ -7,10 +7,9 @@ from pathlib import Path
 from roundoff.core.array_files import MAX_HEADER_BYTES, Member, Unreadable, list_members, parse_header
 from roundoff.core.tensors import TensorInfo, TensorSource
 from roundoff.messages.numbers import format_size
-from roundoff.tensors.folders import sniff_files
+from roundoff.tensors.folders import TensorPlace, sniff_files
 from roundoff.tensors.opening import open_archives
 from roundoff.tensors.stored import Content, Declared, settle
-from roundoff.tensors.units import TensorPlace
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 

@@ -9,17 +9,21 @@ from pathlib import Path, PurePosixPath
 from roundoff.core.array_files import Unreadable
 from roundoff.core.names import FileNames, natural_key, shown
 from roundoff.errors import BadInput
-from roundoff.tensors.folders import files_with, is_tensor_file, locate, walk_files, without_suffix
-from roundoff.tensors.manifest import MAP_NAME, TensorEntry, TensorMap, read_manifest
-from roundoff.tensors.stored import Content, Declared, StoredSource, StoredTensor
-from roundoff.tensors.units import (
+from roundoff.tensors.folders import (
     Arranged,
     TensorPlace,
     arrange_archives,
     arrange_files,
+    files_with,
     is_sample_folder,
+    is_tensor_file,
+    locate,
     unreadable_unit,
+    walk_files,
+    without_suffix,
 )
+from roundoff.tensors.manifest import MAP_NAME, TensorEntry, TensorMap, read_manifest
+from roundoff.tensors.stored import Content, Declared, StoredSource, StoredTensor
 
 __all__ = [
     "arrange_mapped",

@@ -8,14 +8,21 @@ from pathlib import Path
 import numpy as np
 
 from roundoff.core.array_files import Unreadable, check_shape, map_array, size_bytes, stat_file
-from roundoff.core.dtypes import as_values, parse_dtype
 from roundoff.core.names import names_by_stem, shown
-from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource
+from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource, as_values, parse_dtype
 from roundoff.errors import BadInput
-from roundoff.tensors.folders import POSSIBLE, files_with, is_tensor_file, sniff_files, without_suffix
+from roundoff.tensors.folders import (
+    POSSIBLE,
+    Arranged,
+    TensorPlace,
+    arrange_files,
+    files_with,
+    is_tensor_file,
+    sniff_files,
+    without_suffix,
+)
 from roundoff.tensors.opening import as_source, open_folder
 from roundoff.tensors.stored import Content, Declared, StoredTensor
-from roundoff.tensors.units import Arranged, TensorPlace, arrange_files
 
 __all__ = ["SUFFIXES", "open", "sniff"]
 

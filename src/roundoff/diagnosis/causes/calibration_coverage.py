@@ -9,7 +9,7 @@ from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Change, Remedy
 from roundoff.diagnosis.subject import Case, loss_measures
 from roundoff.diagnosis.suspects import Suspect
-from roundoff.graph.channel_axes import channel_axes
+from roundoff.graph.shapes import channel_axes
 from roundoff.messages.message import message
 
 __all__ = ["CalibrationCoverage", "misfit"]

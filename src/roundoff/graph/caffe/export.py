@@ -13,10 +13,9 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import Entry, TextMessage, text_proto_text
 from roundoff.errors import BadInput
-from roundoff.graph.caffe.blobs import blob_message
+from roundoff.graph.caffe.convert import DATA_TYPES, input_shapes
 from roundoff.graph.caffe.fields import text_table
-from roundoff.graph.caffe.inputs import DATA_TYPES, input_shapes
-from roundoff.graph.caffe.net import CaffeLayer, Net
+from roundoff.graph.caffe.net import CaffeLayer, Net, blob_message
 from roundoff.graph.caffe.placement import CaffePlacement, Entrance, Product, place_quantizers
 from roundoff.graph.caffe.wire import encode
 from roundoff.graph.fake_constants import fake_quantized

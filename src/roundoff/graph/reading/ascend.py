@@ -17,7 +17,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.reading.code_flow import data_inputs
 from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.reading.rewriting import Coding, Rewriting
+from roundoff.graph.reading.points import Coding, Rewriting
 from roundoff.graph.wiring import OnnxType, by_dtype
 
 __all__ = [

@@ -15,9 +15,8 @@ from roundoff.graph.insertion import rename_captured
 from roundoff.graph.load import Model
 from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.reading.extraction import Extraction
+from roundoff.graph.reading.extraction import Extraction, Stage
 from roundoff.graph.reading.points import DEQUANTIZE, Point, is_operator
-from roundoff.graph.reading.stages import Stage
 from roundoff.graph.save import drop_unused
 from roundoff.graph.wiring import by_dtype, reads
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from roundoff.graph.reading.constants import attribute
 from roundoff.graph.reading.dialect_draft import Draft
-from roundoff.graph.reading.points import MICROSOFT, QUANTIZE, is_operator
-from roundoff.graph.reading.rewriting import Coding, Rewriting, plain_name
+from roundoff.graph.reading.points import MICROSOFT, QUANTIZE, Coding, Rewriting, is_operator, plain_name
 from roundoff.graph.wiring import OnnxType, by_dtype
 
 __all__ = [

@@ -20,8 +20,7 @@ from roundoff.graph.reading.dialect_draft import Draft
 from roundoff.graph.reading.extraction import Extraction
 from roundoff.graph.reading.float_model import quantizers_of, restore_activations, twin_of
 from roundoff.graph.reading.integer_operators import rewrite_integer_products, rewrite_qoperators
-from roundoff.graph.reading.points import QUANTIZE, CannotRepresent
-from roundoff.graph.reading.rewriting import Coding, Rewriting
+from roundoff.graph.reading.points import QUANTIZE, CannotRepresent, Coding, Rewriting
 from roundoff.graph.reading.transfer import onto_float_model
 from roundoff.graph.wiring import OnnxType, by_dtype, subgraphs
 from roundoff.messages.numbers import counted

@@ -7,10 +7,10 @@ from itertools import groupby, islice
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.measure.aggregate import SampleTally
 from roundoff.measure.light_pairs import LIGHT_FIELDS, ErrorTotals, LightMeter, MeterJob
 from roundoff.measure.metrics import Metric, sample_sqnr_db, sqnr_db
 from roundoff.measure.pairs import NOTHING, PairSums, channel_axis_of, measure_pair
+from roundoff.measure.rows import SampleTally
 
 __all__ = ["Pair", "PlaceTally", "compare"]
 

@@ -11,11 +11,10 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.channel_axes import channel_axes, weight_axis
 from roundoff.graph.fake_constants import chain_of, fake_quantized
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import values
+from roundoff.graph.shapes import channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, message

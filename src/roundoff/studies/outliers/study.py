@@ -11,9 +11,8 @@ from roundoff.core.names import shown
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
-from roundoff.graph.channel_axes import channel_axes
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import values
+from roundoff.graph.shapes import channel_axes, values
 from roundoff.messages.message import Message, Remark, message
 from roundoff.messages.numbers import counted, nonfinite_note
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observer

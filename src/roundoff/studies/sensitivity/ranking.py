@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.measure.aggregate import mean_of_scores
 from roundoff.measure.inference import mean_interval, paired_probability
 from roundoff.measure.metrics import Metric, get_metric
-from roundoff.measure.rows import merged_rows, sample_scores
+from roundoff.measure.rows import mean_of_scores, merged_rows, sample_scores
 from roundoff.studies.sensitivity.result import Mode, RankedSubject, Subject, SubjectScore
 
 __all__ = ["leading", "means", "pooled_sqnr_db", "rank", "sample_values", "summarize", "worst_first"]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.array_files import Unreadable
-from roundoff.core.dtypes import as_values, parse_dtype
-from roundoff.core.tensors import Array
+from roundoff.core.tensors import Array, as_values, parse_dtype
 
 __all__ = ["AscendType", "element_type", "values_of"]
 

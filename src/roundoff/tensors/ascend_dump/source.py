@@ -17,11 +17,16 @@ from roundoff.core.tensors import Array
 from roundoff.tensors.ascend_dump.element_types import AscendType, element_type, values_of
 from roundoff.tensors.ascend_dump.header import NOWHERE, Dump, DumpTensor, read_dump
 from roundoff.tensors.ascend_dump.layouts import Laid, LayoutUndo, restore, way_back
-from roundoff.tensors.ascend_dump.names import DumpName, logical_op, parse_dump_name, true_name
-from roundoff.tensors.ascend_dump.statistics import TensorStatistics, read_statistics
-from roundoff.tensors.folders import walk_files
+from roundoff.tensors.ascend_dump.names import (
+    DumpName,
+    TensorStatistics,
+    logical_op,
+    parse_dump_name,
+    read_statistics,
+    true_name,
+)
+from roundoff.tensors.folders import Arranged, TensorPlace, arrange_files, walk_files
 from roundoff.tensors.stored import Content, Declared
-from roundoff.tensors.units import Arranged, TensorPlace, arrange_files
 
 __all__ = [
     "DumpFile",
